@@ -6,19 +6,20 @@
 CREATE SCHEMA fairq;
 COMMENT ON SCHEMA fairq IS 'A task queue that is fair to many tenants.';
 
--- Functions and views that only fairq's own views, triggers and functions use.  A
--- view needs no USAGE for the functions that it names, so nobody has it.
+-- Functions and views that only fairq's own views, triggers and functions use.
+-- No role has USAGE, because a view does not need it for the functions that it
+-- names.
 CREATE SCHEMA fairq_internal;
 COMMENT ON SCHEMA fairq_internal IS 'Parts of fairq that no application calls.';
 
 --
--- Tables hold the truth, and shared memory is read from them.  The C code knows
--- their columns by number (src/base/catalog.h).  It refuses tables with
--- anything that it would bypass (src/base/catalog.c).  So add a new column, NOT
--- NULL or check constraint there, too.
+-- Tables hold the truth, and fairq fills shared memory from them.  The C code
+-- knows their columns by number (src/base/catalog.h).  It refuses tables with
+-- objects that it would bypass (src/base/catalog.c).  So add a new column, NOT
+-- NULL or check constraint there as well.
 --
 
--- A lane's number is ten times as much, and an int, too.
+-- A lane's number, also an int, is ten times as large.
 CREATE SEQUENCE fairq.queue_id_seq AS int MAXVALUE 214748363;
 
 CREATE TABLE fairq.queue (
@@ -47,23 +48,26 @@ CREATE TABLE fairq.queue (
 		CHECK (NOT in_order OR concurrency IS NOT DISTINCT FROM 1),
 	held_until timestamptz,
 	retain_failed interval,
-	max_run_time interval CHECK (max_run_time > '0' AND max_run_time < '1000 years')
+	max_run_time interval CHECK (max_run_time > '0' AND max_run_time < '1000 years'),
+	backoff_max interval NOT NULL DEFAULT '1 hour',
+	separator text CHECK (pg_catalog.octet_length(separator) = 1 AND pg_catalog.ascii(separator) < 128),
+	CHECK (separator IS NULL OR fair_by <> 'time')
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
 COMMENT ON TABLE fairq.queue IS 'Queues and their settings.';
 COMMENT ON COLUMN fairq.queue.queue_id IS 'Number of the queue. It is never used again for another queue.';
 COMMENT ON COLUMN fairq.queue.block_length IS 'Number of addresses per block, and so the maximum number of groups.';
-COMMENT ON COLUMN fairq.queue.paused IS 'Nothing is popped while this is true.';
-COMMENT ON COLUMN fairq.queue.name IS 'What callers use.';
+COMMENT ON COLUMN fairq.queue.paused IS 'No task of the queue is popped while this is true.';
+COMMENT ON COLUMN fairq.queue.name IS 'Its name in calls.';
 COMMENT ON COLUMN fairq.queue.lease IS 'How long a popped task belongs to its worker, unless pop gives another lease.';
 COMMENT ON COLUMN fairq.queue.max_attempts IS 'Number of attempts after which a task fails for good, unless the task has its own number.';
 COMMENT ON COLUMN fairq.queue.notify IS 'NOTIFY "fairq.<name>" when tasks become ready.';
 COMMENT ON COLUMN fairq.queue.backoff IS 'How long the first retry waits. Each further retry waits twice as long.';
 COMMENT ON COLUMN fairq.queue.retain IS 'How long completed, cancelled and expired tasks stay in the archive; NULL: they are not '
 	'archived.';
-COMMENT ON COLUMN fairq.queue.concurrency IS 'How many tasks of a group may be running; NULL: no limit.';
-COMMENT ON COLUMN fairq.queue.max_running IS 'How many tasks of the queue may be running; NULL: no limit.';
+COMMENT ON COLUMN fairq.queue.concurrency IS 'Maximum number of running tasks of a group; NULL: no limit.';
+COMMENT ON COLUMN fairq.queue.max_running IS 'Maximum number of running tasks of the queue; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.fair_by IS 'The unit that all groups get in equal amounts: tasks, cost or time.';
 COMMENT ON COLUMN fairq.queue.rate IS 'How many tasks of a group may start per interval "per"; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.per IS 'Interval of rate, max_rate and the rates of groups.';
@@ -77,7 +81,10 @@ COMMENT ON COLUMN fairq.queue.retain_failed IS 'How long failed tasks stay in th
 COMMENT ON COLUMN fairq.queue.max_run_time IS 'How long a task may run: its lease cannot be extended past this time after the pop; NULL: no '
 	'limit.';
 
--- The indexes are not unique on purpose: see src/group.c.
+COMMENT ON COLUMN fairq.queue.backoff_max IS 'How long a retry waits at most.';
+COMMENT ON COLUMN fairq.queue.separator IS 'Character between tenant and user in the keys of groups; NULL: there are no tenants. It cannot be changed.';
+
+-- The indexes are not unique on purpose: see src/task/group.c.
 CREATE TABLE fairq.group_number (
 	queue_id int NOT NULL,
 	group_no int NOT NULL,
@@ -85,14 +92,14 @@ CREATE TABLE fairq.group_number (
 ) USING heap;
 CREATE INDEX group_number_by_key ON fairq.group_number (queue_id, group_key);
 CREATE INDEX group_number_by_no ON fairq.group_number (queue_id, group_no);
--- All other tables have a primary key.  If equal rows exist, a subscriber deletes
--- one for each that is deleted here.
+-- The table has no primary key.  If equal rows exist, a subscriber deletes one for
+-- each that is deleted here.
 ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE fairq.group_number IS 'Numbers of groups. Equal rows may occur more than once.';
 COMMENT ON COLUMN fairq.group_number.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_number.group_no IS 'The group''s seat in every block.';
-COMMENT ON COLUMN fairq.group_number.group_key IS 'What callers use.';
+COMMENT ON COLUMN fairq.group_number.group_key IS 'Its key in calls.';
 
 CREATE TABLE fairq.group_setting (
 	queue_id int NOT NULL,
@@ -105,16 +112,16 @@ CREATE TABLE fairq.group_setting (
 	PRIMARY KEY (queue_id, group_no)
 ) USING heap WITH (fillfactor = 50);
 
-COMMENT ON TABLE fairq.group_setting IS 'Groups with settings of their own.';
+COMMENT ON TABLE fairq.group_setting IS 'Groups that have their own settings.';
 COMMENT ON COLUMN fairq.group_setting.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_setting.group_no IS 'The group.';
 COMMENT ON COLUMN fairq.group_setting.weight IS 'Maximum number of tasks that the group is served at its turn. It has one turn per round.';
-COMMENT ON COLUMN fairq.group_setting.paused IS 'Nothing of the group is popped while this is true.';
-COMMENT ON COLUMN fairq.group_setting.concurrency IS 'How many tasks of the group may be running; NULL: as the queue says.';
-COMMENT ON COLUMN fairq.group_setting.rate IS 'How many tasks of the group may start per interval "per" of the queue; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.group_setting.paused IS 'No task of the group is popped while this is true.';
+COMMENT ON COLUMN fairq.group_setting.concurrency IS 'Maximum number of running tasks of the group; NULL: the setting of the queue.';
+COMMENT ON COLUMN fairq.group_setting.rate IS 'How many tasks of the group may start per interval "per" of the queue; NULL: the setting of the queue.';
 COMMENT ON COLUMN fairq.group_setting.held_until IS 'No task of the group starts before this time; NULL, or a time in the past: no hold.';
 
--- A role is kept by its OID, and dumped by its name.
+-- A role is stored by its OID, and dumped by its name.
 CREATE TABLE fairq.queue_privilege (
 	queue_id int NOT NULL,
 	role regrole NOT NULL,
@@ -132,12 +139,12 @@ COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work (includes mo
 -- logs are together, and columns that may be NULL are last.  The fillfactor leaves
 -- room for a second version of each row on its page.  So a claim is HOT even while
 -- an old snapshot keeps all first versions.  At 60, a quarter of the claims of a
--- backlog are not HOT, and a pop and its completion log 1.5 times as much.  At 75
--- it is half of them, and 2.2 times as much.  A batch of enqueues is at most a
--- tenth faster.  These settings of autovacuum keep the table 7 % and its indexes 6
--- to 11 % smaller than the defaults.  That was measured with 300,000 old tasks and
--- many short ones.  Deduplication of index entries would gain nothing, since equal
--- keys occur only in versions of a row, or if a group has a weight.
+-- backlog are not HOT, and a pop and its completion log 1.5 times as much.  At 75,
+-- half of them are not, and they log 2.2 times as much.  A batch of enqueues is at
+-- most a tenth faster.  These settings of autovacuum keep the table 7 % and its
+-- indexes 6 to 11 % smaller than the defaults.  That was measured with 300,000 old
+-- tasks and many short ones.  Deduplication of index entries would gain nothing,
+-- since equal keys occur only in versions of a row, or if a group has a weight.
 CREATE TABLE fairq.task (
 	id bigint NOT NULL,
 	addr bigint NOT NULL,
@@ -164,6 +171,9 @@ CREATE TABLE fairq.task (
 	until_started boolean CHECK (until_started),
 	dedup_for interval,
 	expires_at timestamptz,
+	batch bigint,
+	blocked boolean CHECK (blocked),
+	attempt_log jsonb,
 	PRIMARY KEY (id)
 ) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
@@ -175,6 +185,9 @@ CREATE INDEX task_by_group ON fairq.task (lane, group_no, addr)
 -- For maintain().  A claim does not change its columns.
 CREATE INDEX task_by_expiry ON fairq.task (queue_id, expires_at)
 	WHERE expires_at IS NOT NULL;
+-- For batches: whether one has tasks that have not ended.
+CREATE INDEX task_by_batch ON fairq.task (batch, id)
+	WHERE batch IS NOT NULL;
 -- A value means itself and the ids up to the next value.  After a crash,
 -- PostgreSQL may skip 32 values, so fewer than 1,024 ids are skipped.
 CREATE SEQUENCE fairq.task_id_seq INCREMENT 31 OWNED BY fairq.task.id;
@@ -194,11 +207,11 @@ COMMENT ON COLUMN fairq.task.payload IS 'Payload from the producer.';
 COMMENT ON COLUMN fairq.task.worker IS 'Name of the worker that has the lease, as given to pop.';
 COMMENT ON COLUMN fairq.task.cancelled IS 'True: it was cancelled while running. fairq.extend() reports that to its worker.';
 COMMENT ON COLUMN fairq.task.run_at IS 'It does not start before this time. For a task that was put back at once: when that was.';
-COMMENT ON COLUMN fairq.task.max_attempts IS 'Number of attempts after which it fails for good; NULL: as the queue says.';
-COMMENT ON COLUMN fairq.task.released IS 'Number of its attempts that do not count, as they were released; NULL: none.';
+COMMENT ON COLUMN fairq.task.max_attempts IS 'Number of attempts after which it fails for good; NULL: the setting of the queue.';
+COMMENT ON COLUMN fairq.task.released IS 'Number of its attempts that do not count because they were released; NULL: none.';
 COMMENT ON COLUMN fairq.task.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
 COMMENT ON COLUMN fairq.task.cost IS 'Its cost in a cost-fair queue; NULL: 1.';
-COMMENT ON COLUMN fairq.task.dedup_key IS 'Deduplication key: no other unfinished task of the queue has the same.';
+COMMENT ON COLUMN fairq.task.dedup_key IS 'Deduplication key. While the task has it, no other task of the queue gets the same key.';
 COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
 COMMENT ON COLUMN fairq.task.headers IS 'Headers from the producer; NULL: none.';
 COMMENT ON COLUMN fairq.task.progress IS 'Progress as last set by its worker; NULL: none.';
@@ -207,7 +220,11 @@ COMMENT ON COLUMN fairq.task.dedup_for IS 'How long its dedup_key stays taken af
 COMMENT ON COLUMN fairq.task.expires_at IS 'It is not started after this time: if no attempt that counts has begun by then, none will; NULL: '
 	'no limit.';
 
--- A table of its own, so that it costs only those who use it.
+COMMENT ON COLUMN fairq.task.batch IS 'The batch that it belongs to; NULL: none.';
+COMMENT ON COLUMN fairq.task.blocked IS 'True: it waits for tasks that fairq.dependency names, or for the end of the batch that has its id; NULL: it does not.';
+COMMENT ON COLUMN fairq.task.attempt_log IS 'Its last 10 failed attempts, as an array of objects with at, attempt, worker and error; NULL: none.';
+
+-- A separate table, so that only tasks with a key pay for it.
 CREATE TABLE fairq.dedup (
 	queue_id int NOT NULL,
 	dedup_key text COLLATE "C" NOT NULL,
@@ -222,7 +239,8 @@ COMMENT ON COLUMN fairq.dedup.dedup_key IS 'The key.';
 COMMENT ON COLUMN fairq.dedup.id IS 'The task.';
 COMMENT ON COLUMN fairq.dedup.free_at IS 'When the key becomes free; NULL: the task still has it.';
 
--- A group's key and not its number: that may be another group's by now.
+-- The column has a group's key, because its number may now belong to another
+-- group.
 CREATE TABLE fairq.archive (
 	id bigint PRIMARY KEY,
 	enqueued_at timestamptz NOT NULL,
@@ -247,7 +265,9 @@ CREATE TABLE fairq.archive (
 	progress jsonb,
 	until_started boolean,
 	dedup_for interval,
-	expires_at timestamptz
+	expires_at timestamptz,
+	batch bigint,
+	attempt_log jsonb
 ) USING heap;
 CREATE INDEX archive_by_status
 	ON fairq.archive (queue_id, status, finished_at, id)
@@ -263,9 +283,9 @@ COMMENT ON COLUMN fairq.archive.priority IS '0 (first) to 9.';
 COMMENT ON COLUMN fairq.archive.status IS '1: completed, 2: failed, 3: cancelled, 4: expired.';
 COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was last popped (clock time); NULL: never.';
 COMMENT ON COLUMN fairq.archive.run_at IS 'It did not start before this time.';
-COMMENT ON COLUMN fairq.archive.max_attempts IS 'Number of attempts after which it fails for good; NULL: as the queue says.';
+COMMENT ON COLUMN fairq.archive.max_attempts IS 'Number of attempts after which it fails for good; NULL: the setting of the queue.';
 COMMENT ON COLUMN fairq.archive.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
-COMMENT ON COLUMN fairq.archive.released IS 'Number of its attempts that did not count, as they were released; NULL: none.';
+COMMENT ON COLUMN fairq.archive.released IS 'Number of its attempts that did not count because they were released; NULL: none.';
 COMMENT ON COLUMN fairq.archive.cost IS 'Its cost in a cost-fair queue; NULL: 1.';
 COMMENT ON COLUMN fairq.archive.payload IS 'Payload from the producer.';
 COMMENT ON COLUMN fairq.archive.group_key IS 'The group.';
@@ -278,30 +298,135 @@ COMMENT ON COLUMN fairq.archive.progress IS 'Progress as last set by its worker;
 COMMENT ON COLUMN fairq.archive.until_started IS 'True: its dedup_key was free once it was popped.';
 COMMENT ON COLUMN fairq.archive.dedup_for IS 'How long its dedup_key stays taken after that; NULL: not at all.';
 COMMENT ON COLUMN fairq.archive.expires_at IS 'It was not to be started after this time; NULL: no limit.';
+COMMENT ON COLUMN fairq.archive.batch IS 'The batch that it belonged to; NULL: none.';
+COMMENT ON COLUMN fairq.archive.attempt_log IS 'Its last 10 failed attempts, as an array of objects with at, attempt, worker and error; NULL: none.';
+
+CREATE TABLE fairq.batch (
+	id bigint PRIMARY KEY,
+	queue_id int NOT NULL,
+	on_success boolean NOT NULL,
+	created_at timestamptz NOT NULL,
+	closed_at timestamptz,
+	finished_at timestamptz,
+	completed bigint,
+	failed bigint,
+	cancelled bigint,
+	expired bigint,
+	purged bigint
+) USING heap WITH (fillfactor = 50);
+
+COMMENT ON TABLE fairq.batch IS 'Batches of tasks, for whose end another task waits.';
+COMMENT ON COLUMN fairq.batch.id IS 'The task that waits.';
+COMMENT ON COLUMN fairq.batch.queue_id IS 'The queue of that task.';
+COMMENT ON COLUMN fairq.batch.on_success IS 'True: that task fails unless all tasks of the batch succeed.';
+COMMENT ON COLUMN fairq.batch.created_at IS 'When it was created (clock time).';
+COMMENT ON COLUMN fairq.batch.closed_at IS 'When it was closed (clock time); NULL: tasks can still be added.';
+COMMENT ON COLUMN fairq.batch.finished_at IS 'When the wait ended (clock time); NULL: it has not.';
+COMMENT ON COLUMN fairq.batch.completed IS 'Number of its tasks that succeeded; NULL: not known.';
+COMMENT ON COLUMN fairq.batch.failed IS 'Number of its tasks that failed; NULL: not known.';
+COMMENT ON COLUMN fairq.batch.cancelled IS 'Number of its tasks that were cancelled; NULL: not known.';
+COMMENT ON COLUMN fairq.batch.expired IS 'Number of its tasks that expired; NULL: not known.';
+COMMENT ON COLUMN fairq.batch.purged IS 'Number of its tasks that were purged; NULL: not known.';
+
+-- Rows are only inserted, so that no transaction waits for another, until the
+-- batch is finished: then they are added up and deleted.
+CREATE TABLE fairq.batch_delta (
+	batch bigint NOT NULL,
+	status smallint NOT NULL,
+	n bigint NOT NULL,
+	task_id bigint
+) USING heap;
+CREATE INDEX batch_delta_by_batch ON fairq.batch_delta (batch);
+-- Like fairq.group_number, it has no key.
+ALTER TABLE fairq.batch_delta REPLICA IDENTITY FULL;
+
+COMMENT ON TABLE fairq.batch_delta IS 'Tasks that were added to batches, and ended without success.';
+COMMENT ON COLUMN fairq.batch_delta.batch IS 'The batch.';
+COMMENT ON COLUMN fairq.batch_delta.status IS '1: added, 2: failed, 3: cancelled, 4: expired, 0: purged.';
+COMMENT ON COLUMN fairq.batch_delta.n IS 'Number of these tasks; -1: a failed one was redriven.';
+COMMENT ON COLUMN fairq.batch_delta.task_id IS 'The task that ended; NULL: tasks were added.';
+
+-- Rows are only inserted, as in fairq.batch_delta, until the task's wait ends.
+-- Then they are deleted.
+CREATE TABLE fairq.dependency (
+	waiting bigint NOT NULL,
+	task bigint NOT NULL,
+	on_success boolean NOT NULL,
+	status smallint
+) USING heap;
+CREATE INDEX dependency_by_waiting ON fairq.dependency (waiting, status, task);
+CREATE INDEX dependency_by_task ON fairq.dependency (task, waiting);
+ALTER TABLE fairq.dependency REPLICA IDENTITY FULL;
+
+COMMENT ON TABLE fairq.dependency IS 'Tasks that wait for other tasks, and ends of these without success.';
+COMMENT ON COLUMN fairq.dependency.waiting IS 'The task that waits.';
+COMMENT ON COLUMN fairq.dependency.task IS 'The task for which it waits.';
+COMMENT ON COLUMN fairq.dependency.on_success IS 'True: it waits for its success; false: for any end.';
+COMMENT ON COLUMN fairq.dependency.status IS '2: the other task has failed, 3: was cancelled, 4: expired, 0: was purged; NULL: it waits.';
+
+-- It is not dumped: workers register again where a dump is restored.
+CREATE TABLE fairq.worker (
+	worker_id uuid PRIMARY KEY,
+	started_at timestamptz NOT NULL,
+	last_seen timestamptz NOT NULL,
+	concurrency int,
+	running int,
+	worker text COLLATE "C" NOT NULL,
+	queues text[] COLLATE "C" NOT NULL,
+	host text COLLATE "C",
+	client text COLLATE "C",
+	version text COLLATE "C"
+) USING heap WITH (fillfactor = 50);
+
+COMMENT ON TABLE fairq.worker IS 'Workers that have registered in the last hour.';
+COMMENT ON COLUMN fairq.worker.worker_id IS 'The id that the worker chose. Only the worker knows it.';
+COMMENT ON COLUMN fairq.worker.started_at IS 'When it first registered (clock time).';
+COMMENT ON COLUMN fairq.worker.last_seen IS 'When it last registered (clock time).';
+COMMENT ON COLUMN fairq.worker.concurrency IS 'How many tasks it runs at a time; NULL: not known.';
+COMMENT ON COLUMN fairq.worker.running IS 'How many tasks it was running when it last registered; NULL: not known.';
+COMMENT ON COLUMN fairq.worker.worker IS 'Its name, as in fairq.task.worker.';
+COMMENT ON COLUMN fairq.worker.queues IS 'The names of its queues.';
+COMMENT ON COLUMN fairq.worker.host IS 'Its host; NULL: not known.';
+COMMENT ON COLUMN fairq.worker.client IS 'The library that it uses, such as python; NULL: not known.';
+COMMENT ON COLUMN fairq.worker.version IS 'The version of that library; NULL: not known.';
 
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.group_number', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.group_setting', '');
--- The number of a role that is gone could be another one's where it is restored.
+-- The OID of a dropped role could belong to another role where a dump is
+-- restored.
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_privilege',
 	'WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = role)');
 SELECT pg_catalog.pg_extension_config_dump('fairq.task', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.dedup', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.archive', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.batch', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.batch_delta', '');
+SELECT pg_catalog.pg_extension_config_dump('fairq.dependency', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 
 -- Changes of rows by SQL make all hints in shared memory void.  The trigger is
 -- BEFORE, so that it also fires for a statement that fails half-way.  The apply
 -- worker of logical replication fires no statement triggers.  A row trigger
--- that fires only there serves it.  check_tables() has a list of all triggers.
+-- that fires only there serves it.  task_inserted and
+-- task_updated refuse tasks of tenants.
+-- check_tables() has a list of all triggers.
 CREATE FUNCTION fairq_internal.task_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_task_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq_internal.task_changed() IS 'Trigger: notes that SQL changes tasks.';
+COMMENT ON FUNCTION fairq_internal.task_changed() IS 'Trigger: records that SQL changes tasks.';
 CREATE TRIGGER task_changed
 	BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.task
 	FOR EACH STATEMENT EXECUTE FUNCTION fairq_internal.task_changed();
 ALTER TABLE fairq.task ENABLE ALWAYS TRIGGER task_changed;
+CREATE TRIGGER task_inserted
+	AFTER INSERT ON fairq.task REFERENCING NEW TABLE AS changed
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq_internal.task_changed();
+ALTER TABLE fairq.task ENABLE ALWAYS TRIGGER task_inserted;
+CREATE TRIGGER task_updated
+	AFTER UPDATE ON fairq.task REFERENCING NEW TABLE AS changed
+	FOR EACH STATEMENT EXECUTE FUNCTION fairq_internal.task_changed();
+ALTER TABLE fairq.task ENABLE ALWAYS TRIGGER task_updated;
 CREATE TRIGGER task_applied
 	AFTER INSERT OR UPDATE OR DELETE ON fairq.task
 	FOR EACH ROW EXECUTE FUNCTION fairq_internal.task_changed();
@@ -311,7 +436,7 @@ ALTER TABLE fairq.task ENABLE REPLICA TRIGGER task_applied;
 -- fairq's functions write through SQL, so they alone report changes of settings.
 CREATE FUNCTION fairq_internal.group_number_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_group_number_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq_internal.group_number_changed() IS 'Trigger: notes that SQL changes groups.';
+COMMENT ON FUNCTION fairq_internal.group_number_changed() IS 'Trigger: records that SQL changes groups.';
 CREATE TRIGGER group_number_changed
 	AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON fairq.group_number
 	FOR EACH STATEMENT EXECUTE FUNCTION fairq_internal.group_number_changed();
@@ -323,7 +448,7 @@ ALTER TABLE fairq.group_number ENABLE REPLICA TRIGGER group_number_applied;
 
 CREATE FUNCTION fairq_internal.settings_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_settings_changed' LANGUAGE C;
-COMMENT ON FUNCTION fairq_internal.settings_changed() IS 'Trigger: notes that queues, settings or privileges change.';
+COMMENT ON FUNCTION fairq_internal.settings_changed() IS 'Trigger: records changes of queues, settings or privileges.';
 CREATE TRIGGER settings_changed
 	AFTER INSERT OR UPDATE OR DELETE ON fairq.queue
 	FOR EACH ROW EXECUTE FUNCTION fairq_internal.settings_changed();
@@ -362,13 +487,14 @@ CREATE FUNCTION fairq.create_queue(queue text,
 	per interval DEFAULT '1 minute', burst int DEFAULT 1,
 	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
 	in_order boolean DEFAULT false, retain_failed interval DEFAULT NULL,
-	max_run_time interval DEFAULT NULL, if_not_exists boolean DEFAULT false)
+	max_run_time interval DEFAULT NULL, backoff_max interval DEFAULT '1 hour',
+	separator text DEFAULT NULL, if_not_exists boolean DEFAULT false)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_create_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_queue(text, int, int, interval, int, interval, interval,
 	boolean, bigint, text, int, interval, int, int, int[], boolean, interval,
-	interval, boolean)
-	IS 'Create a queue; with if_not_exists, leave an existing queue as it is.';
+	interval, interval, text, boolean)
+	IS 'Creates a queue. With if_not_exists, an existing queue stays as it is.';
 
 CREATE FUNCTION fairq.alter_queue(queue text,
 	concurrency int DEFAULT NULL, max_running int DEFAULT NULL,
@@ -379,11 +505,12 @@ CREATE FUNCTION fairq.alter_queue(queue text,
 	per interval DEFAULT NULL, burst int DEFAULT NULL,
 	max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
 	in_order boolean DEFAULT NULL, retain_failed interval DEFAULT NULL,
-	max_run_time interval DEFAULT NULL)
+	max_run_time interval DEFAULT NULL, backoff_max interval DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_alter_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.alter_queue(text, int, int, interval, int, interval, interval,
-	boolean, bigint, text, int, interval, int, int, int[], boolean, interval, interval)
+	boolean, bigint, text, int, interval, int, int, int[], boolean, interval, interval,
+	interval)
 	IS 'Changes the settings of a queue. NULL keeps a setting, 0 removes a limit, rate, retention or max_run_time, and ''{}'' removes shares.';
 
 CREATE FUNCTION fairq.drop_queue(queue text, force boolean DEFAULT false,
@@ -426,7 +553,7 @@ CREATE FUNCTION fairq.purge(queue text, group_key text DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.purge(text, text)
-	IS 'Deletes the tasks of a queue or group that are not running. Returns how many there were.';
+	IS 'Deletes the tasks of a queue, group or tenant that are not running. Returns their number.';
 
 CREATE FUNCTION fairq.grant_queue(queue text, role regrole, privilege text)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_grant_queue'
@@ -451,24 +578,28 @@ CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
 	headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
 	replace boolean DEFAULT false, dedup_until text DEFAULT 'finished',
-	dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL)
+	dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL,
+	batch bigint DEFAULT NULL, after bigint[] DEFAULT NULL,
+	after_any boolean DEFAULT false)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_enqueue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
-	timestamptz, boolean, text, interval, interval)
-	IS 'Adds a task for a group, and returns its id. If an unfinished task of the queue has the dedup_key, adds nothing, and returns that task''s id. With replace, that task gets the new payload, unless it runs.';
+	timestamptz, boolean, text, interval, interval, bigint, bigint[], boolean)
+	IS 'Adds a task for a group, and returns its id. If an unfinished task of the queue has the dedup_key, adds nothing, and returns that task''s id. With replace, that task gets the new payload, unless it runs. With after, the task waits until these tasks have succeeded, and is cancelled if one of them does not; with after_any, until they have ended.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0,
 	run_at timestamptz DEFAULT NULL, dedup_keys text[] DEFAULT NULL,
 	costs real[] DEFAULT NULL, priorities int[] DEFAULT NULL,
 	run_ats timestamptz[] DEFAULT NULL, headers jsonb[] DEFAULT NULL,
-	expires_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL)
+	expires_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+	batch bigint DEFAULT NULL, after bigint[] DEFAULT NULL,
+	after_any boolean DEFAULT false)
 	RETURNS SETOF bigint AS 'MODULE_PATHNAME', 'fairq_enqueue_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 100;
 COMMENT ON FUNCTION fairq.enqueue_batch(text, text[], jsonb[], int, timestamptz, text[], real[], int[],
-	timestamptz[], jsonb[], timestamptz, interval)
-	IS 'Add many tasks at once, all or none; their ids in the order of the input.';
+	timestamptz[], jsonb[], timestamptz, interval, bigint, bigint[], boolean)
+	IS 'Adds many tasks at once, all or none. Returns their ids in the order of the input.';
 
 CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
@@ -477,11 +608,12 @@ CREATE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
 	replace boolean DEFAULT false, dedup_until text DEFAULT 'finished',
 	dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL,
-	OUT id bigint, OUT added boolean)
+	batch bigint DEFAULT NULL, after bigint[] DEFAULT NULL,
+	after_any boolean DEFAULT false, OUT id bigint, OUT added boolean)
 	AS 'MODULE_PATHNAME', 'fairq_enqueue_or_find'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue_or_find(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
-	timestamptz, boolean, text, interval, interval)
+	timestamptz, boolean, text, interval, interval, bigint, bigint[], boolean)
 	IS 'Does the same as fairq.enqueue(), and also returns whether the task was added.';
 
 CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint
@@ -495,15 +627,39 @@ CREATE FUNCTION fairq.reschedule(id bigint,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_reschedule'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.reschedule(bigint, timestamptz)
-	IS 'Changes the time of a task that is not running, also of one that waits for a retry. '
+	IS 'Changes the time of a task that is not running, even of one that waits for a retry. '
 		'Returns false if it is running, finished, expired or unknown.';
 
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_cancel'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.cancel(bigint)
-	IS 'Cancels a task. The worker of a running one learns that from fairq.extend(). Returns false if it '
+	IS 'Cancels a task. The worker of a running task learns about it from fairq.extend(). Returns false if it '
 		'is finished or unknown.';
+
+CREATE FUNCTION fairq.create_batch(queue text, group_key text,
+	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
+	on_success boolean DEFAULT false, max_attempts int DEFAULT NULL,
+	headers jsonb DEFAULT NULL, batch bigint DEFAULT NULL)
+	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_create_batch'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.create_batch(text, text, jsonb, int, boolean, int, jsonb, bigint)
+	IS 'Creates a batch, and adds the task that waits for its end. Returns the id of both. With '
+		'on_success, the task fails if a task of the batch does not succeed. With batch, it belongs to '
+		'that other batch.';
+
+CREATE FUNCTION fairq.close_batch(id bigint) RETURNS boolean
+	AS 'MODULE_PATHNAME', 'fairq_close_batch'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.close_batch(bigint)
+	IS 'Closes a batch to further tasks. It is finished when all of its tasks have ended. Returns '
+		'false if it is closed, finished or unknown.';
+
+CREATE FUNCTION fairq.cancel_batch(id bigint) RETURNS bigint
+	AS 'MODULE_PATHNAME', 'fairq_cancel_batch'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.cancel_batch(bigint)
+	IS 'Closes a batch, and cancels its tasks that are not running. Returns their number.';
 
 --
 -- Workers
@@ -521,13 +677,17 @@ CREATE TYPE fairq.claim AS (
 	queue text,
 	headers jsonb,
 	attempts_left int,
-	lapses int
+	lapses int,
+	progress jsonb,
+	batch bigint
 );
 COMMENT ON TYPE fairq.claim IS 'A task as it is returned to a worker.';
 COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served. In fairq.tasks, addr is the task''s position.';
-COMMENT ON COLUMN fairq.claim.attempts_left IS 'Number of attempts that it has left if this one fails.';
+COMMENT ON COLUMN fairq.claim.batch IS 'The batch that it belongs to; NULL: none.';
+COMMENT ON COLUMN fairq.claim.attempts_left IS 'Number of attempts left if this one fails.';
 COMMENT ON COLUMN fairq.claim.lapses IS 'Number of its attempts that ended because the lease expired. The task may have killed those '
 	'workers.';
+COMMENT ON COLUMN fairq.claim.progress IS 'Progress that an earlier attempt has set; NULL: none.';
 
 CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	lease interval DEFAULT NULL, per_group int DEFAULT NULL,
@@ -583,7 +743,7 @@ CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL,
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_release'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.release(bigint, int, interval)
-	IS 'Hands back a running task; the attempt does not count. The task is ready again, behind the other '
+	IS 'Releases a running task; the attempt does not count. The task is ready again, behind the other '
 		'tasks of its group, or scheduled after the delay. Returns false if the lease is lost, or if the '
 		'task was cancelled: then it ends as cancelled.';
 
@@ -599,8 +759,9 @@ CREATE FUNCTION fairq.set_progress(id bigint, attempt int, progress jsonb)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_set_progress'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.set_progress(bigint, int, jsonb)
-	IS 'Sets the progress of a running task, which fairq.tasks shows. Returns false if the lease (of '
-		'that attempt, if given) is lost, or if the task was cancelled: stop working.';
+	IS 'Sets the progress of a running task. fairq.tasks shows it, and the next attempt''s claim has it. '
+		'Returns false if the lease (of that attempt, if given) is lost, or if the task was cancelled: '
+		'stop working.';
 
 CREATE FUNCTION fairq.fail_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	errors text[] DEFAULT NULL, retry_in interval DEFAULT NULL)
@@ -643,10 +804,25 @@ CREATE FUNCTION fairq.expire_leases(queue text, max_tasks int DEFAULT 1000)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_expire_leases'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.expire_leases(text, int)
-	IS 'Takes tasks back whose leases have expired. Returns how many there were. pop finds them, too.';
+	IS 'Takes back tasks whose leases have expired. Returns their number. pop finds them as well.';
+
+CREATE FUNCTION fairq.register_worker(worker_id uuid, worker text, queues text[],
+	host text DEFAULT NULL, client text DEFAULT NULL, version text DEFAULT NULL,
+	concurrency int DEFAULT NULL, running int DEFAULT NULL) RETURNS void
+	AS 'MODULE_PATHNAME', 'fairq_register_worker'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.register_worker(uuid, text, text[], text, text, text, int, int)
+	IS 'Shows a worker in fairq.workers. A worker calls it every ten seconds. Workers that have not for '
+		'an hour are deleted.';
+
+CREATE FUNCTION fairq.unregister_worker(worker_id uuid) RETURNS boolean
+	AS 'MODULE_PATHNAME', 'fairq_unregister_worker'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
+COMMENT ON FUNCTION fairq.unregister_worker(uuid)
+	IS 'Removes a worker that ends from fairq.workers. Returns whether it was there.';
 
 --
--- Looking in
+-- Views and checks
 --
 
 CREATE FUNCTION fairq.address(queue text, group_key text, block bigint)
@@ -683,7 +859,7 @@ CREATE FUNCTION fairq.reset_hints() RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_reset_hints'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.reset_hints()
-	IS 'Discards what shared memory knows of this database. The tables are read again.';
+	IS 'Discards the data of this database in shared memory. fairq reads the tables again.';
 
 CREATE FUNCTION fairq_internal.counters(queue_id int, OUT enqueued bigint,
 	OUT popped bigint, OUT completed bigint, OUT released bigint,
@@ -692,7 +868,7 @@ CREATE FUNCTION fairq_internal.counters(queue_id int, OUT enqueued bigint,
 	AS 'MODULE_PATHNAME', 'fairq_counters'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.counters(int)
-	IS 'Returns what was done with the tasks of a queue since the server started.';
+	IS 'Returns the numbers of events of a queue''s tasks since the server started.';
 
 CREATE FUNCTION fairq_internal.next_at(queue_id int, group_no int)
 	RETURNS timestamptz AS 'MODULE_PATHNAME', 'fairq_sql_next_at'
@@ -705,15 +881,15 @@ CREATE FUNCTION fairq_internal.has_queue_privilege(queue_id int, privilege text)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.has_queue_privilege(int, text)
-	IS 'Has the current user this privilege on a queue, or any ("any")?';
+	IS 'Returns whether the current user has a privilege on a queue, or some privilege ("any").';
 
 CREATE FUNCTION fairq_internal.kept_back(value text) RETURNS text
 	AS 'MODULE_PATHNAME', 'fairq_kept_back'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.kept_back(text)
-	IS 'Returns the value. Conditions on it are checked after those on which the value depends.';
+	IS 'Returns the value. The planner checks conditions on the result after the conditions on which the value depends.';
 
--- STABLE, so that a query that does not ask for the reason does not pay for it.
+-- STABLE, so that a query without the reason does not compute it.
 CREATE FUNCTION fairq_internal.wait_reason(queue_id int, group_no int,
 	run_at timestamptz, expires_at timestamptz) RETURNS text
 	AS 'MODULE_PATHNAME', 'fairq_wait_reason'
@@ -722,24 +898,28 @@ COMMENT ON FUNCTION fairq_internal.wait_reason(int, int, timestamptz, timestampt
 	IS 'Returns why a task of a group that is not running waits. Pass run_at for a timed task, and '
 		'expires_at if it has not started.';
 
--- The views show only what the caller may see.  A caller's condition is not
+-- The views show only rows that the caller may see.  A caller's condition is not
 -- evaluated for other rows.
 
--- Each part has a security barrier of its own: one around a UNION ALL would not
--- stop the planner.  The condition on lanes makes an index scan of a queue
--- possible.  Comparisons of texts are leakproof, so the planner may evaluate
--- them before the privilege.  EXPLAIN would then reveal texts, by their
--- statistics and by the rows removed.  A volatile function prevents that.
--- "expired" has the same definition as fairq_is_expired() in src/table/store.h.
+-- Each part has its own security barrier: one around a UNION ALL would not stop
+-- the planner.  The condition on lanes makes an index scan of a queue possible.
+-- Comparisons of texts are leakproof, so the planner may evaluate them before the
+-- privilege.  EXPLAIN would then reveal texts, by their statistics and by the rows
+-- removed.  A volatile function prevents that. "expired" has the same definition
+-- as fairq_is_expired() in src/table/store.h.
 CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 	SELECT t.id, q.name AS queue, fairq_internal.kept_back(s.group_key) AS group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
 			WHEN t.expires_at <= pg_catalog.clock_timestamp()
 				AND t.attempt = coalesce(t.released, 0) THEN 'expired'
+			WHEN t.blocked THEN 'blocked'
 			WHEN t.addr < (1::bigint << 62) THEN 'queued'
 			WHEN t.run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
 			ELSE 'queued' END AS status,
-		CASE WHEN t.lease_until IS NULL
+		CASE WHEN t.blocked THEN CASE WHEN EXISTS (
+				SELECT FROM fairq.dependency d WHERE d.waiting = t.id)
+				THEN 'after' ELSE 'batch' END
+			WHEN t.lease_until IS NULL
 			THEN fairq_internal.wait_reason(t.queue_id, t.group_no,
 				CASE WHEN t.addr >= (1::bigint << 62) THEN t.run_at END,
 				CASE WHEN t.attempt = coalesce(t.released, 0) THEN t.expires_at END)
@@ -753,7 +933,12 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		coalesce(t.cost, 1) AS cost, t.headers, t.progress, t.cancelled, t.expires_at,
 		coalesce(t.lapses, 0) AS lapses, t.attempt - coalesce(t.released, 0) AS attempts_used,
 		greatest(coalesce(t.max_attempts, q.max_attempts)
-			- (t.attempt - coalesce(t.released, 0)), 0) AS attempts_left
+			- (t.attempt - coalesce(t.released, 0)), 0) AS attempts_left, t.batch, t.attempt_log,
+		CASE WHEN t.blocked THEN (
+			SELECT array_agg(d.task ORDER BY d.task) FROM fairq.dependency d
+			WHERE d.waiting = t.id AND d.status IS NULL
+				AND EXISTS (SELECT FROM fairq.task p WHERE p.id = d.task))
+			END AS waits_for
 	FROM fairq.task t
 	JOIN fairq.queue q ON q.queue_id = t.queue_id
 		AND t.lane BETWEEN q.queue_id * 10 AND q.queue_id * 10 + 9
@@ -775,7 +960,8 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 		a.popped_at, a.run_at, NULL::timestamptz AS lease_until, a.finished_at,
 		coalesce(a.cost, 1) AS cost, a.headers, a.progress, a.status = 3 AS cancelled,
 		a.expires_at, coalesce(a.lapses, 0) AS lapses,
-		a.attempt - coalesce(a.released, 0) AS attempts_used, NULL::int AS attempts_left
+		a.attempt - coalesce(a.released, 0) AS attempts_used, NULL::int AS attempts_left,
+		a.batch, a.attempt_log, NULL::bigint[] AS waits_for
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq_internal.has_queue_privilege(q.queue_id, 'work');
@@ -785,7 +971,35 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks, including those in the archive. status is queued, scheduled (for later or for a retry), running, completed, failed, cancelled or expired. reason is why a task does not run. It is paused, queue_limit, limit, rate, retry or workers for a queued task, and scheduled if its time has not come. addr is the turn of a task; NULL: the task has a time instead.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks, including those in the archive. status is queued, scheduled (for later or for a retry), blocked, running, completed, failed, cancelled or expired. reason is why a task does not run. It is paused, queue_limit, limit, rate, retry or workers for a queued task, and scheduled if its time has not come. The reason of a blocked task is after or batch. after: it waits for the tasks in waits_for. batch: it waits for the end of the batch that has its id. addr is the turn of a task; NULL: the task has a time instead.';
+
+CREATE VIEW fairq.batches WITH (security_barrier) AS
+	SELECT b.id, q.name AS queue,
+		CASE WHEN b.finished_at IS NULL AND b.closed_at IS NULL THEN 'open'
+			WHEN b.finished_at IS NULL THEN 'closed'
+			WHEN b.completed IS NOT NULL THEN 'finished'
+			WHEN b.failed IS NOT NULL THEN 'failed'
+			ELSE 'abandoned' END AS status, b.on_success, b.created_at, b.closed_at,
+		b.finished_at, b.completed, b.failed, b.cancelled, b.expired, b.purged
+	FROM fairq.batch b
+	JOIN fairq.queue q USING (queue_id)
+	WHERE fairq_internal.has_queue_privilege(b.queue_id, 'any');
+COMMENT ON VIEW fairq.batches IS 'Batches, as long as the task that waits for one is in fairq.tasks. status is open, closed (no more tasks can be added), finished, failed or abandoned. It is failed if a task did not succeed, with on_success, and abandoned if the task that waits was cancelled or purged.';
+COMMENT ON COLUMN fairq.batches.completed IS 'Number of its tasks that succeeded, also of those deleted by SQL. NULL: it is not finished.';
+
+CREATE VIEW fairq.workers WITH (security_barrier) AS
+	SELECT w.worker, w.host, w.client, w.version, q.queues, w.concurrency, w.running,
+		w.started_at, w.last_seen
+	FROM fairq.worker w
+	CROSS JOIN LATERAL (
+		SELECT array_agg(q.name ORDER BY n) AS queues
+		FROM unnest(w.queues) WITH ORDINALITY u (name, n)
+		JOIN fairq.queue q USING (name)
+		WHERE fairq_internal.has_queue_privilege(q.queue_id, 'monitor')
+	) q
+	WHERE q.queues IS NOT NULL;
+COMMENT ON VIEW fairq.workers IS 'Workers, as they last registered. A worker that ends is removed; one that was killed stays for an hour. queues are those that the caller may monitor.';
+COMMENT ON COLUMN fairq.workers.last_seen IS 'When it last registered. Workers do so every ten seconds.';
 
 CREATE VIEW fairq_internal.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
@@ -814,6 +1028,7 @@ CREATE VIEW fairq_internal.all_groups AS
 			FROM (
 				SELECT queue_id, group_no, enqueued_at,
 					CASE WHEN lease_until IS NOT NULL THEN 'running'
+						WHEN blocked THEN 'scheduled'
 						WHEN expires_at <= pg_catalog.clock_timestamp()
 							AND attempt = coalesce(released, 0)
 						THEN 'expired'
@@ -822,7 +1037,8 @@ CREATE VIEW fairq_internal.all_groups AS
 						THEN 'queued' ELSE 'scheduled' END AS status
 				FROM fairq.task) t
 			GROUP BY queue_id, group_no
-		) t USING (queue_id, group_no)) g;
+		) t USING (queue_id, group_no)
+		WHERE strpos(s.group_key, q.separator) IS DISTINCT FROM 0) g;
 COMMENT ON VIEW fairq_internal.all_groups IS 'The rows of fairq.groups for all queues.';
 
 CREATE VIEW fairq_internal.all_queues AS
@@ -832,7 +1048,7 @@ CREATE VIEW fairq_internal.all_queues AS
 		coalesce(g.limited, 0) AS limited,
 		coalesce(g.scheduled, 0) AS scheduled, coalesce(g.running, 0) AS running,
 		g.oldest_enqueued_at, q.fair_by, q.rate, q.per, q.burst, q.max_rate, q.in_order,
-		q.retain_failed, q.max_run_time
+		q.retain_failed, q.max_run_time, q.backoff_max, q.separator
 	FROM fairq.queue q
 	LEFT JOIN (
 		SELECT queue_id, sum(ready)::bigint AS ready,
@@ -843,8 +1059,8 @@ CREATE VIEW fairq_internal.all_queues AS
 	) g USING (queue_id);
 COMMENT ON VIEW fairq_internal.all_queues IS 'The rows of fairq.queues for all queues, without the counters.';
 
--- These read the two views above as their owner, with settings of their own,
--- for the queues on which the caller has a privilege.
+-- These read the two views above as their owner, with their own settings, for the
+-- queues on which the caller has a privilege.
 CREATE FUNCTION fairq_internal.visible_groups() RETURNS SETOF fairq_internal.all_groups
 	AS 'MODULE_PATHNAME', 'fairq_visible_groups'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -870,7 +1086,27 @@ CREATE VIEW fairq.groups WITH (security_barrier) AS
 		s.got, s.ahead
 	FROM fairq_internal.visible_groups() g
 	LEFT JOIN LATERAL fairq_internal.group_got(g.queue_id, g.group_no) s ON true;
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, with no free place under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is the service of a group per weight in a cost-fair or time-fair queue. ahead is its lead over the ready group with the least. The view counts all tasks each time it is read.';
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, without a slot under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is the service of a group per weight in a cost-fair or time-fair queue. ahead is its lead over the ready group with the least. The view counts all tasks each time it is read.';
+
+CREATE FUNCTION fairq_internal.tenants(queue_id int) RETURNS TABLE (tenant text,
+	group_no int, users_active int, got double precision, ahead double precision)
+	AS 'MODULE_PATHNAME', 'fairq_tenants'
+	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION fairq_internal.tenants(int)
+	IS 'Returns the tenants of a queue that the current user may monitor.';
+
+CREATE VIEW fairq.tenants WITH (security_barrier) AS
+	SELECT q.name AS queue, t.tenant, coalesce(w.weight, 1) AS weight,
+		t.users_active, t.got, t.ahead
+	FROM fairq.queue q
+	CROSS JOIN LATERAL fairq_internal.tenants(q.queue_id) t
+	LEFT JOIN fairq.group_setting w
+		ON w.queue_id = q.queue_id AND w.group_no = t.group_no
+	WHERE q.separator IS NOT NULL;
+COMMENT ON VIEW fairq.tenants IS 'Tenants of queues with a separator, and their weights. It reads shared memory and no task, so its cost depends only on the number of tenants.';
+COMMENT ON COLUMN fairq.tenants.users_active IS 'Users with ready tasks that a pop has found, counted once in each priority. NULL: shared memory does not have the queue.';
+COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks or costs, per weight. NULL: not known.';
+COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got least. NULL: not known.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,
@@ -879,14 +1115,21 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		q.oldest_enqueued_at, c.enqueued, c.popped, c.completed, c.released,
 		c.retried, c.failed, c.cancelled, c.lapsed, q.fair_by,
 		q.rate, q.per, q.burst, q.max_rate, q.in_order, q.retain_failed, c.expired,
-		q.max_run_time
+		q.max_run_time, q.backoff_max, q.separator
 	FROM fairq_internal.visible_queues() q
 	CROSS JOIN LATERAL fairq_internal.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
 
--- Each reads shared memory and settings, and of tasks only those that it shows, or
--- whose ages.
-CREATE FUNCTION fairq_internal.visible_stats() RETURNS TABLE (queue text,
+-- Each reads shared memory and settings, and only the tasks that it shows or
+-- whose ages it shows.
+CREATE FUNCTION fairq_internal.visible_names()
+	RETURNS TABLE (queue_id int, queue text)
+	AS 'MODULE_PATHNAME', 'fairq_visible_names'
+	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION fairq_internal.visible_names()
+	IS 'Returns the queues on which the current user has a privilege.';
+
+CREATE FUNCTION fairq_internal.queue_stats(queue_id int) RETURNS TABLE (
 	paused boolean, max_running int, queued bigint, scheduled bigint,
 	running bigint, groups_active int, groups_limited int, groups_paused int,
 	groups_throttled int,
@@ -894,28 +1137,31 @@ CREATE FUNCTION fairq_internal.visible_stats() RETURNS TABLE (queue text,
 	wait_p50 interval, wait_p95 interval, wait_p99 interval,
 	run_p50 interval, run_p95 interval, run_p99 interval,
 	wait_histogram bigint[], run_histogram bigint[],
+	wait_sum interval, run_sum interval,
 	enqueued bigint, popped bigint, completed bigint, released bigint,
 	retried bigint, failed bigint, cancelled bigint, lapsed bigint,
 	expired bigint)
-	AS 'MODULE_PATHNAME', 'fairq_visible_stats'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION fairq_internal.visible_stats()
-	IS 'Returns the state, as shared memory knows it, of the queues on which the current user has a '
-		'privilege.';
+	AS 'MODULE_PATHNAME', 'fairq_queue_stats'
+	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1;
+COMMENT ON FUNCTION fairq_internal.queue_stats(int)
+	IS 'Returns the state of a queue in shared memory, if the current user has a privilege on it.';
 
+-- A condition on the queue's name applies before the second function is called.
 CREATE VIEW fairq.stats WITH (security_barrier) AS
-	SELECT * FROM fairq_internal.visible_stats();
+	SELECT q.queue, s.* FROM fairq_internal.visible_names() q
+	CROSS JOIN LATERAL fairq_internal.queue_stats(q.queue_id) s;
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, how many groups wait and since when, and counters since the '
 	'server started. The cost does not depend on the tasks queued. It reads up to 10,000 waiting '
 	'groups.';
-COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a ready task. NULL if nothing is known of the queue: after a '
+COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a ready task. NULL if the queue is not known: after a '
 	'restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may '
 	'not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Number of groups that have no free slot under their limit. NULL: as groups_active.';
-COMMENT ON COLUMN fairq.stats.groups_sampled IS 'Too many groups wait to look at each. The columns groups_active, groups_limited and groups_throttled are estimates then, and other tasks may be older than oldest_ready and oldest_limited say. NULL: as groups_active.';
-COMMENT ON COLUMN fairq.stats.queued IS 'Queued tasks, also those that a limit keeps back. Commits maintain this number. NULL for a moment after a restart, until one pass over the table has found it.';
-COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, also due ones that no pop has taken yet. NULL: as queued.';
-COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, also those whose lease has expired and which no call has noticed yet. NULL: as queued.';
+COMMENT ON COLUMN fairq.stats.groups_sampled IS 'Too many groups wait to examine each one. The columns groups_active, groups_limited and groups_throttled are estimates then, and other tasks may be older than oldest_ready and oldest_limited say. NULL: as groups_active.';
+COMMENT ON COLUMN fairq.stats.wait_sum IS 'Sum of the times that wait_histogram counts. run_sum is that of run_histogram.';
+COMMENT ON COLUMN fairq.stats.queued IS 'Queued tasks, including those that a limit keeps back. Commits maintain this number. NULL for a moment after a restart, until one pass over the table has found it.';
+COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, including due ones that no pop has taken yet. NULL: as queued.';
+COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, even if it has expired and no call has noticed yet. NULL: as queued.';
 
 CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
 	RETURNS TABLE (group_key text, reason text, waiting_since timestamptz,
@@ -923,7 +1169,7 @@ CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
 	AS 'MODULE_PATHNAME', 'fairq_group_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION fairq.group_stats(text, int)
-	IS 'Returns the groups of a queue that wait longest, and then those that run most. reason is why the first task does not run, and waiting_since when it became ready. ready is an estimate if there are many. The cost does not depend on the tasks queued.';
+	IS 'Returns the groups of a queue that wait longest, and then those that run most. reason is why the first task does not run, and waiting_since when it became ready. queued is an estimate if there are many. The cost does not depend on the tasks queued.';
 
 CREATE FUNCTION fairq.all_group_stats(top int DEFAULT 5)
 	RETURNS TABLE (queue text, group_key text, reason text,
@@ -932,23 +1178,23 @@ CREATE FUNCTION fairq.all_group_stats(top int DEFAULT 5)
 	AS 'MODULE_PATHNAME', 'fairq_all_group_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq.all_group_stats(int)
-	IS 'Returns what group_stats() returns, for each queue that the current user may monitor, with that '
-		'many groups of each. A queue that is dropped meanwhile has no rows.';
+	IS 'Returns the rows of group_stats() for each queue that the current user may monitor. A queue '
+		'that is dropped meanwhile has no rows.';
 
--- How fair a queue is, for roles that may monitor it.  It reads no task.
+-- The fairness of a queue, for roles that may monitor it.  It reads no task.
 CREATE FUNCTION fairq_internal.visible_fairness() RETURNS TABLE (queue text,
 	priority int, fair_by text, groups_active int, spread double precision,
 	longest interval)
 	AS 'MODULE_PATHNAME', 'fairq_visible_fairness'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq_internal.visible_fairness()
-	IS 'Returns how fair the lanes are that shared memory knows, of the queues that the current user may '
+	IS 'Returns the fairness of the lanes in shared memory, for the queues that the current user may '
 		'monitor.';
 
 CREATE VIEW fairq.fairness WITH (security_barrier) AS
 	SELECT * FROM fairq_internal.visible_fairness();
-COMMENT ON VIEW fairq.fairness IS 'Priorities of queues, as far as shared memory knows them, and how fair they are. The cost does not depend on the tasks queued. In a task-fair queue, turns keep groups equal, and spread and longest are NULL.';
-COMMENT ON COLUMN fairq.fairness.groups_active IS 'Groups that may have something ready. NULL: that is being found out after a restart.';
+COMMENT ON VIEW fairq.fairness IS 'The fairness of the priorities of queues, as far as shared memory has them. The cost does not depend on the tasks queued. In a task-fair queue, turns keep groups equal, and spread and longest are NULL.';
+COMMENT ON COLUMN fairq.fairness.groups_active IS 'Groups that may have a ready task. NULL: fairq is still reading the table after a restart.';
 COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these groups got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known after a restart, before a pop, or if a thousand groups without tasks got as much.';
 COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest recent task. NULL: none has ended, or the queue is not time-fair.';
 
@@ -971,11 +1217,11 @@ CREATE FUNCTION fairq_internal.visible_lanes() RETURNS TABLE (queue text,
 	AS 'MODULE_PATHNAME', 'fairq_visible_lanes'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq_internal.visible_lanes()
-	IS 'Returns the lanes that shared memory knows, of the queues that the current user may monitor.';
+	IS 'Returns the lanes in shared memory, for the queues that the current user may monitor.';
 
 CREATE VIEW fairq.lanes WITH (security_barrier) AS
 	SELECT * FROM fairq_internal.visible_lanes();
-COMMENT ON VIEW fairq.lanes IS 'Priorities of queues, as far as shared memory knows them: where service is, how many groups are in which set, and when something falls due. One that is not here is read off the tables by the next call.';
+COMMENT ON VIEW fairq.lanes IS 'Priorities of queues in shared memory: the position of service, the number of groups in each set, and the next times of due tasks. The next call reads a missing priority from the tables.';
 
 CREATE FUNCTION fairq.lane_groups(queue text, priority int)
 	RETURNS TABLE (group_no int, state text, next_turn bigint,
@@ -983,7 +1229,7 @@ CREATE FUNCTION fairq.lane_groups(queue text, priority int)
 	AS 'MODULE_PATHNAME', 'fairq_lane_groups'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.lane_groups(text, int)
-	IS 'Returns the groups of a queue and priority that shared memory knows. The columns show whether a group waits for its turn, a slot or a start, and the addresses of its next turn and task. Other groups have nothing ready, due or running there.';
+	IS 'Returns the groups of a queue and priority in shared memory. The columns show whether a group waits for its turn, a slot or a start, and the addresses of its next turn and task. Other groups have no ready, due or running task there.';
 
 CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
 	RETURNS TABLE (id bigint, group_key text, addr bigint,
@@ -1003,37 +1249,39 @@ COMMENT ON FUNCTION fairq.turns_before(bigint)
 		'is known, or the caller may not monitor the queue.';
 
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
-	max_tasks int DEFAULT NULL)
+	max_tasks int DEFAULT NULL, to_queue text DEFAULT NULL,
+	to_priority int DEFAULT NULL, to_group text DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_redrive'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.redrive(text, text, int)
-	IS 'Puts failed tasks back into the queue, in the order in which they failed. Returns how many there '
-		'were.';
+COMMENT ON FUNCTION fairq.redrive(text, text, int, text, int, text)
+	IS 'Puts failed tasks back into their queue, or another one, in the order in which they failed. '
+		'to_priority and to_group replace their priority and group. Returns the number of tasks.';
 
-CREATE FUNCTION fairq.redrive(id bigint) RETURNS boolean
+CREATE FUNCTION fairq.redrive(id bigint, to_queue text DEFAULT NULL,
+	to_priority int DEFAULT NULL, to_group text DEFAULT NULL) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_redrive_task'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.redrive(bigint)
-	IS 'Puts a failed task back into its queue. Returns false if it is not a failed task, or if another '
-		'task has its dedup_key now.';
+COMMENT ON FUNCTION fairq.redrive(bigint, text, int, text)
+	IS 'Puts a failed task back into its queue, or another one. Returns false if it is not a failed task, '
+		'or if another task of the queue has its dedup_key now.';
 
 CREATE FUNCTION fairq.purge_failed(queue text, group_key text DEFAULT NULL,
 	older_than interval DEFAULT '0')
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge_failed'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.purge_failed(text, text, interval)
-	IS 'Deletes failed tasks, of one group or all, that failed that long ago. Returns how many there were.';
+	IS 'Deletes the failed tasks of a queue, group or tenant that failed that long ago. Returns their number.';
 
 CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_maintain'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.maintain(text)
-	IS 'Does the regular upkeep of one queue or all: deletes what is retained no longer, takes back '
+	IS 'Does the regular upkeep of one queue or all: deletes tasks whose retention has ended, takes back '
 		'expired leases, ends expired tasks, forgets unused groups. Run it from cron.';
 
 -- STABLE, so that it uses its caller's snapshot, which is a fresh one.  It is
--- called by check_queue(), with the settings of src/store_spi.c.  A SET clause
--- here would end the session where memory ends, before version 16.
+-- called by check_queue(), with the settings of src/table/store_spi.c.  Before
+-- version 16, a SET clause here would end the session when memory runs out.
 CREATE FUNCTION fairq_internal.check_tables(queue_id int) RETURNS SETOF text
 	LANGUAGE sql STABLE PARALLEL UNSAFE
 AS $$
@@ -1090,6 +1338,14 @@ AS $$
 		SELECT FROM fairq.group_number s
 		WHERE s.queue_id = t.queue_id AND s.group_no = t.group_no)
 	UNION ALL
+	SELECT format('task %s is blocked, and has a turn or a lease', id)
+	FROM t WHERE blocked AND (addr < (1::bigint << 62) OR lease_until IS NOT NULL)
+	UNION ALL
+	SELECT format('task %s is blocked, and waits for nothing', id)
+	FROM t WHERE blocked AND NOT EXISTS (
+		SELECT FROM fairq.batch b WHERE b.id = t.id AND b.finished_at IS NULL)
+		AND NOT EXISTS (SELECT FROM fairq.dependency d WHERE d.waiting = t.id)
+	UNION ALL
 	SELECT format('task %s is running and was never popped', id)
 	FROM t WHERE lease_until IS NOT NULL AND attempt < 1
 	UNION ALL
@@ -1110,6 +1366,16 @@ AS $$
 	FROM fairq.group_number s JOIN q USING (queue_id)
 	WHERE s.group_no < 0 OR s.group_no >= q.block_length
 	UNION ALL
+	SELECT format('group "%s" has a tenant without a number', s.group_key)
+	FROM fairq.group_number s JOIN q USING (queue_id)
+	WHERE strpos(s.group_key, q.separator) > 0 AND NOT EXISTS (
+		SELECT FROM fairq.group_number t WHERE t.queue_id = s.queue_id
+			AND t.group_key = split_part(s.group_key, q.separator, 1))
+	UNION ALL
+	SELECT format('task %s is of tenant "%s" and of no user', t.id, s.group_key)
+	FROM t JOIN fairq.group_number s USING (queue_id, group_no) JOIN q USING (queue_id)
+	WHERE strpos(s.group_key, q.separator) = 0
+	UNION ALL
 	-- each trigger of this script, and when it fires
 	SELECT CASE WHEN g.oid IS NULL THEN format('trigger "%s" of table %s is missing',
 			e.name, e.rel)
@@ -1119,6 +1385,8 @@ AS $$
 			e.name) END
 	FROM (VALUES
 		('fairq.task', 'task_changed', 'A'),
+		('fairq.task', 'task_inserted', 'A'),
+		('fairq.task', 'task_updated', 'A'),
 		('fairq.task', 'task_applied', 'R'),
 		('fairq.group_number', 'group_number_changed', 'A'),
 		('fairq.group_number', 'group_number_applied', 'R'),
@@ -1140,7 +1408,7 @@ CREATE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
 	AS 'MODULE_PATHNAME', 'fairq_check_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.check_queue(text)
-	IS 'Returns what is wrong with a queue. No row: it is sound.';
+	IS 'Returns the faults of a queue. No row: there are none.';
 
 CREATE FUNCTION fairq.shared_memory(OUT size bigint, OUT preloaded boolean,
 	OUT entries bigint, OUT entries_used bigint, OUT area bigint,
@@ -1148,11 +1416,12 @@ CREATE FUNCTION fairq.shared_memory(OUT size bigint, OUT preloaded boolean,
 	RETURNS SETOF record AS 'MODULE_PATHNAME', 'fairq_shared_memory'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 1;
 COMMENT ON FUNCTION fairq.shared_memory()
-	IS 'Returns how large fairq''s shared memory is, and how much of it all databases of the server use.';
+	IS 'Returns the size of fairq''s shared memory, and its use by all databases of the server.';
 
 --
--- Privileges.  Everybody may call the functions, which ask for a privilege on
--- the queue; nobody has one until it is granted.  The rest is the owner's.
+-- Privileges.  Every role may call these functions, which check privileges on
+-- the queue; no role has one until it is granted. Only the owner may use the
+-- rest.
 --
 
 REVOKE ALL ON SCHEMA fairq_internal FROM PUBLIC;
@@ -1164,5 +1433,6 @@ REVOKE ALL ON FUNCTION fairq.create_queue, fairq.set_shard, fairq.reset_hints,
 	fairq_internal.settings_changed FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fairq.shared_memory TO pg_read_all_stats;
 GRANT USAGE ON SCHEMA fairq TO PUBLIC;
-GRANT SELECT ON fairq.queues, fairq.groups, fairq.tasks, fairq.live_tasks,
-	fairq.finished_tasks, fairq.lanes, fairq.stats, fairq.fairness TO PUBLIC;
+GRANT SELECT ON fairq.queues, fairq.groups, fairq.tenants, fairq.tasks,
+	fairq.live_tasks, fairq.finished_tasks, fairq.batches, fairq.workers, fairq.lanes,
+	fairq.stats, fairq.fairness TO PUBLIC;

@@ -3,25 +3,13 @@
 --
 -- Broken on purpose to see it fail: a block past a group's last one had an
 -- address (fairq_address() in address.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
-
--- Adds tasks <group><from> to <group><upto>.
-CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
-	priority int DEFAULT 0) RETURNS void
-LANGUAGE sql AS $$
-	SELECT count(*) FROM fairq.enqueue_batch(queue,
-		array_fill(group_key, ARRAY[upto - "from" + 1]),
-		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i),
-		priority)
-$$;
-
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100) RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
-$$;
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/groups.psql
 
 -- Does the error of a statement have a hint?
 CREATE FUNCTION pg_temp.hint(statement text) RETURNS text

@@ -7,6 +7,7 @@
 -- begins at the first seat, or does not go on there; does not estimate; or shows the
 -- zeros of a queue that is not known, or ages though commits say that nothing is ready;
 -- and when claims note nothing (fairq_entry_claimed() in entry.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -3,6 +3,7 @@
 --
 -- Broken on purpose to see it fail: redrive() took failed tasks of any group
 -- (fairq_redrive() in failed.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -3,6 +3,7 @@
 --
 -- Broken on purpose to see it fail: no number was too large (fairq_check_int()
 -- in args.c), and no array was too long (fairq_arg_array()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -2,6 +2,7 @@
 --
 -- Broken on purpose to see it fail: the time of one task was that of those behind it
 -- (put_off() in enqueue.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

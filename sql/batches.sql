@@ -4,6 +4,7 @@
 -- Seen to fail: with an id that is given twice (find_item() in finish.c), with the lost ids in the order of the ids, with cancelled ones left
 -- out, with errors taken in the order of the ids, and with a lease that ends anew for
 -- a cancelled task.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate

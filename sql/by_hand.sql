@@ -3,6 +3,7 @@
 --
 -- Broken on purpose to see it fail: changed settings took no parked group back
 -- (publish_rest() in transaction.c).
+\a \pset footer off
 \set VERBOSITY sqlstate
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

@@ -3,29 +3,13 @@
 -- Broken on purpose to see it fail: a cancelled task whose lease expired was
 -- queued again (fairq_end_lapsed() in outcome.c); fail and release of a cancelled task
 -- returned true (finish.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
-
--- Adds tasks; the group is the first letter of each.
-CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
-$$;
-
--- What a pop serves, in its order, each with its attempt.
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
-	RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
-$$;
-
--- The task with that payload.
-CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
-$$;
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/tasks.psql
 
 CREATE FUNCTION pg_temp.cancel(queue text, payload text) RETURNS boolean
 LANGUAGE sql AS $$

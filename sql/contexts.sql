@@ -4,6 +4,7 @@
 --
 -- Broken on purpose to see it fail: a parallel worker might write
 -- (fairq_writes() in args.c), or call check_queue (check.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -3,6 +3,7 @@
 --
 -- Broken on purpose to see it fail: a task that completed kept its key
 -- (fairq_finish() in outcome.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

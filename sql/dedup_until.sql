@@ -4,6 +4,7 @@
 -- Broken on purpose to see it fail: a retried task had its key still (fairq_task_keyed()
 -- in store_scan.c), a key was not held (fairq_dedup_free() in dedup.c), a void row was
 -- an owner's (is_void()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

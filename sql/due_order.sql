@@ -4,6 +4,7 @@
 --
 -- Broken on purpose to see it fail: what had failed came in the order of what
 -- was scheduled (fairq_run_again() in outcome.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -4,6 +4,7 @@
 --
 -- Broken on purpose to see it fail: a task whose claim is undone was not ready
 -- again (fairq_claim()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

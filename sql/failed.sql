@@ -4,6 +4,7 @@
 -- failed.c), maintain() heeded retain of failed tasks, too (maintain_tasks()), the
 -- archive kept nothing of released attempts (archive_task() in outcome.c); a task's
 -- values were decompressed to be put back (redrive_task()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 DROP ROLE IF EXISTS regress_fairq_failed;	-- of a run that was broken off

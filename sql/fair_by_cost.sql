@@ -3,6 +3,7 @@
 -- Broken on purpose to see it fail: nothing was given to a group that comes, nor at
 -- its turn, the supposed cost of a turn was not corrected, and a turn in vain was
 -- charged (fairq_account_comes(), fairq_lane_charge(), fairq_lane_order_back()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -195,6 +196,22 @@ SELECT pg_temp.add('cost_passed', 'a', 1, 2, 0.7), pg_temp.add('cost_passed', 'b
 SELECT payload FROM fairq.pop('cost_passed', 100, per_group => 1, lease => '1 us');
 SELECT string_agg(group_key, ' ') FROM fairq.peek('cost_passed', 4);
 SELECT pg_temp.pop('cost_passed', 4);
+
+-- A new group owes nothing for one that had its number before: one that was rolled
+-- back with its pop, and one that maintain() has forgotten.
+SELECT fairq.create_queue('cost_new', fair_by => 'cost');
+SELECT pg_temp.add('cost_new', 'a', 1, 9);
+BEGIN;
+SELECT pg_temp.add('cost_new', 'gone', 1, 1, 1000), pg_temp.pop('cost_new', 2);
+ROLLBACK;
+SELECT pg_temp.add('cost_new', 'new', 1, 2), pg_temp.pop('cost_new', 4);
+SELECT pg_temp.add('cost_new', 'large', 1, 1, 1000);
+SELECT group_key, fairq.complete(id) FROM fairq.pop('cost_new');
+SELECT fairq.maintain('cost_new');
+SELECT pg_temp.add('cost_new', 'next', 1, 2), pg_temp.pop('cost_new', 3);
+SELECT group_no, group_key FROM fairq.group_number JOIN fairq.queue USING (queue_id)
+WHERE name = 'cost_new' ORDER BY group_no;
+SELECT * FROM fairq.check_queue('cost_new');
 
 \set VERBOSITY sqlstate
 SELECT fairq.create_queue('cost_errors', fair_by => 'costs');

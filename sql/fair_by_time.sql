@@ -6,6 +6,7 @@
 -- once, nothing was given to a group that comes, an abort did not undo what had
 -- begun, nothing was forgiven, and a group that had lapsed kept its level
 -- (fairq_account_apply(), forgive(), rank_by_time()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

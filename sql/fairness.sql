@@ -3,6 +3,7 @@
 --
 -- Broken on purpose to see it fail: each turn went to the lowest seat of the
 -- ring (find_next() in lane_take.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

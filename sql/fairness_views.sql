@@ -6,6 +6,7 @@
 -- for what a group has got by time (got_of() there), when a group is ahead as far as it
 -- is in the last lane (add_share() in group_stats.c), when those come first that have got
 -- least (compare_shares() there), and when any privilege is asked for.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

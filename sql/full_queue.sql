@@ -5,6 +5,7 @@
 -- Broken on purpose to see it fail: the seat did not move on after a turn
 -- (fairq_lane_take_in_full()), and a turn lasted for one task, whatever the
 -- weight (take_turn(); both in lane_take.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

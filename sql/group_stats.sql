@@ -4,6 +4,7 @@
 -- survey.c), when what is ready is the first stretch alone (estimate() there), when the
 -- present weight is taken for that of all turns (count_turn() there), and
 -- when a group keeps the time of before it had nothing (fairq_lane_add_ready()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,4 +1,5 @@
 -- Headers beside the payload, and what a claim says besides.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate

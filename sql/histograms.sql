@@ -2,6 +2,7 @@
 -- Broken on purpose to see it fail: buckets off by one, samples that an abort
 -- keeps, that a subtransaction's commit loses, that hints keep for the next queue;
 -- a wait from the enqueue of a task that was put back; a run of a released task.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -225,7 +226,8 @@ UPDATE fairq.task SET popped_at = CASE payload WHEN '1' THEN '-infinity' WHEN '2
 WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'histograms_4');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.live_tasks WHERE queue = 'histograms_4';
 SELECT * FROM pg_temp.times('histograms_4');
-SELECT wait_histogram[1], run_histogram[1], run_p50 FROM fairq.stats WHERE queue = 'histograms_4';
+SELECT wait_histogram[1], run_histogram[1], run_p50, extract(epoch FROM run_sum)::bigint / 86400 AS run_days
+FROM fairq.stats WHERE queue = 'histograms_4';
 
 -- Of a hundred, 50 waited 3000 s, 45 100 s, 5 10 s.  A percentile is where it
 -- would be if those of its bucket were evenly spread over that.
@@ -240,6 +242,13 @@ SELECT wait_p50 = make_interval(secs => 3 * 2 ^ 20 / 1000) AS p50, wait_p95 = ma
 FROM fairq.stats WHERE queue = 'histograms_5';
 SELECT count(*) FROM fairq.pop('histograms_5', 50);
 SELECT * FROM pg_temp.times('histograms_5');
+-- the test itself takes less than a minute
+SELECT wait_sum BETWEEN '154550 s' AND '154550 s'::interval + 100 * interval '1 min' AS wait_sum, run_sum
+FROM fairq.stats WHERE queue = 'histograms_5';
+BEGIN;
+SELECT count(*) FROM fairq.live_tasks WHERE queue = 'histograms_5' AND fairq.complete(id);
+ROLLBACK;
+SELECT run_sum = '0' AS none FROM fairq.stats WHERE queue = 'histograms_5';
 SELECT wait_p50 = make_interval(secs => 2 ^ 17 / 1000) AS p50, wait_p95 = make_interval(secs => 2 ^ 21 * 1.9 / 1000) AS p95,
 	wait_p99 = make_interval(secs => 2 ^ 21 * 1.98 / 1000) AS p99, wait_p50 AS is
 FROM fairq.stats WHERE queue = 'histograms_5';

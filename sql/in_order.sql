@@ -4,6 +4,7 @@
 -- (fairq_line_retries() in line.c), when the group is not put aside
 -- (fairq_wait_for_retry() in running.c), and when it stays so after the task was
 -- cancelled (fairq_finish() in outcome.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -2,6 +2,7 @@
 --
 -- Broken on purpose to see it fail: enqueue_or_find() said of each task that it was
 -- added (enqueue.c), find() did not look whether its task is there (dedup.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -2,6 +2,7 @@
 -- fairq.lane_groups() show it.  Seen to fail when what is void is shown (is_shown()
 -- in lane_view.c), when the groups of one set only are gone through
 -- (fairq_lane_waits() in lane_view.c), and when looking makes a queue's hints.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off

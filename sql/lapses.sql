@@ -10,6 +10,7 @@
 -- (fairq_lane_stopped() in lane_end.c); a call does not begin with the lane that another
 -- one has left (serve_alone() in serve.c); several queues are several calls (serve_claims()
 -- in pop.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

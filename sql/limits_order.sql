@@ -3,66 +3,13 @@
 --
 -- Broken on purpose to see it fail: each turn went to the lowest seat of the
 -- ring (find_next() in lane_take.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
-
--- Adds tasks <group><from> to <group><upto>.
-CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
-	priority int DEFAULT 0) RETURNS void
-LANGUAGE sql AS $$
-	SELECT count(*) FROM fairq.enqueue_batch(queue,
-		array_fill(group_key, ARRAY[upto - "from" + 1]),
-		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i),
-		priority)
-$$;
-
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, per_group int DEFAULT NULL)
-	RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n, per_group => per_group)
-$$;
-
--- The same, for each group by itself.
-CREATE FUNCTION pg_temp.pop_groups(queue text, n int DEFAULT 100, per_group int DEFAULT NULL,
-	OUT group_key text, OUT tasks text) RETURNS SETOF record
-LANGUAGE sql AS $$
-	SELECT group_key, string_agg(payload #>> '{}', ' ' ORDER BY ordinality)
-	FROM fairq.pop(queue, n, per_group => per_group) WITH ORDINALITY
-	GROUP BY group_key ORDER BY group_key
-$$;
-
--- Completes those tasks; how many of them were running.
-CREATE FUNCTION pg_temp.done(queue text, VARIADIC payloads text[]) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t
-	WHERE t.queue = done.queue AND payload #>> '{}' = ANY (payloads)
-$$;
-
-CREATE FUNCTION pg_temp.release(queue text, payload text) RETURNS boolean
-LANGUAGE sql AS $$
-	SELECT fairq.release(id, attempt) FROM fairq.tasks t
-	WHERE t.queue = release.queue AND t.payload #>> '{}' = release.payload
-$$;
-
--- What the views say of each group, and of the queue as a whole.
-CREATE FUNCTION pg_temp.stand(queue text) RETURNS TABLE (who text,
-	"limit" int, paused boolean, ready bigint, limited bigint, running bigint)
-LANGUAGE sql AS $$
-	(SELECT group_key, concurrency, paused, ready, limited, running
-	FROM fairq.groups g WHERE g.queue = $1 ORDER BY group_no)
-	UNION ALL
-	SELECT 'all', max_running, paused, ready, limited, running
-	FROM fairq.queues q WHERE q.queue = $1
-$$;
-
-CREATE FUNCTION pg_temp.tasks(queue text, OUT running text, OUT queued text)
-LANGUAGE sql AS $$
-	SELECT string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'running'),
-		string_agg(payload #>> '{}', ' ' ORDER BY id) FILTER (WHERE status = 'queued')
-	FROM fairq.tasks t WHERE t.queue = $1
-$$;
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/groups.psql
 
 -- Pops and completes in loops, with a commit after each.  Shows what was
 -- served in what order, and how many were running at most.

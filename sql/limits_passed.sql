@@ -6,6 +6,7 @@
 -- ring (find_next() in lane_take.c); one task more than the limit had a slot
 -- (find_slot() in counter.c).
 --
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -4,6 +4,7 @@
 -- Fails when a transaction forgets some of its changes (fairq_pending() in pending.c),
 -- and when the changes of a savepoint that is released stay beside those of the
 -- transaction (fairq_pending_sub_committed() there).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

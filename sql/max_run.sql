@@ -4,6 +4,7 @@
 --
 -- Broken on purpose to see it fail: fairq_arg_lease() in args.c, and extend() in finish.c,
 -- do without fairq_last_lease_end().
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -9,6 +9,7 @@
 --     installed, and the server not restarted
 --   could not stat file: the database's directory cannot be read
 --   connection to client lost: a client gone from wait(), which hears no more
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 DROP ROLE IF EXISTS regress_fairq_messages;	-- of a run that was broken off

@@ -4,6 +4,7 @@
 -- Fails when each pop says anew what its transaction has enqueued, and so reads
 -- the entries again of all that it has finished (fairq_pending_show() in
 -- pending.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

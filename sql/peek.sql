@@ -5,6 +5,7 @@
 -- (find_own() in entry.c), its account (copy_account() in lane_order.c), and when claimed
 -- tasks are not kept (fairq_shadow_claim() in pop.c).  And when throttled groups do not
 -- come back in the copy (come_back() in copy.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off

@@ -1,7 +1,8 @@
 -- What the planner makes of fairq's functions, in the statements of others.
 --
 -- Broken on purpose to see it fail: release() had the cost of a function that
--- only reads (fairq--1.0.sql).
+-- only reads, and one function of fairq.stats read all queues (fairq--1.0.sql).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -27,3 +28,8 @@ SELECT group_key, status, count(*) FROM fairq.tasks WHERE queue = 'planner' GROU
 SELECT * FROM fairq.check_queue('planner');
 SELECT fairq.drop_queue('planner', true);
 DROP TABLE popped;
+
+--
+-- A look at one queue reads no other queue
+--
+EXPLAIN (COSTS OFF) SELECT queued FROM fairq.stats WHERE queue = 'planner';

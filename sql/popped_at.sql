@@ -1,6 +1,7 @@
 -- popped_at: when the last attempt of a task began, wherever the task is since.
 -- Broken on purpose to see it fail: a claim that leaves the column as it is, a
 -- return that clears it, an archive and a redrive without it.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

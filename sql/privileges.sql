@@ -5,6 +5,7 @@
 -- (fairq_sql_address() in inspect.c), how much they have (fairq_turns_before() in
 -- queued.c), whether they are held (fairq_sql_next_at()), limited
 -- (fairq_visible_queues()) or paused (put_groups() in inspect.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- of a run that was broken off
@@ -83,6 +84,9 @@ SELECT id AS dead FROM fairq.tasks WHERE queue = 'privileges' AND status = 'fail
 SELECT id AS ready FROM fairq.tasks WHERE queue = 'privileges' AND status = 'queued' LIMIT 1 \gset
 
 SELECT queue_id FROM fairq.queue WHERE name = 'privileges' \gset
+SELECT fairq.register_worker('00000000-0000-0000-0000-000000000001', 'w', '{privileges}');
+SELECT fairq.create_batch('privileges', 'g') AS batch \gset
+SELECT fairq.create_batch('privileges_other', 'g') AS other_batch \gset
 
 -- Internal functions are for the views: nobody may use their schema.
 SELECT count(*) AS granted FROM pg_namespace, aclexplode(nspacl) a
@@ -138,7 +142,7 @@ FROM (VALUES
 	(42, $$SELECT count(*) FROM fairq.lanes WHERE queue LIKE 'privileges%'$$),
 	(43, $$SELECT 1 + count(*) FROM fairq.lane_groups('privileges', 0)$$),
 	(44, $$SELECT count(*) FROM fairq.stats WHERE queue LIKE 'privileges%'$$),
-	(45, $$SELECT count(*) FROM fairq_internal.visible_stats() WHERE queue LIKE 'privileges%'$$),
+	(45, $$SELECT count(*) FROM fairq_internal.visible_names() WHERE queue LIKE 'privileges%'$$),
 	(46, $$SELECT count(*) FROM fairq_internal.visible_queues() WHERE queue LIKE 'privileges%'$$),
 	(47, $$SELECT count(*) FROM fairq_internal.visible_groups() WHERE queue LIKE 'privileges%'$$),
 	(48, $$SELECT count(*) FROM fairq_internal.visible_lanes() WHERE queue LIKE 'privileges%'$$),
@@ -178,7 +182,21 @@ FROM (VALUES
 	(81, $$fairq.drop_queue('privileges', force => true, if_exists => true)$$),
 	(82, $$fairq.drop_queue('privileges_none', if_exists => true)$$),
 	(83, $$fairq.enqueue('privileges', 'g', delay => '1 hour')$$),
-	(84, $$SELECT count(*) FROM fairq.shared_memory()$$)) c(n, call),
+	(84, $$SELECT count(*) FROM fairq.shared_memory()$$),
+	(85, $$fairq.create_batch('privileges', 'g')$$),
+	(86, format('fairq.enqueue(''privileges'', ''g'', batch => (%s))', :batch)),
+	(87, format('fairq.create_batch(''privileges'', ''g'', batch => (%s))', :other_batch)),
+	(88, format('fairq.close_batch(%s)', :batch)),
+	(89, format('1 + fairq.cancel_batch(%s)', :batch)),
+	(90, $$SELECT count(*) FROM fairq.batches$$),
+	(91, format('fairq.enqueue(''privileges'', ''g'', after => ARRAY[%s])', :ready)),
+	(92, format('fairq.enqueue(''privileges'', ''g'', after => ARRAY[%s])', :other_batch)),
+	(93, format('fairq.enqueue(''privileges'', ''g'', after => ARRAY[%s])', :dead)),
+	(94, $$fairq.register_worker(gen_random_uuid(), 'w', '{privileges}')::text = ''$$),
+	(95, $$fairq.unregister_worker('00000000-0000-0000-0000-000000000001')$$),
+	(96, $$SELECT count(*) FROM fairq.workers$$),
+	(97, $$SELECT count(*) FROM fairq.worker$$),
+	(98, format('SELECT enqueued FROM fairq_internal.queue_stats(%s)', :queue_id))) c(n, call),
 	LATERAL (SELECT pg_temp.run_as('regress_fairq_nobody', call) AS nobody,
 		pg_temp.run_as('regress_fairq_enqueue', call) AS enqueue,
 		pg_temp.run_as('regress_fairq_work', call) AS work,
@@ -269,6 +287,7 @@ SELECT count(*), count(next_at) FROM fairq.groups;
 SELECT count(*), count(reason) > 0 AS reasons FROM fairq.tasks;
 SELECT count(*) FROM fairq.stats;
 SELECT count(*) FROM fairq.fairness;
+SELECT count(*) FROM fairq.tenants;
 RESET ROLE;
 
 -- fairq.wait() is a worker's, too

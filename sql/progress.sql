@@ -1,4 +1,8 @@
--- What a worker says of how far it is.
+-- A worker reports how far it is, for the views and the next attempt.
+--
+-- Broken on purpose to see it fail: put_claim() in pop.c had no progress.  A redriven
+-- task had none (failed.c), and a replaced one kept it (fairq_task_change()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate
@@ -6,7 +10,7 @@ CREATE EXTENSION IF NOT EXISTS fairq;
 SELECT fairq.create_queue('progress', concurrency => 1, retain => '1 hour');
 SELECT fairq.enqueue('progress', 'a') AS task \gset
 SELECT fairq.set_progress(:task, 1, '{"pages": 1}');
-SELECT id = :task AS same, attempt FROM fairq.pop('progress');
+SELECT id = :task AS same, attempt, progress IS NULL AS none FROM fairq.pop('progress');
 SELECT fairq.set_progress(:task, 1, '{"pages": 1}');
 SELECT status, progress FROM fairq.tasks WHERE id = :task;
 -- in one transaction as often as one likes, and of the attempt that holds the lease alone
@@ -36,7 +40,7 @@ SELECT id = :other AS other FROM fairq.pop('progress');
 SELECT fairq.set_progress(:other, 1, '{"done": true}'), fairq.complete(:other, 1);
 SELECT fairq.set_progress(:other, 1, '9');
 SELECT status, progress FROM fairq.tasks WHERE id = :other;
-SELECT attempt FROM fairq.pop('progress');
+SELECT attempt, progress FROM fairq.pop('progress');
 SELECT fairq.set_progress(:task, 2, NULL);
 SELECT progress FROM fairq.tasks WHERE id = :task;
 
@@ -57,6 +61,29 @@ SELECT fairq.set_progress(:task, 1, to_jsonb(i)) FROM generate_series(1, 5) i;
 SELECT pg_stat_force_next_flush();
 SELECT n_tup_upd - :all AS updates, n_tup_hot_upd - :hot AS hot FROM pg_stat_user_tables
 WHERE relid = 'fairq.task'::regclass;
+
+-- the next attempt's claim has it, however the last one ended, and also one kept outside its row
+SELECT repeat(string_agg(md5(i::text), ''), 10) AS long FROM generate_series(1, 500) i \gset
+SELECT fairq.set_progress(:task, 1, to_jsonb(:'long'::text)), fairq.fail(:task, 1, retry_in => '0');
+SELECT attempt, progress = to_jsonb(:'long'::text) AS same FROM fairq.pop('progress', 1, '1 microsecond');
+SELECT attempt, lapses, progress = to_jsonb(:'long'::text) AS same FROM fairq.pop('progress');
+SELECT fairq.set_progress(:task, 3, '{"pages": 2}'), fairq.set_progress(:task, 2, '"a lost worker"');
+SELECT fairq.fail(:task, 3, dead => true), fairq.redrive(:task);
+BEGIN;
+SELECT attempt, progress FROM fairq.take('progress');
+SELECT fairq.release(:task, 4), progress FROM fairq.tasks WHERE id = :task;
+SELECT progress FROM fairq.tasks WHERE id = :task;
+ROLLBACK;
+SELECT attempt, progress FROM fairq.pop('progress');
+
+-- what replaces a task has nothing of the old one's
+SELECT fairq.complete(:task);
+SELECT fairq.enqueue('progress', 'c', '"old"', dedup_key => 'k') AS task \gset
+SELECT attempt, payload FROM fairq.pop('progress');
+SELECT fairq.set_progress(:task, 1, '"of old"'), fairq.fail(:task, 1, retry_in => '0');
+SELECT fairq.enqueue('progress', 'c', '"new"', dedup_key => 'k', replace => true) = :task AS same;
+SELECT attempt, payload, progress FROM fairq.pop('progress');
+SELECT fairq.set_progress(:task, 2, '5');
 
 -- nothing and nobody
 SELECT fairq.set_progress(NULL, 1, '1'), fairq.set_progress(-1, 1, '1');

@@ -2,6 +2,7 @@
 -- update and delete, and nothing else.
 -- Seen to fail when store.c doesn't ask for the replica identity, and when
 -- fairq.group_number has none.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 -- nothing is replicated here: wal_level may be insufficient

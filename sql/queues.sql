@@ -4,6 +4,7 @@
 -- Broken on purpose to see it fail: a function had no comment
 -- (fairq--1.0.sql); create_queue and drop_queue did not look at if_not_exists and
 -- if_exists, and group_to_set() said nothing (admin.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -57,7 +58,7 @@ SELECT p.oid::regprocedure AS security_definer
 FROM pg_proc p
 WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND p.prosecdef;
 
--- all that is in a table or a sequence goes into a dump
+-- all that is in a table or a sequence goes into a dump, except the registry of workers
 SELECT c.oid::regclass AS not_dumped
 FROM pg_class c
 WHERE c.relnamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND c.relkind IN ('r', 'S')

@@ -5,6 +5,7 @@
 -- starts (group_is_used() in maintain.c), when a change of a group's rate or hold does
 -- not take it back (publish_rest() in transaction.c); ages, when throttled groups
 -- are in none (throttle() in lane_aside.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -2,6 +2,7 @@
 -- does.  Seen to fail with the reasons asked for in another order, with an
 -- unknown counter taken for what it says, and with a wait_reason() that is
 -- VOLATILE.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 DROP ROLE IF EXISTS regress_fairq_reasons;

@@ -3,6 +3,7 @@
 -- Broken on purpose to see it fail: a replaced task was not published at the commit
 -- (publish_again() in outcome.c), one that waits for a retry was retried at once
 -- (fairq_replace_task()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -3,6 +3,7 @@
 -- Broken on purpose to see it fail: a retried task became a scheduled one
 -- (address_again() in outcome.c); a task that was moved was not published, and its old
 -- place not at an abort (fairq_reschedule_task()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

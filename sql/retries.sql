@@ -3,29 +3,13 @@
 --
 -- Broken on purpose to see it fail: what had failed came in the order of what
 -- was scheduled (fairq_run_again() in outcome.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
-
--- Adds tasks; the group is the first letter of each.
-CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
-$$;
-
--- What a pop serves, in its order, each with its attempt.
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
-	RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
-$$;
-
--- The task with that payload.
-CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
-$$;
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/tasks.psql
 
 -- All tasks, with what is known of them; "after" is the delay, in whole minutes.
 CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text,
@@ -153,7 +137,8 @@ SELECT fairq.purge('retries');
 SELECT * FROM fairq.check_queue('retries');
 
 --
--- Backoff: retry n waits backoff * 2^(n-1), a quarter more or less, and at most an hour
+-- Backoff: retry n waits backoff * 2^(n-1), a quarter more or less, and at most
+-- backoff_max, which is an hour unless it is set
 --
 
 -- Fails a task n times; the n-th time by default.  How long it waits then, in
@@ -202,7 +187,19 @@ SELECT fairq.alter_queue('retries_backoff', backoff => '1 microsecond');
 SELECT n, longest >= 0.75 * CASE n WHEN 31 THEN 2 ^ 30 ELSE 3.6e9 END
 	AND shortest <= CASE n WHEN 31 THEN 1.25 * 2 ^ 30 ELSE 3.6e9 END AS within
 FROM unnest('{31,33}'::int[]) n, LATERAL pg_temp.delay('retries_backoff', n) d;
-SELECT fairq.alter_queue('retries_backoff', backoff => '0');
+SELECT fairq.alter_queue('retries_backoff', backoff => '10 seconds', backoff_max => '100 seconds');
+SELECT n, bool_and(longest >= 7.5 AND shortest <= 10) AS within
+FROM unnest('{5,100}'::int[]) n, LATERAL pg_temp.delay('retries_backoff', n) d GROUP BY n ORDER BY n;
+SELECT fairq.alter_queue('retries_backoff', backoff_max => '10 hours');
+SELECT longest >= 0.75 * 512 AND shortest <= 1.25 * 512 AS longer_than_an_hour FROM pg_temp.delay('retries_backoff', 10);
+SELECT fairq.alter_queue('retries_backoff', backoff_max => '0');
+SELECT shortest <= 0 AS at_once FROM pg_temp.delay('retries_backoff', 2);
+SELECT fairq.alter_queue('retries_backoff', backoff_max => '-1 second');
+SELECT fairq.alter_queue('retries_backoff', backoff_max => '110 years');
+SELECT fairq.create_queue('retries_max', backoff_max => '1 minute'), fairq.create_queue('retries_max_2');
+SELECT queue, backoff, backoff_max FROM fairq.queues WHERE queue LIKE 'retries\_max%' ORDER BY queue;
+SELECT fairq.drop_queue('retries_max'), fairq.drop_queue('retries_max_2');
+SELECT fairq.alter_queue('retries_backoff', backoff => '0', backoff_max => '1 hour');
 SELECT n, shortest, longest FROM unnest('{1,40}'::int[]) n, LATERAL pg_temp.delay('retries_backoff', n) d;
 SELECT pg_temp.add('retries_backoff', 'a1');
 SELECT pg_temp.pop('retries_backoff');

@@ -4,6 +4,7 @@
 -- Broken on purpose to see it fail: each turn went to the lowest seat of the
 -- ring (find_next() in lane_take.c); a task whose claim is undone was not
 -- ready again (fairq_claim()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
@@ -356,6 +357,19 @@ SELECT payload, status FROM fairq.tasks WHERE queue = 'rollback_purged' ORDER BY
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'rollback_purged';
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('rollback_purged', 10);
 SELECT * FROM fairq.check_queue('rollback_purged');
+
+-- What a transaction adds goes behind what it has taken, also when nothing is
+-- known of the group.
+SELECT fairq.create_queue('rollback_unknown');
+SELECT pg_temp.add('rollback_unknown', 'a', 1, 3);
+BEGIN;
+SELECT pg_temp.take('rollback_unknown');
+SELECT fairq.reset_hints();
+SELECT pg_temp.add('rollback_unknown', 'a', 4, 4);
+ROLLBACK;
+SELECT pg_temp.add('rollback_unknown', 'a', 5, 5);
+SELECT pg_temp.pop('rollback_unknown');
+SELECT * FROM fairq.check_queue('rollback_unknown');
 
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
 WHERE queue LIKE 'rollback%';

@@ -3,6 +3,7 @@
 -- Broken on purpose to see it fail: a task to be run at a time in the past was
 -- scheduled, and not queued (enqueue.c); the delay was not looked at, or run_at went
 -- before it (arg_run_at() in enqueue.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -1,4 +1,5 @@
 -- pop and wait over several queues: strictly in the order given, each as by itself.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate

@@ -11,6 +11,7 @@
 -- by time, when who comes is given nothing, or is not the first of equals, when new shares
 -- don't make all even, and when levels are left out (find_got(), is_before(),
 -- key_of() in shares.c), and when peek() leaves out what would run by then.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -3,6 +3,7 @@
 --
 -- Broken on purpose to see it fail: hints stayed when fairq.task was changed
 -- by SQL (fairq_task_changed() in changed.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

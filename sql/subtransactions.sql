@@ -7,6 +7,7 @@
 -- shrinks again.  Fails when what is pending of a level that is released does not
 -- become its parent's (subxact_callback()), and when an abort leaves out one of many
 -- pending changes (apply_from()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

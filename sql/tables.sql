@@ -2,6 +2,7 @@
 -- bypass: refused, nothing is lost, and work goes on when it is gone.
 -- Seen to fail when fairq_table_open() doesn't check (store.c), and when what
 -- was found is kept although the table was changed.
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

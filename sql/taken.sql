@@ -4,7 +4,8 @@
 -- Broken on purpose to see it fail: nothing of what was taken was noted
 -- (fairq_taken_note() in taken.c), a second fail() put the task back once more
 -- (fairq_taken_ended()), one that was put back did not have its key any more
--- (put_back() in outcome.c), maintain() forgot the group of one (fairq_taken_any()).
+-- (fairq_run_again() in outcome.c), maintain() forgot the group of one (fairq_taken_any()).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

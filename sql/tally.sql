@@ -3,6 +3,7 @@
 -- Fails when a call notes nothing or the wrong kind (fairq_pending_tally()), when
 -- an abort counts (apply_pending() in transaction.c), and when each queue is known
 -- by a count that has not come by it (fairq_tally_found() in tally.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -3,6 +3,7 @@
 --
 -- Broken on purpose to see it fail: a read-only transaction might write
 -- (fairq_writes() in args.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -3,6 +3,7 @@
 --
 -- Broken on purpose to see it fail: weights of others were not counted
 -- (others_per_block() in queued.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;

@@ -3,27 +3,13 @@
 --
 -- Broken on purpose to see it fail: wait() did not know when something falls
 -- due (next_due() in wait.c).
+\a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
-
--- Adds tasks; the group is the first letter of each.
-CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
-$$;
-
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
-	RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
-$$;
-
-CREATE FUNCTION pg_temp.done(queue text) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
-$$;
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/tasks.psql
 
 --
 -- Arguments

@@ -6,14 +6,15 @@
  *
  * A group's number is its seat, the same in every block; group_no is below
  * block_length.  One block is one round: a group has at most one turn in it.
- * Service is in one block at a time, B, and goes through its seats upwards.
+ * Service is in one block at a time, B, and visits its seats in ascending
+ * order.
  *
- * The one rule: a new task of a group is given
+ * The one rule: a new task of a group gets
  *
  *	- the group's last address, if fewer than weight tasks of the group are
  *	  there and that turn is still to come;
  *	- else the group's seat in the block max(p + 1, B).  p is the last block in
- *	  which the group was given an address or had a turn.
+ *	  which the group got an address or had a turn.
  *
  * So a group that has had no turn in the present block joins it.  If its seat
  * was passed, it is in front of all others (let_in() in lane_internal.h).
@@ -21,18 +22,19 @@
  * Postgres".
  *
  * Why this is fair.  Take two groups g and h of weight 1 that both have ready
- * tasks for a while.  Each has at most one turn in a block.  The block does not
- * end before each group with ready tasks has had its turn.  At every turn one
- * task is served, since a group is served its first ready task, whatever its
- * address (turn.c).  In each block that lies wholly in a stretch both are
- * served once, and in its first and last block at most once.  So the counts of
- * g and h differ by at most two over any stretch.  They differ by at most one
- * over a stretch that begins when both have been served since they came.  From
- * then on their turns alternate, in the order of their seats.  That is the bound of
- * start-time fair queueing, whose virtual time is B.  With weight w read "up
- * to w tasks" for "one task".
+ * tasks for a while.  Each group has at most one turn in a block.  The block
+ * does not end before each group with ready tasks has had its turn.  At every
+ * turn one task is served, since a group is served its first ready task,
+ * whatever its address (turn.c).  In a block that lies wholly within a stretch
+ * of services, both are served once.  In the first and last block, each is
+ * served at most once.  So the counts of g and h differ by at most two over
+ * any stretch.  They differ by at most one over a stretch that begins when
+ * both have been served since they became active.  From then on their turns
+ * alternate, in the order of their seats.  That is the bound of start-time
+ * fair queueing, whose virtual time is B.  With weight w read "up to w tasks"
+ * for "one task".
  *
- * Nothing here locks, allocates or fails; where a tail is moved, the caller
+ * No function here locks, allocates or fails.  A caller that moves a tail
  * holds the lane's lock.
  */
 #include "postgres.h"

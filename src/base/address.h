@@ -10,7 +10,7 @@
 
 #include "datatype/timestamp.h"
 
-/* never another number: it is in fairq.task.lane */
+/* must stay the same: fairq.task.lane stores it */
 #define FAIRQ_PRIORITIES	10
 
 /* "no address": below every address, and above every address */
@@ -20,10 +20,10 @@
 /*
  * Addresses of tasks in their group's line.  Queued tasks have the address of
  * a turn.  From FAIRQ_RETRIES and from FAIRQ_SCHEDULED on, an address is the
- * millisecond at which the task falls due, counted from the year 2000.  The
- * low bits are those of its id, so that tasks of the same millisecond differ.
- * A task whose attempt has failed is retried, and is served before others of
- * its group.
+ * millisecond at which the task becomes due, counted from the year 2000.  The
+ * low bits are those of its id, so tasks of the same millisecond have
+ * different addresses.  A task whose attempt has failed is retried, and is
+ * served before others of its group.
  */
 #define FAIRQ_RETRIES		(INT64CONST(1) << 62)
 #define FAIRQ_SCHEDULED		(INT64CONST(3) << 61)
@@ -34,8 +34,8 @@
 typedef enum FairqRegion
 {
 	FAIRQ_REGION_QUEUED,		/* addresses of turns */
-	FAIRQ_REGION_RETRIED,		/* times at which retried tasks fall due */
-	FAIRQ_REGION_SCHEDULED,		/* times at which scheduled tasks fall due */
+	FAIRQ_REGION_RETRIED,		/* times at which retried tasks become due */
+	FAIRQ_REGION_SCHEDULED,		/* times at which scheduled tasks become due */
 	FAIRQ_REGIONS				/* number of these */
 } FairqRegion;
 
@@ -87,7 +87,7 @@ fairq_is_timed(int64 addr)
 	return addr >= FAIRQ_RETRIES;
 }
 
-/* Infinity, and times some 1,100 years ahead, are never due. */
+/* Infinity, and times about 1,100 years ahead, are never due. */
 static inline int64
 fairq_timed_addr(FairqRegion region, TimestampTz run_at, int64 id)
 {
@@ -101,7 +101,14 @@ fairq_timed_addr(FairqRegion region, TimestampTz run_at, int64 id)
 		(id & ((1 << FAIRQ_SCHEDULED_BITS) - 1));
 }
 
-/* Tasks that are due at that moment have lower addresses. */
+/* The time rounded down, so that an address of that time is due. */
+static inline TimestampTz
+fairq_as_due(TimestampTz time)
+{
+	return time - time % 1000;
+}
+
+/* Tasks that are due at the given time have lower addresses. */
 static inline int64
 fairq_due_end(FairqRegion region, TimestampTz now)
 {

@@ -1,31 +1,31 @@
 /*
  * catalog.c
- *		fairq's tables: their identity, and whether they are still as its
- *		script made them.
+ *		fairq's tables: their identity, and whether they still match its
+ *		script.
  *
- * A backend looks up the OIDs of the objects that CREATE EXTENSION has made
- * once.  It keeps them until an invalidation message reports a change of one
- * of the tables, or of the sequence.
+ * A backend looks up the OIDs of the extension's objects once.  It keeps them
+ * until an invalidation message reports a change of one of the tables, or of
+ * the sequence.
  *
  * store.c reads and writes the tables without the executor.  So triggers do
  * not fire, foreign keys are neither checked nor cascade, and rules, row-level
  * security, check constraints, NOT NULL and defaults have no effect.  store.c
  * knows columns by their numbers and types, and rows by heap's headers.  A
- * database administrator can add any of that to a table of fairq.  Such a
+ * database administrator can add any of these to a table of fairq.  Such a
  * table is refused, before anything is written, with an error that names the
  * object.  An administrator can correct an error in a minute, but may not find
  * a row that a trigger has missed for a year.
  *
- * Two kinds of objects are accepted.  Some have no effect on direct writes: a
+ * Two kinds of objects are allowed.  Some have no effect on direct writes: a
  * disabled trigger, a trigger on TRUNCATE, a nullable column without a
- * default.  The same is true of a dropped NOT NULL.  Others are fairq's own:
+ * default.  A dropped NOT NULL has no effect either.  Others are fairq's own:
  * triggers whose function is a member of the extension, check constraints by
  * their names, columns by their numbers.  store.c checks indexes.
  *
  * A table that is only read has to be a heap outside of any inheritance tree,
- * with columns of the right types.  Through a parent, rows could be changed
- * without fairq's statement triggers, and SQL would see a child's rows, which
- * fairq does not.
+ * with columns of the right types.  Changes through a parent would not fire
+ * fairq's statement triggers.  SQL would see the rows of a child, and fairq
+ * would not.
  *
  * Locking: none for a look-up.  A table can be dropped between the look-up and
  * fairq_open_relation(), which reports that.  To check a table, the caller
@@ -33,8 +33,8 @@
  * invalidated.  Each command that adds one of these objects invalidates it,
  * and takes a lock that conflicts with a writer's RowExclusiveLock.  So a
  * writer can rely on the result until its transaction ends.  The exception is
- * inheritance: making the table a child of a table without columns changes
- * only pg_inherits, which the next check for another reason notices.
+ * inheritance.  Making the table a child of a table without columns changes
+ * only pg_inherits, so fairq notices at the next check.
  */
 #include "postgres.h"
 
@@ -52,7 +52,6 @@
 #include "commands/trigger.h"
 #include "nodes/makefuncs.h"
 #include "rewrite/rewriteDefine.h"
-#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -68,18 +67,6 @@ typedef struct Column
 
 #define COLUMN(number, type, not_null) {type, not_null},
 
-/*
- * The columns that fairq's script gives to tables; the index is their number
- * less 1.
- */
-static const Column task_columns[] = {FAIRQ_TASK_COLUMNS(COLUMN)};
-static const Column number_columns[] = {FAIRQ_NUMBER_COLUMNS(COLUMN)};
-static const Column dedup_columns[] = {FAIRQ_DEDUP_COLUMNS(COLUMN)};
-static const Column archive_columns[] = {FAIRQ_ARCHIVE_COLUMNS(COLUMN)};
-static const Column queue_columns[] = {FAIRQ_QUEUE_COLUMNS(COLUMN)};
-static const Column setting_columns[] = {FAIRQ_SETTING_COLUMNS(COLUMN)};
-static const Column privilege_columns[] = {FAIRQ_PRIVILEGE_COLUMNS(COLUMN)};
-
 static FairqCatalog catalog;
 static bool catalog_valid = false;
 
@@ -87,55 +74,52 @@ static bool catalog_valid = false;
 typedef struct Shape
 {
 	const char *name;
-	Oid		   *oid;			/* result of the last look-up */
 	int			natts;
 	const Column *columns;		/* by attribute number, less 1 */
 } Shape;
 
-static const Shape shapes[] = {
-	{"group_number", &catalog.group_number, NUMBER_NATTS, number_columns},
-	{"queue", &catalog.queue, QUEUE_NATTS, queue_columns},
-	{"group_setting", &catalog.setting, SETTING_NATTS, setting_columns},
-	{"queue_privilege", &catalog.privilege, PRIVILEGE_NATTS, privilege_columns},
-	{"dedup", &catalog.dedup, DEDUP_NATTS, dedup_columns},
-	{"archive", &catalog.archive, ARCHIVE_NATTS, archive_columns},
-	{"task_id_seq", &catalog.task_id_seq},
-	{"task", &catalog.task, TASK_NATTS, task_columns}
+#define SHAPE(name, TABLE) \
+	{name, TABLE##_NATTS, (const Column[]) {FAIRQ_##TABLE##_COLUMNS(COLUMN)}}
+
+static const Shape shapes[FAIRQ_RELATIONS] = {
+	[FAIRQ_GROUP_NUMBER] = SHAPE("group_number", NUMBER),
+	[FAIRQ_QUEUE] = SHAPE("queue", QUEUE),
+	[FAIRQ_GROUP_SETTING] = SHAPE("group_setting", SETTING),
+	[FAIRQ_QUEUE_PRIVILEGE] = SHAPE("queue_privilege", PRIVILEGE),
+	[FAIRQ_DEDUP] = SHAPE("dedup", DEDUP),
+	[FAIRQ_ARCHIVE] = SHAPE("archive", ARCHIVE),
+	[FAIRQ_BATCH] = SHAPE("batch", BATCH),
+	[FAIRQ_BATCH_DELTA] = SHAPE("batch_delta", DELTA),
+	[FAIRQ_DEPENDENCY] = SHAPE("dependency", DEPENDENCY),
+	[FAIRQ_TASK] = SHAPE("task", TASK),
+	[FAIRQ_TASK_ID_SEQ] = {"task_id_seq"}
 };
 
 /* The check constraints that the script gives to tables which fairq writes. */
 static const char *const own_checks[] = {
 	"task_priority_check", "task_max_attempts_check", "task_cost_check",
-	"task_until_started_check", "archive_status_check"
+	"task_until_started_check", "task_blocked_check", "archive_status_check"
 };
 
 /* increases whenever one of the tables, or the sequence, may have changed */
 static uint64 invalidations = 0;
 
-/*
- * Whether the last look-up found this OID of a table or the sequence.  True
- * for InvalidOid, which means all tables.
- */
-bool
-fairq_catalog_has(Oid relid)
+/* The relation to which the last look-up gave this OID; FAIRQ_RELATIONS: none. */
+FairqRelation
+fairq_relation_of(Oid relid)
 {
-	for (int i = 0; i < (int) lengthof(shapes); i++)
-		if (relid == *shapes[i].oid)
-			return true;
-	return relid == InvalidOid;
+	FairqRelation which = 0;
+
+	while (which < FAIRQ_RELATIONS && relid != catalog.relids[which])
+		which++;
+	return which;
 }
 
-/* Whether the last look-up found this OID of fairq.task. */
-bool
-fairq_catalog_is_task(Oid relid)
-{
-	return relid == catalog.task;
-}
-
+/* InvalidOid means all tables. */
 static void
 catalog_invalidate(Datum arg, Oid relid)
 {
-	if (fairq_catalog_has(relid))
+	if (relid == InvalidOid || fairq_relation_of(relid) != FAIRQ_RELATIONS)
 	{
 		catalog_valid = false;
 		invalidations++;
@@ -157,7 +141,7 @@ relation_named(Oid nspid, const char *name)
 }
 
 /*
- * Open a table that existed at the last look-up, and may have been dropped
+ * Open a table that existed at the last look-up but may have been dropped
  * since.
  */
 Relation
@@ -165,7 +149,7 @@ fairq_open_relation(Oid relid, LOCKMODE lockmode)
 {
 	Relation	rel = try_table_open(relid, lockmode);
 
-	if (rel == NULL)
+	if (rel == NULL || fairq_relation_of(relid) == FAIRQ_RELATIONS)
 		ereport(ERROR,
 				errcode(ERRCODE_UNDEFINED_TABLE),
 				errmsg("a table of fairq does not exist any more"),
@@ -173,7 +157,10 @@ fairq_open_relation(Oid relid, LOCKMODE lockmode)
 	return rel;
 }
 
-/* Whether the last look-up is still valid, as far as this backend knows. */
+/*
+ * Whether the last look-up is still valid, according to the messages that this
+ * backend has received.
+ */
 bool
 fairq_catalog_is_valid(void)
 {
@@ -191,7 +178,7 @@ fairq_catalog_changes(void)
 }
 
 /*
- * Whether the extension exists, and will exist until the end of the
+ * Whether the extension exists, and continues to until the end of the
  * transaction.
  */
 bool
@@ -223,24 +210,13 @@ fairq_catalog(void)
 	}
 
 	nspid = get_namespace_oid("fairq", true);
-	for (int i = 0; i < (int) lengthof(shapes); i++)
-		*shapes[i].oid = relation_named(nspid, shapes[i].name);
-	rel = fairq_open_relation(catalog.task, AccessShareLock);
+	for (int i = 0; i < FAIRQ_RELATIONS; i++)
+		catalog.relids[i] = relation_named(nspid, shapes[i].name);
+	rel = fairq_open_relation(catalog.relids[FAIRQ_TASK], AccessShareLock);
 	catalog.owner = rel->rd_rel->relowner;
 	table_close(rel, AccessShareLock);
 	catalog_valid = true;
 	return &catalog;
-}
-
-static const Shape *
-shape_of(Relation rel)
-{
-	for (int i = 0; i < (int) lengthof(shapes); i++)
-	{
-		if (strcmp(shapes[i].name, RelationGetRelationName(rel)) == 0)
-			return &shapes[i];
-	}
-	elog(ERROR, "\"%s\" is no table of fairq", RelationGetRelationName(rel));
 }
 
 /*
@@ -289,8 +265,9 @@ check_own_column(Relation rel, Form_pg_attribute att, const Column *own,
 }
 
 /*
- * Check a column that was added, into which fairq's functions write NULL.  A
- * domain can get a constraint, or a default, at any time, without notice.
+ * Check a column that was added later.  fairq's functions write NULL into it.
+ * A domain can get a constraint, or a default, at any time without an
+ * invalidation message.
  */
 static void
 check_added_column(Relation rel, Form_pg_attribute att)
@@ -357,8 +334,8 @@ refuse_trigger(Relation rel, const Trigger *trigger)
 }
 
 /*
- * The lock prevents changes of triggers, but the relcache may still read them
- * again.
+ * The lock prevents changes to triggers, but the relcache can still reload
+ * them.
  */
 static void
 check_triggers(Relation rel)
@@ -401,12 +378,12 @@ check_rules(Relation rel)
  * would.
  */
 void
-fairq_catalog_check(Relation rel, bool writes)
+fairq_catalog_check(Relation rel, FairqRelation which, bool writes)
 {
 	if (rel->rd_rel->relam != HEAP_TABLE_AM_OID)
 		refuse_named(rel, "access method", get_am_name(rel->rd_rel->relam));
 	check_inheritance(rel);
-	check_columns(rel, shape_of(rel), writes);
+	check_columns(rel, &shapes[which], writes);
 	if (!writes)
 		return;
 	check_constraints(rel);

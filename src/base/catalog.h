@@ -10,7 +10,7 @@
 
 /*
  * The columns of fairq's tables, in the order of their numbers: number, type,
- * and whether fairq's script says NOT NULL.
+ * and whether fairq's script declares NOT NULL.
  */
 #define FAIRQ_TASK_COLUMNS(COLUMN) \
 	COLUMN(TASK_ID, INT8OID, true) \
@@ -37,7 +37,10 @@
 	COLUMN(TASK_PROGRESS, JSONBOID, false) \
 	COLUMN(TASK_UNTIL_STARTED, BOOLOID, false) \
 	COLUMN(TASK_DEDUP_FOR, INTERVALOID, false) \
-	COLUMN(TASK_EXPIRES_AT, TIMESTAMPTZOID, false)
+	COLUMN(TASK_EXPIRES_AT, TIMESTAMPTZOID, false) \
+	COLUMN(TASK_BATCH, INT8OID, false) \
+	COLUMN(TASK_BLOCKED, BOOLOID, false) \
+	COLUMN(TASK_ATTEMPT_LOG, JSONBOID, false)
 
 #define FAIRQ_DEDUP_COLUMNS(COLUMN) \
 	COLUMN(DEDUP_QUEUE_ID, INT4OID, true) \
@@ -69,7 +72,34 @@
 	COLUMN(ARCHIVE_PROGRESS, JSONBOID, false) \
 	COLUMN(ARCHIVE_UNTIL_STARTED, BOOLOID, false) \
 	COLUMN(ARCHIVE_DEDUP_FOR, INTERVALOID, false) \
-	COLUMN(ARCHIVE_EXPIRES_AT, TIMESTAMPTZOID, false)
+	COLUMN(ARCHIVE_EXPIRES_AT, TIMESTAMPTZOID, false) \
+	COLUMN(ARCHIVE_BATCH, INT8OID, false) \
+	COLUMN(ARCHIVE_ATTEMPT_LOG, JSONBOID, false)
+
+#define FAIRQ_BATCH_COLUMNS(COLUMN) \
+	COLUMN(BATCH_ID, INT8OID, true) \
+	COLUMN(BATCH_QUEUE_ID, INT4OID, true) \
+	COLUMN(BATCH_ON_SUCCESS, BOOLOID, true) \
+	COLUMN(BATCH_CREATED_AT, TIMESTAMPTZOID, true) \
+	COLUMN(BATCH_CLOSED_AT, TIMESTAMPTZOID, false) \
+	COLUMN(BATCH_FINISHED_AT, TIMESTAMPTZOID, false) \
+	COLUMN(BATCH_COMPLETED, INT8OID, false) \
+	COLUMN(BATCH_FAILED, INT8OID, false) \
+	COLUMN(BATCH_CANCELLED, INT8OID, false) \
+	COLUMN(BATCH_EXPIRED, INT8OID, false) \
+	COLUMN(BATCH_PURGED, INT8OID, false)
+
+#define FAIRQ_DELTA_COLUMNS(COLUMN) \
+	COLUMN(DELTA_BATCH, INT8OID, true) \
+	COLUMN(DELTA_STATUS, INT2OID, true) \
+	COLUMN(DELTA_N, INT8OID, true) \
+	COLUMN(DELTA_TASK_ID, INT8OID, false)
+
+#define FAIRQ_DEPENDENCY_COLUMNS(COLUMN) \
+	COLUMN(DEPENDENCY_WAITING, INT8OID, true) \
+	COLUMN(DEPENDENCY_TASK, INT8OID, true) \
+	COLUMN(DEPENDENCY_ON_SUCCESS, BOOLOID, true) \
+	COLUMN(DEPENDENCY_STATUS, INT2OID, false)
 
 #define FAIRQ_NUMBER_COLUMNS(COLUMN) \
 	COLUMN(NUMBER_QUEUE_ID, INT4OID, true) \
@@ -97,7 +127,9 @@
 	COLUMN(QUEUE_IN_ORDER, BOOLOID, true) \
 	COLUMN(QUEUE_HELD_UNTIL, TIMESTAMPTZOID, false) \
 	COLUMN(QUEUE_RETAIN_FAILED, INTERVALOID, false) \
-	COLUMN(QUEUE_MAX_RUN_TIME, INTERVALOID, false)
+	COLUMN(QUEUE_MAX_RUN_TIME, INTERVALOID, false) \
+	COLUMN(QUEUE_BACKOFF_MAX, INTERVALOID, true) \
+	COLUMN(QUEUE_SEPARATOR, TEXTOID, false)
 
 #define FAIRQ_SETTING_COLUMNS(COLUMN) \
 	COLUMN(SETTING_QUEUE_ID, INT4OID, true) \
@@ -130,32 +162,55 @@
 FAIRQ_COLUMN_NUMBERS(TASK);
 FAIRQ_COLUMN_NUMBERS(DEDUP);
 FAIRQ_COLUMN_NUMBERS(ARCHIVE);
+FAIRQ_COLUMN_NUMBERS(BATCH);
+FAIRQ_COLUMN_NUMBERS(DELTA);
+FAIRQ_COLUMN_NUMBERS(DEPENDENCY);
 FAIRQ_COLUMN_NUMBERS(NUMBER);
 FAIRQ_COLUMN_NUMBERS(QUEUE);
 FAIRQ_COLUMN_NUMBERS(SETTING);
 FAIRQ_COLUMN_NUMBERS(PRIVILEGE);
 
-/* The OIDs of what CREATE EXTENSION made, looked up once per backend. */
+/* The tables of the extension, and its sequence. */
+typedef enum FairqRelation
+{
+	FAIRQ_GROUP_NUMBER,
+	FAIRQ_QUEUE,
+	FAIRQ_GROUP_SETTING,
+	FAIRQ_QUEUE_PRIVILEGE,
+	FAIRQ_DEDUP,
+	FAIRQ_ARCHIVE,
+	FAIRQ_BATCH,
+	FAIRQ_BATCH_DELTA,
+	FAIRQ_DEPENDENCY,
+	FAIRQ_TASK,
+	FAIRQ_TABLES,				/* number of tables */
+	FAIRQ_TASK_ID_SEQ = FAIRQ_TABLES,
+	FAIRQ_RELATIONS
+} FairqRelation;
+
+/*
+ * The OIDs of objects that CREATE EXTENSION made, looked up once per backend.
+ */
 typedef struct FairqCatalog
 {
-	Oid			task;			/* OID of fairq.task */
-	Oid			group_number;	/* OID of fairq.group_number */
-	Oid			queue;			/* OID of fairq.queue */
-	Oid			setting;		/* OID of fairq.group_setting */
-	Oid			privilege;		/* OID of fairq.queue_privilege */
-	Oid			dedup;			/* OID of fairq.dedup */
-	Oid			archive;		/* OID of fairq.archive */
-	Oid			task_id_seq;	/* OID of fairq.task_id_seq */
-	Oid			owner;			/* owner of fairq.task, and so of all tables */
+	Oid			relids[FAIRQ_RELATIONS];
+	Oid			owner;			/* owner of fairq.task, and thus of all
+								 * tables */
 } FairqCatalog;
 
 extern const FairqCatalog *fairq_catalog(void);
 extern bool fairq_catalog_is_valid(void);
 extern uint64 fairq_catalog_changes(void);
 extern bool fairq_extension_exists(void);
-extern bool fairq_catalog_has(Oid relid);
-extern bool fairq_catalog_is_task(Oid relid);
+extern FairqRelation fairq_relation_of(Oid relid);
 extern Relation fairq_open_relation(Oid relid, LOCKMODE lockmode);
-extern void fairq_catalog_check(Relation rel, bool writes);
+extern void fairq_catalog_check(Relation rel, FairqRelation which,
+								bool writes);
+
+static inline Oid
+fairq_relid(FairqRelation which)
+{
+	return fairq_catalog()->relids[which];
+}
 
 #endif							/* FAIRQ_CATALOG_H */

@@ -1,13 +1,13 @@
 /*
  * chunks.c
- *		Data per seat, in shared memory: it grows, and is never moved.
+ *		Data per seat, in shared memory: it grows but never moves.
  *
  * The first chunk is for seats 0 to 63, the next for 64 to 127, then for 128
  * to 255, and so on.  A chunk is allocated when the first of its seats is
  * used.  So 26 chunks are enough for all seats, and at most half of the memory
  * is unused.
  *
- * A chunk is made before a lane is locked, as there may be no room for it.
+ * A chunk is made before the lane is locked, because the allocation can fail.
  *
  * Locking: none.  A chunk is put in its place by a compare-and-exchange, and
  * stays there as long as the queue does.
@@ -39,8 +39,8 @@ fairq_chunks_free(FairqChunks *chunks)
 }
 
 /*
- * Make a chunk of a copy.  It belongs to this backend, which finds it like a
- * shared one.
+ * Make a chunk of a copy.  The copy is private to this backend, which accesses
+ * it like a shared one.
  */
 static void
 make_own(FairqChunks *chunks, int chunk, Size size, FairqChunkFill fill)
@@ -54,8 +54,8 @@ make_own(FairqChunks *chunks, int chunk, Size size, FairqChunkFill fill)
 }
 
 /*
- * Make a chunk of that size, unless another backend makes it first; fill may
- * be NULL.
+ * Make a chunk of the given size unless another backend makes it first.  fill
+ * may be NULL.
  */
 void
 fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,

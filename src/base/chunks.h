@@ -1,6 +1,6 @@
 /*
  * chunks.h
- *		Data per seat, in shared memory: it grows, and is never moved.
+ *		Data per seat, in shared memory: it grows but never moves.
  */
 #ifndef FAIRQ_CHUNKS_H
 #define FAIRQ_CHUNKS_H
@@ -11,8 +11,8 @@
 #include "shmem.h"
 
 /*
- * number of seats of the first chunk; each later one has as many as all before
- * it
+ * number of seats of the first chunk; each later chunk has as many seats as
+ * all previous ones
  */
 #define FAIRQ_FIRST_SEATS 64
 #define FAIRQ_CHUNKS 26

@@ -204,7 +204,7 @@ fairq_cancel_sleep(ConditionVariable *cv)
 #endif
 }
 
-/* Up to version 16 rows that a snapshot sees may be gone if it is too old. */
+/* Up to version 16, rows that an old snapshot sees may be gone. */
 static inline void
 fairq_test_old_snapshot(Snapshot snapshot, Relation rel, Page page)
 {
@@ -229,17 +229,6 @@ fairq_check_is_enforced(const ConstrCheck *check)
 #endif
 }
 
-/* version 19 requires a call when a descriptor is complete */
-static inline void
-fairq_finalize_tupdesc(TupleDesc desc)
-{
-#if PG_VERSION_NUM >= 190000
-	TupleDescFinalize(desc);
-#else
-	(void) desc;
-#endif
-}
-
 /*
  * declared in libpq/libpq.h, which needs the headers of GSSAPI, if PostgreSQL
  * uses it
@@ -247,10 +236,10 @@ fairq_finalize_tupdesc(TupleDesc desc)
 extern bool pq_check_connection(void);
 
 /*
- * The handle of a segment that all backends find by that name, invalid at
+ * The handle of a segment that all backends find by the name, invalid at
  * first.  The caller holds AddinShmemInitLock.  PostgreSQL has a registry of
- * names from version 17 on.  Before, the handle is in the unused rest of the
- * main segment.
+ * names from version 17 on.  In older versions, the handle is in an unused
+ * part of the main segment.
  */
 #if PG_VERSION_NUM >= 170000
 

@@ -6,9 +6,9 @@
  * its claim to the moment at which its end is visible.  That is the commit of
  * the transaction that finished or took it, or the abort of the transaction
  * that claimed it.  The group's counter decides before a claim.  It has two
- * numbers.  "committed" is the tasks that are leased, as commits have them
- * (tally.c).  "open" is the slots of calls and transactions that have not
- * ended here.
+ * numbers.  "committed" is the number of leased tasks according to commits
+ * (tally.c).  "open" is the number of slots of calls and transactions that
+ * have not ended here.
  *
  * 1.  Enter: under the mutex, open goes up if committed + open stays within
  *	  the limit.  Then the row is claimed.
@@ -16,64 +16,65 @@
  * 2.  A slot that was not used, or whose claim is rolled back, is closed: open
  *	  goes down.
  *
- * 3.  A transaction that commits closes its slots after that is visible.  In
- *	  the same section it adds how many more or fewer tasks it has leased.  It
- *	  adds that to each of the two books whose load has not seen it (held.c,
- *	  tally.c).  The end of a task is such a change: until then the task is in
- *	  committed.  A task that was taken, or claimed and finished in one
- *	  transaction, changes nothing.
+ * 3.  A transaction that commits closes its slots once the commit is visible.
+ *	  In the same critical section it adds the change in the number of its
+ *	  leased tasks.  It adds that to each of the two books whose load has not
+ *	  seen it (held.c, tally.c).  The end of a task is such a change; until it
+ *	  is applied, the task is in committed.  A task that was taken, or claimed
+ *	  and finished in one transaction, changes nothing.
  *
- * 4.  A counter's numbers in a book are void if they are of an older load than
- *	  the book, and committed begins at 0.  The counter is known when the load
- *	  is over, if that has counted for the queue.  A call relies on a counter
- *	  only with the number of the load that it has seen.  A counter whose book
- *	  has another load is not known to it.
+ * 4.  A counter's numbers in a book are void if they are from an older load
+ *	  than the book's.  committed then begins at 0.  The counter is known when
+ *	  the load is over, if the load counted for the queue.  A call relies on a
+ *	  counter only with the number of the load that it has seen.  If the
+ *	  counter's book belongs to another load, the call treats the counter as
+ *	  unknown.
  *
  *	  The sum is never too low.  Take a moment at which the counter is known,
  *	  and a task that counts.  A transaction C has claimed it, and no end of it
  *	  is visible.  If C has not ended here, the task is in open, which no load
- *	  touches.  If C has, and the load's snapshot had not seen it end, then C
- *	  has added it to committed as it closed its slot.  If the snapshot had,
- *	  the row was leased in it, and found.  A transaction E that has ended the
- *	  task since subtracts it at its own end, which is not visible yet.  If no
- *	  transaction is between its visible end and its end here, the counter is
- *	  exact, by the same cases.
+ *	  touches.  If C has ended, and the load's snapshot had not seen this, C
+ *	  has added the task to committed when it closed its slot.  If the snapshot
+ *	  had seen C end, the row was leased in it, and the load found it.  A
+ *	  transaction E that has ended the task since subtracts it at its own end,
+ *	  which is not visible yet.  If no transaction is between its visible end
+ *	  and its end here, the counter is exact, by the same cases.
  *
- * 5.  Park: a group that has no free slot, by a counter that is known, is put
- *	  aside by the pop that found it so.  The next backend to close a slot, or
- *	  to add to the counter, takes the group back into service.  Both happen
- *	  under the mutex, so no group is stranded.
+ * 5.  Park: if a known counter shows that a group has no free slot, the pop
+ *	  that finds this puts the group aside.  The next backend to close a slot
+ *	  takes the group back into service.  Both happen under the mutex, so no
+ *	  group is stranded.
  *
  * 6.  Settings change at a commit.  The transaction that changed them
  *	  increments their version after that is visible, and then takes all
  *	  parked groups back.  A pop parks only by the settings of the present
  *	  version, which it reads under the mutex.  An older pop could park a group
  *	  that has just been given a slot, and no backend would take it back.  A
- *	  pop also gives its slot back if the settings have changed when it has
- *	  entered.  So each pop that enters after the change respects it.
+ *	  pop also gives its slot back if the settings changed while it entered.
+ *	  So each pop that enters after a change respects the new settings.
  *
- * 7.  A counter is freed if it is 0 by the last load that is over and by any
- *	  later one.  A new counter would have the same numbers.
+ * 7.  A counter is freed if it is 0 according to the last finished load and
+ *	  any later one.  A new counter would have the same numbers.
  *
  * 8.  A start.  After the slot, each claim takes a start from the counter, if
- *	  the pace allows it (pace.h).  Its time is that of the monotonic clock,
- *	  read under the mutex.  If a task was claimed, the start is not given
- *	  back, since two tasks could then start in less than a gap.  If no task
- *	  was, it is given back unless others have started since.
- *	  Neither a reset nor a load makes starts void, since only shared memory
- *	  knows them.  A restart loses them, and a promoted standby has none.  So a
- *	  counter begins as if a task had started when its queue's hints were born,
- *	  or first found after the promotion.  If that is just now, the whole burst
- *	  is used up.  A counter is freed only when its bucket is full: a new one
- *	  knows as much.
+ *	  the pace allows it (pace.h).  A start has the time of the monotonic
+ *	  clock, read under the mutex.  If a task was claimed, the start is not
+ *	  given back, since two tasks could then start in less than a gap.  If no
+ *	  task was claimed, the start is given back unless other tasks have started
+ *	  since.  Neither a reset nor a load makes starts void, since only shared
+ *	  memory knows them.  A restart loses them, and a promoted standby has
+ *	  none.  So a new counter begins as if a task had just started when its
+ *	  queue's hints were created, or were first found after a promotion.  If
+ *	  the queue is that new, the whole burst is used up.  A counter is freed
+ *	  only when its whole burst is available: then a new counter is equivalent.
  *
- * 9.  Throttle: a group that may not start yet is put aside until it may, by
- *	  the pop that found it so.  A call that gives a start back takes the group
- *	  back into service.  Both happen under the mutex.
+ * 9.  Throttle: if a group may not start a task yet, the pop that finds this
+ *	  puts it aside until it may.  A call that gives a start back takes the
+ *	  group back into service.  Both happen under the mutex.
  *
- * tally.c describes how a queue gets its first limit while claims are in
- * progress that are not counted.  The protocol has exhaustive models:
- * test/model/load.py, limits.py.
+ * tally.c describes how a queue gets its first limit while uncounted claims
+ * are in progress.  The protocol has exhaustive models: test/model/load.py,
+ * limits.py.
  *
  * Locking: the counter's mutex, a spinlock, for a few instructions.  It may be
  * taken under a lane's lock.  Nothing here allocates or fails.
@@ -83,8 +84,8 @@
 #include "counter.h"
 
 /*
- * Initialize a counter of a queue in that tenure.  All that is known is that
- * no task has started since the queue's hints were born.
+ * Initialize a counter of a queue in that tenure.  The only known fact is that
+ * no task has started since the queue's hints were created.
  */
 void
 fairq_counter_init(FairqCounter *counter, uint64 tenure, int64 born)
@@ -106,7 +107,7 @@ fairq_counter_copy(FairqCounter *copy, FairqCounter *counter)
 	copy->pins = 0;
 }
 
-/* Forget all starts before that time; no task has started since. */
+/* Forget all starts before the given time; no task has started since. */
 void
 fairq_counter_begin_starts(FairqCounter *counter, int64 since)
 {
@@ -116,8 +117,8 @@ fairq_counter_begin_starts(FairqCounter *counter, int64 since)
 }
 
 /*
- * Returns the book of that load.  Begins the book's numbers, unless they are
- * of that load or a later one.  The mutex is held.
+ * Returns the book of a load.  Begins the book's numbers, unless they are of
+ * that load or a later one.  The mutex is held.
  */
 static int
 go_on_to(FairqCounter *counter, uint64 number)
@@ -147,7 +148,7 @@ count_running(FairqCounter *counter, FairqKnown now, int64 *running)
 	return now.known && counter->number[book] == now.number;
 }
 
-/* Whether it still matters when tasks started.  The mutex is held. */
+/* Whether the start times of tasks still matter.  The mutex is held. */
 static bool
 starts_matter(const FairqCounter *counter)
 {
@@ -204,7 +205,7 @@ fairq_counter_unpin(FairqCounter *counter)
 }
 
 /*
- * Whether there is a slot for one more task under that limit.  The mutex is
+ * Whether there is a slot for one more task under the limit.  The mutex is
  * held.
  */
 static FairqSlot
@@ -224,38 +225,27 @@ find_slot(FairqCounter *counter, FairqKnown now, int32 limit)
 }
 
 /*
- * Take a slot, if there is one under the limit.  With FAIRQ_SLOT_FREE the
- * caller claims a row next.
+ * Take a slot, if the limit allows one; with look, only check whether it does.
+ * With FAIRQ_SLOT_FREE the caller claims a row next.
  */
 FairqSlot
-fairq_counter_enter(FairqCounter *counter, FairqKnown now, int32 limit)
+fairq_counter_enter(FairqCounter *counter, FairqKnown now, int32 limit,
+					bool look)
 {
 	FairqSlot	result;
 
 	SpinLockAcquire(&counter->mutex);
 	result = find_slot(counter, now, limit);
-	if (result == FAIRQ_SLOT_FREE)
+	if (result == FAIRQ_SLOT_FREE && !look)
 		counter->open++;
-	SpinLockRelease(&counter->mutex);
-	return result;
-}
-
-/* Whether there is a slot under the limit.  It is not taken. */
-FairqSlot
-fairq_counter_has_slot(FairqCounter *counter, FairqKnown now, int32 limit)
-{
-	FairqSlot	result;
-
-	SpinLockAcquire(&counter->mutex);
-	result = find_slot(counter, now, limit);
 	SpinLockRelease(&counter->mutex);
 	return result;
 }
 
 /*
  * Close slots, and add running tasks, for a transaction that has committed;
- * without adds, the slots are only closed.  Returns in which lanes the group
- * was parked; the caller takes it back into service there.
+ * without adds, the slots are only closed.  Returns the lanes in which the
+ * group was parked.  The caller takes it back into service there.
  */
 uint16
 fairq_counter_ended(FairqCounter *counter, const FairqAdds *adds, int32 slots,
@@ -278,7 +268,7 @@ fairq_counter_ended(FairqCounter *counter, const FairqAdds *adds, int32 slots,
 	return parked;
 }
 
-/* The load of that number has found n more tasks that are running. */
+/* Add n running tasks that a load has found. */
 void
 fairq_counter_add(FairqCounter *counter, uint64 number, int32 n)
 {
@@ -288,9 +278,8 @@ fairq_counter_add(FairqCounter *counter, uint64 number, int32 n)
 }
 
 /*
- * Note that the group is parked in a lane.  False if there may be a slot for
- * it, or if the settings of the version that was read are not in effect any
- * more.
+ * Record that the group is parked in a lane.  Returns false if there may be a
+ * slot for it, or if the settings have changed since they were read.
  */
 bool
 fairq_counter_park(FairqCounter *counter, FairqKnown now, int32 limit,
@@ -329,7 +318,7 @@ fairq_counter_read(FairqCounter *counter, FairqKnown now, bool open, int32 *n)
 
 /*
  * Start a task now, if the pace allows it.  Returns 0, or the time from which
- * on it does.
+ * a task may start.
  */
 int64
 fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
@@ -338,13 +327,13 @@ fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
 	int64		next;
 
 	SpinLockAcquire(&counter->mutex);
-	/* read here: an earlier time would make others start too early */
+	/* read here: with an earlier time, other tasks would start too early */
 	next = fairq_starts_take(&counter->starts, pace, fairq_monotonic(), start);
 	SpinLockRelease(&counter->mutex);
 	return next;
 }
 
-/* Whether it still matters when tasks of the group started. */
+/* Whether the start times of the group's tasks still matter. */
 bool
 fairq_counter_starts_matter(FairqCounter *counter)
 {
@@ -356,7 +345,7 @@ fairq_counter_starts_matter(FairqCounter *counter)
 	return matter;
 }
 
-/* Returns 0 if a task may start now, or the time from which on one may. */
+/* Returns 0 if a task may start now, else the time from which one may. */
 int64
 fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace)
 {
@@ -369,8 +358,8 @@ fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace)
 }
 
 /*
- * Note that the group is throttled in a lane, and until when.  False if a task
- * of it may start now.
+ * Record until when the group is throttled in a lane.  Returns false if one of
+ * its tasks may start now.
  */
 bool
 fairq_counter_throttle(FairqCounter *counter, const FairqPace *pace, int lane,
@@ -389,8 +378,8 @@ fairq_counter_throttle(FairqCounter *counter, const FairqPace *pace, int lane,
 
 /*
  * Give back an unused start, unless another task has started since.  Returns
- * the lanes in which the group may have been throttled because of it.  The
- * caller takes the group back into service there.
+ * the lanes in which that start may have throttled the group.  The caller
+ * takes the group back into service there.
  */
 uint16
 fairq_counter_unstart(FairqCounter *counter, FairqStart *start)

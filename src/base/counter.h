@@ -14,7 +14,8 @@
 
 /*
  * Numbers are kept twice: since the last load that is over, and since the one
- * in progress.  A load's number says in which of the two books its own are.
+ * in progress.  The number of a load decides which of the two books is its
+ * own.
  */
 #define FAIRQ_BOOKS 2
 
@@ -25,14 +26,14 @@ fairq_book_of(uint64 number)
 }
 
 /*
- * The load by which counters are known: numbers of an older load are void.
- * Made by fairq_tally_now().
+ * The load that makes counters known: numbers of an older load are void.  Made
+ * by fairq_tally_now().
  */
 typedef struct FairqKnown
 {
 	uint64		number;			/* number of the last load that is over */
-	bool		known;			/* true: it has counted for the queue, and is
-								 * not void */
+	bool		known;			/* true: that load has counted for the queue,
+								 * and is not void */
 } FairqKnown;
 
 /* The books to which a commit adds.  Made by fairq_tally_enter(). */
@@ -55,7 +56,7 @@ typedef struct FairqCounter
 								 * each priority */
 	int32		committed[FAIRQ_BOOKS]; /* number of running tasks according to
 										 * commits; until the load is over,
-										 * only their changes */
+										 * only the changes since it began */
 	int32		open;			/* number of slots of calls and transactions
 								 * that have not ended */
 	int32		pins;			/* number of pointers to the counter that
@@ -85,9 +86,7 @@ extern bool fairq_counter_is_pinned(FairqCounter *counter);
 extern void fairq_counter_pin(FairqCounter *counter);
 extern void fairq_counter_unpin(FairqCounter *counter);
 extern FairqSlot fairq_counter_enter(FairqCounter *counter, FairqKnown now,
-									 int32 limit);
-extern FairqSlot fairq_counter_has_slot(FairqCounter *counter, FairqKnown now,
-										int32 limit);
+									 int32 limit, bool look);
 extern uint16 fairq_counter_ended(FairqCounter *counter, const FairqAdds *adds,
 								  int32 slots, int32 running);
 extern void fairq_counter_add(FairqCounter *counter, uint64 number, int32 n);

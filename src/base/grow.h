@@ -1,10 +1,11 @@
 /*
  * grow.h
- *		Arrays that grow with what a backend notes in them.
+ *		Arrays and hash tables that grow with a backend's records.
  */
 #ifndef FAIRQ_GROW_H
 #define FAIRQ_GROW_H
 
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 
 /*
@@ -21,6 +22,18 @@ fairq_grow(MemoryContext context, void *array, int *most, int first,
 		repalloc_huge(array, entry * n);
 	*most = n;
 	return array;
+}
+
+/*
+ * A hash table in that context, of entries of that size, which begin with a
+ * key of plain bytes.
+ */
+static inline HTAB *
+fairq_hash(MemoryContext context, const char *name, Size key, Size entry)
+{
+	HASHCTL		ctl = {.keysize = key,.entrysize = entry,.hcxt = context};
+
+	return hash_create(name, 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
 #endif							/* FAIRQ_GROW_H */

@@ -1,43 +1,51 @@
 /*
  * histogram.c
- *		How long tasks have waited and run: spans of time, in buckets.
+ *		Histograms of how long tasks have waited and run.
  *
  * Each bucket is twice as wide as the one before, so 32 of them reach from a
  * millisecond to twelve days.  A percentile that is read from them is between
- * half and twice its true value.  That is enough to see that a queue is late,
- * and costs one addition per bucket and transaction.
+ * half and twice its true value.  That is precise enough to detect that a
+ * queue is late.  The sum of the spans is exact.  All this costs two additions
+ * per bucket and transaction.
  *
- * A claim, or the end of an attempt, counts only when it has committed.  Its
- * measurement is a sample until then.  The end of the transaction adds it, and
- * drops the samples of aborted subtransactions.  Samples are a stack, like
+ * A claim, or the end of an attempt, counts only when it has committed.  Until
+ * then, its measurement is only a sample.  The end of the transaction adds it,
+ * and drops the samples of aborted subtransactions.  Samples are a stack, like
  * pending changes (pending.c).  Those of a subtransaction are on top of its
- * parent's, and become the parent's when it commits.  Equal ones become one
- * with a number.  A transaction has few queues and buckets, so it has few
- * samples, however many tasks it pops.
+ * parent's, and become the parent's when it commits.  Equal samples are merged
+ * into one with a count.  A transaction has few queues and buckets, so it has
+ * few samples, however many tasks it pops.
  *
  * Locking: none.  A reader may see one bucket before a transaction's end and
- * another after it.  Memory is allocated when a sample is noted: functions
- * that transaction.c calls neither fail nor allocate.
+ * another after it.  Memory is allocated when a sample is recorded: the
+ * functions that transaction.c calls neither fail nor allocate.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "port/pg_bitutils.h"
-#include "utils/timestamp.h"
 
 #include "grow.h"
 #include "histogram.h"
 
-/* The bucket of a span of time; the first one, if the span is negative. */
-static int
-bucket_of(TimestampTz from, TimestampTz until)
-{
-	uint64		ms;
+/* the longest span that is measured: a century, so that sums do not wrap */
+#define LONGEST_SPAN (36525 * (uint64) USECS_PER_DAY)
 
-	if (from >= until)
-		return 0;
-	/* both may be infinite, by SQL */
-	ms = ((uint64) until - (uint64) from) / 1000;
+/* The length of a span of time, in microseconds; 0, if it is negative. */
+static uint64
+length_of(TimestampTz from, TimestampTz until)
+{
+	/* SQL may have set both to infinity */
+	return from >= until ? 0 :
+		Min((uint64) until - (uint64) from, LONGEST_SPAN);
+}
+
+/* The bucket of a span of that length. */
+static int
+bucket_of(uint64 usecs)
+{
+	uint64		ms = usecs / 1000;
+
 	return ms == 0 ? 0 :
 		Min(pg_leftmost_one_pos64(ms) + 1, FAIRQ_BUCKETS - 1);
 }
@@ -47,14 +55,7 @@ fairq_histogram_init(FairqHistogram *histogram)
 {
 	for (int i = 0; i < FAIRQ_BUCKETS; i++)
 		pg_atomic_init_u64(&histogram->n[i], 0);
-}
-
-/* Copy a histogram into FAIRQ_BUCKETS counts. */
-void
-fairq_histogram_read(FairqHistogram *histogram, uint64 *counts)
-{
-	for (int i = 0; i < FAIRQ_BUCKETS; i++)
-		counts[i] = pg_atomic_read_u64(&histogram->n[i]);
+	pg_atomic_init_u64(&histogram->sum, 0);
 }
 
 /* The lower end of a bucket, in microseconds. */
@@ -65,8 +66,9 @@ bucket_from(int bucket)
 }
 
 /*
- * Returns the span, in microseconds, that this percentage does not exceed, if
- * the spans within a bucket are evenly spread; -1, if there are none.
+ * Returns the span, in microseconds, that the given percentage of spans does
+ * not exceed; -1: there are no spans.  Spans within a bucket are assumed to be
+ * evenly spread.
  */
 int64
 fairq_percentile(const uint64 *counts, int percent)
@@ -87,7 +89,7 @@ fairq_percentile(const uint64 *counts, int percent)
 					(counts[bucket] == 0 ? 0 : rank / counts[bucket]));
 }
 
-/* how many samples are searched for an equal one, at most */
+/* the most samples that are searched for an equal one */
 #define LOOK_BACK (FAIRQ_SPANS * FAIRQ_BUCKETS)
 
 /* Equal samples of one subtransaction. */
@@ -96,6 +98,7 @@ typedef struct Sample
 	FairqHistogram *histogram;	/* the histogram to which they are added */
 	int			bucket;			/* bucket of it */
 	uint64		n;				/* number of these samples */
+	uint64		usecs;			/* sum of their lengths */
 	SubTransactionId sub;		/* subtransaction that measured them */
 } Sample;
 
@@ -114,6 +117,7 @@ add_sample(const Sample *new)
 			samples[i].histogram == new->histogram)
 		{
 			samples[i].n += new->n;
+			samples[i].usecs += new->usecs;
 			return;
 		}
 	}
@@ -121,16 +125,19 @@ add_sample(const Sample *new)
 }
 
 /*
- * Note how long a task has waited or run; it counts if we commit.  The caller
- * has noted a pending change, so this is called at the transaction's end.
+ * Record how long a task has waited or run; it counts if we commit.  The
+ * caller has recorded a pending change, so transaction.c runs at the
+ * transaction's end.
  */
 void
 fairq_sample(FairqHistogram *histogram, TimestampTz from, TimestampTz until)
 {
+	uint64		usecs = length_of(from, until);
 	Sample		new = {
 		.histogram = histogram,
-		.bucket = bucket_of(from, until),
+		.bucket = bucket_of(usecs),
 		.n = 1,
+		.usecs = usecs,
 		.sub = GetCurrentSubTransactionId()
 	};
 
@@ -154,7 +161,7 @@ fairq_samples_sub_end(SubTransactionId sub, SubTransactionId parent,
 		Sample		moved = samples[i];
 
 		moved.sub = parent;
-		/* its new position is at or before the old one */
+		/* a sample never moves to a higher position */
 		add_sample(&moved);
 	}
 }
@@ -167,8 +174,13 @@ void
 fairq_samples_end(bool committed)
 {
 	for (int i = 0; i < nsamples && committed; i++)
-		pg_atomic_fetch_add_u64(&samples[i].histogram->n[samples[i].bucket],
+	{
+		FairqHistogram *histogram = samples[i].histogram;
+
+		pg_atomic_fetch_add_u64(&histogram->n[samples[i].bucket],
 								samples[i].n);
+		pg_atomic_fetch_add_u64(&histogram->sum, samples[i].usecs);
+	}
 	samples = NULL;
 	nsamples = max_samples = 0;
 }

@@ -1,6 +1,6 @@
 /*
  * histogram.h
- *		How long tasks have waited and run: spans of time, in buckets.
+ *		Histograms of how long tasks have waited and run.
  */
 #ifndef FAIRQ_HISTOGRAM_H
 #define FAIRQ_HISTOGRAM_H
@@ -11,7 +11,7 @@
 /* The kinds of measurements of a queue's tasks. */
 typedef enum FairqSpan
 {
-	FAIRQ_SPAN_WAIT,			/* from when it was ready to its claim */
+	FAIRQ_SPAN_WAIT,			/* from readiness to the claim */
 	FAIRQ_SPAN_RUN,				/* from its claim to complete or fail */
 	FAIRQ_SPANS					/* number of these */
 } FairqSpan;
@@ -23,10 +23,10 @@ typedef enum FairqSpan
 typedef struct FairqHistogram
 {
 	pg_atomic_uint64 n[FAIRQ_BUCKETS];	/* number of spans in each bucket */
+	pg_atomic_uint64 sum;		/* of all spans, in microseconds */
 } FairqHistogram;
 
 extern void fairq_histogram_init(FairqHistogram *histogram);
-extern void fairq_histogram_read(FairqHistogram *histogram, uint64 *counts);
 extern int64 fairq_percentile(const uint64 *counts, int percent);
 extern void fairq_sample(FairqHistogram *histogram, TimestampTz from,
 						 TimestampTz until);

@@ -1,6 +1,6 @@
 /*
  * order.h
- *		An ordered set of groups of a lane, and its record of each group.
+ *		Ordered sets of groups of a lane, and the records of groups.
  */
 #ifndef FAIRQ_ORDER_H
 #define FAIRQ_ORDER_H
@@ -26,10 +26,10 @@ typedef struct FairqRank
 								 * have the same */
 } FairqRank;
 
-/* Node of the tree; the first field of each record. */
+/* Node of a tree; the first field of each record. */
 typedef struct FairqNode
 {
-	FairqRank	rank;			/* constant while the group is in the set */
+	FairqRank	rank;			/* constant while the group is in a set */
 	int32		left;			/* seat of the root of the subtree of lower
 								 * ranks; FAIRQ_NO_NODE: none */
 	int32		right;			/* the same, of higher ranks */
@@ -43,17 +43,22 @@ typedef struct FairqNode
 #define FAIRQ_NO_NODE (-1)
 
 /*
- * An ordered set, in shared memory, part of a lane and under its lock, except
- * the places of the records.
+ * The records of a lane's groups, in shared memory.  Finding one needs no
+ * lock.
  */
+typedef struct FairqRecords
+{
+	int32		size;			/* bytes of a record; constant */
+	FairqChunks chunks;			/* a record for each seat */
+} FairqRecords;
+
+/* An ordered set, in shared memory, under the lane's lock. */
 typedef struct FairqOrder
 {
 	int32		root;			/* seat of the tree's root; FAIRQ_NO_NODE: the
 								 * set is empty */
 	int32		n;				/* number of groups in the set */
 	uint64		added;			/* number of times that a group was added */
-	int32		size;			/* bytes of a record; constant */
-	FairqChunks records;		/* a record for each seat */
 } FairqOrder;
 
 /* The sum of two amounts. */
@@ -103,30 +108,35 @@ fairq_rank_compare(const FairqRank *a, const FairqRank *b)
 	return a->tie < b->tie ? -1 : a->tie > b->tie;
 }
 
-extern void *fairq_order_own_record(FairqOrder *order, int32 seat);
+extern void *fairq_own_record(FairqRecords *records, int32 seat);
 
 /* The record of a seat; NULL: there is none. */
 static inline void *
-fairq_order_record(FairqOrder *order, int32 seat)
+fairq_record(FairqRecords *records, int32 seat)
 {
 	int			chunk = fairq_chunk_of(seat);
-	char	   *records = fairq_chunk_at(&order->records, chunk);
+	char	   *first = fairq_chunk_at(&records->chunks, chunk);
 
-	return records == NULL ? fairq_order_own_record(order, seat) :
-		records + (seat - fairq_chunk_first(chunk)) * order->size;
+	return first == NULL ? fairq_own_record(records, seat) :
+		first + (seat - fairq_chunk_first(chunk)) * records->size;
 }
 
 extern FairqAmount fairq_amount(double value);
 extern double fairq_amount_value(FairqAmount amount);
-extern void fairq_order_init(FairqOrder *order, Size size);
-extern void fairq_order_have(FairqOrder *order, int32 seat);
-extern void fairq_order_add(FairqOrder *order, int32 seat);
-extern void fairq_order_remove(FairqOrder *order, int32 seat);
-extern void fairq_order_clear(FairqOrder *order);
-extern int32 fairq_order_first(FairqOrder *order);
-extern int32 fairq_order_after(FairqOrder *order, const FairqRank *rank);
-extern int32 fairq_order_added_after(FairqOrder *order, const FairqRank *rank,
-									 uint64 since);
-extern int32 fairq_order_before(FairqOrder *order, const FairqRank *rank);
+extern void fairq_records_init(FairqRecords *records, Size size);
+extern void fairq_record_have(FairqRecords *records, int32 seat);
+extern void fairq_order_init(FairqOrder *order);
+extern void fairq_order_add(FairqOrder *order, FairqRecords *records,
+							int32 seat);
+extern void fairq_order_remove(FairqOrder *order, FairqRecords *records,
+							   int32 seat);
+extern int32 fairq_order_first(const FairqOrder *order, FairqRecords *records);
+extern int32 fairq_order_after(const FairqOrder *order, FairqRecords *records,
+							   const FairqRank *rank);
+extern int32 fairq_order_added_after(const FairqOrder *order,
+									 FairqRecords *records,
+									 const FairqRank *rank, uint64 since);
+extern int32 fairq_order_before(const FairqOrder *order, FairqRecords *records,
+								const FairqRank *rank);
 
 #endif							/* FAIRQ_ORDER_H */

@@ -2,11 +2,11 @@
  * pace.h
  *		How often tasks may start: the arithmetic of rates.
  *
- * The algorithm is GCRA (the generic cell rate algorithm of ATM).  There is
- * one number per counter: when the last start was at an even pace.  The next
- * start may be a gap later.  After a long pause that number is as old as the
- * burst allows.  So in any stretch of time t there are at most burst + t / gap
- * starts.
+ * The algorithm is GCRA (the generic cell rate algorithm of ATM).  Each
+ * counter keeps one number: the time that the last start would have if starts
+ * were evenly spaced.  The next start is allowed one gap later.  After a long
+ * pause that number is as old as the burst allows.  So in any stretch of time
+ * t there are at most burst + t / gap starts.
  *
  * Time is that of the monotonic clock, in nanoseconds: a step of the wall
  * clock does not start more tasks.
@@ -20,10 +20,10 @@
 /* before all times, and far enough from the ends of an int64 for a sum */
 #define FAIRQ_LONG_AGO (PG_INT64_MIN / 4)
 
-/* the longest span of time that a pace uses: some 36 years */
+/* the longest span of time that a pace uses: about 36 years */
 #define FAIRQ_LONGEST_PACE (PG_INT64_MAX / 8)
 
-/* How often tasks of a group, or queue, may start. */
+/* The rate at which tasks of a group or queue may start. */
 typedef struct FairqPace
 {
 	int64		gap;			/* nanoseconds from one start to the next; 0:
@@ -65,7 +65,7 @@ fairq_monotonic(void)
 #endif
 }
 
-/* The pace for that many starts per that many microseconds, and its burst. */
+/* The pace for n starts in a number of microseconds, with a burst. */
 static inline FairqPace
 fairq_pace(int32 rate, double usecs, int32 burst)
 {
@@ -85,7 +85,7 @@ fairq_pace(int32 rate, double usecs, int32 burst)
 	return pace;
 }
 
-/* No task has started since that time, as far as is known. */
+/* Record that no start after the given time is known. */
 static inline void
 fairq_starts_init(FairqStarts *starts, int64 since)
 {
@@ -102,8 +102,8 @@ fairq_starts_next(const FairqStarts *starts, const FairqPace *pace)
 }
 
 /*
- * Start a task now, if that is allowed.  Returns 0, or the time at which it
- * is.
+ * Start a task now, if the pace allows it.  Returns 0, or the time at which it
+ * does.
  */
 static inline int64
 fairq_starts_take(FairqStarts *starts, const FairqPace *pace, int64 now,
@@ -129,8 +129,8 @@ fairq_wall_time(int64 monotonic, TimestampTz now)
 }
 
 /*
- * Convert the end of a hold to the monotonic clock.  By the wall clock it is
- * later than now.
+ * Convert the end of a hold to the monotonic clock.  The hold ends in the
+ * future, by the wall clock.
  */
 static inline int64
 fairq_hold_end_at(TimestampTz until, TimestampTz now)

@@ -1,41 +1,39 @@
 /*
  * shadow.c
- *		This backend's own copy of a queue's state in shared memory.
+ *		This backend's private copy of a queue's state in shared memory.
  *
- * A call that foresees a pop, and changes nothing, does the same as a pop on a
- * copy.  The hints of the queue are copied at once, with the bits of its
+ * A call that predicts a pop without changing anything runs the pop's code on
+ * a copy.  The hints of the queue are copied at once, with the bits of its
  * groups and the order of its lanes (copy.c).  Parts that are found by a key
  * are copied when they are first needed.  They are the entry of a group in the
  * cache (entry.c), its counter (registry_counters.c), its account
- * (lane_order.c).
- * Such parts are kept here, under their whole and a number.
+ * (lane_order.c).  Such parts are kept here, found by the object they belong
+ * to and a number.
  *
- * A function that is given an address sees by it whether it is in the copy
- * (fairq_in_shadow()).  So all else, locks and spinlocks too, is used there as
- * in shared memory, and no other backend knows of it.
+ * A function can determine from an address whether it is in the copy
+ * (fairq_in_shadow()).  All other code works in the copy as in shared memory,
+ * even locks and spinlocks.  No other backend sees it.
  *
- * Rows are not copied.  Claims in thought are kept by the ids of their rows,
- * which are read as running from then on (fairq_task_read()).
+ * Rows are not copied.  Simulated claims are kept by task id.  From then on
+ * these rows are read as running (fairq_task_read()).
  *
  * If an error ends the call, the callbacks at the end of the transaction give
- * back its turns, in the copy as anywhere.  So the copy lives until they have
- * run, in a memory context of its own.  They touch only parts that the call
- * has touched, so all parts exist by then, and nothing is allocated.
+ * back its turns in the copy.  So the copy lives until they have run, in a
+ * memory context of its own.  They touch only parts that the call has touched,
+ * so all parts exist by then, and nothing is allocated.
  *
  * Locking: none.
  */
 #include "postgres.h"
 
-#include "utils/hsearch.h"
-#include "utils/memutils.h"
-
+#include "grow.h"
 #include "shadow.h"
 
 /* The key of a part. */
 typedef struct PartKey
 {
-	uint64		of;				/* address of the whole to which it belongs; 0:
-								 * it is a task that was claimed */
+	uint64		of;				/* address of the object to which it belongs;
+								 * 0: it is a claimed task */
 	int64		number;			/* the group's number, or the task's id */
 } PartKey;
 
@@ -51,23 +49,16 @@ static MemoryContext context = NULL;
 static HTAB *parts;
 
 /*
- * Begin a copy of the object at real, of that size.  The caller fills it in.
- * It exists until fairq_shadow_end().
+ * Begin a copy of the object at real.  The caller fills it in.  It exists
+ * until fairq_shadow_end().
  */
 void *
 fairq_shadow_begin(void *real, Size size)
 {
-	HASHCTL		ctl = {
-		.keysize = sizeof(PartKey),
-		.entrysize = sizeof(Part)
-	};
-
 	fairq_shadow_end();
 	context = AllocSetContextCreate(TopMemoryContext, "fairq shadow",
 									ALLOCSET_DEFAULT_SIZES);
-	ctl.hcxt = context;
-	parts = hash_create("fairq shadow", 256, &ctl,
-						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	parts = fairq_hash(context, "fairq shadow", sizeof(PartKey), sizeof(Part));
 	fairq_shadow.copy = MemoryContextAllocZero(context, size);
 	fairq_shadow.real = real;
 	fairq_shadow.size = size;
@@ -83,8 +74,8 @@ fairq_shadow_alloc(Size size)
 }
 
 /*
- * Returns the part with that number of an object in the copy; NULL: it does
- * not exist yet.
+ * Returns a part of an object in the copy, by its number; NULL: it does not
+ * exist yet.
  */
 void *
 fairq_shadow_find(const void *of, int32 number)
@@ -95,7 +86,10 @@ fairq_shadow_find(const void *of, int32 number)
 	return part == NULL ? NULL : part->at;
 }
 
-/* The same, but the part is made if it does not exist; then it is zero. */
+/*
+ * Returns a part of an object in the copy, which is made, all zero, if it does
+ * not exist.
+ */
 void *
 fairq_shadow_part(const void *of, int32 number, Size size, bool *is_new)
 {
@@ -114,7 +108,7 @@ fairq_shadow_part(const void *of, int32 number, Size size, bool *is_new)
 	return at;
 }
 
-/* Note that the task is claimed or ended, in thought. */
+/* Record a simulated claim or end of a task. */
 void
 fairq_shadow_claim(int64 id)
 {

@@ -1,6 +1,6 @@
 /*
  * shadow.h
- *		This backend's own copy of a queue's state in shared memory.
+ *		This backend's private copy of a queue's state in shared memory.
  */
 #ifndef FAIRQ_SHADOW_H
 #define FAIRQ_SHADOW_H
@@ -24,7 +24,7 @@ extern void fairq_shadow_claim(int64 id);
 extern bool fairq_shadow_has_claimed(int64 id);
 extern void fairq_shadow_end(void);
 
-/* Whether that address is in the copy. */
+/* Whether an address is in the copy. */
 static inline bool
 fairq_in_shadow(const volatile void *at)
 {
@@ -43,7 +43,7 @@ fairq_shadow_real(void *at)
 		fairq_shadow.real + ((char *) at - fairq_shadow.copy) : at;
 }
 
-/* Whether that task was claimed in thought. */
+/* Whether there is a simulated claim of a task. */
 static inline bool
 fairq_shadow_claimed(int64 id)
 {

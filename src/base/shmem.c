@@ -12,15 +12,15 @@
  * At the beginning of the block are structs that always exist.  Behind them,
  * in its first half, is the cache of groups (entry.c).  The rest is an area of
  * PostgreSQL's allocator, a DSA made in place: queues, sets of groups,
- * counters.  That area must not get any further segment.  So nothing is mapped
- * after a backend has attached, and pointers are always valid, in callbacks,
- * too.
+ * counters.  That area must never get another segment.  So nothing is mapped
+ * after a backend has attached, and pointers are always valid, even in
+ * callbacks.
  *
  * When the area is full, a call that needs more of it fails before it has
- * changed anything.  The ends of transactions need none.
+ * changed anything.  The end of a transaction allocates no memory there.
  *
- * All of it can be lost at any time (a crash, an immediate shutdown).  It is
- * then read from the tables again.
+ * The block can be lost at any time (a crash, an immediate shutdown). fairq
+ * then reads the tables again.
  *
  * The hints of an extension are found by a key: the database's OID and birth,
  * and the OID of fairq.task.  So an extension that was dropped and created
@@ -28,7 +28,7 @@
  * with an old OID.
  *
  * Locking: AddinShmemInitLock while the segment is made or found.  The
- * comments of the structs say what protects each field; README has the order.
+ * comments of the structs name the lock of each field; README has the order.
  */
 #include "postgres.h"
 
@@ -51,7 +51,7 @@
  * field, increments this.  A session with an old library must not share it
  * with a session with a new one.
  */
-#define LAYOUT 28
+#define LAYOUT 35
 
 /* name of the block, or of its handle */
 #define NAME "fairq"
@@ -110,7 +110,7 @@ static dsa_area *area = NULL;
 FairqCache	fairq_cache;
 char	   *fairq_area_base = NULL;
 
-/* called to free memory of the area */
+/* called to free memory in the area */
 static void (*make_room) (void) = NULL;
 
 static shmem_request_hook_type next_request = NULL;
@@ -118,7 +118,7 @@ static shmem_startup_hook_type next_startup = NULL;
 
 /* --------------------------------------------------------------------- */
 
-/* Set the addresses of the cache's sets, and of the entries behind them. */
+/* Set the addresses of the cache's sets and of the entries after them. */
 static FairqGroupSet *
 sets_of(Arena *a)
 {
@@ -168,7 +168,7 @@ init_cache(Arena *a)
 	FairqGroupSet *sets = sets_of(a);
 
 #ifdef FAIRQ_SETS
-	/* tests build with few sets, so that entries are evicted all the time */
+	/* tests build with few sets, so entries are evicted constantly */
 	a->nsets = FAIRQ_SETS;
 #else
 	a->nsets = a->size / 2 /
@@ -264,7 +264,7 @@ fairq_shmem_init(void)
 	shmem_startup_hook = reserve_block;
 }
 
-/* Returns the segment with the block; it is made if it does not exist. */
+/* Returns the segment with the block, and makes it if it does not exist. */
 static Arena *
 find_segment(void)
 {
@@ -333,8 +333,8 @@ attach_area(void)
 }
 
 /*
- * Whether this backend has attached, or can attach without memory that may not
- * exist.
+ * Whether this backend has attached, or can attach without an allocation that
+ * may fail.
  */
 bool
 fairq_shmem_can_be_had(void)
@@ -342,7 +342,7 @@ fairq_shmem_can_be_had(void)
 	return fairq_cache.nsets > 0 || reserved != NULL;
 }
 
-/* Attach to shared memory, which is made if it does not exist. */
+/* Attach to shared memory, and make it if it does not exist. */
 void
 fairq_shmem_attach(void)
 {
@@ -425,8 +425,8 @@ fairq_allocate_if_free(Size size)
 }
 
 /*
- * The same, or raise an error.  If the area is full, memory that is kept for
- * reuse is freed first, so no lock may be held.
+ * Allocate memory, or raise an error.  If the area is full, this first frees
+ * memory that is kept for reuse, so no lock may be held.
  */
 dsa_pointer
 fairq_allocate(Size size)
@@ -494,7 +494,9 @@ fairq_new_lane_no(void)
 	return lane_no;
 }
 
-/* Note that a group got no entry, because all possible ones are in use. */
+/*
+ * Record that a group got no entry, because all possible entries are in use.
+ */
 void
 fairq_say_crowded(void)
 {
@@ -546,7 +548,7 @@ fairq_key_of(Oid task, int32 queue_id, int32 group_no)
 FairqQueueKey
 fairq_key(int32 queue_id, int32 group_no)
 {
-	return fairq_key_of(fairq_catalog()->task, queue_id, group_no);
+	return fairq_key_of(fairq_relid(FAIRQ_TASK), queue_id, group_no);
 }
 
 /* Cached until fairq.task changes: hot paths call this for each row. */
@@ -555,7 +557,7 @@ fairq_domain_index(void)
 {
 	static Oid	known_task = InvalidOid;
 	static int32 index;
-	Oid			task = fairq_catalog()->task;
+	Oid			task = fairq_relid(FAIRQ_TASK);
 
 	if (task != known_task)
 	{

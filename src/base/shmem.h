@@ -38,16 +38,15 @@ typedef struct FairqIds
 
 /*
  * The domain of one fairq.task, that is, of one CREATE EXTENSION in one
- * database.  All fields except ids and several are atomic, and need no lock.
+ * database.  The atomic fields need no lock; ids and several have their own.
  * Extensions whose keys have the same hash share a domain.  Then resets of one
- * make the other's hints void, too, and they waste each other's ids.
+ * also make the other's hints void, and they waste each other's ids.
  */
 typedef struct FairqDomain
 {
-	pg_atomic_uint64 resets;	/* number of times that all hints became
-								 * void */
+	pg_atomic_uint64 resets;	/* number of times all hints became void */
 	pg_atomic_uint64 moves;		/* number of rows that got new index entries
-								 * (store_task.c) */
+								 * (store_change.c) */
 	pg_atomic_uint64 group_changes; /* number of times that cached groups
 									 * became void */
 	pg_atomic_uint64 settings;	/* number of changes of settings of queues that
@@ -81,10 +80,10 @@ FairqItem;
  * cache and the protocol of the hand.  All fields are protected by the mutex
  * of the set that the entry is in.  A backend also holds the lane's lock,
  * exclusive, or shared to copy the entry.  Exceptions are the pins, and the
- * time that a claim notes.  So the entry is as the last holder of that lock
- * left it, unless it was evicted.  A backend that evicts an entry holds only
- * the mutex: it reads pins and sets, and clears the entry.  An entry with pins
- * is not evicted.
+ * time that a claim records.  So the entry does not change after the last
+ * holder of that lock, unless it is evicted.  A backend that evicts an entry
+ * holds only the mutex: it reads pins and sets, and clears the entry.  An
+ * entry with pins is not evicted.
  */
 typedef struct FairqGroup
 {
@@ -95,19 +94,20 @@ typedef struct FairqGroup
 	/* pids of backends that read the group's line */
 	struct
 	{
-		int32		reader;		/* pid of the backend whose reading may be
-								 * offered; 0: none */
+		int32		reader;		/* pid of the backend whose results of reading
+								 * may be stored here; 0: none */
 		int32		searcher;	/* pid of the backend whose results of due and
-								 * lapsed tasks are noted; 0: none */
+								 * lapsed tasks may be stored here; 0: none */
 	}			pid;
 
 	/*
-	 * the group's membership in the lane's sets, for a backend that evicts the
-	 * entry
+	 * whether the group is in some of the lane's sets, for a backend that
+	 * evicts the entry
 	 */
 	struct
 	{
-		bool		idle;		/* true: neither in the ring nor parked */
+		bool		idle;		/* true: not in the ring, parked or
+								 * throttled */
 		bool		late;		/* true: in the set "late" */
 	}			sets;
 
@@ -129,8 +129,8 @@ typedef struct FairqGroup
 		bool		published;	/* true: a task was published since the turn
 								 * was taken */
 		TimestampTz since;		/* time before which no ready task of the group
-								 * waits, DT_NOBEGIN if not known; valid only
-								 * with ready tasks (waiting.c) */
+								 * became ready, DT_NOBEGIN if not known; valid
+								 * only with ready tasks (waiting.c) */
 	}			turn;
 
 	int32		tail_count;		/* number of tasks at tail */
@@ -201,15 +201,14 @@ typedef struct FairqGroupKey
 typedef struct FairqGroupSet
 {
 	slock_t		mutex;			/* spinlock of the set and its entries */
-	int32		next_victim;	/* way at which the search for one to evict
-								 * begins */
+	int32		next_victim;	/* way at which a search for victims begins */
 	FairqGroupKey keys[FAIRQ_SET_WAYS]; /* key of the entry in each way */
 } FairqGroupSet;
 
 /*
- * This backend's view of the cache of entries.  The entries are apart from the
- * sets.  Only the sets, a fiftieth of the cache, are initialized: an entry is
- * undefined until it has a key.
+ * This backend's view of the cache of entries.  The entries are separate from
+ * the sets.  Only the sets, a fiftieth of the cache, are initialized: an entry
+ * is undefined until it has a key.
  */
 typedef struct FairqCache
 {

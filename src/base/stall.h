@@ -1,21 +1,21 @@
 /*
  * stall.h
- *		For tests: a point at which a backend can be held up.
+ *		For tests: a point at which a backend can be stopped.
  *
  * In a build with -DFAIRQ_STALL, tests create a file fairq_stall.PID in the
  * data directory, with a kind and a number n.  The backend stops at the n-th
  * point of that kind.  It renames the file to fairq_stalled.PID and waits
  * until the file is gone.  There are these kinds:
  *
- * - entry: after a look into the cache, under the lane's lock.  In every gap
- *	 between two of them, others work in other lanes (test/evict).
+ * - entry: after a search of the cache, under the lane's lock.  Between any
+ *	 two of these points, other backends work in other lanes (test/evict).
  * - claim: between the choice of a row and its change, without a lock
  *	 (test/held_up, test/evict).
  * - reading: in the middle of reading a group (the same tests).
  * - commit: between the moment at which a commit is visible and its pending
  *	 changes (test/held_up).
- * - publish: in the middle of a commit's changes, once those of a group can be
- *	 found (test/held_up).
+ * - publish: in the middle of a commit's changes, once a group's changes are
+ *	 visible (test/held_up).
  * - load: once its pages are read, and after each group and queue that it has
  *	 published (test/held_up, test/evict).
  *

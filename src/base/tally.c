@@ -1,27 +1,27 @@
 /*
  * tally.c
- *		How many tasks a queue has: numbers that commits keep, and one pass
- *		that they begin with.
+ *		The numbers of tasks of a queue: commits maintain them, and one pass
+ *		over the table initializes them.
  *
  * A queue's numbers are exact at each moment at which no transaction has left
  * the array of running ones and not yet ended here.  So are the counters of
  * its running tasks, of the queue and of each group, if it has limits
- * (counter.c).  A query for them counts nothing.  They are known from the end
- * of a load on, one pass over all rows of fairq.task (load.c).  They become
- * void when SQL changes rows ("resets" of the domain), or shared memory is
- * lost.
+ * (counter.c).  A query that reads the numbers counts no rows.  They are known
+ * once a load, one pass over all rows of fairq.task, has ended (load.c).  They
+ * become void when SQL changes rows ("resets" of the domain), or shared memory
+ * is lost.
  *
- * The load runs next to all work.  It sees the rows as of one snapshot S, and
- * each transaction decides at its end whether S has its changes.  There are
- * two books, each of one load: all numbers are kept in both.  The last load
- * that is over is the current one, by which numbers are known, and the next
- * one takes the other book.  So known numbers stay known while a load runs,
- * and also if it fails.  The rules:
+ * The load runs concurrently with all other work.  It sees the rows as of one
+ * snapshot S, and each transaction decides at its end whether S has its
+ * changes.  There are two books, each of one load: both keep all numbers.  The
+ * last finished load is the current one, whose numbers are used.  The next
+ * load takes the other book.  So known numbers stay known while a load runs,
+ * even if it fails.  The rules:
  *
  * 1.  Under the tally's lock, exclusively, the load takes S, copies the
- *	  transactions of S into its book, and gets a number.  Numbers that a
- *	  queue or a counter has in that book are of that load, and begin at 0,
- *	  once they are touched after that.
+ *	  transactions of S into its book, and gets a number.  When a queue or
+ *	  counter next uses its numbers in that book, they begin again at 0 and
+ *	  belong to that load.
  *
  * 2.  A transaction that commits adds its changes after it has left the array
  *	  of running ones, under the shared lock.  It adds all changes of a queue
@@ -31,9 +31,9 @@
  * 3.  S stays in the book after the load is over, until the next load begins
  *	  in that book.
  *
- * 4.  The load adds, of each queue and each counter, the rows that S sees of
- *	  it, to numbers that are of its own load.  It is the current one only
- *	  when it is through with all queues.
+ * 4.  For each queue and counter, the load adds the rows that S sees.  It adds
+ *	  them to numbers of its own load.  It becomes the current load only when
+ *	  it has finished all queues.
  *
  * 5.  A queue's numbers are known if the load has counted it.  They are also
  *	  known if it was made after the load began: then it has no rows in S.
@@ -41,10 +41,10 @@
  * 6. "resets" is read before S is taken.  Numbers are known as long as it has
  *	  not changed.  A reader first reads with which resets numbers are known,
  *	  and then which load is current.  The end of a load writes these in the
- *	  other order.  So resets are never those of a later load.
+ *	  other order.  So the reader never uses the resets of a later load.
  *
- * 7.  A load that reports nothing for a while is given up.  Another one begins
- *	  in the same book, by rule 1, and the first one adds nothing more.
+ * 7.  A load that reports nothing for a while is abandoned.  Another one
+ *	  begins in the same book, by rule 1, and the first one adds nothing more.
  *
  * Why the numbers of a book are right.  Take a transaction T that has changed
  * rows and commits.  If S has seen T end, S sees the rows as T has left them.
@@ -53,54 +53,59 @@
  * S sees the rows as T has found them.  T leaves the array of running ones
  * after S was taken, since both use ProcArrayLock.  So T ends here after that,
  * finds S, and adds its changes; by rule 1 to numbers that are of this load.
- * So each row is counted by the versions that S sees, or by the transactions
- * that have changed it since, and never by both.  Nothing else is lost by
- * rule 1.  Under a queue's mutex one backend at a time sees that the numbers
- * are of an older load.  No load begins while it has the lock.
+ * So each row version counts once: S sees it, or the transaction that made it
+ * adds it.  Rule 1 loses no other addition.  Under a queue's mutex one backend
+ * at a time sees that the numbers are of an older load.  No load begins while
+ * it has the lock.
  *
  * Only T's xid, that of the whole transaction, decides whether S has seen T
- * end.  S has all of these that were running, also when it has not kept all
- * subtransactions.  xids have their epochs here, as a transaction can be
- * held up for long between the array and its end.  The load's own xid, if it
- * has one, is kept as running in S.  The load reads rows as of a command
- * before the first one, so it sees none of the changes of its own transaction.
- * These are added at the end, like those of others.
+ * end.  S contains all of these that were running, even if it does not contain
+ * all subtransactions.  xids include their epochs, because a transaction can
+ * be delayed for long between leaving the array and ending here.  The load's
+ * own xid, if it has one, is kept as running in S.  The load reads rows as of
+ * a command before the first one, so it sees none of the changes of its own
+ * transaction.  These changes are added at the end, like those of other
+ * transactions.
  *
  * A transaction that changes rows by SQL adds nothing, and increments "resets"
- * at its end.  If S has not seen it end that comes after S was taken, so the
- * value that was read before differs (rule 6).
+ * at its end.  If S has not seen it end, the increment comes after S was
+ * taken.  So the value that was read before S differs (rule 6).
  *
  * An abort adds nothing: it leaves the rows as they were.  If a subtransaction
  * aborts, its pending changes are gone before the commit.
  *
- * Counters cost each claim a look at its group, so a queue without any limit
- * has none except its numbers.  Its calls only note that they are in progress
- * ("calls").  A transaction that claims or ends a task in such a call notes
- * that until its end ("uncounted").  The first call that sees a limit makes
- * the queue a limited one, for good.  All calls count after that, but some
- * transactions may still not.  When these are over, the next load counts for
- * the queue's counters ("counts_since"), and until then limited groups wait.
+ * Each claim would have to look up its group's counter.  So a queue without
+ * limits has no counters except its own numbers.  Calls on such a queue only
+ * record that they are in progress ("calls").  A transaction that claims or
+ * ends a task in such a call records that until its end ("uncounted").  The
+ * first call that sees a limit makes the queue a limited one, for good.  All
+ * calls count after that, but some transactions may not count yet.  When these
+ * are over, the next load counts for the queue's counters ("counts_since"),
+ * and until then limited groups wait.
  *
  * The rules have an exhaustive model: test/model/load.py.
  *
- * Locking: the tally's lock, an LWLock.  Under it are taken ProcArrayLock, for
- * S, and XidGenLock, for the epoch of its xids.  So is the mutex of a queue or
- * counter, for a few instructions.  Those who hold it shared add numbers and
- * allocate nothing; so it can be taken at the end of a transaction.
+ * Locking: the tally's lock, an LWLock.  Backends that hold it take
+ * ProcArrayLock, for S, and XidGenLock, for the epoch of its xids.  They also
+ * take the mutex of a queue or counter, for a few instructions.  A backend
+ * that holds it shared adds numbers and allocates nothing, so it can be taken
+ * at the end of a transaction.
  */
 #include "postgres.h"
 
 #include "access/transam.h"
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
 
 #include "shadow.h"
 #include "tally.h"
 
-/* time after which others do not wait for a silent backend, in ns */
+/* nanoseconds after which others stop waiting for a silent backend */
 #define PATIENCE (INT64CONST(5) * 1000 * 1000 * 1000)
+
+/* how long SQL waits after a waiting call or a load has delayed it, in ns */
+#define DELAY (INT64CONST(100) * 1000 * 1000)
 
 /* The load that this backend runs. */
 static struct
@@ -111,7 +116,7 @@ static struct
 								 * was taken */
 }			hand;
 
-/* The load by which counters of the copy for peek are known. */
+/* The load that makes counters of the copy for peek known. */
 static FairqKnown of_copy;
 
 /* Changes of one queue by the transaction that commits. */
@@ -121,7 +126,10 @@ static struct
 	int64		n[FAIRQ_TALLIES];
 }			sum;
 
-/* Bytes of a tally: there is room for all transactions that can be running. */
+/*
+ * The size of a tally in bytes: it has room for all transactions that can run
+ * at once.
+ */
 Size
 fairq_tally_size(void)
 {
@@ -138,6 +146,7 @@ fairq_tally_init(FairqTally *tally, int32 domain)
 	pg_atomic_init_u64(&tally->begun_at, 0);
 	pg_atomic_init_u64(&tally->seen_at, 0);
 	pg_atomic_init_u64(&tally->asked_at, 0);
+	pg_atomic_init_u64(&tally->sql_waits_until, 0);
 	pg_atomic_init_u64(&tally->number, 0);
 	pg_atomic_init_u64(&tally->current, 0);
 	pg_atomic_init_u64(&tally->known, PG_UINT64_MAX);
@@ -156,7 +165,7 @@ fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 		pg_atomic_init_u64(&queue->loaded[book], 0);
 	}
 	pg_atomic_init_u64(&queue->passed, PG_UINT64_MAX);
-	/* no call that does not count has used the queue yet */
+	/* no uncounted call has used the queue yet */
 	pg_atomic_init_u64(&queue->counts_since, 0);
 	pg_atomic_init_u32(&queue->limited, 0);
 	pg_atomic_init_u32(&queue->calls, 0);
@@ -194,7 +203,9 @@ add(FairqTally *tally, FairqQueueTally *queue, int book, const int64 *n)
 	SpinLockRelease(&queue->mutex);
 }
 
-/* Note that the queue was just made: no load can have seen a task of it. */
+/*
+ * Record that the queue was just made: no load can have seen one of its tasks.
+ */
 void
 fairq_queue_tally_empty(FairqQueueTally *queue)
 {
@@ -208,8 +219,8 @@ fairq_queue_tally_empty(FairqQueueTally *queue)
 }
 
 /*
- * Note that shared memory knows the queue from now on.  If the current load
- * knew all queues that had tasks, this one had none.
+ * Record that shared memory has data of the queue from now on.  If the current
+ * load knew all queues with tasks, this one had none.
  */
 void
 fairq_queue_tally_entered(FairqQueueTally *queue)
@@ -244,7 +255,10 @@ is_known(FairqTally *tally, FairqQueueTally *queue, uint64 *current)
 	return known == resets_of(tally) && pg_atomic_read_u64(loaded) == *current;
 }
 
-/* The same without the load.  The numbers may become void the next moment. */
+/*
+ * Whether the numbers of the queue are known.  The numbers may become void at
+ * any moment.
+ */
 bool
 fairq_tally_is_known(FairqQueueTally *queue)
 {
@@ -253,7 +267,7 @@ fairq_tally_is_known(FairqQueueTally *queue)
 	return is_known(fairq_tally_of(queue), queue, &current);
 }
 
-/* Returns the load by which counters of the queue are known, if they are. */
+/* Returns the load that makes counters of the queue known, if any. */
 FairqKnown
 fairq_tally_now(FairqQueueTally *queue)
 {
@@ -266,7 +280,10 @@ fairq_tally_now(FairqQueueTally *queue)
 	return now;
 }
 
-/* Prepare to copy the queue: the copy's counters are known as they are now. */
+/*
+ * Prepare to copy the queue: the copy's counters are known if they are known
+ * now.
+ */
 void
 fairq_tally_keep(FairqQueueTally *queue)
 {
@@ -364,9 +381,9 @@ fairq_tally_committed(void)
 }
 
 /*
- * For callbacks: our transaction, which has committed, has made this change of
- * the queue.  It is added together with its other changes of the same queue,
- * by fairq_tally_committed() at the latest.
+ * For callbacks: add a change of the queue by our transaction, which has
+ * committed.  All changes of a queue are added together, by
+ * fairq_tally_committed() at the latest.
  */
 void
 fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
@@ -390,10 +407,10 @@ fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
 /* --------------------------------------------------------------------- */
 
 /*
- * Make each load void for the queue's counters until no call or transaction
- * that does not count is in progress.  Such a call is about to begin, unless
- * the queue is limited.  The caller checks that after this, and a backend that
- * relies on a counter checks it before.  So one of them sees the other.
+ * Make each load void for the queue's counters while any uncounted call or
+ * transaction is in progress.  Such a call is about to begin, unless the queue
+ * is limited.  The caller checks that afterwards.  A backend that relies on a
+ * counter checks it first.  So one of them sees the other.
  */
 static void
 count_nothing(FairqQueueTally *queue)
@@ -405,8 +422,8 @@ count_nothing(FairqQueueTally *queue)
 
 /*
  * Whether the next load, or the last one, counts for the queue's counters.  It
- * does once everything that does not count is over.  A transaction counts as
- * uncounted before its call is over.
+ * does once all uncounted calls and transactions are over.  A transaction
+ * counts as uncounted before its call is over.
  */
 bool
 fairq_tally_counts(FairqQueueTally *queue)
@@ -437,8 +454,8 @@ fairq_tally_limit(FairqQueueTally *queue)
 }
 
 /*
- * Begin a call; limited: according to the settings that it knows.  Returns
- * whether it counts running tasks.
+ * Begin a call.  limited: the call's settings have a limit.  Returns whether
+ * the call counts running tasks.
  */
 bool
 fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
@@ -449,7 +466,7 @@ fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
 	{
 		/*
 		 * count the call first, then check again; a backend that relies on
-		 * counters uses the other order
+		 * counters does it in the other order
 		 */
 		pg_atomic_fetch_add_u32(&queue->calls, 1);
 		count_nothing(queue);
@@ -459,13 +476,6 @@ fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
 	}
 	(void) fairq_tally_counts(queue);
 	return true;
-}
-
-/* End a call that does not count. */
-void
-fairq_tally_call_end(FairqQueueTally *queue)
-{
-	pg_atomic_fetch_sub_u32(&queue->calls, 1);
 }
 
 /*
@@ -522,6 +532,24 @@ keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 	if (TransactionIdIsValid(own) && TransactionIdPrecedes(own, snapshot->xmax))
 		running[seen->nrunning++] = own - snapshot->xmin;
 	qsort(running, seen->nrunning, sizeof(uint32), compare_xids);
+}
+
+/*
+ * Make SQL that changes tasks wait for a moment: SQL has made the last load
+ * void, and a call waits for another load.
+ */
+void
+fairq_tally_delay_sql(FairqTally *tally)
+{
+	pg_atomic_write_u64(&tally->sql_waits_until, fairq_monotonic() + DELAY);
+}
+
+/* Whether SQL that changes tasks has to wait. */
+bool
+fairq_tally_delays_sql(FairqTally *tally)
+{
+	return fairq_monotonic() <
+		(int64) pg_atomic_read_u64(&tally->sql_waits_until);
 }
 
 /* Whether a backend runs a load. */
@@ -595,15 +623,19 @@ fairq_tally_goes_on(void)
 	LWLockAcquire(&tally->lock, LW_SHARED);
 	is_ours = pg_atomic_read_u64(&tally->number) == hand.number;
 	if (is_ours)
+	{
 		pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
+		if (fairq_tally_delays_sql(tally))
+			fairq_tally_delay_sql(tally);
+	}
 	LWLockRelease(&tally->lock);
 	return is_ours;
 }
 
 /*
- * Whether our load counts for the counters of a queue with running tasks;
- * limited: according to its settings.  If the queue has no limit, its counters
- * do not use the load's result.
+ * Whether our load counts for the counters of a queue with running tasks.
+ * limited: the queue's settings have a limit.  If the queue has no limit, its
+ * counters do not use the load's result.
  */
 bool
 fairq_tally_takes_load(FairqQueueTally *queue, bool limited)
@@ -649,8 +681,8 @@ fairq_tally_found(FairqQueueTally *queue, const int64 *n)
 }
 
 /*
- * Note that the load passes over tasks of a queue that shared memory does not
- * know.  A backend that enters the queue into shared memory reads this note.
+ * Record that the load skips tasks of a queue without hints.  A backend that
+ * makes hints for the queue reads this.
  */
 void
 fairq_tally_skip(void)
@@ -658,15 +690,15 @@ fairq_tally_skip(void)
 	FairqTally *tally = hand.tally;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	/* do not overwrite the note of a load that has begun since */
+	/* do not overwrite the record of a load that has begun since */
 	if (pg_atomic_read_u64(&tally->number) == hand.number)
 		tally->books[fairq_book_of(hand.number)].skips = true;
 	LWLockRelease(&tally->lock);
 }
 
 /*
- * End the load.  If it is not over, it has failed.  Callbacks call this, too,
- * and then there may be no load.
+ * End the load, if it is not over: it has failed.  Callbacks also call this,
+ * possibly without a load.
  */
 void
 fairq_tally_end(bool over)

@@ -1,6 +1,6 @@
 /*
  * tally.h
- *		How many tasks a queue has: ready, scheduled and running.
+ *		The numbers of tasks of a queue: ready, scheduled and running.
  */
 #ifndef FAIRQ_TALLY_H
 #define FAIRQ_TALLY_H
@@ -19,15 +19,15 @@ typedef enum FairqTallied
 	FAIRQ_TALLIES				/* number of these */
 } FairqTallied;
 
-/* No load counts running tasks for the queue, also not the next one. */
+/* No load counts running tasks for the queue, not even the next one. */
 #define FAIRQ_NO_LOAD PG_UINT64_MAX
 
 /* The state of the loads, in shared memory, under the tally's lock. */
 typedef struct FairqBook
 {
 	uint64		number;			/* number of the load; 0: none */
-	bool		skips;			/* true: it has passed over tasks of a queue
-								 * that shared memory did not know */
+	bool		skips;			/* true: it has skipped tasks of a queue
+								 * without hints */
 	uint64		xmin;			/* xid, with its epoch, below which its
 								 * snapshot has seen all transactions end */
 	uint64		xmax;			/* xid, with its epoch, from which on it has
@@ -39,7 +39,7 @@ typedef struct FairqBook
 /*
  * In shared memory, one for each extension: the state of the last loads.  All
  * fields except atomic ones are under lock.  Atomic fields are written under
- * it, except asked_at.
+ * it, except asked_at and sql_waits_until.
  */
 typedef struct FairqTally
 {
@@ -54,6 +54,8 @@ typedef struct FairqTally
 								 * loads */
 	pg_atomic_uint64 asked_at;	/* time at which a worker was last asked to
 								 * load, by the same clock; 0: none was */
+	pg_atomic_uint64 sql_waits_until;	/* time until which SQL that changes
+										 * tasks waits, by the same clock */
 	pg_atomic_uint64 number;	/* number of the load that began last; 0:
 								 * none */
 	pg_atomic_uint64 current;	/* number of the last load that is over; 0:
@@ -100,11 +102,18 @@ typedef struct FairqQueueTally
 												 * transactions since */
 } FairqQueueTally;
 
-/* The kind of a task at that address without a lease. */
+/* The kind of a task without a lease, by its address. */
 static inline FairqTallied
 fairq_tallied_at(int64 addr)
 {
 	return fairq_is_timed(addr) ? FAIRQ_TALLY_SCHEDULED : FAIRQ_TALLY_READY;
+}
+
+/* End a call that does not count. */
+static inline void
+fairq_tally_call_end(FairqQueueTally *queue)
+{
+	pg_atomic_fetch_sub_u32(&queue->calls, 1);
 }
 
 extern Size fairq_tally_size(void);
@@ -123,11 +132,12 @@ extern void fairq_tally_committed(void);
 
 extern void fairq_tally_limit(FairqQueueTally *queue);
 extern bool fairq_tally_call_begin(FairqQueueTally *queue, bool limited);
-extern void fairq_tally_call_end(FairqQueueTally *queue);
 extern bool fairq_tally_counts(FairqQueueTally *queue);
 extern void fairq_tally_enter(FairqQueueTally *queue, FairqAdds *adds);
 extern void fairq_tally_leave(FairqQueueTally *queue);
 
+extern void fairq_tally_delay_sql(FairqTally *tally);
+extern bool fairq_tally_delays_sql(FairqTally *tally);
 extern bool fairq_tally_is_busy(FairqTally *tally);
 extern Snapshot fairq_tally_begin(FairqTally *tally);
 extern bool fairq_tally_goes_on(void);

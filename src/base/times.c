@@ -1,26 +1,27 @@
 /*
  * times.c
- *		When something falls due in a lane: leases and scheduled tasks.
+ *		The times at which leases end and scheduled tasks become due in a lane.
  *
- * Time makes tasks ready without any call.  So that a pop need not look for
- * them, a lane has a timer for each of the two timed regions and a deadline:
+ * Time makes tasks ready without any call.  To avoid a search for them in each
+ * pop, a lane has a timer for each of the two timed regions, and a deadline:
  *
- * timers	The first address of scheduled tasks, and that of tasks to be
- *			retried.  Addresses are in the order of times, so this is also the
- *			time of the first.  If it has passed, a pop reads the tasks that
- *			are due, and puts their groups into the set "due" (due.c).  It
- *			raises the timer to the first task that is not due.
+ * timers	The first address of scheduled tasks, and the first address of
+ *			tasks that wait for a retry.  Addresses are in the order of times,
+ *			so this is also the time of the first.  If it has passed, a pop
+ *			reads the tasks that are due, and puts their groups into the set
+ *			"due" (due.c).  It raises the timer to the first task that is not
+ *			due.
  *
- * deadline	No lease ends before.  Each 64 groups have a deadline of their own
+ * deadline	No lease ends before it.  Each 64 groups have their own deadline
  *			(seats.c), and this is the lowest of these.  When the deadline of
  *			64 groups has passed, those of them that are leased have lapsed.
  *			Their leases are checked at their turns (turn_due.c).  After a
  *			restart it includes a lease once a load has read its task
  *			(load.c).
  *
- * Nothing is missed: only one backend at a time searches.  The lowest timer
- * that is entered meanwhile is kept apart (timers_since), and timers are not
- * raised past it.
+ * Searches miss no task, because only one backend at a time searches.  The
+ * lowest timer entered meanwhile is kept separately (timers_since), and timers
+ * are not raised past it.
  *
  * Locking: the caller writes under the lane's lock; atomic fields are read
  * without it.  Nothing here allocates or fails.
@@ -33,7 +34,7 @@
 #define FOR_TIMED_REGIONS(r) \
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 
-/* Enter a task that is scheduled at that address. */
+/* Enter a task that is scheduled at an address. */
 void
 fairq_times_scheduled(FairqTimes *times, int64 addr)
 {
@@ -45,7 +46,8 @@ fairq_times_scheduled(FairqTimes *times, int64 addr)
 }
 
 /*
- * Whether searches have passed that address, so that none will find it again.
+ * Whether searches have passed an address, so that no search will find it
+ * again.
  */
 bool
 fairq_times_passed(FairqTimes *times, int64 addr)
@@ -66,7 +68,7 @@ fairq_times_first(FairqTimes *times, FairqRegion region)
 		FAIRQ_ADDR_MAX : first;
 }
 
-/* Set the deadline: a lease ends at that time, and none before. */
+/* Set the deadline: a lease ends at the given time, and none ends earlier. */
 void
 fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 {
@@ -74,8 +76,8 @@ fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 }
 
 /*
- * Make searches start from the first timed task, because none is known.  The
- * deadline stays: no lease is forgotten, though there may be more.
+ * Make searches start from the first timed task, because none is known.  Keep
+ * the deadline, since no lease is forgotten; there may be more leases.
  */
 void
 fairq_times_forget(FairqTimes *times)
@@ -97,7 +99,7 @@ fairq_times_init(FairqTimes *times)
 	fairq_times_forget(times);
 }
 
-/* Whether there is something to search for.  Needs no lock. */
+/* Whether a search may find a due task or an ended lease.  Needs no lock. */
 bool
 fairq_times_due(FairqTimes *times, TimestampTz now)
 {
@@ -108,8 +110,7 @@ fairq_times_due(FairqTimes *times, TimestampTz now)
 }
 
 /*
- * Returns the time at which there will be something to search for.  Needs no
- * lock.
+ * Returns the time at which a search will be necessary.  Needs no lock.
  */
 TimestampTz
 fairq_times_next(FairqTimes *times)

@@ -1,6 +1,6 @@
 /*
  * times.h
- *		When something falls due in a lane: leases and scheduled tasks.
+ *		The times at which leases end and scheduled tasks become due in a lane.
  */
 #ifndef FAIRQ_TIMES_H
 #define FAIRQ_TIMES_H
@@ -20,13 +20,13 @@ typedef struct FairqTimes
 											 * its time, except tasks of groups
 											 * in the set "due" */
 	int64		timers_since[FAIRQ_REGIONS];	/* lowest timer entered since
-												 * the last search began, per
-												 * region; FAIRQ_ADDR_MAX:
+												 * the last search began, for
+												 * each region; FAIRQ_ADDR_MAX:
 												 * none */
 	bool		searching;		/* true: a backend searches for due tasks */
 } FairqTimes;
 
-/* The timers beyond which one search moves. */
+/* The timers that one search moves. */
 typedef struct FairqTimerSearch
 {
 	int64		timers[FAIRQ_REGIONS];	/* address of each timed region from

@@ -3,12 +3,12 @@
  *		Versions of a queue's settings, and the changes between them.
  *
  * A queue's version increases with each change of its settings, of those of
- * one of its groups, and of its privileges.  A ring has the last changes.  So
- * a backend that has the settings of an older version reads only the groups
- * again that have changed since.  A backend that has missed more changes than
+ * one of its groups, and of its privileges.  A ring buffer holds the last
+ * changes.  So a backend with settings of an older version rereads only the
+ * groups that have changed since.  A backend that has missed more changes than
  * the ring keeps reads all settings again.
  *
- * Locking: the mutex, for changes.  The version alone is read without it.
+ * Locking: the mutex, for changes.  Only the version is read without it.
  */
 #include "postgres.h"
 
@@ -40,9 +40,8 @@ fairq_version_up(FairqVersions *versions, int32 change)
 }
 
 /*
- * Returns the number of changes since that version, at most
- * FAIRQ_CHANGES_KEPT, and copies them; -1 if there are more.  *now is the
- * present version.
+ * Returns the number of changes since a version, at most FAIRQ_CHANGES_KEPT,
+ * and copies them; -1 if there are more.  *now is the present version.
  */
 int
 fairq_changes_since(FairqVersions *versions, uint64 version, int32 *changes,

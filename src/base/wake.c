@@ -1,42 +1,45 @@
 /*
  * wake.c
- *		Waking sessions that wait for tasks of one queue, or of several.
+ *		How to wake sessions that wait for tasks of one queue or several
+ *		queues.
  *
  * Workers sleep on a condition variable in the queue's shared memory.  A
- * transaction calls as many waiters as it made tasks ready, after its end is
- * visible (transaction.c).  It adds to the queue's calls, and signals.  A
- * waiter that wakes looks only if it can take one of the calls.  So as many
- * waiters look as were called, whichever they are.  If it finds nothing, it
- * sleeps again in the server (wait.c), and its client does not notice.
+ * transaction calls one waiter for each task that it made ready, after its end
+ * is visible (transaction.c).  It adds to the queue's calls, and signals.  A
+ * waiter that wakes up searches for tasks only if it can take one of the
+ * calls.  So as many waiters search as there are calls.  If it finds nothing,
+ * it sleeps again in the server (wait.c), and its client does not notice.
  *
- * No wake-up is lost.  A waiter counts itself before it looks for work, and
- * sleeps only if there is no call after it has joined the sleepers.  A
+ * So no wake-up is lost.  A waiter counts itself before it searches for work.
+ * It sleeps only if there is no call once it has joined the sleepers.  A
  * transaction that has made tasks ready adds its calls if there is any waiter,
  * and then signals.  If an error ends a waiter that may have taken a call, it
- * calls another one.  A waiter whose time is over looks once more.
+ * calls another one.  A waiter searches once more at its timeout.
  *
- * A waiter that has found something leaves, and its client pops.  The client
- * may be gone, or slow.  Until its pop the task is still there, and others
- * would find it, too.  So no waiter looks without a call.  But a second after
- * the last waiter has left with something, or after a call if none has, one
- * waiter looks.  It is the first of those that wake up each second to listen
- * (wait.c).  If it finds something, pops wake the next, since it is not known
- * how much was left.  test/model/wake.py has the protocol.
+ * A waiter that has found a task returns, and its client pops.  The client may
+ * be gone, or slow.  Until that pop the task is still ready, and other waiters
+ * would find it too.  So no waiter searches without a call.  But one second
+ * after the last waiter returned with a task, one waiter searches.  If none
+ * has returned, it searches one second after a call.  It is the first waiter
+ * that wakes up for its check once a second (wait.c).  If it finds a task,
+ * pops wake the next waiter, because the number of remaining tasks is unknown.
+ * test/model/wake.py has the protocol.
  *
  * One of the waiters, the timekeeper, waits for timed tasks; the others sleep
- * until they are woken.  If something falls due earlier than the timekeeper
- * expects, or if it leaves, another waiter is woken to look at the clock.
+ * until they are woken.  If a task becomes due earlier than the timekeeper
+ * expects, or if the timekeeper leaves, another waiter is woken to check the
+ * clock.
  *
- * A session can sleep on only one condition variable.  So those that wait at
- * several queues sleep on one of their domain, which wakes them all.  Each
- * looks if it can take a call of one of its queues: the others sleep on.  A
- * waiter may take the call of one queue, and find something in an earlier one.
- * It then passes the call on.  So does its pop, if it was filled before it
- * reached the queue with the call.
+ * A session can sleep on only one condition variable.  So sessions that wait
+ * at several queues share one of their domain, which wakes them all.  A
+ * session searches if it can take a call of one of its queues; the others
+ * continue to sleep.  A waiter may take the call of one queue but find a task
+ * in an earlier one.  It then passes the call on.  Its pop does the same if it
+ * has enough tasks before it reaches the queue with the call.
  *
- * Sometimes it is not known how much there is to do (a queue is resumed, a
- * limit is raised).  Then one is called, and each pop that finds as much as it
- * wanted calls the next.
+ * Sometimes the number of ready tasks is not known (a queue is resumed, a
+ * limit is raised).  Then one waiter is called, and each pop that finds all
+ * the tasks it wanted calls the next one.
  *
  * Locking: shared fields are atomic, and a wakeup's domain is set before the
  * queue has waiters.  Waking takes the condition variable's spinlock, allocates
@@ -50,25 +53,25 @@
 #include "shmem.h"
 #include "wake.h"
 
-/* time after which one waiter looks without a call */
+/* time after which one waiter searches without a call */
 #define RECHECK_AFTER USECS_PER_SEC
 
 /* the queues at which this backend waits */
 static struct
 {
 	FairqWakeup *wakeup;
-	TimestampTz minding;		/* time for which it waits as timekeeper;
+	TimestampTz keeps_until;	/* time for which it waits as timekeeper;
 								 * DT_NOEND: none */
 }			waits[FAIRQ_MAX_WAITS];
 static int	nwaits = 0;
 static int	called_by = -1;		/* index of the queue whose call it has taken;
 								 * -1: none */
-static bool rechecking = false; /* it looks without a call, after a while */
+static bool rechecking = false; /* it searches without a call, after a while */
 
 /*
  * with several queues: the one that had a task; NULL: the pop has visited it
  */
-static FairqWakeup *told_of = NULL;
+static FairqWakeup *unreported = NULL;
 
 /* the queue that had a task, if the client has not been notified yet */
 static FairqWakeup *to_tell = NULL;
@@ -89,7 +92,7 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 	pg_atomic_init_u32(&wakeup->calls, 0);
 	pg_atomic_init_u32(&wakeup->surplus, 0);
 	pg_atomic_init_u64(&wakeup->recheck, (uint64) DT_NOEND);
-	pg_atomic_init_u64(&wakeup->minded, (uint64) DT_NOEND);
+	pg_atomic_init_u64(&wakeup->kept_until, (uint64) DT_NOEND);
 }
 
 /* Begin again for another queue, at which no session waits. */
@@ -100,12 +103,12 @@ fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
 	pg_atomic_write_u32(&wakeup->calls, 0);
 	pg_atomic_write_u32(&wakeup->surplus, 0);
 	pg_atomic_write_u64(&wakeup->recheck, (uint64) DT_NOEND);
-	pg_atomic_write_u64(&wakeup->minded, (uint64) DT_NOEND);
+	pg_atomic_write_u64(&wakeup->kept_until, (uint64) DT_NOEND);
 }
 
 /*
- * Whether no session waits at the queue.  One that has just left may still
- * wake another one, which looks once without a result.
+ * Whether no session waits at the queue.  A session that has just left may
+ * still wake another one, which then searches once and finds no task.
  */
 bool
 fairq_wakeup_is_left(FairqWakeup *wakeup)
@@ -113,7 +116,7 @@ fairq_wakeup_is_left(FairqWakeup *wakeup)
 	return pg_atomic_read_u32(&wakeup->waiters) == 0;
 }
 
-/* Make one waiter look a while later, with or without a call. */
+/* Make one waiter search a while later, with or without a call. */
 static void
 recheck_later(FairqWakeup *wakeup)
 {
@@ -128,7 +131,7 @@ add_calls(FairqWakeup *wakeup, uint32 n)
 	uint32		waiters;
 	uint32		calls;
 
-	/* a waiter that is not counted by now will see the tasks that are ready */
+	/* a waiter that is not counted yet will see the ready tasks */
 	pg_memory_barrier();
 	waiters = pg_atomic_read_u32(&wakeup->waiters);
 	calls = pg_atomic_read_u32(&wakeup->calls);
@@ -142,7 +145,7 @@ add_calls(FairqWakeup *wakeup, uint32 n)
 	return waiters;
 }
 
-/* Wake the waiters at several queues, to look for calls. */
+/* Wake the waiters at several queues, so that they check for calls. */
 static void
 wake_several(FairqWakeup *wakeup)
 {
@@ -150,7 +153,7 @@ wake_several(FairqWakeup *wakeup)
 		ConditionVariableBroadcast(sleepers_at_several(wakeup));
 }
 
-/* Wake waiters: there is work for n more of them. */
+/* Wake up to n more waiters. */
 void
 fairq_wake(FairqWakeup *wakeup, int32 n)
 {
@@ -174,8 +177,8 @@ fairq_wake_all(FairqWakeup *wakeup)
 }
 
 /*
- * Wake one waiter, and make each pop that finds a task wake the next: there
- * may be an unknown amount of work.
+ * Wake one waiter, and make each pop that finds a task wake the next, because
+ * the number of ready tasks is not known.
  */
 void
 fairq_wake_chain(FairqWakeup *wakeup)
@@ -185,7 +188,8 @@ fairq_wake_chain(FairqWakeup *wakeup)
 }
 
 /*
- * Returns surplus before a pop looks; it is an argument of fairq_wake_next().
+ * Returns surplus before a pop searches; it is an argument of
+ * fairq_wake_next().
  */
 uint32
 fairq_wake_surplus(FairqWakeup *wakeup)
@@ -194,9 +198,9 @@ fairq_wake_surplus(FairqWakeup *wakeup)
 }
 
 /*
- * Wake the next waiter if a pop has found all the tasks that it wanted.  If
- * not, and if it has looked since the last change of surplus, there is no more
- * work.
+ * Wake the next waiter if a pop has found all the tasks that it wanted.
+ * Otherwise there is no more work, if the pop began after the last change of
+ * surplus.
  */
 void
 fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
@@ -210,28 +214,28 @@ fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
 }
 
 /*
- * A pop of several queues has not visited this one.  If this queue called the
- * session, call another waiter.
+ * For a pop of several queues that has ended without visiting this one: if
+ * this queue called the session, call another waiter.
  */
 void
 fairq_wake_unserved(FairqWakeup *wakeup)
 {
-	if (told_of != wakeup)
+	if (unreported != wakeup)
 		return;
-	told_of = NULL;
+	unreported = NULL;
 	fairq_wake(wakeup, 1);
 }
 
 /*
- * Wake a waiter if a task falls due at that time, and no other waiter waits
- * for it.
+ * Wake a waiter if a task becomes due at the given time, and no other waiter
+ * waits for it.
  */
 void
 fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due)
 {
 	pg_memory_barrier();
 	if (pg_atomic_read_u32(&wakeup->waiters) > 0 &&
-		due < (int64) pg_atomic_read_u64(&wakeup->minded))
+		due < (int64) pg_atomic_read_u64(&wakeup->kept_until))
 		fairq_wake(wakeup, 1);
 }
 
@@ -253,34 +257,34 @@ fairq_wait_begin(FairqWakeup *const *wakeups, int n)
 	if (waits_at(wakeups, n))
 		return;
 	fairq_wait_end(false, NULL);
-	told_of = NULL;
+	unreported = NULL;
 	called_by = -1;
 	rechecking = false;
 	for (int i = 0; i < n; i++)
 	{
 		if (n > 1)
 			pg_atomic_fetch_add_u32(&wakeups[i]->several, 1);
-		/* a full barrier: the look sees tasks that became ready before */
+		/* a full barrier: the search sees tasks that became ready before */
 		pg_atomic_fetch_add_u32(&wakeups[i]->waiters, 1);
 		waits[i].wakeup = wakeups[i];
-		waits[i].minding = DT_NOEND;
+		waits[i].keeps_until = DT_NOEND;
 		nwaits = i + 1;
 	}
 }
 
 /*
- * Stop being the timekeeper of that queue.  Returns whether this backend was
- * its timekeeper.
+ * Stop being the timekeeper of a queue.  Returns whether this backend was its
+ * timekeeper.
  */
 static bool
-mind_no_more(int nth)
+leave_clock(int nth)
 {
-	uint64		mine = (uint64) waits[nth].minding;
+	uint64		mine = (uint64) waits[nth].keeps_until;
 
-	if (waits[nth].minding == DT_NOEND)
+	if (waits[nth].keeps_until == DT_NOEND)
 		return false;
-	waits[nth].minding = DT_NOEND;
-	return pg_atomic_compare_exchange_u64(&waits[nth].wakeup->minded, &mine,
+	waits[nth].keeps_until = DT_NOEND;
+	return pg_atomic_compare_exchange_u64(&waits[nth].wakeup->kept_until, &mine,
 										  (uint64) DT_NOEND);
 }
 
@@ -293,10 +297,10 @@ own_sleepers(void)
 }
 
 /*
- * End waiting.  pass_on: an error has ended it, so another waiter looks at the
- * tasks for which this one may have been woken.  due, unless NULL: a task of
- * each queue falls due at that time, and possibly only this backend was woken
- * for it.
+ * End waiting.  pass_on: an error has ended it, so another waiter checks the
+ * tasks for which this one may have been woken.  due, unless NULL, has the
+ * time at which a task of each queue becomes due; possibly only this backend
+ * was woken for it.
  */
 void
 fairq_wait_end(bool pass_on, const TimestampTz *due)
@@ -310,19 +314,19 @@ fairq_wait_end(bool pass_on, const TimestampTz *due)
 	for (int i = 0; i < n; i++)
 	{
 		FairqWakeup *wakeup = waits[i].wakeup;
-		bool		minded = mind_no_more(i);
+		bool		was_keeper = leave_clock(i);
 
 		pg_atomic_fetch_sub_u32(&wakeup->waiters, 1);
 		if (n > 1)
 			pg_atomic_fetch_sub_u32(&wakeup->several, 1);
-		if (minded || pass_on)
+		if (was_keeper || pass_on)
 			fairq_wake(wakeup, 1);
 		else if (due != NULL)
 			fairq_wake_in_time(wakeup, due[i]);
 	}
 }
 
-/* End waiting, because that queue has a task. */
+/* End waiting, because a queue has a task. */
 void
 fairq_wait_found(int nth)
 {
@@ -336,15 +340,15 @@ fairq_wait_found(int nth)
 		pg_atomic_fetch_add_u32(&found->surplus, 1);
 	recheck_later(found);
 	fairq_wait_end(false, NULL);
-	told_of = several ? found : NULL;
+	unreported = several ? found : NULL;
 	if (caller != NULL && caller != found)
 		fairq_wake(caller, 1);
 }
 
 /*
- * Note the end of the transaction.  After an error the client is not notified.
- * So others look at the tasks that this backend has found, or for which it was
- * woken.
+ * Handle the end of the transaction.  After an error the client is not
+ * notified.  So other waiters search for the tasks that this backend has found
+ * or was woken for.
  */
 void
 fairq_wait_settle(bool committed)
@@ -360,24 +364,24 @@ fairq_wait_settle(bool committed)
 }
 
 /*
- * Returns the time until which this backend sleeps, if a task of that queue
- * falls due at a given time.  It is that time, unless another waiter waits for
- * it.
+ * Returns the time until which this backend sleeps, if a task of a queue
+ * becomes due at a given time.  It is that time unless another waiter is the
+ * timekeeper for it.
  */
 TimestampTz
-fairq_mind_time(int nth, TimestampTz due, TimestampTz otherwise)
+fairq_keep_time(int nth, TimestampTz due, TimestampTz otherwise)
 {
 	FairqWakeup *wakeup = waits[nth].wakeup;
-	uint64		minded;
+	uint64		kept_until;
 
-	(void) mind_no_more(nth);
-	minded = pg_atomic_read_u64(&wakeup->minded);
-	while (due < otherwise && due < (int64) minded)
+	(void) leave_clock(nth);
+	kept_until = pg_atomic_read_u64(&wakeup->kept_until);
+	while (due < otherwise && due < (int64) kept_until)
 	{
-		if (pg_atomic_compare_exchange_u64(&wakeup->minded, &minded,
+		if (pg_atomic_compare_exchange_u64(&wakeup->kept_until, &kept_until,
 										   (uint64) due))
 		{
-			waits[nth].minding = due;
+			waits[nth].keeps_until = due;
 			return due;
 		}
 	}
@@ -396,7 +400,9 @@ take_call(FairqWakeup *wakeup)
 	return false;
 }
 
-/* Whether one waiter has to look without a call now.  True for one of them. */
+/*
+ * Whether this waiter has to search without a call now; true for one waiter.
+ */
 static bool
 is_to_recheck(FairqWakeup *wakeup)
 {
@@ -406,14 +412,14 @@ is_to_recheck(FairqWakeup *wakeup)
 	if (at == (uint64) DT_NOEND)
 		return false;
 	now = GetCurrentTimestamp();
-	/* the time is further away if the clock was set back */
+	/* if the clock was set back, that time may be too far away */
 	return ((TimestampTz) at <= now || (TimestampTz) at > now + RECHECK_AFTER) &&
 		pg_atomic_compare_exchange_u64(&wakeup->recheck, &at,
 									   (uint64) DT_NOEND);
 }
 
 /*
- * Whether this backend has to look again, and at which of its queues
+ * Whether this backend has to search again, and at which of its queues
  * (called_by).
  */
 static bool
@@ -435,8 +441,8 @@ has_news(void)
 }
 
 /*
- * Sleep until there is a reason to look again, or until that time.  It may end
- * earlier.  Returns whether there is such a reason.
+ * Sleep until there is a reason to search again, or until the given time.  It
+ * may end earlier.  Returns whether there is such a reason.
  */
 bool
 fairq_sleep(TimestampTz until)

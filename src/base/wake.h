@@ -1,6 +1,7 @@
 /*
  * wake.h
- *		Waking sessions that wait for tasks of one queue, or of several.
+ *		How to wake sessions that wait for tasks of one queue or several
+ *		queues.
  */
 #ifndef FAIRQ_WAKE_H
 #define FAIRQ_WAKE_H
@@ -22,18 +23,18 @@ typedef struct FairqWakeup
 	ConditionVariable sleepers; /* condition variable of waiters at only this
 								 * queue */
 	int32		domain;			/* index of the queue's domain */
-	pg_atomic_uint32 waiters;	/* number of sessions asleep, or about to look
-								 * or to sleep */
+	pg_atomic_uint32 waiters;	/* number of sessions asleep, or about to
+								 * search or to sleep */
 	pg_atomic_uint32 several;	/* number of these that wait at several queues */
-	pg_atomic_uint32 calls;		/* number of waiters that have to look; any of
-								 * them may do it */
+	pg_atomic_uint32 calls;		/* number of waiters that have to search; it
+								 * may be any of them */
 	pg_atomic_uint32 surplus;	/* not 0: each pop that finds a task wakes the
 								 * next waiter */
-	pg_atomic_uint64 recheck;	/* time at which one waiter has to look without
-								 * a call, a TimestampTz; DT_NOEND: none has
-								 * to */
-	pg_atomic_uint64 minded;	/* time at which a waiter wakes by itself, a
-								 * TimestampTz; DT_NOEND: none does */
+	pg_atomic_uint64 recheck;	/* time at which one waiter has to search
+								 * without a call, a TimestampTz; DT_NOEND:
+								 * none has to */
+	pg_atomic_uint64 kept_until;	/* time at which a waiter wakes without a
+								 * signal, a TimestampTz; DT_NOEND: none */
 } FairqWakeup;
 
 extern void fairq_wakeup_init(FairqWakeup *wakeup);
@@ -50,7 +51,7 @@ extern void fairq_wait_begin(FairqWakeup *const *wakeups, int n);
 extern void fairq_wait_end(bool pass_on, const TimestampTz *due);
 extern void fairq_wait_settle(bool committed);
 extern void fairq_wait_found(int nth);
-extern TimestampTz fairq_mind_time(int nth, TimestampTz due,
+extern TimestampTz fairq_keep_time(int nth, TimestampTz due,
 								   TimestampTz otherwise);
 extern bool fairq_sleep(TimestampTz until);
 

@@ -1,20 +1,22 @@
 /*
  * held.c
- *		What the end of a transaction changes in counters of running tasks.
+ *		The changes that the end of a transaction makes in counters of running
+ *		tasks.
  *
  * A transaction holds a slot in a queue and a group for each task that it has
- * claimed.  At its end the slots are closed, and a commit adds how many more
- * or fewer tasks are leased by it (counter.c, rule 3).  There is one note per
- * group and subtransaction; a note of a subtransaction is on top of its
- * parent's, and is removed with it.  A note is merged only with the previous
- * one, so nothing is searched for.
+ * claimed.  At its end the slots are closed, and a commit adds its change in
+ * the number of leased tasks (counter.c, rule 3).  There is one note per group
+ * and subtransaction; a note of a subtransaction is on top of its parent's,
+ * and is removed with it.  A note is merged only with the previous one, so no
+ * search is necessary.
  *
- * A queue without limits counts nothing.  A note then says that the
+ * In a queue without limits no task is counted.  A note then records that the
  * transaction has claimed or ended tasks there.  No load counts for the
  * queue's counters before that transaction is over (tally.c).
  *
- * Locking: the tally's lock, shared; under it counters' mutexes.  Functions
- * for the end of a transaction neither fail nor allocate.
+ * Locking: the tally's lock, shared; under it counters' mutexes.  After these,
+ * the locks of lanes that take a group back (fairq_take_back).  Functions for
+ * the end of a transaction neither fail nor allocate.
  */
 #include "postgres.h"
 
@@ -29,21 +31,22 @@ typedef struct Held
 {
 	FairqHints *hints;			/* hints of the queue */
 	int32		group_no;		/* number of the group */
-	SubTransactionId sub;		/* subtransaction that has done it */
+	SubTransactionId sub;		/* subtransaction that made the changes */
 	FairqCounter *counter;		/* counter of the group, pinned */
 	int32		slots;			/* number of slots that are held */
-	int32		running;		/* number of tasks that are leased more, or
-								 * less, if it commits */
+	int32		running;		/* change in the number of leased tasks if it
+								 * commits */
 	uint16		parked;			/* lanes that have parked the group, once the
 								 * slots are closed */
-	int32		freed;			/* number of slots that are free by that */
+	int32		freed;			/* number of slots that this makes free */
 } Held;
 
-/* A queue in which tasks were claimed or ended, and not counted. */
+/* A queue in which tasks were claimed or ended without being counted. */
 typedef struct Uncounted
 {
 	FairqHints *hints;			/* hints of the queue */
-	SubTransactionId sub;		/* first subtransaction that has */
+	SubTransactionId sub;		/* first subtransaction that has claimed or
+								 * ended tasks */
 } Uncounted;
 
 /* both in TopTransactionContext */
@@ -67,9 +70,9 @@ fairq_held_room(bool counted)
 }
 
 /*
- * Note slots that are held in the group, and how many more of its tasks are
- * leased if we commit.  The caller has pinned the counter, and the note pins it from now
- * on.  There is room.
+ * Record slots that are held in the group, and the change in its leased tasks
+ * if we commit.  The caller has pinned the counter, and the note pins it from
+ * now on.  There is room.
  */
 void
 fairq_held_note(FairqHints *hints, int32 group_no, FairqCounter *counter,
@@ -95,7 +98,10 @@ fairq_held_note(FairqHints *hints, int32 group_no, FairqCounter *counter,
 	last->running += running;
 }
 
-/* Has the transaction claimed or ended tasks of the queue, and not counted? */
+/*
+ * Whether the transaction has claimed or ended tasks of the queue without
+ * counting them.
+ */
 static bool
 is_uncounted(FairqHints *hints)
 {
@@ -105,7 +111,10 @@ is_uncounted(FairqHints *hints)
 	return false;
 }
 
-/* Note that it has, in a call that is in progress.  There is room. */
+/*
+ * Record that the transaction has done so, in a call in progress.  There is
+ * room.
+ */
 void
 fairq_held_uncounted(FairqHints *hints)
 {
@@ -121,8 +130,8 @@ fairq_held_uncounted(FairqHints *hints)
 }
 
 /*
- * How many tasks of the group, or of the queue (-1), are leased more by what
- * this transaction has done.
+ * The change in leased tasks of the group, or of the queue (-1), by this
+ * transaction.
  */
 int32
 fairq_held_running(FairqHints *hints, int32 group_no)
@@ -136,7 +145,7 @@ fairq_held_running(FairqHints *hints, int32 group_no)
 	return running;
 }
 
-/* A subtransaction has committed: what it has done is its parent's. */
+/* A subtransaction has committed, so its notes become its parent's. */
 void
 fairq_held_sub_committed(SubTransactionId sub, SubTransactionId parent)
 {
@@ -146,7 +155,7 @@ fairq_held_sub_committed(SubTransactionId sub, SubTransactionId parent)
 		uncounted[i].sub = parent;
 }
 
-/* Close slots, and add what was changed. */
+/* Close slots, and add the changes. */
 static void
 commit_from(int first)
 {
@@ -169,14 +178,14 @@ commit_from(int first)
 											 held[i].slots, held[i].running);
 		(void) fairq_counter_ended(&hints->running, &adds, held[i].slots,
 								   held[i].running);
-		/* also if the load has seen it: who waits may have looked before */
+		/* even if the load has seen it: waiters may have searched before */
 		held[i].freed = held[i].slots - held[i].running;
 	}
 	if (entered != NULL)
 		fairq_tally_leave(entered);
 }
 
-/* Close slots whose claims yield nothing. */
+/* Close slots whose claims yield no task. */
 static void
 abort_from(int first)
 {
@@ -190,7 +199,7 @@ abort_from(int first)
 	}
 }
 
-/* Queues in which nothing was counted may be counted from now on. */
+/* Allow loads to count the queues in which tasks were not counted. */
 static void
 end_uncounted(SubTransactionId sub)
 {
@@ -200,7 +209,7 @@ end_uncounted(SubTransactionId sub)
 		FairqHints *hints = uncounted[--nuncounted].hints;
 
 		pg_atomic_fetch_sub_u32(&hints->tally.uncounted, 1);
-		/* sessions may wait for that */
+		/* sessions may be waiting for this */
 		if (pg_atomic_read_u32(&hints->tally.limited) != 0)
 			fairq_wake_chain(&hints->wakeup);
 	}
@@ -208,8 +217,8 @@ end_uncounted(SubTransactionId sub)
 
 /*
  * For callbacks: the subtransaction, or the whole transaction
- * (InvalidSubTransactionId), has ended, and that is visible.  Groups that were
- * parked are taken back, and waiters are woken.
+ * (InvalidSubTransactionId), has visibly ended.  Groups that were parked are
+ * taken back, and waiters are woken.
  */
 void
 fairq_held_end(SubTransactionId sub, bool committed)
@@ -226,7 +235,7 @@ fairq_held_end(SubTransactionId sub, bool committed)
 	for (int i = first; i < nheld; i++)
 	{
 		fairq_take_back(held[i].hints, held[i].group_no, held[i].parked);
-		/* others, too, may have waited for a slot in the queue */
+		/* other groups may also be waiting for a slot in the queue */
 		if (held[i].freed > 0)
 			fairq_wake(&held[i].hints->wakeup, held[i].freed);
 		fairq_counter_unpin(held[i].counter);
@@ -235,7 +244,7 @@ fairq_held_end(SubTransactionId sub, bool committed)
 	end_uncounted(sub);
 	if (sub != InvalidSubTransactionId)
 		return;
-	/* their memory goes with the transaction */
+	/* their memory is freed with the transaction */
 	held = NULL;
 	uncounted = NULL;
 	max_held = max_uncounted = 0;

@@ -1,6 +1,7 @@
 /*
  * held.h
- *		What the end of a transaction changes in counters of running tasks.
+ *		The changes that the end of a transaction makes in counters of running
+ *		tasks.
  */
 #ifndef FAIRQ_HELD_H
 #define FAIRQ_HELD_H

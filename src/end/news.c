@@ -3,11 +3,11 @@
  *		News: ready tasks of a group that the end of a transaction publishes.
  *
  * The news of a group keep the lowest tasks that become ready, with their
- * TIDs, up to the size of a hand (entry.c).  They also have the address from
- * which on there are more.
+ * TIDs, up to the size of a hand (entry.c).  They also keep the address from
+ * which there are more tasks.
  *
- * Locking: lanes' locks, one at a time, while news are published.  That neither
- * fails nor allocates.
+ * Locking: lanes' locks, one at a time, while news are published.  Publication
+ * neither fails nor allocates.
  */
 #include "postgres.h"
 
@@ -18,8 +18,8 @@
 #define NO_INDEX (-1)
 
 /*
- * A task that news are of, in a list.  Nodes are allocated when a change is
- * noted, and given back when it is applied.
+ * A task in a list of news.  Nodes are allocated when a change is recorded,
+ * and given back when it is applied.
  */
 typedef struct ItemNode
 {
@@ -55,21 +55,9 @@ release_node(int32 node)
 	free_node = node;
 }
 
-/* Note that a ready task of the news became ready at that time. */
-void
-fairq_news_since(FairqNews *news, TimestampTz since)
-{
-	news->since = Min(news->since, since);
-}
-
-/* Add ready tasks, an unknown number, from that address on. */
-void
-fairq_news_add_more(FairqNews *news, int64 addr)
-{
-	news->more = Min(news->more, addr);
-}
-
-/* Put a node into the list.  If that is too long, the last one leaves it. */
+/*
+ * Put a node into the list.  If the list is then too long, drop its last node.
+ */
 static void
 put_node(FairqNews *news, int32 node)
 {
@@ -97,7 +85,7 @@ put_node(FairqNews *news, int32 node)
 	*at = NO_INDEX;
 }
 
-/* Add a ready task.  Only the lowest ones are kept one by one. */
+/* Add a ready task.  Only the lowest ones are kept individually. */
 void
 fairq_news_add_item(FairqNews *news, const FairqItem *item)
 {
@@ -151,7 +139,7 @@ fairq_news_add_leases(FairqNews *news, const FairqLeases *leases)
 	add_leases(&later_of(news)->leased, leases);
 }
 
-/* Make the news empty, which were not used so far. */
+/* Initialize unused news. */
 void
 fairq_news_init(FairqNews *news)
 {
@@ -162,7 +150,7 @@ fairq_news_init(FairqNews *news)
 	news->later = NULL;
 }
 
-/* Give back what the news have allocated. */
+/* Give back the memory of the news. */
 void
 fairq_news_release(FairqNews *news)
 {
@@ -178,7 +166,9 @@ fairq_news_release(FairqNews *news)
 	news->later = NULL;
 }
 
-/* Add other news of the same group, which are used up.  Allocates nothing. */
+/*
+ * Add other news of the same group, which this consumes.  Allocates nothing.
+ */
 void
 fairq_news_merge(FairqNews *news, FairqNews *more)
 {
@@ -207,7 +197,7 @@ fairq_news_merge(FairqNews *news, FairqNews *more)
 	fairq_news_release(more);
 }
 
-/* Publish timed tasks; with again, they may have fallen due by now. */
+/* Publish timed tasks.  again: they may be due by now. */
 static void
 publish_scheduled(FairqLane *lane, int32 group_no, int64 addr, bool again)
 {
@@ -221,7 +211,7 @@ publish_scheduled(FairqLane *lane, int32 group_no, int64 addr, bool again)
 					   fairq_due_time(addr));
 }
 
-/* Publish what time will make ready. */
+/* Publish timed tasks and leases, which make tasks ready as time passes. */
 static void
 publish_later(FairqLane *lane, int32 group_no, const FairqLater *later,
 			  bool again)
@@ -234,7 +224,7 @@ publish_later(FairqLane *lane, int32 group_no, const FairqLater *later,
 	fairq_wake_in_time(&fairq_hints_of(lane)->wakeup, later->leased.until);
 }
 
-/* Publish the news of a group; with again, of tasks that were ready before. */
+/* Publish the news of a group.  again: its tasks were ready before. */
 void
 fairq_news_publish(FairqLane *lane, int32 group_no, const FairqNews *news,
 				   bool again)
@@ -251,7 +241,7 @@ fairq_news_publish(FairqLane *lane, int32 group_no, const FairqNews *news,
 							 news->since);
 }
 
-/* Forget all lists, whose memory goes with the transaction. */
+/* Forget all lists, whose memory is freed with the transaction. */
 void
 fairq_news_forget(void)
 {

@@ -1,13 +1,14 @@
 /*
  * news.h
- *		What is published of a group when a transaction ends.
+ *		The tasks and leases of a group that the end of a transaction
+ *		publishes.
  */
 #ifndef FAIRQ_NEWS_H
 #define FAIRQ_NEWS_H
 
 #include "lane.h"
 
-/* Tasks of a group that time will make ready. */
+/* Tasks of a group that become ready as time passes. */
 typedef struct FairqLater
 {
 	int64		scheduled[FAIRQ_REGIONS];	/* lowest address of timed tasks,
@@ -21,8 +22,7 @@ typedef struct FairqNews
 {
 	int32		items;			/* index of the first of the lowest ready
 								 * tasks, a list of nodes; -1: none */
-	int32		nready;			/* number of tasks that waiters are woken
-								 * for */
+	int32		nready;			/* number of tasks that need waiters */
 	int64		more;			/* lowest address of other ready tasks;
 								 * FAIRQ_ADDR_MAX: none */
 	TimestampTz since;			/* time at which the first of all these became
@@ -30,11 +30,23 @@ typedef struct FairqNews
 	FairqLater *later;			/* timed and leased tasks; NULL: none */
 } FairqNews;
 
+/* Record the time at which a task of the news became ready. */
+static inline void
+fairq_news_since(FairqNews *news, TimestampTz since)
+{
+	news->since = Min(news->since, since);
+}
+
+/* Add an unknown number of ready tasks from an address on. */
+static inline void
+fairq_news_add_more(FairqNews *news, int64 addr)
+{
+	news->more = Min(news->more, addr);
+}
+
 extern void fairq_news_init(FairqNews *news);
 extern void fairq_news_release(FairqNews *news);
 extern void fairq_news_forget(void);
-extern void fairq_news_since(FairqNews *news, TimestampTz since);
-extern void fairq_news_add_more(FairqNews *news, int64 addr);
 extern void fairq_news_add_item(FairqNews *news, const FairqItem *item);
 extern void fairq_news_add_timed(FairqNews *news, int64 addr);
 extern void fairq_news_add_leases(FairqNews *news, const FairqLeases *leases);

@@ -1,9 +1,10 @@
 /*
  * pending.c
- *		Pending changes: what the end of a transaction changes in hints.
+ *		Pending changes: the changes that the end of a transaction makes in
+ *		hints.
  *
- * Each call of fairq notes here what the end of its transaction or
- * subtransaction will change; transaction.c applies it.
+ * Each call of fairq records here the changes that the end of its transaction
+ * or subtransaction will make; transaction.c applies them.
  *
  * Pending changes are a stack.  Those of a subtransaction are on top of its
  * parent's.  If it commits, each is merged into the parent's change of the
@@ -11,21 +12,22 @@
  * reverse order and popped.  The reverse order makes it possible to put
  * reservations back one after the other.
  *
- * A change is found through a hash table of the topmost ones for each group of
- * a lane; each knows the one below it.  They are added and removed like a
- * stack.  So a bucket is simply given back to the one below, or emptied: later
- * entries of the bucket have been removed before.
+ * A hash table finds the topmost change for each group of a lane.  Each change
+ * links to the one below it.  They are added and removed like a stack.  So a
+ * bucket is simply given back to the one below, or emptied: later entries of
+ * the bucket have been removed before.
  *
- * A transaction's own pops find tasks that it has enqueued and leased.  A pop
- * first publishes the changes of its queue that own pops were not shown; an
- * addition to a shown change is published at once.  The commit publishes all
- * of it again.  Pops of other sessions cannot see these tasks.  But they may
- * take them off the hands of groups, and the groups out of the ring.  So lanes
- * count who takes turns (fairq_lane_narrowings()).  If others have taken some
- * since, all changes of the lane are published once more.
+ * A transaction's own pops find tasks that it has enqueued and leased.  So a
+ * pop first publishes the changes of its queue that are not published yet.  An
+ * addition to a published change is published at once.  The commit publishes
+ * the whole change again.  Pops of other sessions cannot see these tasks.  But
+ * these pops may remove the tasks from hands, and the groups from the ring.
+ * So each lane counts when other transactions take turns
+ * (fairq_lane_narrowings()).  If other transactions have taken turns since,
+ * all changes of the lane are published once more.
  *
  * Locking: lanes' locks, to publish.  Memory is allocated when a change is
- * noted: functions that transaction.c calls neither fail nor allocate.
+ * recorded: the functions that transaction.c calls neither fail nor allocate.
  */
 #include "postgres.h"
 
@@ -40,8 +42,8 @@
 #include "registry.h"
 
 /*
- * Changes of groups' settings that are kept apart, as each pins a counter in
- * shared memory.  Past that all settings count as changed.
+ * The most changes of groups' settings that are kept individually, since each
+ * pins a counter in shared memory.  Past that all settings count as changed.
  */
 #define MOST_SETTINGS 65536
 
@@ -51,19 +53,21 @@
 static FairqPending *stack = NULL; /* in TopTransactionContext */
 static int	nstack = 0;
 static int	max_stack = 0;
-static int32 *topmost = NULL;	/* 2 * max_stack slots, the same */
+static int32 *topmost = NULL;	/* 2 * max_stack buckets, with room like the
+								 * stack */
 
 /* our own pops were shown all changes before that one */
 static int	first_unshown = 0;
 
-/* the queue of which they were shown something last, and its narrowings then */
+/* the last queue of which they were shown changes, and its narrowings then */
 static struct
 {
 	FairqHints *hints;
 	uint32		at[FAIRQ_PRIORITIES];
 }			shown;
 
-static bool own_tasks = false;	/* own pops find tasks that others don't */
+static bool own_tasks = false;	/* own pops find tasks that other sessions do
+								 * not see */
 static bool to_undo = false;	/* an abort makes tasks ready */
 static bool own_settings = false;	/* settings were changed */
 static int	nsettings = 0;		/* number of changes of settings */
@@ -76,11 +80,11 @@ static struct
 }			in_flight[FAIRQ_MAX_ROWS];
 static int	nin_flight = 0;
 
-/* what is called at the end of the transaction */
+/* functions to call at the end of the transaction */
 static XactCallback xact_callback;
 static SubXactCallback subxact_callback;
 
-/* The bucket of the topmost change for a group, or the empty one for it. */
+/* The bucket of the topmost change for a group, or an empty one for it. */
 static int32 *
 slot_of(FairqLane *lane, int32 group_no)
 {
@@ -110,14 +114,14 @@ pending_below(const FairqPending *pending)
 	return pending->below == NO_INDEX ? NULL : &stack[pending->below];
 }
 
-/* How many changes there are. */
+/* The number of changes. */
 int
 fairq_pending_count(void)
 {
 	return nstack;
 }
 
-/* The change of that index, from 0; or one that was just taken off. */
+/* The change with an index, from 0; it may have just been taken off. */
 FairqPending *
 fairq_pending_at(int index)
 {
@@ -137,7 +141,7 @@ fairq_pending_pop(void)
 	return pending;
 }
 
-/* Give back what a change has allocated that was taken off. */
+/* Free the memory of a change that was taken off. */
 void
 fairq_pending_release(FairqPending *pending)
 {
@@ -169,7 +173,7 @@ grow_stack(void)
 		*slot_of(stack[i].lane, stack[i].group_no) = i;
 }
 
-/* Forget all changes, whose memory goes with the transaction. */
+/* Forget all changes, whose memory is freed with the transaction. */
 void
 fairq_pending_forget(void)
 {
@@ -196,7 +200,7 @@ add_reserved(FairqPending *pending, const FairqTail *before,
 			 pending->reserved.last.addr != before->addr ||
 			 pending->reserved.last.count != before->count)
 	{
-		/* there is no tail any more that could be put back */
+		/* there is no tail that could be put back */
 		pending->reserved.torn = true;
 	}
 	pending->reserved.lane_no = lane_no;
@@ -207,7 +211,7 @@ add_reserved(FairqPending *pending, const FairqTail *before,
 static void
 merge(FairqPending *pending, FairqPending *more)
 {
-	/* what our own pops were shown is not shown again */
+	/* changes that our own pops have seen are not shown again */
 	if (pending->shown != 0 && more->shown == 0)
 		fairq_news_publish(more->lane, more->group_no, &more->at_commit,
 						   false);
@@ -321,8 +325,8 @@ fairq_pending(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Note that a task that was ready is ours, unless we abort.  root is where an
- * index leads to its row, if that is known.
+ * Record that a task that was ready is ours, unless we abort. root is the TID
+ * to which an index leads for its row, if that is known.
  */
 void
 fairq_pending_ready_at_abort(FairqPending *pending, const FairqTask *task,
@@ -349,7 +353,7 @@ fairq_pending_ready_at_abort(FairqPending *pending, const FairqTask *task,
 	fairq_news_add_item(&pending->at_abort, &item);
 }
 
-/* Note that a task is scheduled there, if we commit. */
+/* Record that a task is scheduled at an address, if we commit. */
 void
 fairq_pending_scheduled(FairqPending *pending, int64 addr)
 {
@@ -372,9 +376,9 @@ lease_of(int64 addr, TimestampTz until, uint64 searches)
 }
 
 /*
- * Note that a task there is leased until then, if we commit.  The lane noted
- * that when the task was taken, after that many searches of the lane, or did
- * not (0).
+ * Record that the task at an address is leased until a time, if we commit.
+ * searches: the lane's number of searches when it recorded the lease; 0: it
+ * did not.
  */
 void
 fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
@@ -388,8 +392,8 @@ fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 }
 
 /*
- * Note that a task there has its old lease again, if we abort.  The lane may
- * have forgotten that lease while we were changing the row.
+ * Record that the task at an address has its old lease again, if we abort.
+ * The lane may have forgotten that lease while we were changing the row.
  */
 void
 fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
@@ -401,8 +405,9 @@ fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 }
 
 /*
- * Note an address that was reserved.  Its row follows, at most after the rows
- * of a batch before it.  Nothing may fail between the reservation and this.
+ * Record a reserved address.  Its row follows, at the latest after the
+ * preceding rows of the batch.  No code may fail between the reservation and
+ * this.
  */
 void
 fairq_pending_reserved(FairqPending *pending,
@@ -416,7 +421,7 @@ fairq_pending_reserved(FairqPending *pending,
 	pending->at_commit.nready++;
 }
 
-/* Note that the row of the n-th of the last reservations is there. */
+/* Record that the row of the n-th of the last reservations exists. */
 void
 fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 {
@@ -437,8 +442,8 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 }
 
 /*
- * Note that a queued task has a new row at its old address, if we commit.
- * Calls may have passed over it meanwhile.
+ * Record that a queued task has a new row at its old address, if we commit.
+ * Calls may have passed it meanwhile.
  */
 void
 fairq_pending_stays(FairqPending *pending, int64 addr)
@@ -451,7 +456,7 @@ fairq_pending_stays(FairqPending *pending, int64 addr)
 							 pending->at_commit.since);
 }
 
-/* Has this transaction made tasks that only its own pops see? */
+/* Whether this transaction has made tasks that only its own pops see. */
 bool
 fairq_has_own_tasks(void)
 {
@@ -459,8 +464,8 @@ fairq_has_own_tasks(void)
 }
 
 /*
- * Has no other backend taken turns in the queue since our own pops were shown
- * something of it?  If others have, note how often so far.
+ * Whether no other backend has taken turns in the queue since our own pops
+ * were last shown changes.  If others have, record their count so far.
  */
 static bool
 is_as_shown(FairqHints *hints)
@@ -508,7 +513,7 @@ fairq_pending_show(FairqHints *hints)
 	return any;
 }
 
-/* Is there a reservation among the last whose entry could not be pinned? */
+/* Whether the entry of one of the last reservations could not be pinned. */
 bool
 fairq_pending_any_unpinned(void)
 {
@@ -518,9 +523,7 @@ fairq_pending_any_unpinned(void)
 	return false;
 }
 
-/*
- * Unpin the last reservations: their rows are there, with their index entries.
- */
+/* Unpin the last reservations: their rows and index entries exist. */
 void
 fairq_pending_written(void)
 {
@@ -536,7 +539,7 @@ fairq_pending_written(void)
 /*
  * The highest address at which an abort of this transaction, or of a
  * subtransaction, would put a task of the group back.  FAIRQ_ADDR_NONE: none.
- * We ourselves do not see such a row any more if we have deleted it.
+ * We no longer see such a row ourselves if we have deleted it.
  */
 int64
 fairq_pending_highest(FairqLane *lane, int32 group_no)
@@ -564,10 +567,10 @@ take_back_at_end(FairqHints *hints, int32 group_no)
 }
 
 /*
- * Note that settings of a group, or of the queue (-1), are changed.  Once the
- * new settings are visible, other backends must not park a group by the old
- * ones.  If they are rolled back, the same holds for the new ones.  So both
- * ends of the transaction apply this.
+ * Record that settings of a group, or of the queue (-1), are changed.  Once
+ * the new settings are visible, other backends must not park a group because
+ * of the old ones.  If they are rolled back, the same holds for the new ones.
+ * So both ends of the transaction apply this.
  */
 void
 fairq_pending_settings(FairqHints *hints, int32 group_no)
@@ -594,7 +597,7 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 		take_back_at_end(hints, group_no);
 }
 
-/* Note that settings of any groups of the queue are changed. */
+/* Record that settings of any groups of the queue are changed. */
 void
 fairq_pending_all_settings(FairqHints *hints)
 {
@@ -602,7 +605,7 @@ fairq_pending_all_settings(FairqHints *hints)
 	fairq_pending_queue(hints, FAIRQ_ALL_SETTINGS);
 }
 
-/* Note that this was done to the queue. */
+/* Record a change of the queue. */
 void
 fairq_pending_queue(FairqHints *hints, FairqDone done)
 {
@@ -610,8 +613,8 @@ fairq_pending_queue(FairqHints *hints, FairqDone done)
 }
 
 /*
- * Has this transaction changed settings?  Then it must not park groups, by
- * settings that other backends do not see.
+ * Whether this transaction has changed settings.  If so, it must not park
+ * groups, because other backends do not see its settings.
  */
 bool
 fairq_has_changed_settings(void)
@@ -619,7 +622,7 @@ fairq_has_changed_settings(void)
 	return own_settings;
 }
 
-/* Add what this transaction has changed so far of how many tasks there are. */
+/* Add this transaction's changes so far to the numbers of tasks. */
 void
 fairq_pending_tallies(FairqHints *hints, int64 *n)
 {

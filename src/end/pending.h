@@ -1,6 +1,7 @@
 /*
  * pending.h
- *		Pending changes: what the end of a transaction changes in hints.
+ *		Pending changes: the changes that the end of a transaction makes in
+ *		hints.
  */
 #ifndef FAIRQ_PENDING_H
 #define FAIRQ_PENDING_H
@@ -18,9 +19,8 @@ typedef enum FairqDone
 								 * changed */
 	FAIRQ_ALL_SETTINGS = 1 << 2,	/* settings of any groups were changed */
 	FAIRQ_GRANTED = 1 << 3,		/* privileges of the queue were changed */
-	FAIRQ_DROPPED = 1 << 4,		/* the queue is gone, or has another name,
-								 * which waiting sessions are to hear of at a
-								 * commit */
+	FAIRQ_DROPPED = 1 << 4,		/* the queue is dropped or renamed, which a
+								 * commit reports to waiting sessions */
 	FAIRQ_CREATED = 1 << 5,		/* the queue is new: an abort gives its hints
 								 * back */
 	FAIRQ_REMOVED = 1 << 6		/* the queue was dropped by a transaction that
@@ -30,7 +30,7 @@ typedef enum FairqDone
 
 /*
  * The pending changes of one group in one lane, or of a queue, in one
- * subtransaction.  There can be a million of them, so each has 200 bytes only.
+ * subtransaction.  There can be a million of them, so each has only 200 bytes.
  */
 typedef struct FairqPending
 {
@@ -42,11 +42,11 @@ typedef struct FairqPending
 	int32		below;			/* index of the change of the same group
 								 * before this one; -1: none */
 	uint32		shown;			/* narrowings of the lane when own pops were
-								 * shown at_commit, and from then on at once
-								 * what is added; 0: they were not */
+								 * shown at_commit (later additions are shown
+								 * at once); 0: not shown */
 	uint32		done;			/* other changes: bits of FairqDone */
-	int32		tally[FAIRQ_TALLIES];	/* number of tasks more, or less, that
-										 * there are after a commit */
+	int32		tally[FAIRQ_TALLIES];	/* changes in the numbers of tasks,
+										 * applied at a commit */
 	uint32		stats[FAIRQ_STATS]; /* number of each event, counted at a
 									 * commit */
 
@@ -62,15 +62,15 @@ typedef struct FairqPending
 								 * between, so an abort leaves the tail */
 	}			reserved;
 
-	FairqNews	at_commit;		/* what a commit publishes */
-	FairqNews	at_abort;		/* what an abort publishes */
+	FairqNews	at_commit;		/* tasks and leases that a commit publishes */
+	FairqNews	at_abort;		/* tasks and leases that an abort publishes */
 	int64		highest;		/* highest address of queued tasks in at_abort;
 								 * FAIRQ_ADDR_NONE: none */
 	FairqWork  *work;			/* work that has ended, in a time-fair lane;
-								 * NULL: nothing */
+								 * NULL: none */
 } FairqPending;
 
-/* Note n more tasks that count as that, if we commit. */
+/* Count n more tasks of a kind, if we commit. */
 static inline void
 fairq_pending_tally(FairqPending *pending, FairqTallied as, int n)
 {

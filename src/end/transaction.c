@@ -1,22 +1,24 @@
 /*
  * transaction.c
- *		The end of a transaction: pending changes are applied, modules settle.
+ *		The end of a transaction: it applies pending changes, and modules
+ *		settle.
  *
  * Hints must follow what other backends can see: a task becomes ready exactly
  * when its enqueue has committed, and again when its pop has aborted.  So each
- * call of fairq notes what the end of its transaction or subtransaction will
- * change (pending.c), as PostgreSQL does with files to be deleted.  The
- * callbacks here apply it.  They run after the end is visible to all backends.
- * At XACT_EVENT_COMMIT and ABORT the transaction has left the array of running
- * ones.  At ABORT_SUB the subtransaction is marked as aborted.
+ * call of fairq records the changes that the end of its transaction or
+ * subtransaction will make (pending.c).  PostgreSQL does the same with files
+ * to be deleted.  The callbacks here apply them.  They run after the end is
+ * visible to all backends.  At XACT_EVENT_COMMIT and ABORT the transaction has
+ * left the array of running ones.  At ABORT_SUB the subtransaction is marked
+ * as aborted.
  *
  * Changes are applied in reverse order, and all of them before any module
- * settles what it has cached.
+ * settles its caches.
  *
  * Locking: the callbacks take lanes' locks, one at a time.  They must neither
  * fail (an ERROR there would be a PANIC) nor allocate: memory is allocated
- * when the change is noted.  The same holds for the functions of other modules
- * (FairqEnding), which run in the order in which fairq.c lists them.
+ * when the change is recorded.  The same holds for the functions of other
+ * modules (FairqEnding), which run in the order in which fairq.c lists them.
  */
 #include "postgres.h"
 
@@ -31,8 +33,8 @@
 #include "transaction.h"
 
 /*
- * Something was written, if only a setting: at what level of subtransactions,
- * that is, the lowest one; 0: at none.
+ * The lowest level of subtransactions at which a row or a setting was written;
+ * 0: none.
  */
 static int	written_at = 0;
 
@@ -40,15 +42,17 @@ static int	written_at = 0;
 static int	changed_at = 0;
 static FairqDomain *changed = NULL;
 
-/* the same for changes of groups, and freed numbers */
+/* the same for changes to groups, and for freed numbers */
 static int	groups_changed_at = 0;
 static FairqDomain *groups_changed = NULL;
 static bool groups_freed = false;
 
-/* settings in it were changed of queues that shared memory did not know */
+/*
+ * the transaction changed settings of queues that shared memory did not know
+ */
 static FairqDomain *settings_changed = NULL;
 
-/* what modules do at the end, in this order */
+/* actions of modules at the end, in this order */
 static const FairqEnding *const *endings;
 static int	nendings = 0;
 
@@ -75,9 +79,9 @@ end_level(bool committed)
 }
 
 /*
- * Make backends read the settings and privileges again that have changed from
- * an index on.  This precedes publishing the tasks of the same transaction: if
- * it pauses a queue and adds a task, the task must stay.
+ * Make backends reread the settings and privileges that changes from an index
+ * on affect.  This precedes the publication of the same transaction's tasks:
+ * if it pauses a queue and adds a task, the task must not start.
  */
 static void
 publish_versions(int first)
@@ -98,8 +102,8 @@ publish_versions(int first)
 }
 
 /*
- * Publish what else a change says: settings or the queue itself have changed, or
- * that has ended for which the group was put aside.
+ * Publish the rest of a change: changed settings, a changed queue, or the end
+ * of the task for which the group was put aside.
  */
 static void
 publish_rest(FairqPending *pending, bool committed)
@@ -176,8 +180,8 @@ settle(bool committed, bool all)
 
 /*
  * Apply the changes from an index on, which are those of the subtransaction, or
- * all, the last one first.  The hints of queues that are gone by that are given
- * back after all changes of them.
+ * all, the last one first.  The hints of queues that this removes are given
+ * back after all their changes.
  */
 static void
 apply_from(int first, SubTransactionId sub, bool committed)
@@ -194,7 +198,7 @@ apply_from(int first, SubTransactionId sub, bool committed)
 	}
 	fairq_tally_committed();
 	fairq_held_end(sub, committed);
-	/* those that were taken off stay where they were */
+	/* changes that were taken off stay in place */
 	for (int i = first; i < end; i++)
 	{
 		FairqPending *pending = fairq_pending_at(i);
@@ -208,7 +212,7 @@ static void
 apply_all(bool committed)
 {
 	end_call();
-	/* as long as the queues' hints are theirs */
+	/* while the hints still belong to the queues */
 	fairq_samples_end(committed);
 	apply_from(0, InvalidSubTransactionId, committed);
 	fairq_pending_forget();
@@ -234,7 +238,7 @@ xact_callback(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			/* what has written nothing changes nothing either way */
+			/* a transaction that has written no row makes no change */
 			apply_all(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
@@ -286,10 +290,10 @@ fairq_written(void)
 }
 
 /*
- * Note that settings are changed of queues that shared memory does not know.
- * By the commit it may know them.  Then all hints are void, also which groups
- * are parked, and backends that have read the settings meanwhile read them
- * again.
+ * Record that settings have changed for queues without hints.  The queues may
+ * have hints by the time of the commit.  Then all hints are void, including
+ * which groups are parked.  Backends that have read the settings meanwhile
+ * read them again.
  */
 void
 fairq_pending_unknown_settings(void)
@@ -298,7 +302,7 @@ fairq_pending_unknown_settings(void)
 	settings_changed = fairq_domain();
 }
 
-/* Has this transaction changed rows of tasks by others' means? */
+/* Whether this transaction has changed rows of tasks by SQL. */
 bool
 fairq_has_changed_rows(void)
 {
@@ -315,11 +319,11 @@ fairq_pending_reset(void)
 }
 
 /*
- * Make what is cached of groups void, now and once more at the end.  Numbers
- * of some may have been freed.  Otherwise other backends hear of it once,
- * though this is called for each row: what they read meanwhile is void at the
- * end.  False if no backend heard of it, so that the caller has to make its own
- * cache void.
+ * Make cached groups void, now and again at the end.  The numbers of some
+ * groups may have been freed.  Otherwise other backends are notified once,
+ * although this is called for each row: groups that they read meanwhile become
+ * void at the end.  Returns false if no backend was notified, so the caller
+ * has to make its own cache void.
  */
 bool
 fairq_pending_groups(bool freed)
@@ -336,7 +340,7 @@ fairq_pending_groups(bool freed)
 	return true;
 }
 
-/* Has this transaction freed numbers of groups? */
+/* Whether this transaction has freed numbers of groups. */
 bool
 fairq_groups_freed(void)
 {
@@ -349,7 +353,7 @@ fairq_reset_hints_now(void)
 	pg_atomic_fetch_add_u64(&fairq_domain()->resets, 1);
 }
 
-/* Once per backend: say what is to be called when transactions end. */
+/* Once per backend: set the functions to call when transactions end. */
 void
 fairq_transactions_init(const FairqEnding *const *of_modules, int n)
 {

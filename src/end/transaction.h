@@ -1,6 +1,7 @@
 /*
  * transaction.h
- *		The end of a transaction: pending changes are applied, modules settle.
+ *		The end of a transaction: it applies pending changes, and modules
+ *		settle.
  */
 #ifndef FAIRQ_TRANSACTION_H
 #define FAIRQ_TRANSACTION_H
@@ -20,9 +21,8 @@ typedef struct FairqEnding
 	void		(*end_call) (void);
 
 	/*
-	 * Settles what the module has cached, after pending changes were applied;
-	 * NULL: nothing.  all: the transaction has ended, not a subtransaction
-	 * alone.
+	 * Settles the module's caches, after pending changes were applied; NULL:
+	 * none.  all: the transaction has ended, not only a subtransaction.
 	 */
 	void		(*settle) (bool committed, bool all);
 } FairqEnding;

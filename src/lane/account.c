@@ -1,6 +1,6 @@
 /*
  * account.c
- *		What groups have been served in cost-fair and time-fair lanes: pure
+ *		The accounts of groups in cost-fair and time-fair lanes: pure
  *		arithmetic.
  *
  * An account has its group's rank.  lane_order.c has the set of groups in the
@@ -8,21 +8,22 @@
  *
  * In cost-fair lanes, this is start-time fair queueing.  The costs of the
  * group's tasks, divided by its weight, are added up as the tasks are claimed.
- * The sum is the start tag of its next task.  The virtual time of the lane is
- * the highest start tag that was served.  A group that comes with less than
- * that gets it as its start tag.  So the group precedes all that have been
- * served since, and has saved up nothing.  A group that comes with more still
- * owes the difference.
+ * The sum is the start tag of its next task.  The virtual time of its flows is
+ * the highest start tag that was served.  A group that arrives with a lower
+ * start tag gets the virtual time instead.  So the group precedes all groups
+ * that have been served since, but has earned no credit.  A group that arrives
+ * with a higher start tag still owes the difference.
  *
  * A cost is known once the task's row is read.  So a turn is first charged the
- * cost of the group's last task, and then corrected to that of its own.  If
- * its own cost is less, other groups were served meanwhile although this group
- * precedes them: it keeps its lag behind them.  A group may also lag because
- * it was passed over, since it yielded nothing or because of per_group.  It
- * does not keep such a lag: it is given the difference at its next turn.
+ * cost of the group's last task, and then corrected to the cost of its own
+ * task.  If its own cost is less, other groups were served meanwhile although
+ * this group precedes them: it keeps its lag behind them.  A group may also
+ * lag because it was passed over, since it yielded nothing or because of
+ * per_group.  It does not keep such a lag: its next turn adds the difference
+ * to its account.
  *
  * In time-fair lanes, the duration of a task is not known in advance, and not
- * estimated.  A group has got the time of its finished tasks, and of its
+ * estimated.  A group's amount is the time of its finished tasks, and of its
  * running tasks so far, divided by its weight.  Its level is the number of its
  * running tasks, divided by its weight and rounded down.  The next group is
  * the one with the least
@@ -34,8 +35,8 @@
  * running tasks, and is the one of them that has got least.  A group that lags
  * by more than 2 * E may have one more task running.
  *
- * A group that comes is given as much as the least that any waiting group has
- * got.  So it is next, and has saved up nothing.  If it has got more than
+ * A group that arrives is credited with the least that any waiting group has
+ * got.  So it is next, but has earned no credit.  If it has got more than
  * that, it owes the difference, up to a limit.  The limit is FAIRQ_MOST_OWED *
  * E, and 2 * E for each task that runs in the lane.  Debts are up to 2 * E for
  * each level.  If a worker dies, it is not known whether its lease was used.
@@ -46,10 +47,10 @@
  * since.  When a task has ended, E is at least the mean age of those that its
  * group still runs.  Before any task has ended, levels alone count.
  *
- * All of these amounts change with time.  But those of groups of one level
- * grow at the same pace, so their order does not change.  With weights, it
- * changes by less than a task.  So a rank is the level, and the amount of the
- * group at time 0 if it had grown at that pace since.
+ * All of these amounts change with time.  But the amounts of groups of one
+ * level grow at the same pace, so their order does not change.  With weights,
+ * it changes by less than a task.  So a rank is the level, and the amount of
+ * the group at time 0 if it had grown at that pace since.
  *
  * A task counts as running if its row has a pop time after the beginning of
  * the lane's recovery.  Other tasks hold no level until their end, and are
@@ -58,32 +59,34 @@
  * ended counts as running until another call takes it over or ends it.  It is
  * then charged to the end of its lease.  While its group has lapsed, the group
  * is at level 0, with the amount that it has got as of then.  Otherwise the
- * very task that waits to be taken over would hold the group back.
+ * task that waits for another call would itself delay the group.
  *
- * Among groups with equal accounts, those that were given something as they
- * came are first, in the order in which they came.  The others follow in the
- * order in which they were served last.  During a recovery of the lane, the
- * former are in the order of their seats.  Groups that are not known yet have
- * nothing in their accounts either.
+ * Among groups with equal accounts, those that were credited on arrival are
+ * first, in the order of arrival.  The others follow in the order of their
+ * last service.  During a recovery of the lane, the former are in the order of
+ * their seats.  The accounts of groups that are not known yet are also empty.
  *
  * Times are in microseconds, those per weight as doubles.
  *
- * Locking: none here.  The caller has the lane's lock, or copies of its own.
+ * In a queue with tenants, a tenant has an account like a group, and an order
+ * of its groups.  Each order has its own virtual time and ties.
+ *
+ * Locking: none here.  The caller has the lane's lock, or private copies.
  */
 #include "postgres.h"
 
 #include "account.h"
 
-/* E is lowered by the work that has ended, divided by this */
+/* E decreases by the work that has ended, divided by this */
 #define LOWERED_BY 128
 
-/* ties from here on are counted, lower ones are seats */
+/* ties from here on are a count, lower ties are seats */
 #define COUNTED_TIES (UINT64CONST(1) << 32)
 
-/* from here on: ties of groups that were given nothing as they came */
+/* from here on: ties of groups that were not credited on arrival */
 #define LATER_TIES (UINT64CONST(1) << 63)
 
-/* A recovery of the lane begins: all groups are even. */
+/* A recovery of the lane begins: all accounts are equal. */
 void
 fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by, TimestampTz now)
 {
@@ -91,6 +94,14 @@ fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by, TimestampTz now)
 	ledger->fair_by = by;
 	ledger->since = now;
 	ledger->recovering = true;
+}
+
+/* No flow has been served so far. */
+void
+fairq_flows_begin(FairqFlows *flows)
+{
+	memset(flows, 0, sizeof(*flows));
+	fairq_order_init(&flows->order);
 }
 
 /* The difference if an amount is less than another one, else 0. */
@@ -107,22 +118,40 @@ fairq_account_init(FairqAccount *account, uint32 lane_no)
 {
 	memset(account, 0, sizeof(*account));
 	account->lane_no = lane_no;
+	account->level.tenant = FAIRQ_NO_NODE;
+	fairq_flows_begin(&account->level.groups);
 	account->last_cost = 1;
 	account->weight = 1;
 }
 
-/* The tie of a group that is given something as it comes. */
+/*
+ * Reset the account for a new group.  Tasks of another group that had its seat
+ * may still count as running for a moment.
+ */
+void
+fairq_account_renew(FairqAccount *account)
+{
+	account->node.rank.amount = (FairqAmount) {0};
+	memset(&account->by, 0, sizeof(account->by));
+	account->node.rank.tie = 0;
+	account->level.tenant = FAIRQ_NO_NODE;
+	account->level.resolved = account->level.is_tenant = false;
+	fairq_flows_begin(&account->level.groups);
+	account->last_cost = 1;
+}
+
+/* The tie of a group that is credited on arrival. */
 static uint64
-early_tie(FairqLedger *ledger, int32 group_no)
+early_tie(const FairqLedger *ledger, FairqFlows *flows, int32 group_no)
 {
 	return ledger->recovering ? group_no + UINT64CONST(1) :
-		COUNTED_TIES + ++ledger->ties;
+		COUNTED_TIES + ++flows->ties;
 }
 
 static uint64
-late_tie(FairqLedger *ledger)
+late_tie(FairqFlows *flows)
 {
-	return LATER_TIES + ++ledger->ties;
+	return LATER_TIES + ++flows->ties;
 }
 
 /* The amount that the group of a time-fair lane has got, per weight. */
@@ -133,7 +162,7 @@ fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 	double		running = (double) account->running * (now - ledger->since) -
 		(double) account->started;
 
-	return fairq_amount_value(account->done) + running / account->weight;
+	return fairq_amount_value(account->by.done) + running / account->weight;
 }
 
 /*
@@ -166,7 +195,8 @@ rank_by_time(const FairqLedger *ledger, FairqAccount *account, FairqMoment at)
 static void
 add_done(FairqAccount *account, double amount)
 {
-	account->done = fairq_amount_add(account->done, fairq_amount(amount));
+	account->by.done = fairq_amount_add(account->by.done,
+										fairq_amount(amount));
 }
 
 /*
@@ -177,7 +207,9 @@ static void
 count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
 			  int64 started)
 {
-	/* SQL may write pop times after since into rows that do not count */
+	/*
+	 * SQL may have written pop times after since into rows that do not count
+	 */
 	if (account->running + n <= 0)
 	{
 		n = -account->running;
@@ -202,12 +234,13 @@ forgive(const FairqLedger *ledger, FairqAccount *account, double least,
 }
 
 /*
- * The group comes, or, in a time-fair lane, has lapsed.  In a time-fair lane,
+ * The group arrives or, in a time-fair lane, has lapsed.  In a time-fair lane,
  * least is the least that any waiting group has got.
  */
 void
-fairq_account_comes(FairqLedger *ledger, FairqAccount *account,
-					int32 group_no, double least, FairqMoment at)
+fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
+					FairqAccount *account, int32 group_no, double least,
+					FairqMoment at)
 {
 	FairqRank  *rank = &account->node.rank;
 	bool		is_new = rank->tie == 0;
@@ -219,20 +252,20 @@ fairq_account_comes(FairqLedger *ledger, FairqAccount *account,
 		if (given > 0)
 			add_done(account, given);
 		if (is_new || given > 0)
-			rank->tie = early_tie(ledger, group_no);
+			rank->tie = early_tie(ledger, flows, group_no);
 		forgive(ledger, account, least, at.now);
 		rank_by_time(ledger, account, at);
 	}
-	else if (is_new || fairq_amount_compare(rank->amount, ledger->start) < 0)
+	else if (is_new || fairq_amount_compare(rank->amount, flows->start) < 0)
 	{
-		rank->amount = ledger->start;
-		rank->tie = early_tie(ledger, group_no);
-		account->lag = (FairqAmount) {0};
+		rank->amount = flows->start;
+		rank->tie = early_tie(ledger, flows, group_no);
+		account->by.lag = (FairqAmount) {0};
 	}
 }
 
 /*
- * A task of the group counts as running from that time on, in a time-fair
+ * Count a task of the group as running from the given time on, in a time-fair
  * lane.
  */
 void
@@ -243,45 +276,50 @@ fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 	rank_by_time(ledger, account, at);
 }
 
-/* Charge the group, whose weight is set, for a turn that is taken. */
+/*
+ * Charge the group or tenant, whose weight is set, for a turn that is taken.
+ * In a cost-fair lane, that cost is expected.
+ */
 void
-fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
-					 FairqCharge *charge, FairqMoment at)
+fairq_account_charge(FairqLedger *ledger, FairqFlows *flows,
+					 FairqAccount *account, float cost, FairqCharge *charge,
+					 FairqMoment at)
 {
 	FairqRank  *rank = &account->node.rank;
 	FairqAmount lag;
 
 	charge->before = rank->tie;
-	charge->start = ledger->start;
+	charge->start = flows->start;
 	charge->now = at.now;
-	charge->tie = rank->tie = late_tie(ledger);
+	charge->tie = rank->tie = late_tie(flows);
 	charge->counted = ledger->fair_by == FAIRQ_BY_TIME &&
 		at.now > ledger->since;
 	if (ledger->fair_by == FAIRQ_BY_TIME)
 	{
-		ledger->start = fairq_amount(fairq_account_got(ledger, account, at.now));
+		flows->start = fairq_amount(fairq_account_got(ledger, account, at.now));
 		if (charge->counted)
 			fairq_account_begins(ledger, account, at);
 		return;
 	}
-	charge->amount = fairq_amount(account->last_cost / account->weight);
-	lag = shortage(rank->amount, ledger->start);
-	if (fairq_amount_compare(lag, account->lag) < 0)
-		account->lag = lag;
-	charge->given = fairq_amount_subtract(lag, account->lag);
+	charge->amount = fairq_amount(cost / account->weight);
+	lag = shortage(rank->amount, flows->start);
+	if (fairq_amount_compare(lag, account->by.lag) < 0)
+		account->by.lag = lag;
+	charge->given = fairq_amount_subtract(lag, account->by.lag);
 	rank->amount = fairq_amount_add(rank->amount, charge->given);
-	if (fairq_amount_compare(ledger->start, rank->amount) < 0)
-		ledger->start = rank->amount;
+	if (fairq_amount_compare(flows->start, rank->amount) < 0)
+		flows->start = rank->amount;
 	rank->amount = fairq_amount_add(rank->amount, charge->amount);
 }
 
 /*
- * Give back the charge of a turn that yielded nothing.  Others may have
- * changed the account meanwhile: their changes stay.
+ * Give back the charge of a turn that yielded nothing.  Keep the changes that
+ * other turns have made meanwhile.
  */
 void
-fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
-					   const FairqCharge *charge, FairqMoment at)
+fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
+					   FairqAccount *account, const FairqCharge *charge,
+					   FairqMoment at)
 {
 	FairqRank  *rank = &account->node.rank;
 	bool		same = rank->tie == charge->tie;
@@ -301,30 +339,34 @@ fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
 		 * no task was served at that start tag, unless another turn was
 		 * charged since
 		 */
-		if (same && charge->tie == LATER_TIES + ledger->ties)
-			ledger->start = charge->start;
+		if (same && charge->tie == LATER_TIES + flows->ties)
+		{
+			flows->start = charge->start;
+			/* the previous turn may be given back next */
+			flows->ties--;
+		}
 	}
-	/* the group is again where it was */
+	/* the group has its previous place again */
 	if (same)
 		rank->tie = charge->before;
 }
 
 /*
- * In a cost-fair lane, charge the group that amount instead of the expected
- * one.  In a full queue, nothing was charged yet.
+ * In a cost-fair lane, charge the group the given amount instead of the
+ * expected one.  In a full queue, nothing has been charged yet.
  */
 void
-fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
+fairq_account_correct(FairqFlows *flows, FairqAccount *account,
 					  FairqCharge *charge, FairqAmount amount)
 {
 	FairqRank  *rank = &account->node.rank;
 
 	if (charge->tie == 0)
-		rank->tie = late_tie(ledger);
+		rank->tie = late_tie(flows);
 	else
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
 	rank->amount = fairq_amount_add(rank->amount, amount);
-	account->lag = shortage(rank->amount, ledger->start);
+	account->by.lag = shortage(rank->amount, flows->start);
 }
 
 /*
@@ -374,7 +416,7 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 		note_longest(ledger, account, took, longest, now);
 }
 
-/* Drop what was counted before another recovery of the lane. */
+/* Drop work that was recorded before a later recovery of the lane. */
 void
 fairq_work_as_of(FairqWork *work, uint32 lane_no)
 {
@@ -411,7 +453,7 @@ fairq_work_merge(FairqWork **work, FairqWork **more)
 }
 
 /*
- * Whether that work changes nothing in a time-fair lane as its transaction
+ * Whether the work has no effect in a time-fair lane when its transaction
  * ends.
  */
 bool
@@ -424,10 +466,11 @@ fairq_account_is_even(const FairqWork *work, bool committed)
 }
 
 /*
- * A transaction with that work has ended in a time-fair lane.  True if the
- * group has got more than it had by then: the caller then forgives the part of
- * its debt above the limit.  The time of an attempt has already counted as it
- * ran.  That of a lease that was given up, or of a worker's report, has not.
+ * Apply the work of a transaction that has ended, in a time-fair lane.
+ * Returns true if this has raised the group's amount: the caller then forgives
+ * the part of its debt above the limit.  The time of an attempt has already
+ * counted as it ran.  The time of a lease that was given up, or of a worker's
+ * report, has not.
  */
 bool
 fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
@@ -445,7 +488,7 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 
 /*
  * Forgive a group of a time-fair lane that has ended something the part of its
- * debt above the limit.  least is as above.
+ * debt above the limit.  For least, see fairq_account_comes().
  */
 void
 fairq_account_forgive(FairqLedger *ledger, FairqAccount *account, double least,

@@ -1,6 +1,6 @@
 /*
  * account.h
- *		What groups have been served in cost-fair and time-fair lanes.
+ *		The accounts of groups in cost-fair and time-fair lanes.
  */
 #ifndef FAIRQ_ACCOUNT_H
 #define FAIRQ_ACCOUNT_H
@@ -12,7 +12,7 @@
 /* greatest debt in time-fair lanes, in units of E; 2 more per running task */
 #define FAIRQ_MOST_OWED 16
 
-/* levels whose first group is considered in time-fair lanes */
+/* number of levels in a time-fair lane whose first group is compared */
 #define FAIRQ_MOST_LEVELS 8
 
 /*
@@ -23,7 +23,9 @@ typedef enum FairqFairBy
 {
 	FAIRQ_BY_TASKS,				/* tasks, one in each block */
 	FAIRQ_BY_COST,				/* costs of tasks */
-	FAIRQ_BY_TIME				/* time of workers */
+	FAIRQ_BY_TIME,				/* time of workers */
+	FAIRQ_BY_UNITS				/* tasks, in queues with tenants: costs, and
+								 * each task costs 1 */
 } FairqFairBy;
 
 /*
@@ -32,12 +34,8 @@ typedef enum FairqFairBy
  */
 typedef struct FairqLedger
 {
-	FairqFairBy fair_by;		/* what the lane is fair by, as of its
-								 * recovery */
-	FairqAmount start;			/* if cost-fair, the highest start tag that was
-								 * served [virtual time v]; if time-fair, what
-								 * the group had got that was served last */
-	uint64		ties;			/* number of ties given */
+	FairqFairBy fair_by;		/* resource that the lane shares out, set at
+								 * its recovery */
 	TimestampTz since;			/* when the recovery began: time 0 */
 	double		longest;		/* if time-fair, E: the longest recent task in
 								 * microseconds; 0: none has ended */
@@ -50,41 +48,77 @@ typedef struct FairqLedger
 	bool		recovering;		/* true: not all seats are known */
 } FairqLedger;
 
-/* The account of a group, in shared memory, under the lane's lock. */
+/*
+ * Flows that are served in one order: the groups of a lane, or its tenants, or
+ * the groups of a tenant.  In shared memory, under the lane's lock.
+ */
+typedef struct FairqFlows
+{
+	FairqOrder	order;			/* flows that may have a ready task, in the
+								 * order of their ranks */
+	FairqAmount start;			/* if cost-fair, the highest start tag that was
+								 * served [virtual time v]; if time-fair, the
+								 * amount of the group that was served last
+								 */
+	uint64		ties;			/* number of ties given */
+} FairqFlows;
+
+/*
+ * The account of a group or tenant, in shared memory, under the lane's lock.
+ */
 typedef struct FairqAccount
 {
-	FairqNode	node;			/* rank, and place in the ordered set; a tie of
-								 * 0: the account is new */
+	FairqNode	node;			/* rank, and place in the order of its flows; a
+								 * tie of 0: the account is new */
 	uint32		lane_no;		/* lane_no of the lane when it was last used;
 								 * void if the lane has another one now */
 	int32		weight;			/* weight of the group at its last turn */
 
-	/* if cost-fair */
-	float		last_cost;		/* cost of the last task that was claimed */
-	FairqAmount lag;			/* the most that its rank may lag behind start
-								 * of the ledger, as others were served during
-								 * its last claim */
+	/* in queues with tenants */
+	struct
+	{
+		int32		tenant;		/* number of the group's tenant; FAIRQ_NO_NODE:
+								 * none */
+		bool		resolved;	/* true: the group's tenant is known */
+		bool		is_tenant;	/* true: this is a tenant */
+		bool		copied;		/* true, in a copy of the lane: groups has been
+								 * copied */
+		uint32		came;		/* number of times that a group of the tenant
+								 * has entered */
+		FairqFlows	groups;		/* groups of the tenant */
+	}			level;
 
-	/* if time-fair */
-	int32		running;		/* number of its tasks that count and run, or
-								 * are about to be claimed */
-	int64		started;		/* sum of the times at which these began, in
-								 * microseconds after since of the ledger */
-	FairqAmount done;			/* microseconds of work that has ended, per
-								 * weight */
+	float		last_cost;		/* if cost-fair, cost of the last task that was
+								 * claimed */
+	int32		running;		/* if time-fair, number of its tasks that count
+								 * and run, or are about to be claimed */
+	int64		started;		/* if time-fair, sum of the times at which
+								 * these began, in microseconds after since of
+								 * the ledger */
+	union
+	{
+		FairqAmount lag;		/* if cost-fair, the most that its rank may lag
+								 * behind start of its flows, because others
+								 * were served during its last claim */
+		FairqAmount done;		/* if time-fair, microseconds of work that has
+								 * ended, per weight */
+	}			by;
 } FairqAccount;
+
+StaticAssertDecl(sizeof(FairqAccount) <= 152,
+				 "docs/performance.md has the memory of a group");
 
 /* The charge of a group for a turn. */
 typedef struct FairqCharge
 {
 	uint64		before;			/* tie of the group before the turn */
-	FairqAmount start;			/* start of the ledger before the turn */
-	FairqAmount given;			/* if cost-fair, what it was given first, as it
-								 * had less than start of the ledger */
-	FairqAmount amount;			/* if cost-fair, what it was charged, per
-								 * weight */
-	uint64		tie;			/* tie of the group after the turn; 0: it was
-								 * charged nothing */
+	FairqAmount start;			/* start of its flows before the turn */
+	FairqAmount given;			/* if cost-fair, its credit before the charge,
+								 * because its start tag was below start of its
+								 * flows */
+	FairqAmount amount;			/* if cost-fair, its charge per weight */
+	uint64		tie;			/* tie of the group after the turn; 0: there
+								 * was no charge */
 	bool		counted;		/* true: a task counts as running; only if
 								 * time-fair */
 	TimestampTz now;			/* when the turn was taken; if time-fair, the
@@ -104,13 +138,13 @@ typedef struct FairqWork
 	int32		ended;			/* number of tasks that no longer count after a
 								 * commit */
 	int64		ended_since;	/* the same sum for these */
-	int32		taken;			/* number of those begun that end with the
-								 * transaction */
+	int32		taken;			/* number of the begun tasks that the
+								 * transaction has also ended */
 	int64		taken_since;	/* the same sum for these */
 	int64		took;			/* microseconds that ended tasks have taken */
 	int64		longest;		/* the longest of these */
-	int64		lapsed;			/* microseconds of leases that have ended, and
-								 * may or may not have been used */
+	int64		lapsed;			/* microseconds of expired leases, which may
+								 * not have been used */
 } FairqWork;
 
 /*
@@ -124,19 +158,23 @@ typedef struct FairqMoment
 
 extern void fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by,
 							   TimestampTz now);
+extern void fairq_flows_begin(FairqFlows *flows);
 extern void fairq_account_init(FairqAccount *account, uint32 lane_no);
+extern void fairq_account_renew(FairqAccount *account);
 extern double fairq_account_got(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
 extern double fairq_account_key(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
-extern void fairq_account_comes(FairqLedger *ledger, FairqAccount *account,
-								int32 group_no, double least,
-								FairqMoment at);
-extern void fairq_account_charge(FairqLedger *ledger, FairqAccount *account,
+extern void fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
+								FairqAccount *account, int32 group_no,
+								double least, FairqMoment at);
+extern void fairq_account_charge(FairqLedger *ledger, FairqFlows *flows,
+								 FairqAccount *account, float cost,
 								 FairqCharge *charge, FairqMoment at);
-extern void fairq_account_uncharge(FairqLedger *ledger, FairqAccount *account,
+extern void fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
+								   FairqAccount *account,
 								   const FairqCharge *charge, FairqMoment at);
-extern void fairq_account_correct(FairqLedger *ledger, FairqAccount *account,
+extern void fairq_account_correct(FairqFlows *flows, FairqAccount *account,
 								  FairqCharge *charge, FairqAmount amount);
 extern void fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 								 FairqMoment at);

@@ -1,17 +1,17 @@
 /*
  * entry.c
- *		What is known of a group in a lane: a cache of entries, and in each the
- *		hand, the group's next few ready tasks.
+ *		A cache of entries for groups in lanes.  An entry has the hand: the
+ *		group's next few ready tasks.
  *
  * The cache.  Shared memory has a fixed number of entries for groups of lanes.
- * Sets of seats show which groups have anything at all, without their entries
- * (seats.c).  If an entry is evicted, the group's next turn costs one or a few
- * descents in the index.  The group also loses its turn in the present block
- * if a turn that yielded nothing is not given back yet.
+ * Sets of seats show without entries which groups have any tasks (seats.c).
+ * If an entry is evicted, the group's next turn costs one or a few descents in
+ * the index.  The group also loses its turn in the present block if a turn
+ * that yielded nothing is not given back yet.
  *
  * An entry is in one of the two group sets that its key leads to, so that they
  * fill up evenly.  A group set has eight ways.  A new entry takes a free way.
- * If there is none, it takes the first of these that there is:
+ * If none is free, it takes the first of these that exists:
  *
  * - the way of a group that is idle (in no set that causes a turn);
  * - the way of a group that is not late (lane.c);
@@ -20,9 +20,8 @@
  * It is expensive to evict a late group, since it then reads its line from the
  * start, including dead index entries.
  *
- * In a new cache, only the marks that all ways are free are written.  The
- * memory of its entries, half of all that fairq shares, is written when they
- * are given to groups.
+ * A new cache is initialized only by marking all ways as free.  The entries,
+ * half of fairq's shared memory, are written only when groups get them.
  *
  * The hand has the addresses of up to eight queued tasks and the TIDs of their
  * rows.  It is filled by
@@ -30,16 +29,16 @@
  * - the transaction that makes a task ready, once that is visible (the task is
  *	 "published");
  * - a pop that aborts;
- * - a pop that finds it used up and reads on in the index.
+ * - a pop that finds it used up and continues to read the index.
  *
- * A hand is a hint: a pop that claims what it has taken reads the row.
+ * A hand is a hint: a pop reads the row of a task before it claims the task.
  *
  * If a group has an entry, each of its tasks that is ready and was published
  * is in one of these places:
  *
  * - in the hand;
  * - at or past the address upto, from which the next reading begins;
- * - in flight: a call has taken it, and will claim it or give it back;
+ * - in flight: a call has taken it and will claim it or give it back;
  * - being changed by an open transaction, which will publish it if it aborts.
  *
  * The rules that ensure this:
@@ -50,23 +49,24 @@
  *	 of their addresses.
  *
  * - A reading begins at upto and takes no lock.  At its end it is offered: the
- *	 tasks found go into the hand, and upto to where the reading has ended.
+ *	 tasks found go into the hand, and upto moves to where the reading ended.
  *	 The reading may have missed tasks that were published since it began.  So
- *	 "lost" is the lowest address that was published since then and is not in
- *	 the hand, and an offer counts only up to there.
+ *	 "lost" is the lowest address published since then that is not in the hand.
+ *	 An offer counts only up to that address.
  *
- * - One reader at a time may offer, the one whose pid is in the entry: lost is
- *	 about its reading.  Other readers use what they read for themselves, and
- *	 offer nothing.  So no call waits for a reader, and none has to read again
- *	 because something was published.
+ * - One reader at a time may offer, the one whose pid is in the entry: lost
+ *	 belongs to its reading.  Other readers use what they read only for
+ *	 themselves.  So no call waits for a reader, and no call has to read again
+ *	 because a task was published.
  *
- * - A reading that did not reach the end of the line says nothing of the
+ * - A reading that did not reach the end of the line does not cover the
  *	 address at which it stopped.
  *
- * - If a task is not where a hand or a reading has it, the row was moved, or
- *	 the index entry is dead.  Then all of the hand may be as old.  It is
- *	 dropped, and upto goes down to the lowest address in it.  The next reading
- *	 reads rows, and not only index entries: else it would find the same again.
+ * - If a task is not where a hand or a reading expects it, the row was moved
+ *	 or the index entry is dead.  The rest of the hand may also be outdated.
+ *	 The hand is then dropped, and upto is lowered to the lowest address in it.
+ *	 The next reading reads rows, and not only index entries: otherwise it
+ *	 would find the same entries again.
  *
  * A task that is published, read or missed twice does no harm.  test/model
  * explores all interleavings of this exhaustively, and shows for each rule
@@ -74,7 +74,8 @@
  *
  * Locking: a group set's mutex, a spinlock, protects the keys and the entries.
  * It is held for a few instructions, and taken under a lane's lock.  A backend
- * that changes a hand has both.  Nothing here allocates, waits or fails.
+ * that changes a hand has both.  Nothing here allocates, waits or fails.  The
+ * exception is a copy of a lane: find_own() allocates its entries.
  */
 #include "postgres.h"
 
@@ -87,7 +88,7 @@
 
 /*
  * Unlock a set.  From now on other backends may evict its entries.  NULL: the
- * entry is one of a copy.
+ * entry belongs to a copy.
  */
 void
 fairq_entry_unlock(FairqGroupSet *set)
@@ -125,7 +126,7 @@ ways_of(const FairqGroupSet *set)
 	return &fairq_cache.ways[(set - fairq_cache.sets) * FAIRQ_SET_WAYS];
 }
 
-/* The worth of an entry: 0 if it is free, -1 if it has to stay. */
+/* The value of an entry: 0 if it is free, -1 if it must not be evicted. */
 static int
 worth_of(const FairqGroupKey *key, const FairqGroup *group)
 {
@@ -136,7 +137,7 @@ worth_of(const FairqGroupKey *key, const FairqGroup *group)
 	return group->sets.idle ? 1 : !group->sets.late ? 2 : 3;
 }
 
-/* Returns the way to be given to another group; -1 if all have to stay. */
+/* Returns the way that another group gets; -1 if none may be evicted. */
 static int
 choose_victim(FairqGroupSet *set, int *worth_of_it)
 {
@@ -172,7 +173,7 @@ give_way(FairqGroupSet *set, int way, uint32 lane_no, int32 group_no)
 	return group;
 }
 
-/* Make an entry, in the set whose victim is worth less. */
+/* Make an entry in the set whose victim has the lower value. */
 static FairqGroup *
 make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
 		   FairqGroupSet **setp)
@@ -241,8 +242,9 @@ typedef struct OwnEntry
 
 /*
  * The entry of a group in a copy of a lane.  At first it is a copy of the
- * cache's entry.  Backends that read the group's line do not read that of the
- * copy.  No other backend can see it, so it is in no set, and needs no lock.
+ * cache's entry.  Readers that are recorded in the real entry do not read for
+ * the copy.  No other backend can see it, so it is in no set, and needs no
+ * lock.
  */
 static FairqGroup *
 find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
@@ -280,7 +282,7 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
 }
 
 /*
- * The entry of a group; or, with create, a new one that is all zero except for
+ * The entry of a group.  With create, possibly a new one: all zero except for
  * an unknown tail.  NULL if there is none.  On return its set is locked, and
  * the caller unlocks it before it does anything that takes time.  No other
  * backend makes an entry for the same group meanwhile: the caller has the
@@ -328,8 +330,8 @@ lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
 }
 
 /*
- * Note in an entry that a task was claimed which had become ready at that
- * time, if the entry is still the group's.
+ * If the entry is still the group's, record in it when the claimed task had
+ * become ready.
  */
 void
 fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
@@ -386,7 +388,7 @@ is_same_item(const FairqItem *a, const FairqItem *b)
 		ItemPointerEquals((ItemPointer) &a->tid, (ItemPointer) &b->tid);
 }
 
-/* Note that a task was published at that address, and is not in the hand. */
+/* Record that a task was published at an address and is not in the hand. */
 static void
 note_lost(FairqGroup *group, int64 addr)
 {
@@ -438,8 +440,8 @@ put_item(FairqGroup *group, const FairqItem *item)
 }
 
 /*
- * Add ready tasks to the hand, as far as they belong there.  There may be
- * other tasks at or past the address more.
+ * Add those ready tasks that belong in the hand.  There may be other tasks at
+ * or past the address "more".
  */
 void
 fairq_hand_add(FairqGroup *group, const FairqItem *items, int n, int64 more)
@@ -456,7 +458,7 @@ fairq_hand_add(FairqGroup *group, const FairqItem *items, int n, int64 more)
 	note_lost(group, more);
 }
 
-/* Take the first tasks off the hand.  Returns how many there were. */
+/* Take the first tasks off the hand.  Returns their number. */
 int
 fairq_hand_take(FairqGroup *group, int most, FairqItem *out)
 {
@@ -474,7 +476,7 @@ fairq_hand_take(FairqGroup *group, int most, FairqItem *out)
 	return n;
 }
 
-/* Drop the hand: it had a task at that address that is not there. */
+/* Drop the hand, because its task at that address no longer exists. */
 void
 fairq_hand_vanished(FairqGroup *group, int64 addr)
 {
@@ -486,7 +488,7 @@ fairq_hand_vanished(FairqGroup *group, int64 addr)
 	group->by_row = true;
 }
 
-/* Begin a reading from upto on.  Returns whether it may be offered. */
+/* Begin a reading from upto on.  Returns whether the caller may offer it. */
 bool
 fairq_hand_read_begin(FairqGroup *group, int pid)
 {
@@ -499,8 +501,8 @@ fairq_hand_read_begin(FairqGroup *group, int pid)
 
 /*
  * Offer a reading of the caller, which has found these tasks, in order, and
- * nothing else up to end.  The first ones go to the caller at once, the next
- * ones into the hand.  Returns how many the caller got.
+ * no other task up to end.  The first ones go to the caller at once, the next
+ * ones into the hand.  Returns the number of tasks that the caller got.
  */
 int
 fairq_hand_offer(FairqGroup *group, const FairqItem *found, int nfound,

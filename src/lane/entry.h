@@ -1,6 +1,6 @@
 /*
  * entry.h
- *		What is known of a group in a lane: cached entries with their hands.
+ *		Cached entries for groups in lanes, with their hands.
  */
 #ifndef FAIRQ_ENTRY_H
 #define FAIRQ_ENTRY_H
@@ -25,7 +25,9 @@ extern bool fairq_hand_read_begin(FairqGroup *group, int pid);
 extern int	fairq_hand_offer(FairqGroup *group, const FairqItem *found,
 							 int nfound, int64 end, int most, FairqItem *out);
 
-/* Whether no queued task of the group is ready, as far as was published. */
+/*
+ * Whether no queued task of the group is ready, according to published tasks.
+ */
 static inline bool
 fairq_hand_is_empty(const FairqGroup *group)
 {

@@ -1,10 +1,10 @@
 /*
  * hints.h
- *		What shared memory knows of a queue and its lanes: only the structs.
+ *		The data of a queue and its lanes in shared memory: only the structs.
  *
- * The functions of each part are in a file of its own.  seats.c has sets of
+ * The functions of each part are in a separate file.  seats.c has sets of
  * groups, counter.c counters, times.c timers, and wake.c sleepers.  lane.c and
- * the files next to it have all of a lane.
+ * the files next to it have the functions of a lane.
  */
 #ifndef FAIRQ_HINTS_H
 #define FAIRQ_HINTS_H
@@ -51,11 +51,12 @@ typedef struct FairqSeats
 	int64		first_deadline; /* deadline of the first seats; see
 								 * fairq_seats_deadline() */
 
-	/* when throttled groups come back, by the monotonic clock */
+	/* when throttled groups return, by the monotonic clock */
 	struct
 	{
-		FairqOrder	order;		/* these groups, in the order of their times;
-								 * a group that is not in it has a tie of 0 */
+		FairqOrder	order;		/* these groups, in the order of their times; a
+								 * group that is not in it has the tie 0 */
+		FairqRecords nodes;		/* node of each group */
 		pg_atomic_uint64 first; /* time of the first group; PG_INT64_MAX: there
 								 * is none. Written under lock */
 	}			back;
@@ -93,23 +94,27 @@ typedef struct FairqLane
 	{
 		uint32		lane_no;	/* number of that recovery; 0: none has
 								 * begun */
+		uint32		covered;	/* in a queue with tenants, known when the last
+								 * turn was taken */
 		uint64		resets;		/* resets of the domain when it began; if the
-								 * domain has more, the lane is void */
+								 * domain has a larger number, the lane is
+								 * void */
 		int64		block_length;	/* the queue's, when it began */
 		int64		first;		/* seat at which it began */
 		int64		block;		/* present block when it began */
-		int64		known;		/* number of known seats, from first on and
-								 * round; FAIRQ_ALL_SEATS: recovery is over */
+		int64		known;		/* number of known seats from first on,
+								 * wrapping around; FAIRQ_ALL_SEATS: recovery
+								 * is over */
 	}			recovery;
 
-	/* how far service has come */
+	/* position of service */
 	struct
 	{
 		int64		block;		/* present block */
 		int32		seat;		/* seat passed last in the present block;
 								 * FAIRQ_NO_SEAT: none */
-		uint64		unparks;	/* unparks of FairqHints up to which this lane
-								 * has taken back groups */
+		uint64		unparks;	/* value of unparks in FairqHints when this
+								 * lane last took back all groups */
 	}			present;
 
 	/* the turn taken last */
@@ -122,12 +127,12 @@ typedef struct FairqLane
 								 * turn */
 	}			turn;
 
-	/* the order of service; the set is for lanes that are not task-fair */
+	/* the order of service; accounts are for lanes that are not task-fair */
 	struct
 	{
-		FairqOrder	set;		/* groups by their accounts; finding an
-								 * account needs no lock */
-		FairqLedger ledger;		/* what the accounts have in common */
+		FairqRecords accounts;	/* account of each group */
+		FairqFlows	flows;		/* groups or tenants by their accounts */
+		FairqLedger ledger;		/* common data of the accounts */
 	}			order;
 
 	/* service in a full queue */
@@ -138,16 +143,17 @@ typedef struct FairqLane
 								 * seat */
 	}			full;
 
-	TimestampTz clock;			/* latest time for which a call searched due
-								 * tasks, or lapsed leases; DT_NOBEGIN: none */
+	TimestampTz clock;			/* latest time up to which a call has searched
+								 * for due tasks or lapsed leases; DT_NOBEGIN:
+								 * none */
 	FairqSeats	seats;			/* sets of the lane's groups */
 	FairqTimes	times;			/* timers and the deadline of leases */
 
-	/* which backend takes turns */
+	/* the backend that takes turns */
 	struct
 	{
 		int			pid;		/* pid of the last backend that took a turn, or
-								 * noted where nothing is ready */
+								 * recorded that no task is ready */
 		pg_atomic_uint32 n;		/* 1 + number of times that pid changed;
 								 * written under lock */
 	}			narrowing;
@@ -165,7 +171,7 @@ typedef struct FairqLane
 } FairqLane;
 
 /*
- * Hints: all that shared memory knows of a queue.  Never moved; another queue
+ * Hints: all data of a queue in shared memory.  Never moved; another queue
  * gets them after this one is dropped (registry.c).  The comment of each part
  * names its lock; atomic fields need none.
  */
@@ -180,13 +186,13 @@ struct FairqHints
 		bool		released;	/* true once the hints are given back; under
 								 * the registry's lock */
 		dsa_pointer self;		/* address of these hints; constant */
-		int64		born;		/* when they became the queue's, by the
-								 * monotonic clock; FAIRQ_LONG_AGO: with the
-								 * queue. Constant once a task can start */
+		int64		born;		/* when the queue got them, by the monotonic
+								 * clock; FAIRQ_LONG_AGO: at its creation.
+								 * Constant once a task can start */
 		uint64		tenure;		/* number of the queue's tenure; constant while
 								 * the queue is there */
-		bool		replayed;	/* true: these are hints of a standby, where no
-								 * task can start; under the registry's lock */
+		bool		replayed;	/* true: made on a standby, where no task can
+								 * start; under the registry's lock */
 		dsa_pointer next;		/* next hints in a list of the registry; under
 								 * the registry's lock */
 	}			entry;
@@ -199,13 +205,16 @@ struct FairqHints
 	pg_atomic_uint64 unparks;	/* number of requests to take back all groups
 								 * that are aside */
 
+	bool		awaited;		/* true: tasks may wait for tasks of the queue
+								 * (after.c).  Only set, without a lock */
+
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */
-	FairqQueueTally tally;		/* number of tasks, and since when running ones
-								 * are counted */
+	FairqQueueTally tally;		/* number of tasks, and the time from which
+								 * running ones are counted */
 	FairqCounter running;		/* counter of the whole queue */
-	FairqShares shares;			/* how much the lanes have got of their
-								 * shares */
+	FairqShares shares;			/* the amounts that the lanes have received of
+								 * their shares */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and
 											 * ran, since the server
 											 * started */

@@ -1,67 +1,68 @@
 /*
  * lane.c
- *		What shared memory knows of a lane: the sets of its groups, how far it
- *		is recovered, and the tails of its groups.
+ *		The data of a lane in shared memory: the sets of its groups, the
+ *		progress of its recovery, and the tails of its groups.
  *
  * A lane is (queue, priority).  The tables hold the truth.  The hints here
- * make finding it cheap, and may be lost at any time.  Service is round-robin:
- * in a block each group that has something ready gets one turn, in the order
- * of the seats.  The lane knows the present block and the seat that was passed
- * last.  It has some bits for each group, one for each of these sets of groups
+ * save reading them, and may be lost at any time.  Service is round-robin: in
+ * a block each group that has a ready task gets one turn, in the order of the
+ * seats.  The lane knows the present block and the seat that was passed last.
+ * It has some bits for each group, one for each of these sets of groups
  * (seats.c):
  *
- * ring		The group may have something ready.  let_in() sets the bit, and so
- *			do unparking and lapsing of many groups at once (seats.c).
- *			take_out() clears it.  Mostly a transaction sets it when it
- *			publishes a task of the group after its end (transaction.c).  A pop
- *			clears it if it has found nothing, by the protocol of entry.c, or
- *			if it parks the group.
+ * ring		The group may have a ready task.  let_in() sets the bit.
+ *			Unparking or lapsing many groups at once also sets it (seats.c).
+ *			take_out() clears it.  Usually a transaction sets it when it
+ *			publishes a task at its end (transaction.c).  A pop clears it if it
+ *			has found nothing, by the protocol of entry.c, or if it parks the
+ *			group.
  *
  * served	The group has had its turn in the present block.
  *
  * todo		The group is in the ring, and has not been served in the present
- *			block.  The lowest seat is next.  A group may come, or come again,
- *			after its seat was passed: it is in front, served before the other
- *			groups.  The seat passed last stays.  Still no group has two turns
+ *			block.  The lowest seat is next.  A group that enters after its
+ *			seat was passed is in front: it is served before the other groups.
+ *			The seat passed last does not change.  Still no group has two turns
  *			in a block.
  *
  * parked	The group has no slot for another running task (counter.c).  It is
- *			not in the ring, and no pop visits it, until there is a slot.
+ *			not in the ring, and no pop visits it until there is a slot.
  *
  * throttled No task of the group may start before a time (lane_aside.c).  It
  *			is not in the ring either.
  *
  * late		A ready task of the group may be below its next turn.  The task was
- *			committed late, or put back, or the group was parked and has missed
+ *			committed late or put back, or the group was parked and has missed
  *			turns.  The bit matters only while the group has no entry in the
  *			cache.
  *
- * due		A scheduled or retried task of the group may have fallen due.
+ * due		A scheduled or retried task of the group may be due.
  *
- * leased	Tasks of the group may be running, by leases.
+ * leased	Tasks of the group may be running under leases.
  *
  * lapsed	A lease of the group may have ended; its next turn checks that
  *			(turn_due.c).
  *
  * Bits suffice to find each group.  The rest is in an entry of a cache
- * (entry.c): the group's hand, its tail, and where to look for tasks.  An
- * entry can be evicted at any moment: the group gets a new one when its turn
- * is taken.  The new one begins to read at that turn, above the dead index
- * entries of served tasks.  If the group is late, it begins at the start.  If
- * the group is neither in the ring nor parked, the new entry says that it has
- * nothing.  If the group's seat is not known, the new entry knows nothing, and
- * begins to read at the start.  The evicted entry knew how the group's last
- * turn had ended.  Without that the group can lose its turn in this block.
+ * (entry.c): the group's hand, its tail, and the addresses at which to search
+ * for tasks.  An entry can be evicted at any moment: the group gets a new one
+ * when its turn is taken.  The new one begins to read at that turn, above the
+ * dead index entries of served tasks.  If the group is late, it begins at the
+ * start.  If the group is not in the ring, parked or throttled, the new entry
+ * records that it has no tasks.  If the group's seat is not known, the new
+ * entry is empty and begins to read at the start.  The evicted entry knew how
+ * the group's last turn had ended.  Without this knowledge the group can lose
+ * its turn in this block.
  *
- * A lane is recovered after a restart, or when rows were changed behind
- * fairq's back.  Recovery begins with all sets empty except leased and lapsed.
- * From that moment on, published tasks count.  After a restart a block begins,
- * and in an empty lane the first one.  Otherwise the position is the same as
+ * A lane is recovered after a restart, or after SQL has changed rows.
+ * Recovery begins with all sets empty except leased and lapsed.  From that
+ * moment on, published tasks count.  After a restart a new block begins; in an
+ * empty lane it is the first one.  Otherwise the position is the same as
  * before, and so is the set "served".  Then each group that has any row gets
- * its bits (recover.c), in steps.  They follow the order of the turns, from
- * the seat behind the position on, and round.  A seat is known once a step has
- * passed it.  A turn is taken only if all seats are known from which another
- * turn could come before.  So the order is the same as if all seats had been
+ * its bits (recover.c), in steps.  They follow the order of the turns,
+ * beginning after the position and wrapping around.  A seat is known once a
+ * step has passed it.  A turn is taken only if all seats are known whose turns
+ * could come before it.  So the order is the same as if all seats had been
  * known from the beginning.  Only when all seats are known is it certain that
  * no group is ready.
  *
@@ -69,9 +70,9 @@
  * when rows were changed, recovery finds it after all seats behind the
  * position.  That can cost it its turn in this block.
  *
- * Leases and the reach differ: recovery keeps those that are noted, and a load
- * finds the others (load.c).  If a group is leased or lapsed without reason,
- * that costs a search.
+ * Leases and the reach are different: recovery keeps the recorded ones, and a
+ * load finds the rest (load.c).  A group that is wrongly in "leased" or
+ * "lapsed" only costs a search.
  *
  * lane_take.c takes turns, and lane_end.c ends them.  Leases are in
  * lane_leases.c, and publishing is in lane_publish.c.
@@ -79,8 +80,9 @@
  * Locking: a lane's lock protects all that is in struct FairqLane and, with
  * the group set's mutex, its groups' entries; see README.  Lock order: lane,
  * then the mutex of one group set or of one counter.  Nothing here allocates,
- * fails, or waits for anything except these locks.  So commit and abort
- * callbacks can call all of it, for groups whose chunk of bits is there.
+ * fails, or waits for anything except these locks; only a copy of a lane makes
+ * entries (entry.c).  So commit and abort callbacks can call all of it, for
+ * groups whose chunk of bits exists.
  */
 #include "postgres.h"
 
@@ -119,7 +121,10 @@ fairq_lane_init_entry(FairqLane *lane, int32 group_no, FairqGroup *group)
 		FAIRQ_ADDR_NONE;
 }
 
-/* Raise the reach of the lane: a task runs at that address, or will soon. */
+/*
+ * Raise the reach of the lane, because a task runs or will soon run at that
+ * address.
+ */
 void
 fairq_lane_reaches(FairqLane *lane, int64 addr)
 {
@@ -168,8 +173,8 @@ fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 }
 
 /*
- * Whether a recovery of the lane has begun.  Then turns can be taken, as far
- * as it has come.
+ * Whether a recovery of the lane has begun.  If so, turns can be taken in the
+ * part that it has covered.
  */
 bool
 fairq_lane_is_begun(FairqLane *lane)
@@ -179,17 +184,17 @@ fairq_lane_is_begun(FairqLane *lane)
 	return fairq_lane_recovered(lane, &recovered);
 }
 
-/* Forget when throttled groups come back.  The caller empties the set, too. */
+/* Forget when throttled groups return.  The caller empties the set, too. */
 void
 fairq_lane_aside_clear(FairqLane *lane)
 {
-	fairq_order_clear(&lane->seats.back.order);
+	fairq_order_init(&lane->seats.back.order);
 	pg_atomic_write_u64(&lane->seats.back.first, PG_INT64_MAX);
 }
 
 /*
- * Whether service by turns has a position that recovery can keep.  It has none
- * after a restart, or if blocks of that length are used up.
+ * Whether service by turns has a position that recovery can keep.  There is
+ * none after a restart, or if blocks of that length are used up.
  */
 static bool
 has_position(FairqLane *lane, int64 block_length)
@@ -199,11 +204,11 @@ has_position(FairqLane *lane, int64 block_length)
 }
 
 /*
- * Begin to recover the lane, unless that has been begun.  The caller has read
- * the resets, then the table, then the time.  The first ready tasks of some
- * groups were in that block, or behind it; -1: the lane is empty.  In a lane
- * that is not task-fair all seats count as passed, and recovery begins at the
- * first one.
+ * Begin to recover the lane, unless another backend has begun.  The caller has
+ * read the resets, then the table, then the time.  block is the lowest block
+ * of the groups' first ready tasks; -1: the lane is empty.  In a lane that is
+ * not task-fair all seats count as passed, and recovery begins at the first
+ * one.
  */
 void
 fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
@@ -230,8 +235,8 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->recovery.first = by_tasks ?
 			lane->present.seat + INT64CONST(1) : 0;
 		lane->recovery.block = lane->present.block;
-		lane->recovery.known = 0;
-		fairq_order_clear(&lane->order.set);
+		lane->recovery.known = lane->recovery.covered = 0;
+		fairq_flows_begin(&lane->order.flows);
 		fairq_ledger_begin(&lane->order.ledger, by, now);
 		lane->turn.addr = FAIRQ_ADDR_NONE;
 		lane->turn.left = 0;
@@ -240,7 +245,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		fairq_seats_init(lane);
 		fairq_lane_aside_clear(lane);
 		fairq_times_forget(&lane->times);
-		/* new entries will know less than the old ones did */
+		/* new entries have less data than the old ones */
 		pg_atomic_write_u64(&lane->searches,
 							pg_atomic_read_u64(&lane->searches) + 1);
 	}
@@ -248,9 +253,10 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 }
 
 /*
- * Note a step of recovery, which began in the state "from".  It found rows of
- * these groups, and now that number of seats is known.  Nothing is noted if
- * another backend has come further.  The chunks of the groups' bits are there.
+ * Record a step of recovery, which began in the state "from".  It found rows
+ * of these groups, and that number of seats is now known.  Does nothing if
+ * another backend has progressed further.  The chunks of the groups' bits
+ * exist.
  */
 void
 fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
@@ -265,7 +271,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 			FairqGroupSet *set;
 			FairqGroup *group = lock_group(lane, group_nos[i], false, &set);
 
-			/* an entry that was made since reads from the start */
+			/* an entry made since then reads from the start */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
 			let_in(lane, group_nos[i]);
 			unlock_group(lane, group_nos[i], group, set);
@@ -293,7 +299,7 @@ fairq_lane_accept(FairqLane *lane, uint32 lane_no)
 	return content;
 }
 
-/* Forget all of the lane except its leases. */
+/* Forget all data of the lane except its leases. */
 void
 fairq_lane_forget(FairqLane *lane)
 {
@@ -362,7 +368,7 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 }
 
 /*
- * Put a group's tail back, if no other address was reserved since.  Addresses
+ * Restore a group's tail, if no other address was reserved since.  Addresses
  * up to "last" were reserved for tasks that will not be added.
  */
 void

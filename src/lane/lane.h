@@ -1,6 +1,6 @@
 /*
  * lane.h
- *		What shared memory knows of a lane: its turns, and which one is next.
+ *		The turns of a lane, and which one is next.
  */
 #ifndef FAIRQ_LANE_H
 #define FAIRQ_LANE_H
@@ -14,7 +14,7 @@ typedef struct FairqReservation
 {
 	FairqTail	tail;			/* address given, and number of the group's
 								 * tasks there, this one included */
-	FairqTail	before;			/* the group's tail before */
+	FairqTail	before;			/* the group's previous tail */
 	FairqGroup *pinned;			/* entry that is pinned until the row is
 								 * written; NULL: none */
 	uint32		lane_no;		/* lane_no of the lane */
@@ -24,23 +24,22 @@ typedef struct FairqReservation
 typedef enum FairqReserved
 {
 	FAIRQ_RESERVED,				/* there is an address */
-	FAIRQ_NO_TAIL,				/* look the tail up in the table, and try
-								 * again */
+	FAIRQ_NO_TAIL,				/* read the tail in the table, and retry */
 	FAIRQ_LANE_UNKNOWN,			/* begin to recover the lane, and try again */
-	FAIRQ_BLOCKS_USED_UP		/* there is no block left */
+	FAIRQ_BLOCKS_USED_UP		/* no block is left */
 } FairqReserved;
 
 /* Leases of some tasks of a group in a lane. */
 typedef struct FairqLeases
 {
-	int64		low[FAIRQ_REGIONS]; /* lowest address of these, per region;
+	int64		low[FAIRQ_REGIONS]; /* lowest address of these in each region;
 									 * FAIRQ_ADDR_MAX: none */
-	int64		high[FAIRQ_REGIONS];	/* highest address of these, per
+	int64		high[FAIRQ_REGIONS];	/* highest address of these in each
 										 * region; FAIRQ_ADDR_NONE: none */
 	TimestampTz until;			/* end of the lease that ends first; DT_NOEND:
 								 * there are no leases */
-	uint64		searches;		/* searches of the lane when the leases were
-								 * noted, as tasks were taken; 0: they were not
+	uint64		searches;		/* value of "searches" of the lane when taking
+								 * the tasks noted the leases; 0: they were not
 								 * noted */
 } FairqLeases;
 
@@ -48,18 +47,18 @@ typedef struct FairqLeases
 typedef struct FairqTurn
 {
 	int32		group_no;		/* the group's number */
-	int64		addr;			/* address of the turn; in a full queue, of one
-								 * to come */
+	int64		addr;			/* address of the turn; in a full queue, that
+								 * of a future turn */
 	int64		block;			/* block in which the turn was taken; past the
 								 * last block rounds continue the count */
-	bool		in_full;		/* true: service in a full queue, which is no
-								 * turn of a block */
+	bool		in_full;		/* true: service in a full queue, which does
+								 * not count as a turn of a block */
 
-	/* how many tasks the turn is for */
+	/* numbers of tasks of the turn */
 	struct
 	{
 		int32		left;		/* tasks that could be served at the turn */
-		int32		want;		/* tasks that this call is to serve at the
+		int32		want;		/* tasks that this call may serve at the
 								 * turn */
 		int32		read_want;	/* tasks to read if the hand is used up */
 		int32		served;		/* tasks that were served */
@@ -80,13 +79,13 @@ typedef struct FairqTurn
 								 * and not offered */
 	}			queued;
 
-	/* what was known of the group when the turn was taken */
+	/* data of the group when the turn was taken */
 	struct
 	{
 		bool		due;		/* true: the group was in the set "due" */
 		bool		lapsed;		/* true: the group was in the set "lapsed" */
-		FairqGroup *entry;		/* the group's entry, which may be another
-								 * group's by now; NULL: none */
+		FairqGroup *entry;		/* the group's entry, which may now belong to
+								 * another group; NULL: none */
 		TimestampTz since;		/* turn.since of the entry, and then of the
 								 * task that was claimed last */
 	}			sets;
@@ -94,19 +93,19 @@ typedef struct FairqTurn
 	bool		searcher;		/* true: due and lapsed tasks that this call
 								 * finds are noted in the entry */
 
-	/* how far the turn has come, and why it serves nothing */
+	/* progress of the turn, and why it serves nothing */
 	struct
 	{
 		bool		continued;	/* true: another call began the turn */
 		bool		begun;		/* true: service has begun */
-		bool		done;		/* true: service is over, and nothing is left
+		bool		done;		/* true: service is over, and there is nothing
 								 * to give back */
 		bool		parked;		/* true: the group was parked at this turn,
 								 * which is given back */
 		bool		throttled;	/* true: no task of the group may start yet */
 	}			state;
 
-	/* tasks that go back, because their rows were only locked */
+	/* tasks to put back, because their rows were only locked */
 	struct
 	{
 		int			n;			/* number of tasks in items */
@@ -119,9 +118,7 @@ typedef struct FairqTurn
 		int64		id;			/* highest id of a locked task at addr */
 	}			locked;
 
-	/*
-	 * where the entry knew of due tasks, and the due or lapsed tasks it had
-	 */
+	/* where the entry expected due tasks, and its due or lapsed tasks */
 	struct
 	{
 		int64		from[FAIRQ_REGIONS];	/* due.from of the entry */
@@ -133,7 +130,7 @@ typedef struct FairqTurn
 											 * entry had */
 	}			due;
 
-	/* where the entry knew of running tasks */
+	/* where the entry expected running tasks */
 	struct
 	{
 		int64		low[FAIRQ_REGIONS]; /* run.low of the entry */
@@ -147,8 +144,13 @@ typedef struct FairqTurn
 		int64		id;			/* cycle.id of the entry */
 	}			cycle;
 
-	FairqCharge charge;			/* what the group was charged, in a lane that
-								 * is not task-fair */
+	/* in a lane that is not task-fair */
+	struct
+	{
+		int32		tenant;		/* the group's tenant; FAIRQ_NO_SEAT: none */
+		FairqCharge group;		/* charge of the group */
+		FairqCharge of_tenant;	/* charge of the tenant */
+	}			charged;
 
 	/* service of the lane in a full queue, before this turn */
 	struct
@@ -158,11 +160,11 @@ typedef struct FairqTurn
 	}			full_before;
 } FairqTurn;
 
-/* most turns that a call takes at once, and so has in flight */
+/* most turns that a call takes at once and thus has in flight */
 #define FAIRQ_MAX_TURNS 64
 
-/* Returns the weight of a group. */
-typedef int32 (*FairqWeightOf) (void *arg, int32 group_no);
+/* Returns the weight, or the tenant, of a group. */
+typedef int32 (*FairqOfGroup) (void *arg, int32 group_no);
 
 /* An attempt to take turns: the demands of the call, then the results. */
 typedef struct FairqTaking
@@ -177,9 +179,9 @@ typedef struct FairqTaking
 								 * no limit */
 		int64		first;		/* lowest address of the turns of the call; -1:
 								 * none yet */
-		int64		last_block; /* block past which no turn is taken */
-		int64		past;		/* rounds that the call has begun past the last
-								 * block that there is; counts up */
+		int64		last_block; /* last block in which turns may be taken */
+		int64		past;		/* rounds that the call has begun past the very
+								 * last block; counts up */
 	}			window;
 
 	TimestampTz lease_until;	/* end of the new leases; DT_NOEND: nothing is
@@ -189,17 +191,18 @@ typedef struct FairqTaking
 	/* for lanes that are not task-fair */
 	struct
 	{
-		FairqFairBy by;			/* fair_by of the lane, as far as the backend
-								 * knows */
+		FairqFairBy by;			/* fair_by of the lane as the backend knows
+								 * it */
 		FairqVisits *visits;	/* groups that the call passes over */
 		TimestampTz now;		/* time at which the call began */
 		int			steps;		/* groups that may still be examined before
 								 * the lane is unlocked */
+		bool		tenants;	/* true: groups have tenants */
 		bool		lacks;		/* true, a result: a group to be put into the
 								 * order has no account yet */
 	}			order;
 
-	FairqWeightOf weight_of;	/* function that returns a group's weight */
+	FairqOfGroup weight_of;		/* function that returns a group's weight */
 	void	   *arg;			/* first argument of weight_of */
 
 	/* these are results */
@@ -215,12 +218,12 @@ typedef struct FairqTaking
 typedef enum FairqTaken
 {
 	FAIRQ_TAKEN,				/* some turns were taken */
-	FAIRQ_NONE_READY,			/* no group of the lane has anything ready */
+	FAIRQ_NONE_READY,			/* no group of the lane has a ready task */
 	FAIRQ_NOT_NOW,				/* the next turns are past those that may be
 								 * taken */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
-	FAIRQ_NOT_READY,			/* see by what it is fair, make accounts, and
-								 * try again */
+	FAIRQ_NOT_READY,			/* read its fair_by, make accounts, and try
+								 * again */
 	FAIRQ_NOT_FOUND				/* the search must continue: try again */
 } FairqTaken;
 
@@ -239,7 +242,7 @@ typedef struct FairqFindings
 											 * next */
 	bool		lapsed_done;	/* true: lapsed tasks were searched for, and
 								 * none is left */
-	bool		paused;			/* true: nothing of the group may run */
+	bool		paused;			/* true: no task of the group may be running */
 	int64		run_low[FAIRQ_REGIONS]; /* lowest address of each region with a
 										 * task that is running, or that a
 										 * transaction is changing;
@@ -250,8 +253,8 @@ typedef struct FairqFindings
 								 * tasks begins */
 	int64		cycle_id;		/* id behind which that search begins, at that
 								 * address */
-	FairqLeases leased;			/* leases of timed and expired tasks that were
-								 * served */
+	FairqLeases leased;			/* leases of served tasks that were timed or
+								 * had expired */
 } FairqFindings;
 
 /* Why no task of a group may start. */
@@ -259,8 +262,8 @@ typedef struct FairqCause
 {
 	uint64		version;		/* version of the settings with the limit */
 	FairqCounter *counter;		/* the group's counter */
-	int32		limit;			/* how many tasks may run, if there is no
-								 * slot */
+	int32		limit;			/* the limit that allows no slot; undefined if
+								 * pace is set */
 	const FairqPace *pace;		/* how often tasks may start, if there is no
 								 * start; NULL: there is no slot */
 } FairqCause;
@@ -340,9 +343,11 @@ extern int64 fairq_lane_next_back(FairqLane *lane);
 extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
 
 /* lane_order.c */
-extern void fairq_lane_have_accounts(FairqLane *lane);
+extern void fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of,
+									 void *arg);
+extern void fairq_lane_order_renew(FairqLane *lane, int32 group_no);
 extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-							  float cost, int32 weight);
+							  float cost, int32 weight, int32 weight_of_tenant);
 extern void fairq_lane_work(FairqLane *lane, TimestampTz now,
 							FairqLaneWork *work);
 extern void fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,

@@ -1,16 +1,17 @@
 /*
  * lane_aside.c
- *		Groups of a lane that are put aside: why, until when, and how they come
- *		back.
+ *		Groups of a lane that are put aside: the cause, the end, and the
+ *		return.
  *
  * If a pop finds that no task of a group may start, it puts the group aside.
- * Then the group is not in the ring, and no pop visits it.  If it has no slot,
- * it is "parked", until a backend that gives up a slot takes it back
- * (counter.c).  If it has no start, it is "throttled" until a time, and then
- * also in an order by that time (order.c).  Each call takes back some groups
- * whose time has come.  Changes of settings take back both kinds.  A group is
- * aside for one cause, the last one that was found.  If it comes back while
- * the other cause still holds, it is put aside again.
+ * Then the group is not in the ring, and no pop visits it.  A group without a
+ * slot is "parked".  It returns when a backend gives up a slot (counter.c), or
+ * when a lease of its tasks lapses (lane_leases.c).  A group without a start
+ * is "throttled" until a certain time.  It is also in a set ordered by that
+ * time (order.c).  Each call takes back some groups whose time has come.
+ * Changes of settings take back both kinds.  The lane records only the last
+ * cause that a pop found.  If the group returns while another cause still
+ * holds, the next pop puts it aside again.
  *
  * Locking: the lane's lock, exclusively, and under it the counter's mutex.
  * Records of the order are made before the lane is locked.
@@ -23,28 +24,39 @@
 void
 fairq_lane_aside_init(FairqLane *lane)
 {
-	fairq_order_init(&lane->seats.back.order, sizeof(FairqNode));
+	fairq_records_init(&lane->seats.back.nodes, sizeof(FairqNode));
+	fairq_order_init(&lane->seats.back.order);
 	pg_atomic_init_u64(&lane->seats.back.first, PG_INT64_MAX);
 }
 
 static FairqNode *
 node_of(FairqLane *lane, int32 group_no)
 {
-	return fairq_order_record(&lane->seats.back.order, group_no);
+	return fairq_record(&lane->seats.back.nodes, group_no);
 }
 
-/* Note when the first throttled group comes back. */
+/* The throttled group that comes back first; FAIRQ_NO_NODE: none. */
+static int32
+first_back(FairqLane *lane)
+{
+	return fairq_order_first(&lane->seats.back.order, &lane->seats.back.nodes);
+}
+
+/* Record when the first throttled group returns. */
 static void
 note_first(FairqLane *lane)
 {
-	int32		first = fairq_order_first(&lane->seats.back.order);
+	int32		first = first_back(lane);
 
 	pg_atomic_write_u64(&lane->seats.back.first,
 						first == FAIRQ_NO_NODE ? PG_INT64_MAX :
 						node_of(lane, first)->rank.amount.whole);
 }
 
-/* Note that the group is not aside any more.  It need not have been. */
+/*
+ * Record that the group is not aside any more.  It may not have been aside at
+ * all.
+ */
 static void
 remove_group(FairqLane *lane, int32 group_no)
 {
@@ -57,12 +69,13 @@ remove_group(FairqLane *lane, int32 group_no)
 	node = node_of(lane, group_no);
 	/* a copy of the lane has the set without the order */
 	if (node->rank.tie != 0)
-		fairq_order_remove(&lane->seats.back.order, group_no);
+		fairq_order_remove(&lane->seats.back.order, &lane->seats.back.nodes,
+						   group_no);
 	node->rank.tie = 0;
 	note_first(lane);
 }
 
-/* Throttle a group until that time of the monotonic clock. */
+/* Throttle a group until the given time of the monotonic clock. */
 static void
 throttle(FairqLane *lane, int32 group_no, int64 until)
 {
@@ -72,14 +85,14 @@ throttle(FairqLane *lane, int32 group_no, int64 until)
 	memset(node, 0, sizeof(FairqNode));
 	node->rank.amount.whole = until;
 	node->rank.tie = (uint64) group_no + 1;
-	fairq_order_add(&lane->seats.back.order, group_no);
+	fairq_order_add(&lane->seats.back.order, &lane->seats.back.nodes, group_no);
 	note_first(lane);
 }
 
 /*
- * Whether settings in effect are a cause to put the group aside.  If so, the
- * group's counter notes that.  A backend that makes a slot or a start
- * available there takes the group back.  *until is raised to the time at which
+ * Whether settings in effect require that the group is put aside.  If so, the
+ * group's counter records that.  A backend that makes a slot or a start
+ * available there takes the group back. *until is raised to the time at which
  * the counter allows a task to start.
  */
 static bool
@@ -106,9 +119,9 @@ has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
 }
 
 /*
- * Put the group of that turn aside, if the cause still holds.  With a pace, it
- * is aside until that time of the monotonic clock, or later.  Returns true if
- * it is throttled, and no other throttled group comes back earlier.
+ * Put the turn's group aside, if the cause still holds.  With a pace, it stays
+ * aside at least until the given time of the monotonic clock.  Returns true if
+ * it is throttled and no other throttled group returns earlier.
  */
 bool
 fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -118,7 +131,7 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	bool		first = false;
 
 	if (cause->pace != NULL)
-		fairq_order_have(&lane->seats.back.order, group_no);
+		fairq_record_have(&lane->seats.back.nodes, group_no);
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 		fairq_lane_unpark_if_asked(lane);
@@ -134,12 +147,11 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 			fairq_seats_add(lane, FAIRQ_PARKED, group_no);
 		else
 			throttle(lane, group_no, until);
-		first = cause->pace != NULL &&
-			fairq_order_first(&lane->seats.back.order) == group_no;
+		first = cause->pace != NULL && first_back(lane) == group_no;
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		if (turn->tasks.served == 0 && !turn->state.parked)
 		{
-			/* end it now: at its end the group may be in the ring again */
+			/* end it now, because the group may be in the ring again later */
 			(void) fairq_lane_end_part(lane, group, turn, false);
 			turn->state.parked = true;
 		}
@@ -162,8 +174,8 @@ take_back(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Take the group back into service in these lanes, if it is aside: it has a
- * slot again, or may start a task.
+ * Take the group back into service in these lanes if it is aside, because it
+ * has a slot again or may start a task.
  */
 void
 fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)
@@ -203,8 +215,8 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 }
 
 /*
- * Take back up to "most" groups whose time has come.  Returns how many; there
- * may be more.
+ * Take back up to "most" groups whose time has come.  Returns their number;
+ * there may be more.
  */
 int
 fairq_lane_come_back(FairqLane *lane, int most)
@@ -218,7 +230,7 @@ fairq_lane_come_back(FairqLane *lane, int most)
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	while (n < most && is_begun(lane) && fairq_lane_next_back(lane) <= now)
 	{
-		take_back(lane, fairq_order_first(&lane->seats.back.order));
+		take_back(lane, first_back(lane));
 		n++;
 	}
 	LWLockRelease(&lane->lock);
@@ -226,8 +238,8 @@ fairq_lane_come_back(FairqLane *lane, int most)
 }
 
 /*
- * Returns the time at which the first throttled group comes back;
- * PG_INT64_MAX: there is none.
+ * Returns the time at which the first throttled group returns; PG_INT64_MAX:
+ * there is none.
  */
 int64
 fairq_lane_next_back(FairqLane *lane)
@@ -236,7 +248,7 @@ fairq_lane_next_back(FairqLane *lane)
 }
 
 /*
- * Find the first parked group at or behind that seat.  Returns false if there
+ * Find the first parked group at or after that seat.  Returns false if there
  * is none.
  */
 bool

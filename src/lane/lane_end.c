@@ -2,11 +2,11 @@
  * lane_end.c
  *		The end of a turn: unused tasks and turns go back.
  *
- * If a turn is given back, the group gets it again, if the block is still the
- * present one.  A turn that yielded nothing is given back, too.  README,
- * under "Fairness", lists which function does that, when, and when the turn is
- * lost.  For that the group's entry counts the parts of its last turn that
- * calls have taken.
+ * If a turn is given back and its block is still the present one, the group
+ * gets the turn again.  A turn that yielded no task is also given back.  The
+ * section "Fairness" of README lists which function does that and when, and
+ * when the turn is lost.  For this, the group's entry counts the parts of its
+ * last turn that calls have taken.
  *
  * Locking: as in lane.c.
  */
@@ -29,9 +29,9 @@ is_last_part(FairqLane *lane, const FairqTurn *turn)
 }
 
 /*
- * End the group's turn, which yielded nothing.  Its rest would yield nothing
- * either, up to a thousand times.  Returns false if another call has continued
- * the turn.
+ * End the group's turn, which yielded no task.  The rest of the turn would
+ * yield no task either, up to a thousand times.  Returns false if another call
+ * has continued the turn.
  */
 static bool
 cut_short(FairqLane *lane, const FairqTurn *turn)
@@ -48,7 +48,7 @@ cut_short(FairqLane *lane, const FairqTurn *turn)
 static void
 give_back(FairqLane *lane, int32 group_no)
 {
-	/* the group gets the whole turn again, so drop the rest of it */
+	/* the group gets the whole turn again, so drop its rest */
 	if (lane->turn.seat == group_no)
 		lane->turn.left = 0;
 	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
@@ -56,7 +56,9 @@ give_back(FairqLane *lane, int32 group_no)
 		let_in(lane, group_no);
 }
 
-/* Whether a task became ready since the turn was taken, as far as is known. */
+/*
+ * Whether the entry shows that a task became ready since the turn was taken.
+ */
 static bool
 was_published_since(FairqLane *lane, const FairqGroup *group,
 					const FairqTurn *turn)
@@ -69,14 +71,15 @@ was_published_since(FairqLane *lane, const FairqGroup *group,
 /*
  * End a call's part of a turn, which is over, or which the call has not begun.
  * A part that served nothing is given back; the group has the turn again if no
- * call has another part of it.  The entry may be NULL, or another one than it
- * was.  Then the turn is given back only if no other call can have a part.  A
- * part in which an error has occurred stays used.
+ * call has another part of it.  The entry may be NULL, or a different one than
+ * before.  If so, the turn is given back only if no other call can have a part
+ * of it.  A part in which an error has occurred stays used, unless a task of
+ * the group was published meanwhile.
  *
  * Returns true if the part must be given back when the call leaves the lane,
  * since the group may have a ready task after all.  If the part were given
- * back at once, the call would visit the group forever.  If it were never
- * given back, it would count as a turn.
+ * back at once, the call would visit the group again and again.  If it were
+ * never given back, it would count as a turn.
  */
 bool
 fairq_lane_end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
@@ -86,7 +89,7 @@ fairq_lane_end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 
 	if (!is_by_turns(lane))
 	{
-		if (turn->tasks.served == 0 && turn->charge.tie != 0)
+		if (turn->tasks.served == 0 && turn->charged.group.tie != 0)
 			fairq_lane_order_back(lane, turn, over);
 		return false;
 	}
@@ -107,14 +110,14 @@ fairq_lane_end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 			return false;
 		}
 	}
-	/* the rest that another call has left of the turn is next again */
+	/* the rest of the turn that another call has left is next again */
 	if (!over && turn->state.continued && is_last_part(lane, turn))
 		lane->turn.left = turn->tasks.left;
 	return false;
 }
 
 /*
- * Give back a part, which yielded nothing, of a group's turn at that address.
+ * Give back a part of a group's turn at an address; the part yielded no task.
  * Does nothing if the block has ended, or the entry was evicted.
  */
 void
@@ -137,9 +140,9 @@ fairq_lane_part_back(FairqLane *lane, uint32 lane_no, int32 group_no,
 }
 
 /*
- * Note in the group's entry what a search for due and lapsed tasks has found.
- * The entry is NULL if it was evicted, and findings are NULL if the search was
- * broken off.
+ * Record in the group's entry the findings of a search for due and lapsed
+ * tasks.  The entry is NULL if it was evicted, and findings are NULL if the
+ * search was interrupted.
  */
 static void
 note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
@@ -163,7 +166,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		if (turn->sets.lapsed)
 		{
 			fairq_lane_has_lapsed(lane, group_no);
-			/* an entry that was made since does not know of the leases */
+			/* an entry made since then does not have the leases */
 			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
 				group->run.low[r] = Min(group->run.low[r], turn->run.low[r]);
 			if (group != NULL)
@@ -183,7 +186,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 	{
 		int			r = findings->due_region;
 
-		/* no transaction publishes that leases lapse: these items are valid */
+		/* no transaction publishes expired leases, so these items are valid */
 		due |= r != FAIRQ_REGION_QUEUED;
 		if (r == FAIRQ_REGION_QUEUED || group->due.since[r] == FAIRQ_ADDR_MAX)
 		{
@@ -265,7 +268,7 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			take_out(lane, group_no);
 		else
 		{
-			/* claims at other turns of the call have raised it meanwhile */
+			/* claims at the call's other turns may have raised it meanwhile */
 			if (group->turn.published)
 				group->turn.since = Min(group->turn.since, turn->sets.since);
 			let_in(lane, group_no);
@@ -293,9 +296,8 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 
 /*
  * End a turn, and put back the tasks that were taken for it and not used.  If
- * the turn served nothing since the group has nothing, the group has had no
- * turn in this block.  Returns true if a turn must be given back when the call
- * leaves the lane.
+ * the group had no task to serve, it has had no turn in this block.  Returns
+ * true if a turn must be given back when the call leaves the lane.
  */
 bool
 fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
@@ -312,10 +314,9 @@ fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 }
 
 /*
- * Note that a call has stopped in that turn, and has given back all turns
- * behind it.  If the turn was begun, its rest is taken next, even if other
- * calls have left its block.  Otherwise these could stop at the group again
- * and again.
+ * Record that a call has stopped in a turn and has given back all later turns.
+ * If the turn was begun, its rest is taken next, even if other calls have left
+ * its block.  Otherwise these calls could stop at the group again and again.
  */
 void
 fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
@@ -332,7 +333,7 @@ fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 	{
 		lane->turn.addr = turn->addr;
 		lane->turn.seat = turn->group_no;
-		/* other calls may have served the tasks that this one did not want */
+		/* other calls may have served the tasks that this call did not use */
 		lane->turn.left = (is_last ? turn->tasks.left : turn->tasks.want) -
 			turn->tasks.served;
 	}

@@ -1,6 +1,6 @@
 /*
  * lane_internal.h
- *		Internals that the files of lanes share: a group's bits and its entry.
+ *		What the lane files share: a group's bits and its entry.
  *
  * The functions about bits are inline, since a turn calls them some dozens of
  * times.  The caller holds the lane's lock.  A shared lock is enough for
@@ -13,6 +13,7 @@
 
 #include "entry.h"
 #include "seats.h"
+#include "shadow.h"
 
 struct FairqLeases;
 struct FairqTurn;
@@ -39,8 +40,8 @@ extern bool fairq_lane_end_part(FairqLane *lane, FairqGroup *group,
 extern void fairq_lane_unpark_if_asked(FairqLane *lane);
 
 /*
- * Whether a recovery has begun since the last reset made all void.  Then
- * published tasks count.
+ * Whether a recovery has begun since the last reset made the lane void.  If
+ * so, published tasks count.
  */
 static inline bool
 is_begun(FairqLane *lane)
@@ -56,7 +57,9 @@ has(FairqLane *lane, FairqSeatSet set, int32 group_no)
 	return fairq_seats_has(lane, set, group_no);
 }
 
-/* Whether the group's seat is known.  Otherwise it may have any rows. */
+/*
+ * Whether the group's seat is known.  Otherwise the group may have any rows.
+ */
 static inline bool
 is_known(FairqLane *lane, int32 group_no)
 {
@@ -67,14 +70,14 @@ is_known(FairqLane *lane, int32 group_no)
 	return seats < lane->recovery.known;
 }
 
-/* Whether the lane is served by turns, one of each group in a block. */
+/* Whether the lane is served in turns, one for each group in a block. */
 static inline bool
 is_by_turns(FairqLane *lane)
 {
 	return lane->order.ledger.fair_by == FAIRQ_BY_TASKS;
 }
 
-/* In a lane served by turns: whether that turn's block has ended. */
+/* In a lane served by turns: whether the turn's block has ended. */
 static inline bool
 is_past(FairqLane *lane, int64 addr)
 {
@@ -115,7 +118,20 @@ is_out(FairqLane *lane, int32 group_no)
 	return !has(lane, FAIRQ_RING, group_no) && !is_aside(lane, group_no);
 }
 
-/* Put a group that may have something ready into the ring. */
+/*
+ * Whether a group, or a group of a tenant, may have a ready task.  The lane is
+ * not task-fair.
+ */
+static inline bool
+is_active(FairqLane *lane, int32 flow, const FairqAccount *account)
+{
+	if (!account->level.is_tenant)
+		return has(lane, FAIRQ_RING, flow);
+	return account->level.groups.order.root != FAIRQ_NO_NODE ||
+		(fairq_in_shadow(lane) && !account->level.copied);
+}
+
+/* Put a group that may have a ready task into the ring. */
 static inline void
 let_in(FairqLane *lane, int32 group_no)
 {
@@ -133,7 +149,7 @@ take_out(FairqLane *lane, int32 group_no)
 	fairq_seats_remove(lane, FAIRQ_TODO, group_no);
 }
 
-/* Whether the group has nothing to serve, as far as is known. */
+/* Whether the group has no task to serve, according to the hints. */
 static inline bool
 has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
 {
@@ -141,7 +157,7 @@ has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
 		!has(lane, FAIRQ_LAPSED, group_no);
 }
 
-/* Note in a group's entry that a task became ready at that time. */
+/* Record in a group's entry that a task became ready at the given time. */
 static inline void
 note_since(FairqLane *lane, int32 group_no, FairqGroup *group,
 		   TimestampTz since)
@@ -154,9 +170,9 @@ note_since(FairqLane *lane, int32 group_no, FairqGroup *group,
 }
 
 /*
- * Returns since when the group, which may have something ready, waits;
- * DT_NOBEGIN: not known.  When a lease lapsed is not known, only that it had
- * lapsed by the lane's clock.
+ * Returns the time from which the group, which may have a ready task, waits;
+ * DT_NOBEGIN: not known.  The exact time at which a lease lapsed is not known,
+ * only that it had lapsed by the lane's clock.
  */
 static inline TimestampTz
 waits_since(FairqLane *lane, int32 group_no, const FairqGroup *group)
@@ -181,8 +197,8 @@ lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **set)
 }
 
 /*
- * Note in the entry and the sets what must be known if the entry is evicted;
- * then release it.  NULL: there is no entry.
+ * Record in the sets the data of the entry that must survive an eviction.
+ * Then release the entry.  NULL: there is no entry.
  */
 static inline void
 unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
@@ -204,8 +220,7 @@ unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 }
 
 /*
- * Note that this backend takes a turn, or has found out where nothing is
- * ready.
+ * Record that this backend takes a turn, or has found that no task is ready.
  */
 static inline void
 note_narrower(FairqLane *lane)

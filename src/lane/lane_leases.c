@@ -1,19 +1,20 @@
 /*
  * lane_leases.c
- *		Leases in a lane: which groups may have running tasks, and until when.
+ *		Leases in a lane: which groups may have running tasks, and when their
+ *		leases end.
  *
  * A pop that leases tasks notes the leases when it takes the tasks.  It notes
  * them in the set "leased", in the group's entry, and in the deadline of its
  * 64 seats.  When a deadline has passed, its groups are lapsed, and no longer
  * leased.  The next pop that visits a lapsed group searches its running tasks,
- * and notes again the leases that it finds.
+ * and notes the leases that it finds again.
  *
- * That search may miss a task that was taken before it and is claimed after
- * it.  So the transaction that commits a lease checks, without a lock, that
- * the group is still leased, with a deadline that is not later.  It also
- * checks that no such search has begun in the lane since the task was taken
- * ("searches").  Otherwise it notes the lease again.  A transaction that rolls
- * back the end of a lease notes it again, too.
+ * That search can miss a task that was taken before the search but is claimed
+ * after it.  So a transaction that commits a lease checks, without a lock,
+ * that the group is still leased and that the deadline is not too late.  It
+ * also checks that no such search has begun in the lane since the task was
+ * taken ("searches").  Otherwise it notes the lease again.  A transaction that
+ * rolls back the end of a lease also notes the lease again.
  *
  * Locking: as in lane.c.
  */
@@ -35,7 +36,7 @@ fairq_leases_init(FairqLeases *leases)
 	leases->searches = PG_UINT64_MAX;
 }
 
-/* Add the lease of a task at that address. */
+/* Add the lease of a task at an address. */
 void
 fairq_leases_add(FairqLeases *leases, int64 addr, TimestampTz until)
 {
@@ -47,8 +48,8 @@ fairq_leases_add(FairqLeases *leases, int64 addr, TimestampTz until)
 }
 
 /*
- * Note that tasks of the group are leased, or will be soon.  The entry may be
- * NULL.
+ * Record that tasks of the group are leased, or will be soon.  The entry may
+ * be NULL.
  */
 void
 fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
@@ -71,7 +72,7 @@ fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 						  leases->high[FAIRQ_REGION_QUEUED]);
 }
 
-/* Note that queued tasks of the group are leased, or will be soon. */
+/* Record that queued tasks of the group are leased, or will be soon. */
 void
 fairq_lane_note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
 					   const FairqItem *items, int n, TimestampTz until)
@@ -104,7 +105,7 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Find the first group at or behind that seat that may have running or lapsed
+ * Find the first group at or after that seat that may have running or lapsed
  * tasks.  A group is missed while a call searches it at its turn.
  */
 bool
@@ -143,9 +144,9 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 }
 
 /*
- * Add leases of the group's tasks.  Mostly they were noted when the tasks were
- * taken, and still are.  They also count before a recovery of the lane begins,
- * since the load does not read these tasks again.
+ * Add leases of the group's tasks.  Usually they were noted when the tasks
+ * were taken, and still are.  They count even before a recovery of the lane
+ * begins, because the load does not read these tasks again.
  */
 void
 fairq_lane_add_leases(FairqLane *lane, int32 group_no,

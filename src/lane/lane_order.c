@@ -2,42 +2,50 @@
  * lane_order.c
  *		The order of service in cost-fair and time-fair lanes.
  *
- * There the groups that may have something ready are not served in the order
- * of their seats.  Their order depends on what they have been served so far
- * (account.c).  In cost-fair lanes, the first group of an ordered set is next,
- * for one task.  In time-fair lanes, the best of the first groups of each
- * level is next.  There are two levels on average.
+ * In these lanes, groups are not served in the order of their seats.  Their
+ * order depends on the service they have received so far (account.c).  In
+ * cost-fair lanes, the first group of an ordered set is next, for one task.
+ * In time-fair lanes, the best of the first groups of each level is next.
+ * There are two levels on average.
  *
  * The sets of the lane (lane.c) are used as in other lanes, with three
  * exceptions:
  *
- * served	The group is in the ordered set, at its account's rank.
+ * served	The group is in the ordered set, at the rank in its account.
  *
- * todo		The group is in the ring, and has come, or come again; or, in a
- *			time-fair lane, has lapsed.  The next call that takes turns adds it
- *			to the ordered set, or adds it again.  So a call that publishes a
- *			task, or takes many groups back into the ring, sets bits as in
- *			other lanes, and needs no account.
+ * todo		The group is in the ring and has just entered it, or has lapsed in
+ *			a time-fair lane.  The next call that takes turns adds it to the
+ *			ordered set, or adds it again.  So a call that publishes a task, or
+ *			takes groups back into the ring, only sets bits and needs no
+ *			account.
  *
  * ring		A group that leaves it may stay in the ordered set, until a search
  *			visits it there and removes it.
  *
- * A turn that yields nothing is not charged: the group is again where it was.
- * The call passes over it from then on (visits.c), and other calls do not.
- * The call's next search continues behind it.  A search that visits very many
- * groups ends, and continues after it has taken the lock again.  In time-fair
- * lanes, a group whose turn yields nothing comes again: meanwhile it saves up
- * nothing.
+ * A turn that yields no task is not charged: the group returns to its previous
+ * place.  The call passes over it from then on (visits.c), and other calls do
+ * not.  The call's next search continues after it.  A search that visits very
+ * many groups ends, and continues after it has taken the lock again.  In
+ * time-fair lanes, a group whose turn yields no task enters again, so it earns
+ * no credit meanwhile.
  *
- * In cost-fair lanes, a charge stays when the pop is rolled back, as a turn is
- * used (README, "Fairness").  In time-fair lanes, pending changes record which
- * tasks the transaction has begun and ended (FairqWork).  An abort undoes the
- * former, and a commit charges the latter.  Accounts are lost with the lane:
- * then all groups are even.
+ * In cost-fair lanes, a charge stays when the pop is rolled back, because the
+ * turn is used (README, "Fairness").  In time-fair lanes, pending changes
+ * record which tasks the transaction has begun and ended (FairqWork).  An
+ * abort undoes the begun tasks, and a commit charges the ended ones.  If the
+ * lane is lost, so are its accounts: then all groups are equal.
  *
- * Accounts are allocated only when a group comes, since in most lanes most
- * groups have none.  If a call meets a group that comes without one, it stops,
- * allocates it, and tries again.
+ * In a queue with tenants, a tenant has an account and an order of its groups.
+ * The lane's order then has tenants.  A call asks it for a tenant, and the
+ * tenant's order for a group, and charges both.  A tenant is "served" while
+ * one of its groups may have a ready task; it has no other bits, no entry and
+ * no tasks.  A group that enters its tenant's order brings the tenant into the
+ * lane's order.  If a call finds a group whose tenant is not known, it stops,
+ * reads the group's key, and tries again.
+ *
+ * Accounts are allocated only when a group enters the ring, because most
+ * groups have none in most lanes.  If a call finds such a group without an
+ * account, it stops, allocates one and tries again.
  *
  * Locking: the lane's lock, exclusively.  Records are made without it
  * (fairq_lane_have_accounts, prepare).
@@ -55,36 +63,23 @@
 /* most groups to add to the ordered set before the next turn is taken */
 #define MOST_ADDED 64
 
-/* most groups that have left the ring to remove before these are added */
+/* most groups to remove from an order while the lane's lock is held */
 #define MOST_STALE 1000
 
-/* Initialize the ordered set, before the lane uses any accounts. */
+/*
+ * groups of a tenant that a copy has, in addition to one per wanted task
+ */
+#define MOST_COPIED 1000
+
+/*
+ * Initialize the order, before the lane uses any accounts; in a copy, when none
+ * of them is copied yet.
+ */
 void
 fairq_lane_order_init(FairqLane *lane)
 {
-	fairq_order_init(&lane->order.set, sizeof(FairqAccount));
-}
-
-/* Allocate accounts for the groups that come.  The lane is not locked. */
-void
-fairq_lane_have_accounts(FairqLane *lane)
-{
-	int64		from = 0;
-
-	for (;;)
-	{
-		int32		group_no;
-		int			chunk;
-
-		LWLockAcquire(&lane->lock, LW_SHARED);
-		group_no = fairq_seats_next(lane, FAIRQ_TODO, from);
-		LWLockRelease(&lane->lock);
-		if (group_no == FAIRQ_NO_SEAT)
-			return;
-		chunk = fairq_chunk_of(group_no);
-		fairq_order_have(&lane->order.set, group_no);
-		from = fairq_chunk_first(chunk) + fairq_chunk_seats(chunk);
-	}
+	fairq_records_init(&lane->order.accounts, sizeof(FairqAccount));
+	fairq_order_init(&lane->order.flows.order);
 }
 
 /* Copy the lane's account to one that is new in a copy of the lane. */
@@ -94,17 +89,21 @@ copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
 	const FairqAccount *real;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	real = fairq_order_record(&lane->order.set, group_no);
+	real = fairq_record(&lane->order.accounts, group_no);
 	if (real != NULL)
+	{
 		*account = *real;
+		account->level.copied = false;
+		fairq_order_init(&account->level.groups.order);
+	}
 	LWLockRelease(&lane->lock);
 }
 
-/* The account of a group; one that is void is initialized again. */
+/* The account of a group; a void account is initialized again. */
 static FairqAccount *
 account_of(FairqLane *lane, int32 group_no)
 {
-	FairqAccount *account = fairq_order_record(&lane->order.set, group_no);
+	FairqAccount *account = fairq_record(&lane->order.accounts, group_no);
 
 	if (account->lane_no == 0 && fairq_in_shadow(lane))
 		copy_account(fairq_shadow_real(lane), group_no, account);
@@ -122,29 +121,146 @@ moment(FairqLane *lane, int32 group_no, TimestampTz now)
 	};
 }
 
-/* Remove a group from the ordered set.  False if it was not there. */
+/* The order in which the group or tenant is served. */
+static FairqFlows *
+flows_of(FairqLane *lane, const FairqAccount *account)
+{
+	return account->level.tenant == FAIRQ_NO_NODE ? &lane->order.flows :
+		&account_of(lane, account->level.tenant)->level.groups;
+}
+
+/*
+ * Remove a group from its order.  Returns false if it was not in the order.
+ */
 static bool
 remove_from_order(FairqLane *lane, int32 group_no)
 {
 	if (!has(lane, FAIRQ_SERVED, group_no))
 		return false;
-	fairq_order_remove(&lane->order.set, group_no);
+	fairq_order_remove(&flows_of(lane, account_of(lane, group_no))->order,
+					   &lane->order.accounts, group_no);
 	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
 	return true;
 }
 
-/*
- * Add a group, whose rank was changed, to the ordered set again, if it was in
- * it.
- */
+/* Add a group whose rank has changed to its order again, if it was in it. */
 static void
 add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 {
 	if (!was_in)
 		return;
 	fairq_seats_add(lane, FAIRQ_SERVED, group_no);
-	fairq_order_add(&lane->order.set, group_no);
+	fairq_order_add(&flows_of(lane, account_of(lane, group_no))->order,
+					&lane->order.accounts, group_no);
 }
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Whether a group that enters has an account, and its tenant is known.
+ */
+static bool
+has_account(FairqLane *lane, int32 group_no, bool tenants)
+{
+	const FairqAccount *account = fairq_record(&lane->order.accounts, group_no);
+
+	return account != NULL &&
+		(!tenants || (account->lane_no == lane->recovery.lane_no &&
+					  account->level.resolved));
+}
+
+/*
+ * The first group at or after that seat that enters and has no account, or
+ * whose tenant is not known; FAIRQ_NO_SEAT: none.  The lane is not locked.
+ */
+static int32
+next_without(FairqLane *lane, int64 from, bool tenants, uint32 *lane_no)
+{
+	int32		group_no;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	*lane_no = lane->recovery.lane_no;
+	group_no = fairq_seats_next(lane, FAIRQ_TODO, from);
+	while (group_no != FAIRQ_NO_SEAT && has_account(lane, group_no, tenants))
+		group_no = fairq_seats_next(lane, FAIRQ_TODO,
+									group_no + INT64CONST(1));
+	LWLockRelease(&lane->lock);
+	return group_no;
+}
+
+/*
+ * Record the tenant of a group; FAIRQ_NO_SEAT: it has none.  Both have
+ * records.
+ */
+static void
+note_tenant(FairqLane *lane, int32 group_no, int32 tenant)
+{
+	FairqAccount *account = account_of(lane, group_no);
+
+	if (account->level.resolved)
+		return;
+	(void) remove_from_order(lane, group_no);
+	account->level.tenant = tenant;
+	account->level.resolved = true;
+	if (tenant != FAIRQ_NO_SEAT)
+		account_of(lane, tenant)->level.is_tenant = true;
+}
+
+/* Make records of a group and of its tenant.  The lane is not locked. */
+static void
+have_records(FairqLane *lane, int32 group_no, int32 tenant)
+{
+	fairq_record_have(&lane->order.accounts, group_no);
+	if (tenant == FAIRQ_NO_SEAT)
+		return;
+	fairq_chunks_have(&fairq_hints_of(lane)->chunks, tenant);
+	fairq_record_have(&lane->order.accounts, tenant);
+}
+
+/*
+ * Allocate accounts for the groups that enter.  If groups have tenants
+ * (tenant_of), find those of the first ones.  The lane is not locked.
+ */
+void
+fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
+{
+	int32		group_no;
+	uint32		lane_no;
+	int64		from = 0;
+
+	for (int n = 0; n < MOST_ADDED; n += tenant_of != NULL)
+	{
+		int32		tenant = FAIRQ_NO_SEAT;
+
+		group_no = next_without(lane, from, tenant_of != NULL, &lane_no);
+		if (group_no == FAIRQ_NO_SEAT)
+			return;
+		if (tenant_of != NULL)
+			tenant = tenant_of(arg, group_no);
+		have_records(lane, group_no, tenant);
+		from = group_no + INT64CONST(1);
+		if (tenant_of == NULL)
+			continue;
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		if (lane->recovery.lane_no == lane_no)
+			note_tenant(lane, group_no, tenant);
+		LWLockRelease(&lane->lock);
+	}
+}
+
+/* --------------------------------------------------------------------- */
+
+/* A search of an order for the group that is next. */
+typedef struct Search
+{
+	FairqLane  *lane;
+	const FairqOrder *order;
+	FairqVisits *visits;		/* groups that the call passes over; NULL:
+								 * none */
+	FairqPassed *passed;		/* groups of this order that the call passes
+								 * over; NULL: none */
+	int		   *steps;			/* groups that may still be examined */
+} Search;
 
 /*
  * If a group was added since before the rank up to which the call passes over
@@ -152,21 +268,26 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
  * count.
  */
 static void
-heed_added(FairqLane *lane, FairqVisits *visits, FairqRank *upto)
+lower_for_added(const Search *search, FairqRank *upto)
 {
 	FairqRank	at = {.level = upto->level - 1,.amount.whole = PG_INT64_MAX};
 	int32		next;
 
-	while ((next = fairq_order_added_after(&lane->order.set, &at,
-										   visits->passed.added)) != FAIRQ_NO_NODE)
+	while ((next = fairq_order_added_after(search->order,
+										   &search->lane->order.accounts, &at,
+										   search->passed->added)) != FAIRQ_NO_NODE)
 	{
-		at = account_of(lane, next)->node.rank;
-		visits->looked++;
+		const FairqAccount *account = account_of(search->lane, next);
+
+		at = account->node.rank;
+		search->visits->looked++;
 		if (fairq_rank_compare(&at, upto) > 0)
 			break;
-		if (fairq_visits_pass(visits, next))
+		if (fairq_visits_pass(search->visits, next, account->level.came))
 			continue;
-		/* to the highest rank before that group; the lowest tie is 1 */
+		/*
+		 * lower it to the highest rank before that group; the lowest tie is 1
+		 */
 		*upto = at;
 		upto->tie--;
 		break;
@@ -175,73 +296,78 @@ heed_added(FairqLane *lane, FairqVisits *visits, FairqRank *upto)
 
 /* Do the same in all levels. */
 static void
-heed_all_added(FairqLane *lane, FairqVisits *visits)
+lower_all_for_added(const Search *search)
 {
+	FairqPassed *passed = search->passed;
+
 	/* ranks from before the lane's last recovery are void */
-	if (visits->passed.lane_no != lane->recovery.lane_no)
-		visits->passed.n = 0;
-	for (int i = 0; i < visits->passed.n; i++)
-		heed_added(lane, visits, &visits->passed.upto[i]);
-	visits->passed.lane_no = lane->recovery.lane_no;
-	visits->passed.added = lane->order.set.added;
+	if (passed->lane_no != search->lane->recovery.lane_no)
+		passed->n = 0;
+	for (int i = 0; i < passed->n; i++)
+		lower_for_added(search, &passed->upto[i]);
+	passed->lane_no = search->lane->recovery.lane_no;
+	passed->added = search->order->added;
 }
 
 /*
- * Returns the first group behind a rank, or of all (NULL), that may have
- * something ready.  Groups that the call passes over do not count.  The rank
- * is at the end of a level.  FAIRQ_NO_NODE: there is none, or no steps are
- * left.
+ * Returns the first group after a rank, or of all (NULL), that may have a
+ * ready task.  Groups that the call passes over do not count.  The rank is at
+ * the end of a level.  FAIRQ_NO_NODE: there is none, or no steps are left.
  */
 static int32
-next_behind(FairqLane *lane, FairqVisits *visits, const FairqRank *behind,
-			int *steps)
+next_behind(const Search *search, const FairqRank *behind)
 {
-	int32		next = behind == NULL ? fairq_order_first(&lane->order.set) :
-		fairq_order_after(&lane->order.set, behind);
+	FairqLane  *lane = search->lane;
+	FairqRecords *accounts = &lane->order.accounts;
+	FairqVisits *visits = search->visits;
+	int32		next = behind == NULL ?
+		fairq_order_first(search->order, accounts) :
+		fairq_order_after(search->order, accounts, behind);
 
 	while (next != FAIRQ_NO_NODE)
 	{
-		FairqRank	rank = account_of(lane, next)->node.rank;
-		const FairqRank *passed = visits == NULL ? NULL :
-			fairq_visits_passed(visits, &rank);
+		const FairqAccount *account = account_of(lane, next);
+		FairqRank	rank = account->node.rank;
+		const FairqRank *passed = search->passed == NULL ? NULL :
+			fairq_visits_passed(search->passed, &rank);
 
 		if (passed != NULL)
 			rank = *passed;
-		else if (has(lane, FAIRQ_RING, next) &&
-				 (visits == NULL || !fairq_visits_pass(visits, next)))
+		else if (is_active(lane, next, account) &&
+				 (visits == NULL ||
+				  !fairq_visits_pass(visits, next, account->level.came)))
 			break;
 		else
 		{
-			if (!has(lane, FAIRQ_RING, next))
+			if (!is_active(lane, next, account))
 				(void) remove_from_order(lane, next);
-			if (visits != NULL)
-				fairq_visits_come_to(visits, &rank);
-			/* only groups that are noted count, so each search gets further */
-			if (--*steps < 0)
+			if (search->passed != NULL)
+				fairq_visits_come_to(visits, search->passed, &rank);
+			/* only recorded groups count, so each search makes progress */
+			if (--*search->steps < 0)
 				return FAIRQ_NO_NODE;
 		}
-		next = fairq_order_after(&lane->order.set, &rank);
+		next = fairq_order_after(search->order, accounts, &rank);
 	}
 	return next;
 }
 
-/* The next of the first groups of levels; FAIRQ_NO_NODE: none. */
+/* Returns which of the levels' first groups is next; FAIRQ_NO_NODE: none. */
 static int32
-next_level(FairqLane *lane, FairqVisits *visits, FairqRank *behind,
-		   int *steps)
+next_level(const Search *search, FairqRank *behind)
 {
-	int32		next = next_behind(lane, visits, behind, steps);
+	int32		next = next_behind(search, behind);
 
 	if (next != FAIRQ_NO_NODE)
-		behind->level = account_of(lane, next)->node.rank.level;
+		behind->level = account_of(search->lane, next)->node.rank.level;
 	behind->amount.whole = PG_INT64_MAX;
 	return next;
 }
 
 /*
- * In a time-fair lane, the least that any waiting group has got.  If there is
- * none, the amount of the group that was served last.  If very many groups in
- * a row have left the ring, this only removes some of them.
+ * In a time-fair lane, the least amount that any waiting group has got.  If
+ * there is none, the amount of the group that was served last.  If very many
+ * groups in a row have left the ring, this only removes some of them.
  */
 static double
 find_least(FairqLane *lane, TimestampTz now)
@@ -251,24 +377,48 @@ find_least(FairqLane *lane, TimestampTz now)
 	double		least = 0;
 	int			steps = MOST_STALE;
 	int			n = 0;
+	Search		search = {
+		.lane = lane,
+		.order = &lane->order.flows.order,
+		.steps = &steps
+	};
 
 	for (int32 next; n < FAIRQ_MOST_LEVELS &&
-		 (next = next_level(lane, NULL, &behind, &steps)) != FAIRQ_NO_NODE; n++)
+		 (next = next_level(&search, &behind)) != FAIRQ_NO_NODE; n++)
 	{
 		double		got = fairq_account_got(ledger, account_of(lane, next), now);
 
 		least = n == 0 ? got : Min(least, got);
 	}
-	return n == 0 ? fairq_amount_value(ledger->start) : least;
+	return n == 0 ? fairq_amount_value(lane->order.flows.start) : least;
 }
 
 /*
- * Add groups that have come since to the ordered set.  False if one has no
- * account so far.
+ * A group has entered the tenant's order: add the tenant to the lane's order.
+ * If it has entered before, calls that passed over it notice the addition.
+ */
+static void
+bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
+{
+	FairqAccount *account = account_of(lane, tenant);
+
+	account->level.came++;
+	if (!remove_from_order(lane, tenant))
+		fairq_account_comes(&lane->order.ledger, &lane->order.flows, account,
+							tenant, least, moment(lane, tenant, now));
+	add_to_order(lane, tenant, true);
+}
+
+/*
+ * Add groups that have entered since to their orders.  Returns false if one
+ * has no account yet.  Also false if the search has to continue: no turn is
+ * taken before all groups that have tenants are added.  Otherwise the groups
+ * of one tenant could prevent another tenant from entering.
  */
 static bool
-add_those_that_come(FairqLane *lane, TimestampTz now)
+add_those_that_come(FairqLane *lane, FairqTaking *taking)
 {
+	TimestampTz now = taking->order.now;
 	FairqLedger *ledger = &lane->order.ledger;
 	int32		group_no = fairq_seats_next(lane, FAIRQ_TODO, 0);
 	double		least;
@@ -280,24 +430,35 @@ add_those_that_come(FairqLane *lane, TimestampTz now)
 	{
 		FairqAccount *account;
 
-		if (fairq_order_record(&lane->order.set, group_no) == NULL)
+		if (!has_account(lane, group_no, taking->order.tenants))
+		{
+			taking->order.lacks = true;
 			return false;
+		}
 		account = account_of(lane, group_no);
-		/* it may have lapsed, and be in the set at another rank */
+		/* it may have lapsed and be in the set at another rank */
 		(void) remove_from_order(lane, group_no);
 		fairq_seats_remove(lane, FAIRQ_TODO, group_no);
-		fairq_account_comes(ledger, account, group_no, least,
-							moment(lane, group_no, now));
+		fairq_account_comes(ledger, flows_of(lane, account), account, group_no,
+							least, moment(lane, group_no, now));
 		add_to_order(lane, group_no, true);
+		if (account->level.tenant != FAIRQ_NO_NODE)
+			bring_tenant(lane, account->level.tenant, least, now);
 		group_no = fairq_seats_next(lane, FAIRQ_TODO, group_no);
 	}
-	return true;
+	if (group_no == FAIRQ_NO_SEAT || !taking->order.tenants)
+		return true;
+	taking->order.steps = -1;
+	return false;
 }
 
-/* The group that is next in a time-fair lane; FAIRQ_NO_NODE: none. */
+/*
+ * The group of an order that is next in a time-fair lane; FAIRQ_NO_NODE: none.
+ */
 static int32
-next_by_time(FairqLane *lane, FairqTaking *taking)
+next_by_time(const Search *search, TimestampTz now)
 {
+	FairqLane  *lane = search->lane;
 	const FairqLedger *ledger = &lane->order.ledger;
 	FairqRank	behind = {.level = -1};
 	int32		best = FAIRQ_NO_NODE;
@@ -306,15 +467,14 @@ next_by_time(FairqLane *lane, FairqTaking *taking)
 
 	for (int n = 0; n < FAIRQ_MOST_LEVELS; n++)
 	{
-		int32		next = next_level(lane, taking->order.visits, &behind,
-									   &taking->order.steps);
+		int32		next = next_level(search, &behind);
 		const FairqAccount *account;
 		double		key;
 
 		if (next == FAIRQ_NO_NODE)
 			break;
 		account = account_of(lane, next);
-		key = fairq_account_key(ledger, account, taking->order.now);
+		key = fairq_account_key(ledger, account, now);
 		if (best == FAIRQ_NO_NODE || key < best_key ||
 			(key == best_key && account->node.rank.tie < best_tie))
 		{
@@ -330,9 +490,154 @@ next_by_time(FairqLane *lane, FairqTaking *taking)
 }
 
 /*
- * Find the group that is next.  False if there is none, or if taking lacks an
- * account.  Also false, with steps of taking below 0, if the search has to
- * continue after the lock was released.
+ * The flow of an order that is next for the call; FAIRQ_NO_NODE: none, or no
+ * steps are left.  passed: flows that the call passes over; NULL: none.
+ */
+static int32
+next_in_order(FairqLane *lane, FairqTaking *taking, const FairqOrder *order,
+			  FairqPassed *passed)
+{
+	Search		search = {
+		.lane = lane,
+		.order = order,
+		.visits = taking->order.visits,
+		.passed = passed,
+		.steps = &taking->order.steps
+	};
+
+	if (passed != NULL)
+		lower_all_for_added(&search);
+	return lane->order.ledger.fair_by == FAIRQ_BY_TIME ?
+		next_by_time(&search, taking->order.now) : next_behind(&search, NULL);
+}
+
+/*
+ * Copy the first groups of a tenant to a copy of the lane: one for each wanted
+ * task, plus some that may yield no task.
+ */
+static void
+copy_groups(FairqLane *copy, int32 tenant, int64 most)
+{
+	FairqLane  *lane = fairq_shadow_real(copy);
+	const FairqAccount *of = fairq_record(&lane->order.accounts, tenant);
+	FairqRank	behind = {.level = -1};
+	int32		next;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	while (most-- > 0 && of != NULL &&
+		   of->lane_no == copy->recovery.lane_no &&
+		   lane->recovery.lane_no == copy->recovery.lane_no &&
+		   (next = fairq_order_after(&of->level.groups.order,
+									 &lane->order.accounts,
+									 &behind)) != FAIRQ_NO_NODE)
+	{
+		const FairqAccount *from = fairq_record(&lane->order.accounts, next);
+
+		behind = from->node.rank;
+		if (!has(copy, FAIRQ_RING, next) || has(copy, FAIRQ_SERVED, next))
+			continue;
+		*(FairqAccount *) fairq_record(&copy->order.accounts, next) = *from;
+		add_to_order(copy, next, true);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * The group that is next; FAIRQ_NO_NODE: none, or no steps are left.  If a
+ * tenant is next, the group is the next one of the tenant.  A tenant whose
+ * groups all left the ring leaves its order.
+ */
+static int32
+next_group(FairqLane *lane, FairqTaking *taking)
+{
+	FairqVisits *visits = taking->order.visits;
+
+	for (;;)
+	{
+		int32		flow = next_in_order(lane, taking,
+										 &lane->order.flows.order,
+										 &visits->passed);
+		FairqAccount *account;
+		int32		next;
+
+		if (flow == FAIRQ_NO_NODE || taking->order.steps < 0)
+			return flow;
+		account = account_of(lane, flow);
+		if (!account->level.is_tenant)
+			return flow;
+		if (fairq_in_shadow(lane) && !account->level.copied)
+		{
+			copy_groups(lane, flow, taking->wanted + MOST_COPIED);
+			account->level.copied = true;
+		}
+		next = next_in_order(lane, taking, &account->level.groups.order,
+							 fairq_visits_of_tenant(visits, flow));
+		if (next != FAIRQ_NO_NODE || --taking->order.steps < 0)
+			return next;
+		if (!is_active(lane, flow, account))
+			(void) remove_from_order(lane, flow);
+		else if (!fairq_visits_use_up(visits, flow, account->level.came))
+			return FAIRQ_NO_NODE;
+	}
+}
+
+/*
+ * A new group gets the number of a tenant: the tenant's groups, which have no
+ * tasks, leave its order.  Returns false if more of them are left.
+ */
+static bool
+dissolve(FairqLane *lane, FairqAccount *account)
+{
+	int			n = 0;
+	int32		group_no;
+
+	while ((group_no = account->level.groups.order.root) != FAIRQ_NO_NODE)
+	{
+		if (n++ == MOST_STALE)
+			return false;
+		(void) remove_from_order(lane, group_no);
+		account_of(lane, group_no)->level.resolved = false;
+		if (has(lane, FAIRQ_RING, group_no))
+			fairq_seats_add(lane, FAIRQ_TODO, group_no);
+	}
+	return true;
+}
+
+/*
+ * A new group gets the seat.  Its account is empty, however often another
+ * group was served at that seat.
+ */
+void
+fairq_lane_order_renew(FairqLane *lane, int32 group_no)
+{
+	volatile FairqFairBy *fair_by = &lane->order.ledger.fair_by;
+	bool		done;
+
+	/* checked first without the lock: a new group has no tasks yet */
+	if (*fair_by == FAIRQ_BY_TASKS)
+		return;
+	do
+	{
+		done = true;
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		if (is_begun(lane) && !is_by_turns(lane) &&
+			fairq_record(&lane->order.accounts, group_no) != NULL)
+		{
+			(void) remove_from_order(lane, group_no);
+			done = dissolve(lane, account_of(lane, group_no));
+			if (done)
+				fairq_account_renew(account_of(lane, group_no));
+			if (has(lane, FAIRQ_RING, group_no))
+				fairq_seats_add(lane, FAIRQ_TODO, group_no);
+		}
+		LWLockRelease(&lane->lock);
+	} while (!done);
+}
+
+/*
+ * Find the group that is next.  Returns false if there is none, or if an
+ * account is missing.  Also false, with steps of taking below 0, if the search
+ * has to continue after the lock was released.
  */
 bool
 fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
@@ -342,29 +647,33 @@ fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
 	int			steps = taking->order.steps;
 
 	ledger->recovering = lane->recovery.known != FAIRQ_ALL_SEATS;
-	taking->order.lacks = !add_those_that_come(lane, taking->order.now);
-	if (taking->order.lacks)
+	taking->order.lacks = false;
+	if (!add_those_that_come(lane, taking))
 		return false;
-	heed_all_added(lane, visits);
-	*group_no = ledger->fair_by == FAIRQ_BY_TIME ?
-		next_by_time(lane, taking) :
-		next_behind(lane, visits, NULL, &taking->order.steps);
+	*group_no = next_group(lane, taking);
 	visits->looked += steps - taking->order.steps;
 	return *group_no != FAIRQ_NO_NODE && taking->order.steps >= 0;
 }
 
 /*
- * Whether no group that recovery has not reached yet precedes that one, which
- * is next.  A group that is not known would have nothing in its account, and
- * its seat as its tie.
+ * Whether the group, which is next, precedes all groups that recovery has not
+ * reached yet.  An unknown group would have an empty account, and its seat as
+ * its tie.  Where groups have tenants, unknown groups could precede almost all
+ * turns.  So one step of recovery for each turn suffices there; an unknown
+ * group then waits until it is found.
  */
 bool
 fairq_lane_order_is_covered(FairqLane *lane, int32 group_no)
 {
-	const FairqRank *rank = &account_of(lane, group_no)->node.rank;
+	const FairqAccount *account = account_of(lane, group_no);
+	const FairqRank *rank = &account->node.rank;
 
+	if (account->level.tenant != FAIRQ_NO_NODE &&
+		lane->recovery.known > lane->recovery.covered)
+		return true;
 	return lane->recovery.known == FAIRQ_ALL_SEATS ||
-		(rank->level == 0 && rank->amount.whole == 0 &&
+		(account->level.tenant == FAIRQ_NO_NODE && rank->level == 0 &&
+		 rank->amount.whole == 0 &&
 		 rank->amount.part == 0 &&
 		 rank->tie <= (uint64) lane->recovery.known);
 }
@@ -389,22 +698,48 @@ fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
 	LWLockRelease(&lane->lock);
 }
 
-/* Charge a group for the turn that is taken. */
+/* Charge a group or a tenant for the turn that is taken. */
+static void
+charge_flow(FairqLane *lane, const FairqTaking *taking, int32 flow, float cost,
+			FairqCharge *charge)
+{
+	FairqAccount *account = account_of(lane, flow);
+
+	(void) remove_from_order(lane, flow);
+	account->weight = taking->weight_of(taking->arg, flow);
+	fairq_account_charge(&lane->order.ledger, flows_of(lane, account), account,
+						 cost, charge, moment(lane, flow, taking->order.now));
+	add_to_order(lane, flow, is_active(lane, flow, account));
+}
+
+/* Charge a group and its tenant for the turn that is taken. */
 void
 fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 					  FairqTurn *turn)
 {
-	FairqAccount *account = account_of(lane, turn->group_no);
+	const FairqAccount *account = account_of(lane, turn->group_no);
+	float		cost = account->last_cost;
 
-	(void) remove_from_order(lane, turn->group_no);
-	account->weight = taking->weight_of(taking->arg, turn->group_no);
-	fairq_account_charge(&lane->order.ledger, account, &turn->charge,
-						 moment(lane, turn->group_no, taking->order.now));
-	add_to_order(lane, turn->group_no, has(lane, FAIRQ_RING, turn->group_no));
+	turn->charged.tenant = account->level.tenant;
+	charge_flow(lane, taking, turn->group_no, cost, &turn->charged.group);
+	if (turn->charged.tenant != FAIRQ_NO_SEAT)
+		charge_flow(lane, taking, turn->charged.tenant, cost,
+					&turn->charged.of_tenant);
+	lane->recovery.covered = lane->recovery.known;
+}
+
+/* Give back a charge of a group or of a tenant. */
+static void
+uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge)
+{
+	FairqAccount *account = account_of(lane, flow);
+
+	fairq_account_uncharge(&lane->order.ledger, flows_of(lane, account),
+						   account, charge, moment(lane, flow, charge->now));
 }
 
 /*
- * Give back the charge of a turn that yielded nothing.  over: the turn is
+ * Give back the charge of a turn that yielded no task.  over: the turn is
  * over; else it was not begun.
  */
 void
@@ -415,40 +750,65 @@ fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 	bool		was_in = remove_from_order(lane, group_no);
 	bool		comes = over && was_in && by_time;
 
-	fairq_account_uncharge(&lane->order.ledger, account_of(lane, group_no),
-						   &turn->charge,
-						   moment(lane, group_no, turn->charge.now));
+	uncharge(lane, group_no, &turn->charged.group);
 	if (comes && has(lane, FAIRQ_RING, group_no))
 		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 	else
 		add_to_order(lane, group_no, was_in && !comes);
+	if (turn->charged.tenant != FAIRQ_NO_SEAT)
+	{
+		was_in = remove_from_order(lane, turn->charged.tenant);
+		uncharge(lane, turn->charged.tenant, &turn->charged.of_tenant);
+		add_to_order(lane, turn->charged.tenant, was_in);
+	}
+}
+
+/* Correct a charge of a group or of a tenant. */
+static void
+correct(FairqLane *lane, int32 flow, FairqCharge *charge, FairqAmount amount)
+{
+	FairqAccount *account = account_of(lane, flow);
+	bool		was_in = remove_from_order(lane, flow);
+
+	fairq_account_correct(flows_of(lane, account), account, charge, amount);
+	add_to_order(lane, flow, was_in);
+}
+
+/* Whether a turn was charged the amount. */
+static bool
+is_charged(const FairqCharge *charge, FairqAmount amount)
+{
+	return charge->tie != 0 &&
+		fairq_amount_compare(amount, charge->amount) == 0;
 }
 
 /*
- * In a cost-fair lane, charge a group the cost of the task that was claimed at
- * that turn, instead of the expected one.  The lane is not locked.
+ * In a cost-fair lane, charge a group and its tenant the cost of the task
+ * claimed at that turn, instead of the expected one.  In a full queue they
+ * may not have entered.  The lane is not locked.
  */
 void
 fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
-				  int32 weight)
+				  int32 weight, int32 weight_of_tenant)
 {
 	FairqAmount amount = fairq_amount(cost / weight);
+	FairqAmount of_tenant = fairq_amount(cost / weight_of_tenant);
+	bool		has_tenant = turn->charged.tenant != FAIRQ_NO_SEAT;
 
-	if (turn->charge.tie != 0 &&
-		fairq_amount_compare(amount, turn->charge.amount) == 0)
+	if (is_charged(&turn->charged.group, amount) &&
+		(!has_tenant || is_charged(&turn->charged.of_tenant, of_tenant)))
 		return;
-	/* in a full queue the group may not have come */
-	fairq_order_have(&lane->order.set, turn->group_no);
+	have_records(lane, turn->group_no, turn->charged.tenant);
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 	{
-		FairqAccount *account = account_of(lane, turn->group_no);
-		bool		was_in = remove_from_order(lane, turn->group_no);
-
-		fairq_account_correct(&lane->order.ledger, account, &turn->charge,
-							  amount);
-		account->last_cost = cost;
-		add_to_order(lane, turn->group_no, was_in);
+		if (has_tenant)
+			note_tenant(lane, turn->group_no, turn->charged.tenant);
+		correct(lane, turn->group_no, &turn->charged.group, amount);
+		account_of(lane, turn->group_no)->last_cost = cost;
+		if (has_tenant)
+			correct(lane, turn->charged.tenant, &turn->charged.of_tenant,
+					of_tenant);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -457,7 +817,7 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 
 /*
  * Prepare to add to the work of a transaction for a group.  False if the lane
- * is not time-fair: then work is of no interest.
+ * is not time-fair: then work does not matter.
  */
 static bool
 prepare(FairqLane *lane, int32 group_no, FairqWork **work, TimestampTz *since)
@@ -475,8 +835,8 @@ prepare(FairqLane *lane, int32 group_no, FairqWork **work, TimestampTz *since)
 	LWLockRelease(&lane->lock);
 	if (!by_time)
 		return false;
-	fairq_order_have(&lane->order.set, group_no);
-	/* not before: after an error up to here, the account may be missing */
+	fairq_record_have(&lane->order.accounts, group_no);
+	/* not earlier: after an error up to here, the account may be missing */
 	if (*work == NULL)
 		*work = MemoryContextAllocZero(TopTransactionContext,
 									   sizeof(FairqWork));
@@ -485,8 +845,8 @@ prepare(FairqLane *lane, int32 group_no, FairqWork **work, TimestampTz *since)
 }
 
 /*
- * A task of the group was claimed at that time.  Its turn was taken when the
- * lane had that lane_no.  With removed, the task runs as long as the
+ * Record that a task of the group was claimed at the given time. lane_no is
+ * the lane's when the turn was taken.  removed: the task runs as long as the
  * transaction.  In a full queue, it begins to count only now.
  */
 void
@@ -522,9 +882,8 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
 }
 
 /*
- * The attempt of a task of the group, which was popped at that time, has
- * ended.  It has taken that long; or, if lapsed, its lease, which was that
- * long, has expired.
+ * Record that an attempt of the group has ended, with its pop time and its
+ * duration.  lapsed: its lease of that length has expired instead.
  */
 void
 fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
@@ -559,21 +918,24 @@ apply_work(FairqLane *lane, int32 group_no, const FairqWork *work,
 	FairqMoment at = moment(lane, group_no, GetCurrentTimestamp());
 	bool		was_in = remove_from_order(lane, group_no);
 
-	/* a search finds what others have got; most ends do without it */
+	/*
+	 * this requires a search for the other groups' amounts, which most ends
+	 * avoid
+	 */
 	if (fairq_account_apply(ledger, account, work, committed, at))
 		fairq_account_forgive(ledger, account, find_least(lane, at.now), at);
 	add_to_order(lane, group_no, was_in);
 }
 
 /*
- * The transaction has ended.  work is NULL if it has none.  For callbacks:
- * nothing fails or allocates.
+ * Apply the work of a transaction that has ended. work is NULL if it has none.
+ * For callbacks: nothing fails or allocates.
  */
 void
 fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 			   bool committed)
 {
-	/* the tasks that a committed pop has begun count already */
+	/* the tasks that a committed pop has begun already count */
 	if (work == NULL || fairq_account_is_even(work, committed))
 		return;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);

@@ -3,11 +3,11 @@
  *		Publishing tasks of a lane that are ready, timed or due.
  *
  * Only a transaction's own pops see tasks that it has enqueued and not
- * committed.  The tasks are published before these pops look (pending.c).
- * Calls of other backends pass over the rows.  They may take the group out of
- * the ring, or take tasks off the hand, and so undo the publication.  So the
- * lane counts narrowings: how often another backend than before took a turn,
- * or noted where nothing is ready.  As long as that number is the same, the
+ * committed.  So the tasks are published before these pops search (pending.c).
+ * Calls of other backends skip the rows.  They may take the group out of the
+ * ring, or take tasks off the hand, and so undo the publication.  So the lane
+ * counts narrowings: how often another backend than the last one took a turn
+ * or recorded that no task is ready.  As long as that number is the same, the
  * publication is valid.
  *
  * Locking: as in lane.c.
@@ -19,7 +19,7 @@
 #include "lane_internal.h"
 
 /*
- * Begin to search for tasks that have fallen due.  Returns the lane's recovery
+ * Begin to search for tasks that have become due.  Returns the lane's recovery
  * number; 0 if another backend is searching, or no recovery of the lane has
  * begun.
  */
@@ -40,7 +40,7 @@ fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
 	return lane_no;
 }
 
-/* End the search.  "search" is how far it came; NULL: it was broken off. */
+/* End the search.  "search" is its progress; NULL: it was interrupted. */
 void
 fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
 					  const FairqTimerSearch *search)
@@ -87,9 +87,9 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 }
 
 /*
- * Add a timed task of the group, at that address, which has fallen due.
- * Returns false if another recovery of the lane has begun.  The chunk of the
- * group's bits is there.
+ * Add a timed task of the group, at an address, which has become due.  Returns
+ * false if another recovery of the lane has begun.  The chunk of the group's
+ * bits exists.
  */
 bool
 fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -133,8 +133,8 @@ fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
 }
 
 /*
- * For check_queue(): whether a pop will search for that task, which is running
- * or timed, now or when it falls due.
+ * For check_queue(): whether a pop will search for a running or timed task,
+ * now or when it becomes due.
  */
 bool
 fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
@@ -170,13 +170,14 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 }
 
 /*
- * Commit and abort callbacks call the functions below, after their changes are
- * visible.  The chunks of the groups' bits are there.
+ * Commit and abort callbacks call the functions below, except
+ * fairq_lane_narrowings(), after their changes are visible.  The chunks of the
+ * groups' bits exist.
  */
 
 /*
- * Add ready tasks of the group.  "since" is when the first of them became
- * ready.  There may be others at or above the address "more".
+ * Add ready tasks of the group.  "since" is the time at which the first of
+ * them became ready.  There may be others at or above the address "more".
  */
 void
 fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
@@ -210,7 +211,7 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 
 /*
  * Add timed tasks of the group that can be taken again; addr is the address of
- * the first one.  They may be due by now.
+ * the first one.  They may already be due.
  */
 void
 fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
@@ -223,7 +224,7 @@ fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
 		if (addr < end && fairq_times_passed(&lane->times, addr))
 		{
 			has_fallen_due(lane, group_no, addr);
-			/* a search finds due tasks; others may fall due later */
+			/* a search finds due tasks; others may become due later */
 			fairq_times_scheduled(&lane->times, end);
 		}
 		else
@@ -232,7 +233,7 @@ fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
 	LWLockRelease(&lane->lock);
 }
 
-/* Add a task that is scheduled at that address. */
+/* Add a task that is scheduled at an address. */
 void
 fairq_lane_add_scheduled(FairqLane *lane, int64 addr)
 {

@@ -1,6 +1,6 @@
 /*
  * lane_take.c
- *		Taking turns of a lane: which group is next, and with which tasks.
+ *		Taking turns of a lane: the next group, and its next tasks.
  *
  * A pop takes several turns at once, with tasks off the hands of their groups.
  * These turns and tasks are in flight.  Then it claims the rows, without a
@@ -59,7 +59,7 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 	group->due.n = 0;
 	if (turn->sets.lapsed)
 	{
-		/* leases that lapse during the search are noted again */
+		/* leases that lapse during the search are recorded again */
 		fairq_seats_remove(lane, FAIRQ_LAPSED, turn->group_no);
 		pg_atomic_write_u64(&lane->searches,
 							pg_atomic_read_u64(&lane->searches) + 1);
@@ -74,16 +74,17 @@ typedef struct NextTurn
 	int32		group_no;
 	int64		block;
 	int64		addr;
-	int32		left;			/* tasks left, if the turn was begun; else 0 */
+	int32		left;			/* tasks left, if the turn was begun, or 1 if
+								 * the lane is not task-fair; else 0 */
 	int64		from;			/* no group below this seat has a turn to come
 								 * in the block */
 } NextTurn;
 
 /*
- * Find the next turn, as far as is known.  Returns false if the ring is empty.
- * There are other reasons in a lane that is not task-fair.  The call passes
- * over all groups of the ring, or lacks an account.  Or steps of taking are
- * below 0, and the search must continue.
+ * Find the next turn that the hints know.  Returns false if the ring is empty.
+ * In a lane that is not task-fair there are other reasons.  The call passes
+ * over all groups of the ring, or lacks an account.  Or taking->steps is below
+ * 0, and the search must continue.
  */
 static bool
 find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
@@ -114,7 +115,7 @@ find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 		next->block++;
 	}
 	next->from = next->group_no;
-	/* past the last block the last one is served again */
+	/* after the last block, that block is served again */
 	next->addr = fairq_address(next->group_no, next->block,
 							   lane->recovery.block_length);
 	if (next->addr == FAIRQ_ADDR_NONE)
@@ -142,8 +143,8 @@ is_covered(FairqLane *lane, const NextTurn *next)
 }
 
 /*
- * Move to that turn, which may be in the next block; or in another round past
- * the last block, which is counted.
+ * Move to a turn, which may be in the next block.  Past the last block, count
+ * another round instead.
  */
 static void
 pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
@@ -167,8 +168,9 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 }
 
 /*
- * Returns the lowest address of the call's turns, if it takes that one, too.
- * The last turn can be the lowest: a group in front is in the same block.
+ * Returns the lowest address of the call's turns, including the given one.
+ * The last turn can be the lowest, because a group in front is in the same
+ * block.
  */
 static int64
 first_with(const FairqTaking *taking, const NextTurn *next)
@@ -177,7 +179,7 @@ first_with(const FairqTaking *taking, const NextTurn *next)
 		next->addr;
 }
 
-/* Whether the call may take that turn. */
+/* Whether the call may take the turn. */
 static bool
 may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 {
@@ -192,7 +194,7 @@ may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 		next->addr < first + taking->window.per_group * block_length;
 }
 
-/* Fill in a turn.  Returns false if the group has nothing to serve. */
+/* Fill in a turn.  Returns false if the group has no task to serve. */
 static bool
 take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 		  FairqGroup *group, FairqTurn *turn)
@@ -214,8 +216,9 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->sets.entry = group;
 	turn->sets.since = group->turn.since;
 	turn->searcher = false;
-	turn->charge.tie = 0;
-	turn->charge.now = taking->order.now;
+	turn->charged.group.tie = 0;
+	turn->charged.tenant = FAIRQ_NO_SEAT;
+	turn->charged.group.now = taking->order.now;
 	turn->state.begun = turn->state.done = false;
 	turn->state.parked = turn->state.throttled = false;
 	turn->queued.reread = turn->queued.apart = false;
@@ -237,7 +240,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	return true;
 }
 
-/* Note that the turn, or one call's part of it, is in flight. */
+/* Record that the turn, or one call's part of it, is in flight. */
 static void
 note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 		   FairqTurn *turn)
@@ -263,7 +266,7 @@ note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 	group->turn.published = false;
 }
 
-/* Whether the lane is fair in the way that the backend expects. */
+/* Whether the lane's fair_by is the one that the backend expects. */
 static bool
 is_ready_for(FairqLane *lane, const FairqTaking *taking)
 {
@@ -339,7 +342,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		group = lock_group(lane, next.group_no, true, &set);
 		if (group == NULL)
 		{
-			/* all entries that the group could get are pinned for a moment */
+			/* all entries that the group could get are pinned at the moment */
 			result = FAIRQ_NOT_NOW;
 			if (++crowded > MAX_CROWDED || !is_by_turns(lane))
 				break;
@@ -351,9 +354,9 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		}
 		/*
 		 * Serve the turns so far before one that needs a search or a reading.
-		 * They may yet fill the group's hand, or put back tasks that they do
-		 * not need.  Where the order depends on served tasks, a turn that may
-		 * yield nothing must be the call's first.
+		 * Those turns may still fill the group's hand, or put back tasks that
+		 * they do not need.  Where the order depends on served tasks, a turn
+		 * that may yield no task must be the call's first.
 		 */
 		if (taking->n > 0 && (next.block > begun_in || !is_by_turns(lane)) &&
 			(any_search ||
@@ -422,9 +425,9 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 }
 
 /*
- * In a full queue, take the next group with lapsed leases, in the order of
- * seats; with tried_seat, which is -1 otherwise, past that seat.  This is no
- * turn of the block: its address is that of the group's next turn.
+ * In a full queue, take the next group with lapsed leases after tried_seat, in
+ * the order of seats; -1: after the last one.  This does not count as a turn
+ * of the block: its address is that of the group's next turn.
  */
 FairqTaken
 fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
@@ -453,6 +456,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		note_narrower(lane);
 		memset(turn, 0, sizeof(FairqTurn));
 		turn->group_no = group_no;
+		turn->charged.tenant = FAIRQ_NO_SEAT;
 		turn->addr = next_turn(lane, group_no);
 		turn->in_full = true;
 		turn->locked.more = FAIRQ_ADDR_MAX;
@@ -518,7 +522,7 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 /*
  * End a reading, which has found these tasks up to "end", in order.  The
  * caller gets up to "most" of them, or of ready tasks before them.  Returns
- * their number.  The others are kept for later, if the reading counts.
+ * their number.  The others are kept for later if the caller may offer them.
  */
 int
 fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -571,7 +575,7 @@ fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
 }
 
 /*
- * Drop the group's hand: its task at that address no longer exists.
+ * Drop the group's hand: its task at an address no longer exists.
  */
 void
 fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,

@@ -1,21 +1,21 @@
 /*
  * lane_view.c
- *		Copies of what a lane knows, for views, statistics and peek.
+ *		Copies of a lane's state, for views, statistics and peek.
  *
  * These functions answer three questions.  What is the state of the lane?
- * Which of its groups wait or run, and since when?  In a lane that is not
- * task-fair, what have groups got, and how large is the difference?
+ * Which of its groups wait or run, and how long have they waited?  In a lane
+ * that is not task-fair, which amounts have groups got, and how large is the
+ * difference?
  *
  * The group that has got least is the first group of some level of the ordered
- * set.  The group that has got most is the last of some level.  A group that
- * has left the ring can still be in the set, and is skipped.  At most
- * MOST_LOOKED_AT groups are examined: if that is not enough, the answer is not
- * known.
+ * set.  The group that has got most is the last group of some level.  A group
+ * that has left the ring can still be in the set, and is skipped.  At most
+ * MOST_LOOKED_AT groups are examined: beyond that, the answer is not known.
  *
- * Nothing is changed, and no entry is made.
+ * The functions change no lane and make no entry.
  *
- * Locking: the lane's lock, shared, for one lane or as many groups as the
- * caller asks for; under it the mutex of one group set.
+ * Locking: the lane's lock, shared, for one lane or the requested number of
+ * groups; under it the mutex of one group set.
  */
 #include "postgres.h"
 
@@ -36,7 +36,7 @@ is_shown(bool begun, FairqSeatSet set)
 	return set == FAIRQ_LAPSED || set == FAIRQ_LEASED || begun;
 }
 
-/* For the view fairq.lanes: copy what is known of the lane. */
+/* For the view fairq.lanes: copy the data of the lane. */
 void
 fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 {
@@ -54,14 +54,14 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 	view->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
 		view->n[set] = is_shown(view->begun, set) ? lane->seats.n[set] : 0;
-	/* only groups in front, whose seats were passed in this block */
+	/* only groups in front, whose seats have been passed in this block */
 	if (view->begun)
 		view->n[FAIRQ_TODO] = fairq_seats_count(lane, FAIRQ_TODO,
 												lane->present.seat);
 	LWLockRelease(&lane->lock);
 }
 
-/* Copy the entry of a group, or a new one that was filled in for this. */
+/* Copy the entry of a group, or one that is filled in for this purpose. */
 static void
 copy_entry(const FairqGroup *group, FairqWait *wait)
 {
@@ -75,7 +75,7 @@ copy_entry(const FairqGroup *group, FairqWait *wait)
 			Min(wait->due_from[group->due.region], group->due.items[0].addr);
 }
 
-/* Copy what is known of a group of a lane whose recovery has begun. */
+/* Copy the data of a group of a lane whose recovery has begun. */
 static void
 copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 {
@@ -114,9 +114,9 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 }
 
 /*
- * Copy what is known of the first waiting groups at or behind that seat.  If a
- * lease in the lane may have ended by that time, running groups are included.
- * Returns the number of groups; 0 if the lane is void.
+ * Copy the data of the first waiting groups at or after a seat.  If a lease in
+ * the lane may have ended by the given time, includes running groups.  Returns
+ * the number of groups; 0 if the lane is void.
  */
 int
 fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
@@ -145,8 +145,8 @@ fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
 }
 
 /*
- * Returns how many groups of the lane wait.  *next is set to the seat behind
- * the one that service has passed last.
+ * Returns the number of waiting groups of the lane.  *next is set to the seat
+ * after the one that service passed last.
  */
 int32
 fairq_lane_nwaiting(FairqLane *lane, int64 *next)
@@ -172,7 +172,7 @@ is_to_unpark(FairqLane *lane)
 		pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
 }
 
-/* Copy what is known of one group.  Returns false if the lane is void. */
+/* Copy the data of one group.  Returns false if the lane is void. */
 bool
 fairq_lane_wait_of(FairqLane *lane, int32 group_no, FairqWait *wait)
 {
@@ -186,7 +186,7 @@ fairq_lane_wait_of(FairqLane *lane, int32 group_no, FairqWait *wait)
 	return known;
 }
 
-/* Whether the group is throttled, as far as is known. */
+/* Whether the group is throttled, according to the hints. */
 bool
 fairq_lane_is_throttled(FairqLane *lane, int32 group_no)
 {
@@ -215,7 +215,7 @@ static const FairqAccount *
 account_if_any(FairqLane *lane, int32 group_no)
 {
 	const FairqAccount *account =
-		fairq_order_record(&lane->order.set, group_no);
+		fairq_record(&lane->order.accounts, group_no);
 
 	return account != NULL && account->lane_no == lane->recovery.lane_no ?
 		account : NULL;
@@ -239,15 +239,16 @@ got_of(FairqLane *lane, const FairqAccount *account, TimestampTz now)
 static bool
 find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
 {
-	FairqOrder *set = &lane->order.set;
+	FairqRecords *accounts = &lane->order.accounts;
+	const FairqOrder *order = &lane->order.flows.order;
 	FairqRank	at = {.level = most ? PG_INT32_MAX : -1};
 	bool		found = false;
 	int			nlevels = 0;
 
 	for (int n = 0; n < MOST_LOOKED_AT && nlevels < FAIRQ_MOST_LEVELS; n++)
 	{
-		int32		group_no = most ? fairq_order_before(set, &at) :
-			fairq_order_after(set, &at);
+		int32		group_no = most ? fairq_order_before(order, accounts, &at) :
+			fairq_order_after(order, accounts, &at);
 		const FairqAccount *account;
 		double		got;
 
@@ -257,7 +258,7 @@ find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
 		if (account == NULL)
 			return false;
 		at = account->node.rank;
-		if (!has(lane, FAIRQ_RING, group_no))
+		if (!is_active(lane, group_no, account))
 			continue;
 		got = got_of(lane, account, now);
 		if (!found || (most ? got > *end : got < *end))
@@ -270,7 +271,7 @@ find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
 	return found && nlevels == FAIRQ_MOST_LEVELS;
 }
 
-/* Copy how fair the lane is. */
+/* Copy the measure of the lane's fairness. */
 void
 fairq_lane_fairness(FairqLane *lane, TimestampTz now, FairqFairness *fairness)
 {
@@ -309,6 +310,8 @@ fairq_lane_served(FairqLane *lane, TimestampTz now, int32 group_no,
 	if (account != NULL)
 	{
 		served->any = true;
+		served->of_tenant = account->level.tenant != FAIRQ_NO_NODE;
+		served->nactive = account->level.groups.order.n;
 		served->got = got_of(lane, account, now);
 		served->running = account->running;
 		served->level = account->running / account->weight;

@@ -1,6 +1,6 @@
 /*
  * lane_view.h
- *		Copies of what a lane knows, for views.
+ *		Copies of a lane's state, for views.
  */
 #ifndef FAIRQ_LANE_VIEW_H
 #define FAIRQ_LANE_VIEW_H
@@ -29,14 +29,14 @@ typedef struct FairqLaneView
 typedef struct FairqWait
 {
 	int32		group_no;		/* the group's number */
-	bool		waits;			/* true: it may have something ready */
+	bool		waits;			/* true: it may have a ready task */
 	bool		due;			/* true: it is in the set "due" */
 	FairqSeatSet set;			/* the ring, parked or throttled; leased: it is
 								 * in none of these */
-	TimestampTz since;			/* earliest time since which a ready task may
-								 * wait; DT_NOBEGIN: not known */
-	bool		leased;			/* true: tasks of it may be running */
-	TimestampTz deadline;		/* time before which no lease of it ends;
+	TimestampTz since;			/* earliest time at which a waiting task may
+								 * have become ready; DT_NOBEGIN: not known */
+	bool		leased;			/* true: some of its tasks may be running */
+	TimestampTz deadline;		/* time before which none of its leases ends;
 								 * DT_NOBEGIN: some may have ended */
 	int64		from;			/* address below which no queued task is ready;
 								 * FAIRQ_ADDR_MAX: none is ready */
@@ -56,20 +56,20 @@ typedef struct FairqWait
 } FairqWait;
 
 /*
- * How fair a lane is; a copy.  Amounts are costs, or seconds of work, per
- * weight.
+ * A copy of the measure of a lane's fairness.  Amounts are costs, or seconds
+ * of work, per weight.
  */
 typedef struct FairqFairness
 {
 	bool		begun;			/* true: a recovery of the lane has begun;
-								 * false: all else is undefined */
+								 * false: all other fields are undefined */
 	FairqFairBy fair_by;		/* fair_by of the lane */
 	bool		known;			/* true: that recovery is over; false: not all
 								 * ready groups are known */
-	int32		nready;			/* number of groups that may have something
-								 * ready */
+	int32		nready;			/* groups that may have a ready task */
 	bool		ranked;			/* true: least and most are known */
-	double		least;			/* the least that one of these has got */
+	double		least;			/* the least amount that one of these has
+								 * got */
 	double		most;			/* the most */
 	double		longest;		/* if time-fair, E in microseconds; 0: not
 								 * known */
@@ -78,8 +78,11 @@ typedef struct FairqFairness
 /* A copy of a group's account in a lane that is not task-fair. */
 typedef struct FairqGroupServed
 {
-	bool		any;			/* true: it has an account; false: all else is
-								 * undefined */
+	bool		any;			/* true: it has an account; false: all other
+								 * fields are undefined */
+	bool		of_tenant;		/* true: it is a group of a tenant */
+	int32		nactive;		/* of a tenant, number of its groups that may
+								 * have something ready */
 	double		got;			/* amount that it has got, per weight */
 	int32		running;		/* if time-fair, number of its running tasks */
 	int32		level;			/* if time-fair, its level */

@@ -1,43 +1,44 @@
 /*
  * registry.c
- *		The queues and counters that shared memory has: find, make, give back.
+ *		The queues and counters in shared memory: how to find, make and free
+ *		them.
  *
- * There are three hash tables in the area of shmem.c.  They have queues, the
- * counters of groups (registry_counters.c), and their extensions, one per
- * CREATE EXTENSION in a database.
+ * There are three hash tables in the area of shmem.c.  They contain queues,
+ * counters of groups (registry_counters.c), and extensions, one per CREATE
+ * EXTENSION in a database.
  *
- * A queue's hints are given back, and then another queue uses them.  They are
- * never freed, so a pointer to them can always be followed.  If a backend
+ * The hints of a deleted queue are given back for use by another queue.  They
+ * are never freed, so a pointer to them can always be followed.  If a backend
  * holds a lock on the queue, the hints stay this queue's.  They are given back
  *
  * - when drop_queue has committed, or the create_queue that made them has been
  *	 rolled back (transaction.c).  Then no other transaction has a lock on the
  *	 queue, so none has pending changes of its lanes, or holds its counters.
- *	 Two kinds of pointers may be left.  A session asleep in fairq.wait has
- *	 one, and holds no lock.  The backends' caches (queue.c) have others,
- *	 through which only the version is read, and the version never decreases.
- *	 So hints at which a session sleeps are kept in a list of their own
- *	 ("dropped") until it has left.  Then the memory for the queue's groups is
- *	 freed (chunks.c).
+ *	 Two kinds of pointers may remain.  A session asleep in fairq.wait has one,
+ *	 and holds no lock.  The backends' caches (queue.c) have others, through
+ *	 which only the version is read, and the version never decreases.  So hints
+ *	 at which a session sleeps are kept in a list of their own ("dropped")
+ *	 until it has left.  Then the memory for the queue's groups is freed
+ *	 (chunks.c).
  *
  * - when the extension or its database is gone.  No backend with this library
  *	 is notified of that (DROP DATABASE runs in another database).  So a sweep
  *	 searches for such hints when an extension is new here, or when the cache
- *	 of groups has no room ("crowded").  fairq.maintain() of all queues does
- *	 so, too.
+ *	 of groups has no room ("crowded").  fairq.maintain() of all queues also
+ *	 starts a sweep.
  *
  * If a queue's row was deleted by SQL, no transaction has waited for the
  * queue's users.  Its hints stay until fairq.maintain() of all queues can lock
  * the queue (maintain.c), or its extension is gone.
  *
- * The number of a queue that is gone can come back, with the rows of a dump.
- * So hints that were given back are no longer found.  New ones begin with a
- * number that makes counters of the same queue void (registry_counters.c).
+ * A dump can restore the number of a queue that is gone.  So hints that were
+ * given back are no longer found.  New ones begin with a number that makes
+ * counters of the same queue void (registry_counters.c).
  *
- * If an allocation fails, nothing is half done: all that an entry needs is
- * allocated before the entry is made.
+ * An allocation that fails leaves no incomplete entry: all memory of an entry
+ * is allocated before the entry is made.
  *
- * Locking: a partition of a hash table, of counters before one of queues.
+ * Locking: partitions of hash tables, that of counters before that of queues.
  * Then a lane's lock, a counter's mutex, or registry->lock, and under the
  * latter the locks of the DSA.
  */
@@ -59,6 +60,9 @@
 /* bytes that hints take in the area: whole pages of the allocator */
 #define HINTS_SIZE TYPEALIGN(4096, sizeof(FairqHints))
 
+StaticAssertDecl(HINTS_SIZE == 3 * 4096,
+				 "docs/performance.md has the memory of a queue");
+
 /* least time between two sweeps for extensions that are gone */
 #define SWEEP_EVERY (INT64CONST(1) * USECS_PER_SEC)
 
@@ -71,11 +75,11 @@ typedef struct ExtensionEntry
 /* this backend's view */
 FairqRegistryView fairq_view;
 
-/* the extension that this backend has entered, or found entered */
+/* the extension that this backend has entered, or has found */
 static Oid	entered = InvalidOid;
 static dsa_pointer own_tally = InvalidDsaPointer;
 
-/* Attach to a table, or make it.  If this has been done, it stays as it is. */
+/* Attach to a table, or create it.  Does nothing if this has been done. */
 static void
 open_table(dshash_table **table, dsa_pointer *handle, size_t entry_size)
 {
@@ -138,7 +142,7 @@ try_insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 	{
 		if (geterrcode() != ERRCODE_OUT_OF_MEMORY)
 			PG_RE_THROW();
-		/* the table is as it was, but locked, and no other lock is held */
+		/* the table is unchanged but locked, and no other lock is held */
 		LWLockReleaseAll();
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
@@ -209,8 +213,8 @@ init_once(FairqHints *hints, dsa_pointer self)
 }
 
 /*
- * Whether that many more hints would be too many.  As they are never freed,
- * some of the area is left for groups.
+ * Whether n more hints would be too many.  Hints are never freed, so a part of
+ * the area is reserved for groups.
  */
 static bool
 are_too_many(uint32 more)
@@ -243,9 +247,9 @@ allocate_hints(uint32 n)
 
 /*
  * Make hints.  They are allocated together, as many as fill a 16th of the
- * area, or fewer if there is no room.  They are never freed.  Single ones
- * would lie between the memory of their groups, and leave no large piece free
- * once that is freed.
+ * area, or fewer if there is no room.  They are never freed.  Single hints
+ * would lie between the memory of groups.  No large piece would be free after
+ * that memory is freed.
  */
 static FairqHints *
 make_hints(void)
@@ -301,11 +305,12 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	hints->entry.released = false;
 	LWLockRelease(&fairq_view.registry->lock);
 	fairq_version_up(&hints->versions, FAIRQ_ALL_CHANGED);
-	/* counters that have outlived a queue of the same number are void */
+	/* counters that have outlived a queue with the same number are void */
 	hints->entry.tenure = pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1);
 	fairq_queue_tally_init(&hints->tally, own_tally);
 	pg_atomic_init_u64(&hints->free_number, 0);
 	pg_atomic_init_u64(&hints->unparks, 0);
+	hints->awaited = false;
 	hints->entry.born = fairq_monotonic();
 	hints->entry.replayed = RecoveryInProgress();
 	fairq_counter_init(&hints->running, hints->entry.tenure, hints->entry.born);
@@ -326,13 +331,13 @@ free_chunks(FairqHints *hints)
 	{
 		FairqLane  *lane = &hints->lanes[priority];
 
-		fairq_chunks_free(&lane->order.set.records);
-		fairq_chunks_free(&lane->seats.back.order.records);
+		fairq_chunks_free(&lane->order.accounts.chunks);
+		fairq_chunks_free(&lane->seats.back.nodes.chunks);
 	}
 }
 
 /*
- * Take hints at which no session waits any more out of the list of dropped
+ * Remove hints at which no session waits any more from the list of dropped
  * ones.  *key is that of their queue.  NULL if there are none.
  */
 static FairqHints *
@@ -361,7 +366,7 @@ pop_dropped(FairqQueueKey *key)
 
 /*
  * Delete the entry that leads to these hints.  The queue's number may have
- * come back since, and lead to other hints: that entry stays.
+ * returned and may now lead to other hints.  That entry stays.
  */
 static void
 remove_entry(const FairqQueueKey *key, dsa_pointer self)
@@ -407,9 +412,9 @@ take_free(void)
 }
 
 /*
- * The queue of that key, which had these hints, is gone or never existed.  A
- * sweep may find hints that were given back before, or even belong to another
- * queue by now.  For callbacks, too: nothing here can fail.
+ * Give back the hints of the queue with that key, which is gone or never
+ * existed.  A sweep may find hints that were given back before, or even belong
+ * to another queue by now.  Callbacks also call this: it cannot fail.
  */
 static void
 release_hints(FairqHints *hints, const FairqQueueKey *key)
@@ -425,7 +430,7 @@ release_hints(FairqHints *hints, const FairqQueueKey *key)
 		return;
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		fairq_lane_forget(&hints->lanes[priority]);
-	/* backends that have the queue cached read it again, and don't find it */
+	/* backends that have cached the queue read it again and do not find it */
 	fairq_version_up(&hints->versions, FAIRQ_ALL_CHANGED);
 	push_hints(&fairq_view.registry->dropped, hints);
 }
@@ -438,7 +443,7 @@ fairq_shmem_release(FairqHints *hints)
 
 /* --------------------------------------------------------------------- */
 
-/* Whether that table of this database is dropped for good. */
+/* Whether a table of this database is dropped for good. */
 static bool
 table_is_gone(Oid task)
 {
@@ -448,7 +453,7 @@ table_is_gone(Oid task)
 	if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(task)) ||
 		RecoveryInProgress())
 		return false;
-	/* if we ourselves have dropped it, that may be rolled back */
+	/* our own DROP may still be rolled back */
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, task);
 	result = LockAcquire(&tag, AccessExclusiveLock, false, true);
 	if (result != LOCKACQUIRE_NOT_AVAIL)
@@ -511,8 +516,8 @@ delete_extension(const FairqQueueKey *key)
 
 /*
  * Give back the hints of extensions and databases that are gone.  The caller
- * has a table of fairq open.  So no other transaction is just making the
- * extension of this database again.
+ * has a table of fairq open.  So no other transaction can be creating this
+ * database's extension again.
  */
 void
 fairq_shmem_sweep(void)
@@ -548,7 +553,8 @@ fairq_shmem_sweep(void)
 }
 
 /*
- * Whether another sweep may find something, after the time since the last one.
+ * Whether another sweep may find any, because enough time has passed since the
+ * last one.
  */
 static bool
 is_sweep_due(void)
@@ -559,7 +565,8 @@ is_sweep_due(void)
 }
 
 /*
- * The cache of groups was full: maybe of groups of extensions that are gone.
+ * The cache of groups was full: possibly with groups of extensions that are
+ * gone.
  */
 void
 fairq_shmem_sweep_if_crowded(void)
@@ -571,7 +578,7 @@ fairq_shmem_sweep_if_crowded(void)
 	fairq_shmem_sweep();
 }
 
-/* The area is full: maybe of hints of extensions that are gone. */
+/* The area is full: possibly with hints of extensions that are gone. */
 void
 fairq_shmem_sweep_if_due(void)
 {
@@ -579,7 +586,10 @@ fairq_shmem_sweep_if_due(void)
 		fairq_shmem_sweep();
 }
 
-/* Enter an extension that was not here before: maybe another one is gone. */
+/*
+ * Enter an extension that was not here before: possibly because another one is
+ * gone.
+ */
 static void
 enter_extension(void)
 {
@@ -633,7 +643,7 @@ fairq_shmem_tally(Oid task)
 	return fairq_at(tally);
 }
 
-/* Whether these hints are still that queue's. */
+/* Whether these hints still belong to the queue. */
 static bool
 is_of_queue(FairqHints *hints, const FairqQueueKey *key)
 {
@@ -665,8 +675,8 @@ find_queue(const FairqQueueKey *key)
 }
 
 /*
- * Enter these free hints as that queue's, unless another backend has entered
- * others.  Returns the hints that are the queue's.
+ * Enter these free hints for the queue, unless another backend has entered
+ * other hints.  Returns the queue's hints.
  */
 static FairqHints *
 enter_queue(const FairqQueueKey *key, FairqHints *hints)
@@ -701,7 +711,7 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 
 /*
  * Hints that were made on a standby are found after its promotion.  Tasks may
- * have started elsewhere until then.  No group has a counter so far.
+ * have started on the primary until then.  No group has a counter yet.
  */
 static void
 end_replay(FairqHints *hints)
@@ -717,8 +727,8 @@ end_replay(FairqHints *hints)
 }
 
 /*
- * Find or make a queue's hints.  They are its own as long as the queue exists.
- * The caller knows that from its row, and holds a lock that keeps the queue.
+ * Find or make a queue's hints.  They belong to it as long as it exists.  The
+ * caller knows that from its row, and holds a lock that keeps the queue.
  */
 FairqHints *
 fairq_shmem_queue(int32 queue_id)
@@ -739,7 +749,7 @@ fairq_shmem_queue(int32 queue_id)
 }
 
 /*
- * The same, if shared memory knows the queue; else NULL, and nothing is made.
+ * Find a queue's hints without making any.  NULL: shared memory has none.
  */
 FairqHints *
 fairq_shmem_find_queue(int32 queue_id)
@@ -751,8 +761,8 @@ fairq_shmem_find_queue(int32 queue_id)
 }
 
 /*
- * All queues of that fairq.task that shared memory knows.  The table may be
- * half dropped by now.
+ * All queues of a fairq.task that have hints.  The table may be dropped at the
+ * same time.
  */
 List *
 fairq_shmem_queues(Oid task)
@@ -779,8 +789,8 @@ fairq_shmem_queues(Oid task)
 }
 
 /*
- * Count queues and counters of all databases.  The allocator rounds up the
- * size of an entry, and each has a bucket or two, so the bytes are not exact.
+ * Count the queues and counters of all databases.  The bytes are not exact:
+ * the allocator rounds up sizes, and an entry has one or two buckets.
  */
 void
 fairq_registry_use(FairqRegistryUse *use)

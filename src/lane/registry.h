@@ -1,6 +1,7 @@
 /*
  * registry.h
- *		The queues and counters that shared memory has: find, make, give back.
+ *		The queues and counters in shared memory: how to find, make and free
+ *		them.
  */
 #ifndef FAIRQ_REGISTRY_H
 #define FAIRQ_REGISTRY_H

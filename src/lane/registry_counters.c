@@ -1,11 +1,13 @@
 /*
  * registry_counters.c
- *		The counters of groups that shared memory has: find, make, free.
+ *		The counters of groups in shared memory: how to find, make and free
+ *		them.
  *
  * A counter is freed when it is idle and not pinned.  If its queue is gone, it
- * need not be idle.  A search for such counters begins when there are twice as
- * many counters as the last search left.  That costs a constant time per new
- * counter.  A search also begins when shared memory is full.
+ * is freed even if it is not idle.  A search for such counters begins when
+ * there are twice as many counters as the last search left.  That costs a
+ * constant time per new counter.  A search also begins when shared memory is
+ * full.
  *
  * Locking: a partition of the table of counters, before one of queues; see
  * registry.c.
@@ -40,7 +42,7 @@ read_queue_of(const FairqQueueKey *key, uint64 *current, uint64 *tenure)
 }
 
 /*
- * Whether the counter can be freed.  Mostly its own fields are enough to
+ * Whether the counter can be freed.  Usually its own fields are enough to
  * decide.
  */
 static bool
@@ -82,7 +84,10 @@ free_idle_counters(void)
 						Max(FAIRQ_MANY_COUNTERS, 2 * left));
 }
 
-/* Free counters that are only kept for their next use, if there are many. */
+/*
+ * If there are many counters, free those that are only kept for their next
+ * use.
+ */
 static void
 free_if_many(void)
 {
@@ -117,7 +122,7 @@ own_counter(FairqHints *copy, int32 group_no)
 	return counter;
 }
 
-/* The same in shared memory. */
+/* Find the counter of a group in shared memory, or make it. */
 static FairqCounter *
 have_counter(FairqHints *hints, int32 group_no)
 {
@@ -130,7 +135,7 @@ have_counter(FairqHints *hints, int32 group_no)
 	entry = fairq_registry_insert(fairq_view.counters, &key, &found);
 	if (!found)
 		pg_atomic_fetch_add_u32(&fairq_view.registry->ncounters, 1);
-	/* one that has outlived a queue of the same number is void */
+	/* a counter that has outlived a queue with the same number is void */
 	if (!found || entry->counter.tenure != hints->entry.tenure)
 		fairq_counter_init(&entry->counter, hints->entry.tenure,
 						   hints->entry.born);
@@ -148,7 +153,7 @@ fairq_shmem_counter(FairqHints *hints, int32 group_no)
 		have_counter(hints, group_no);
 }
 
-/* The same, but NULL if there is none. */
+/* Find the counter of a group; NULL: there is none. */
 FairqCounter *
 fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 {

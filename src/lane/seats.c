@@ -8,17 +8,18 @@
  *
  * The first 64 seats are in the lane itself.  All others are in chunks of the
  * queue (chunks.c).  A chunk has the bits of all ten lanes, so one allocation
- * is enough for all sets that its groups join later.  9 sets, their summaries
- * and deadlines are 102 bits, some 13 bytes, for each group number.
+ * is enough for all sets that its groups join later.  Nine sets with summaries
+ * and deadlines take 102 bits, about 13 bytes, for each group number.
  *
  * Each word of seats also has a deadline.  If a group of these seats is in the
  * set of leased ones, no lease of the group ends earlier.
  *
- * A chunk is made (fairq_chunks_have) before a lane is locked.  Nothing else
- * here allocates, waits or fails.
+ * A chunk is made (fairq_chunks_have) before a lane is locked.  No other
+ * function here allocates, waits or fails.
  *
- * Locking: the lane's lock, exclusively to change anything.  Whether a group
- * is leased, and a deadline, may be read without it; lane_leases.c says when.
+ * Locking: the lane's lock, exclusively to change anything.  A backend may
+ * read without it whether a group is leased, and a deadline; lane_leases.c
+ * explains when.
  */
 #include "postgres.h"
 
@@ -108,8 +109,8 @@ fairq_seats_init(FairqLane *lane)
 }
 
 /*
- * Copy the bits of a lane that are in chunks to another one.  False if that
- * does not have all of these chunks.
+ * Copy the bits of a lane that are in chunks to another lane.  Returns false
+ * if that lane does not have all of these chunks.
  */
 bool
 fairq_seats_copy(FairqLane *copy, FairqLane *lane)
@@ -141,7 +142,7 @@ word_of(FairqLane *lane, FairqSeatSet set, int32 seat)
 		(seat - fairq_chunk_first(chunk)) / 64;
 }
 
-/* Note in the summary whether a word, which has that seat, is empty. */
+/* Record in the summary whether the word with a seat is empty. */
 static inline void
 tell_summary(uint64 *word, int64 seat)
 {
@@ -192,7 +193,9 @@ fairq_seats_remove(FairqLane *lane, FairqSeatSet set, int32 seat)
 	lane->seats.n[set]--;
 }
 
-/* The first bit of words that is not before from; -1 if there is none. */
+/*
+ * The first bit that is set in words, at or after "from"; -1 if there is none.
+ */
 static int64
 next_bit(const uint64 *words, int64 nwords, int64 from)
 {
@@ -211,7 +214,7 @@ next_bit(const uint64 *words, int64 nwords, int64 from)
 	return at * 64 + pg_rightmost_one_pos64(word);
 }
 
-/* The first group of a set at or after that seat; FAIRQ_NO_SEAT: none. */
+/* The first group of a set at or after a seat; FAIRQ_NO_SEAT: none. */
 int32
 fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 {
@@ -253,9 +256,9 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 }
 
 /*
- * The first group at or after that seat that is in any of these sets, a bit
- * for each.  FAIRQ_ALL_SEATS: none.  next has the next group of each set that
- * the walk has found; -1 at the beginning.
+ * The first group at or after a seat that is in any of these sets, a bit for
+ * each.  FAIRQ_ALL_SEATS: none.  next has the next group of each set that the
+ * walk has found; -1 at the beginning.
  */
 int64
 fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
@@ -275,14 +278,14 @@ fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
 	return first;
 }
 
-/* An action on each word of a set that is not empty. */
+/* An action for each word of a set that is not empty. */
 typedef void (*WordAction) (FairqLane *lane, uint64 *first_set, int64 stride,
 							int64 seat, void *arg);
 
 /*
  * Call an action for all words of a set that are not empty.  The action gets
- * the word of the first set; that of the next one is stride words later.  If
- * the word is empty afterwards, its summary is updated.
+ * the word of the first set; the word of the next set is stride words later.
+ * If the word is empty afterwards, its summary is updated.
  */
 static void
 for_each_word(FairqLane *lane, FairqSeatSet set, WordAction action, void *arg)
@@ -341,14 +344,14 @@ count_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	Count	   *count = arg;
 	uint64		bits = first_set[count->set * stride];
 
-	/* without those after the last seat */
+	/* exclude the bits after the last seat */
 	if (count->last - seat < 63)
 		bits &= count->last < seat ? 0 :
 			(UINT64CONST(2) << (count->last - seat)) - 1;
 	count->n += pg_popcount64(bits);
 }
 
-/* The number of groups of a set up to that seat. */
+/* The number of groups of a set up to a seat. */
 int32
 fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last)
 {
@@ -382,8 +385,8 @@ begin_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 }
 
 /*
- * Begin a block: no group of the ring has been served in it.  All of them were
- * served in the last one, so only served groups are visited.
+ * Begin a block: no group of the ring has been served in it.  All groups of
+ * the ring were served in the last block, so only served groups are visited.
  */
 void
 fairq_seats_begin_block(FairqLane *lane)
@@ -393,7 +396,7 @@ fairq_seats_begin_block(FairqLane *lane)
 	lane->seats.n[FAIRQ_SERVED] = 0;
 }
 
-/* Put groups of a word into the ring. */
+/* Put the groups of a word into the ring. */
 static void
 let_in_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 			uint64 bits)
@@ -434,8 +437,8 @@ deadline_of(FairqLane *lane, int64 seat)
 }
 
 /*
- * The deadline of the 64 seats of that one's word: no lease of their groups
- * ends earlier.
+ * The deadline of the 64 seats in a seat's word: no lease of their groups ends
+ * earlier.
  */
 int64
 fairq_seats_deadline(FairqLane *lane, int32 seat)

@@ -1,60 +1,60 @@
 /*
  * shares.c
- *		Shares of a queue's lanes: which lane's task is next.
+ *		Shares of a queue's lanes: which lane is served next.
  *
  * This is start-time fair queueing of lanes.  A task is charged as one, or at
  * its cost in a cost-fair queue.  A lane has got the sum of its charges,
- * divided by its share.  Among the lanes that have something to serve, the one
- * that has got least is served next.  Among equal ones, it is the one with the
- * lower priority number.  Virtual time is what the lane served last had got
- * before.  A lane that has got less begins there.  So a lane that had nothing
- * for a while has saved nothing up.
+ * divided by its share.  Among the lanes that have a task to serve, the lane
+ * that has got least is next.  Among equal lanes, the lane with the lower
+ * priority number is next.  Virtual time is the amount that the lane served
+ * last had before that service.  A lane with a lower amount begins there.  So
+ * a lane that had no task for a while has earned no credit.
  *
- * The bound: lanes p and q have something to serve over a stretch of services.
- * A lane is served only when no other has got less, and is then charged one
- * task.  So if their amounts differ by at most 1/s_p or 1/s_q at first, they
- * always do.  At first they do: a lane that comes has got virtual time or
- * more.  The other lane has got at most one task more.  Over a stretch, the
- * two differences add up: |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.  In cost-fair
- * queues, the highest cost of each lane's tasks replaces one.  A task's cost
- * is known once it is claimed.  So lanes are chosen there for one task at a
- * time.
+ * The bound: lanes p and q have tasks to serve during a stretch of services.
+ * A lane is served only when no other lane has got less, and is then charged
+ * one task.  So if their amounts differ by at most 1/s_p or 1/s_q at first,
+ * they always differ by at most that.  This holds at first: a lane that joins
+ * has at least virtual time.  The other lane is at most one task ahead of it.
+ * Over a stretch, the two differences add up: |n_p/s_p - n_q/s_q| <= 1/s_p +
+ * 1/s_q.  In cost-fair queues, the highest cost of each lane's tasks replaces
+ * one.  A task's cost is known once it is claimed.  So a call chooses lanes
+ * there for one task at a time.
  *
  * Take S services, where S is the sum of all shares.  A lane p that always has
- * something gets at least s_p - 1 of them.  Suppose that it gets s_p - 2 or
- * fewer.  Take the interval from its amount at first, less 1/s_p, to its
+ * tasks gets at least s_p - 1 of these services.  Suppose that it gets s_p - 2
+ * or fewer.  Take the interval from its amount at first, less 1/s_p, to its
  * amount at last.  It is at most s_p - 1 charges long, so shorter than 1.
- * Then each other lane q is served at most s_q times, and all together fewer
- * than S times.
+ * Then each other lane q is served at most s_q times in it, and all lanes
+ * together fewer than S times.
  *
- * A lane is only known to have nothing when a call has looked.  It is charged
- * when it is chosen, so concurrent calls choose different lanes.  Charges for
- * tasks that were not served are given back.  In cost-fair queues, a lane is
- * charged when the cost is known.  If part of an estimate was given back
- * later, it would already have caused services of other lanes, and have
+ * Only a call that has searched a lane knows that the lane has no task.  A
+ * lane is charged when it is chosen, so concurrent calls choose different
+ * lanes.  Charges for tasks that were not served are given back.  In cost-fair
+ * queues, a lane is charged when the cost is known.  An estimate that is
+ * corrected later would already have caused services of other lanes and
  * advanced virtual time.  Virtual time advances only for tasks that were
- * served.  So a lane that has nothing changes nothing, however often it is
- * tried.  In a window of turns, all of one lane, virtual time advances for the
- * first task only.  So the other lanes keep their lag.
+ * served.  So a lane without tasks has no effect, however often calls try it.
+ * In a window of turns, all of one lane, virtual time advances for the first
+ * task only.  So the other lanes keep their lag.
  *
  * The arithmetic is exact.  Sums of rounded 1/s_p would differ where three
  * tasks of a share of 3 equal two of a share of 2.  Only a lane that begins at
- * virtual time is charged up to one part in FAIRQ_CHARGE_ONE of a task more.
+ * virtual time is charged slightly more: up to 1 / FAIRQ_CHARGE_ONE of a task.
  * The products are below 2^61, and a lane's whole rounds last longer than any
  * server.
  *
  * In a time-fair queue, lanes follow the rule for groups (account.c).  A
  * lane's weight there is its share, divided by the least of all shares.  A
- * lane has got the time that its tasks have worked, including its running
- * tasks so far.  The lanes' ledgers have that time.  A lane that had nothing,
- * and has something now, is given as much as the least of the others that had
- * something.
+ * lane's amount is the run time of its tasks, including running tasks so far.
+ * The lanes' ledgers record that time.  A lane that had no task and has tasks
+ * now is credited with the least amount of the other lanes with tasks.
  *
  * Shares are those of the latest version of the settings that a caller has
- * passed.  When the shares change, and after a restart, all lanes are even.
+ * passed.  When the shares change, and after a restart, all lanes have equal
+ * amounts.
  *
  * The choice of a call is kept here, in static memory, until the call reports
- * what was served, or ends (turns.c).
+ * the served tasks, or ends (turns.c).
  *
  * Locking: a spinlock, for some comparisons.  All but the last four functions
  * are called under it.
@@ -65,28 +65,27 @@
 #include "shares.h"
 
 /*
- * E in time-fair queues until a task has ended: 30 years, so levels alone
- * count
+ * E in time-fair queues until a task has ended: 30 years, so only levels count
  */
 #define NONE_HAS_ENDED 1e15
 
 /*
- * The lane that is before all others is next.  This is the data to compare, as
- * it is when a choice begins.
+ * The lane that precedes all others is next.  This is the data to compare, at
+ * the beginning of a choice.
  */
 typedef struct Choice
 {
 	const FairqShares *shares;
 	FairqGot	start[FAIRQ_PRIORITIES];	/* amount that each lane has got,
-											 * virtual time at least */
+											 * at least virtual time */
 
 	/* if time-fair */
-	const FairqLaneWork *works; /* what the lanes have worked; NULL: the queue
-								 * is not time-fair */
+	const FairqLaneWork *works; /* work of the lanes; NULL: the queue is not
+								 * time-fair */
 	int32		least_share;	/* the least of the shares */
 	double		longest;		/* E: the longest recent task of all lanes */
 	double		got[FAIRQ_PRIORITIES];	/* amounts that they have got per
-										 * share, and been given */
+										 * share, and credits */
 } Choice;
 
 /* The last choice of the call in progress; its field charged is in flight. */
@@ -109,7 +108,9 @@ add(FairqGot got, int32 share, int64 charge)
 	};
 }
 
-/* Less than 0, 0 or more, as a has got less than b, the same or more. */
+/*
+ * Returns less than 0, 0 or more if a has got less than b, the same or more.
+ */
 static int
 compare(FairqGot a, int32 share_a, FairqGot b, int32 share_b)
 {
@@ -121,7 +122,7 @@ compare(FairqGot a, int32 share_a, FairqGot b, int32 share_b)
 	return left < right ? -1 : left > right;
 }
 
-/* Compute the amounts that the lanes have got, virtual time at least. */
+/* Compute the amounts that the lanes have got, at least virtual time. */
 static void
 find_starts(const FairqShareAccounts *accounts, Choice *c)
 {
@@ -152,8 +153,8 @@ per_share(const Choice *c, int priority, double amount)
 }
 
 /*
- * The key of a lane in a time-fair queue, if that many more of its tasks run.
- * The lane with the least key is next.
+ * The key of a lane in a time-fair queue, if n more of its tasks run.  The
+ * lane with the least key is next.
  */
 static double
 key_of(const Choice *c, int priority, int64 more)
@@ -166,7 +167,7 @@ key_of(const Choice *c, int priority, int64 more)
 }
 
 /*
- * In a time-fair queue, an idle lane that may come precedes those with the
+ * In a time-fair queue, an idle lane that may join precedes those with the
  * same key.
  */
 static bool
@@ -182,7 +183,7 @@ is_before_by_time(const Choice *c, int priority, int64 more, int other)
 	return comes != idle[other] ? comes : priority < other;
 }
 
-/* Whether a lane is before another one, after that many more of its tasks. */
+/* Whether a lane precedes another one, after n more of its tasks. */
 static bool
 is_before(const Choice *c, int priority, int64 more, int other)
 {
@@ -200,7 +201,7 @@ is_before(const Choice *c, int priority, int64 more, int other)
 
 /*
  * In a time-fair queue, compute the amounts that the lanes have got.  A lane
- * that had nothing, or is recovered again, has been given as much as the least
+ * that had no task, or was recovered again, is credited with the least amount
  * of the others.  Its debt is limited, in units of the longest task.
  */
 static void
@@ -228,7 +229,7 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 		if (share[p] == 0)
 			continue;
 		worked = per_share(c, p, c->works[p].got);
-		/* it was recovered again, or shares are new: it begins even */
+		/* it was recovered again, or shares are new: it begins equal */
 		if (accounts->lane_no[p] != c->works[p].lane_no)
 		{
 			accounts->lane_no[p] = c->works[p].lane_no;
@@ -246,8 +247,9 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 }
 
 /*
- * Choose the lane that is next, except those in the set without, and how often
- * it is served in a row, up to most.  False if no lane with a share is left.
+ * Choose the next lane, except those in the set "without", and the number of
+ * its services in a row, at most "most".  False if no lane with a share is
+ * left.
  */
 static bool
 choose(const Choice *c, uint32 without, int64 most, FairqShareRun *run)
@@ -276,8 +278,8 @@ choose(const Choice *c, uint32 without, int64 most, FairqShareRun *run)
 }
 
 /*
- * Charge the lane of a run for n tasks.  In a time-fair queue, only note what
- * it is given.
+ * Charge the lane of a run for n tasks.  In a time-fair queue, only record its
+ * credit.
  */
 static void
 charge_lane(FairqShareAccounts *accounts, const Choice *c, int64 n,
@@ -297,7 +299,7 @@ charge_lane(FairqShareAccounts *accounts, const Choice *c, int64 n,
 	accounts->got[p] = add(run->from, c->shares->share[p], run->charged);
 }
 
-/* In a time-fair queue, note whether the lane of a run had something. */
+/* In a time-fair queue, record whether the lane of a run had a task. */
 static void
 settle_by_time(FairqShareAccounts *accounts, const FairqShareRun *run,
 			   int64 served)
@@ -335,8 +337,8 @@ settle_charge(FairqShares *shares, const FairqShareRun *run, int64 served,
 }
 
 /*
- * Use the shares of that version of the settings.  If they are new, all lanes
- * are even.
+ * Use the shares of a version of the settings.  If they are new, all lanes
+ * start equal.
  */
 static void
 have_shares(FairqShares *shares, const int32 *share, uint64 version)
@@ -353,7 +355,7 @@ have_shares(FairqShares *shares, const int32 *share, uint64 version)
 
 /* --------------------------------------------------------------------- */
 
-/* All lanes are even. */
+/* Reset the amounts: all lanes start equal. */
 void
 fairq_shares_init(FairqShares *shares)
 {
@@ -372,11 +374,11 @@ fairq_shares_copy(FairqShares *copy, FairqShares *shares)
 }
 
 /*
- * Choose the lane that is served next, except those in the set without, and
- * how often in a row, up to most.  The lane is charged for all these tasks.
- * If most is 0, it is served once, and its charge is known when it is settled.
- * works is NULL unless the queue is time-fair.  Returns NULL if no lane with a
- * share is left.
+ * Choose the next lane, except those in the set "without", and the number of
+ * its services in a row, at most "most".  The lane is charged for all these
+ * tasks.  If most is 0, it is served once, and its charge is known when it is
+ * settled. works is NULL unless the queue is time-fair.  Returns NULL if no
+ * lane with a share is left.
  */
 const FairqShareRun *
 fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
@@ -404,8 +406,8 @@ fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,
 }
 
 /*
- * Settle the last choice of the call, if any.  That many tasks were served,
- * which charge that much.  Charges for other tasks are given back.
+ * Settle the last choice of the call, if any, with the number of served tasks
+ * and their charge.  Charges for other tasks are given back.
  */
 void
 fairq_shares_settle(int64 served, int64 charge)

@@ -1,6 +1,6 @@
 /*
  * shares.h
- *		Shares of a queue's lanes: which lane's task is next.
+ *		Shares of a queue's lanes: which lane is served next.
  */
 #ifndef FAIRQ_SHARES_H
 #define FAIRQ_SHARES_H
@@ -30,7 +30,7 @@ typedef struct FairqGot
 /* The work of a lane's tasks, in time-fair queues. */
 typedef struct FairqLaneWork
 {
-	uint32		lane_no;		/* lane_no of the lane; 0: nothing is known */
+	uint32		lane_no;		/* lane_no of the lane; 0: not known */
 	bool		counts;			/* true: a task that is claimed counts as
 								 * running */
 	int64		running;		/* number of tasks that count as running */
@@ -55,22 +55,22 @@ typedef struct FairqShareAccounts
 	/* if time-fair */
 	uint32		lane_no[FAIRQ_PRIORITIES];	/* lane_no of the lanes, when they
 											 * were chosen last */
-	double		given[FAIRQ_PRIORITIES];	/* microseconds per share that were
-											 * given to them as they came */
-	bool		idle[FAIRQ_PRIORITIES]; /* true: they had nothing when they
+	double		given[FAIRQ_PRIORITIES];	/* microseconds per share that they
+											 * were credited when they
+											 * joined */
+	bool		idle[FAIRQ_PRIORITIES]; /* true: they had no task when they
 										 * were chosen last */
 } FairqShareAccounts;
 
 /* In shared memory, part of FairqHints. */
 typedef struct FairqShares
 {
-	pg_atomic_uint32 first;		/* set of lanes without a share, in bits: the
-								 * next call begins there, since one has
-								 * stopped before a task that is served
-								 * alone */
+	pg_atomic_uint32 first;		/* set of lanes without a share, as bits; the
+								 * next call begins there, because one stopped
+								 * before a task that is served alone */
 	slock_t		mutex;			/* protects all below */
-	uint32		epoch;			/* number of times that all lanes were made
-								 * even */
+	uint32		epoch;			/* number of times that the amounts were
+								 * reset */
 	uint64		version;		/* version of the settings with these shares */
 	int32		share[FAIRQ_PRIORITIES];	/* shares of the lanes; 0: none */
 	FairqShareAccounts accounts;	/* amounts that the lanes have got */
@@ -82,8 +82,8 @@ typedef struct FairqShareRun
 	int			priority;		/* priority of the lane */
 	int64		most;			/* most tasks that are served in a row */
 	bool		by_time;		/* true: the queue is time-fair */
-	double		given;			/* if time-fair, microseconds per share that
-								 * the lane has been given if it is served */
+	double		given;			/* if time-fair, credit in microseconds per
+								 * share that the lane gets if it is served */
 	int64		charged;		/* if not time-fair, its charge for these
 								 * tasks */
 	FairqGot	from;			/* if not time-fair, the amount that it had got

@@ -2,20 +2,21 @@
  * visits.c
  *		The groups that a call does not visit again.
  *
- * In a cost-fair lane a group whose turn has yielded nothing keeps its place,
- * the first one.  So the call passes over the group from then on, also when
- * shares bring it back to the lane.  It also passes over a group that has had
- * as many turns as per_group allows.
+ * In a cost-fair lane a group whose turn has yielded no task keeps its place,
+ * the first one.  So the call passes over the group from then on, even if
+ * shares bring the call back to the lane.  It also passes over a group that
+ * has had as many turns as per_group allows.
  *
- * Those groups keep their places for other calls.  The call notes up to which
- * rank it passes over all groups, for each level of the order, and its next
- * search continues there.  If a group is added below that rank, the note is
- * taken back (lane_order.c).  So a call that passes over n groups examines
- * about n.
+ * Those groups keep their places for other calls.  For each level of the
+ * order, the call records the rank up to which it passes over all groups.  Its
+ * next search continues there.  If a group is added below that rank,
+ * lane_order.c lowers the recorded rank.  So a call that passes over n groups
+ * examines about n.  In a queue with tenants, each tenant's order has its own
+ * ranks.
  *
- * Locking: none, it is the call's own.  Nothing is allocated before there is a
- * first such group.  fairq_visits_pass() is called with the lane locked, and
- * allocates nothing.
+ * Locking: none, because the data belongs to one call.  Memory is allocated
+ * only for the first such group.  fairq_visits_pass() is called with the lane
+ * locked, and allocates nothing.
  */
 #include "postgres.h"
 
@@ -38,11 +39,43 @@
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
+/* Make room for more levels. */
+static void
+have_room(FairqPassed *passed)
+{
+	int			max = Max(2 * passed->max, FIRST_LEVELS);
+
+	passed->upto = passed->upto == NULL ?
+		palloc(sizeof(FairqRank) * max) :
+		repalloc(passed->upto, sizeof(FairqRank) * max);
+	passed->max = max;
+}
+
+/* Free the records of the groups of all tenants. */
+static void
+free_groups(FairqVisits *visits)
+{
+	visited_iterator at;
+	FairqVisit *visit;
+
+	visited_start_iterate(visits->table, &at);
+	while ((visit = visited_iterate(visits->table, &at)) != NULL)
+	{
+		if (visit->groups == NULL)
+			continue;
+		pfree(visit->groups->upto);
+		pfree(visit->groups);
+	}
+}
+
 void
 fairq_visits_init(FairqVisits *visits)
 {
 	if (visits->table != NULL)
+	{
+		free_groups(visits);
 		visited_destroy(visits->table);
+	}
 	if (visits->passed.upto != NULL)
 		pfree(visits->passed.upto);
 	memset(visits, 0, sizeof(*visits));
@@ -58,61 +91,85 @@ have_visit(FairqVisits *visits, int32 group_no, bool *found)
 		visits->table = visited_create(CurrentMemoryContext, FIRST_VISITS,
 									   NULL);
 	visit = visited_insert(visits->table, group_no, found);
-	visits->n += !*found;
+	if (!*found)
+	{
+		visits->n++;
+		visit->came = 0;
+		visit->groups = NULL;
+	}
 	return visit;
 }
 
-/* Note that a turn of the group has yielded nothing. */
+/* Prepare to pass over groups of the tenant, if there is one. */
+static void
+have_tenant(FairqVisits *visits, int32 tenant)
+{
+	bool		found;
+	FairqVisit *visit;
+
+	if (tenant == FAIRQ_NO_NODE)
+		return;
+	visit = have_visit(visits, tenant, &found);
+	if (found)
+		return;
+	visit->left = 1;
+	visit->groups = palloc0(sizeof(FairqPassed));
+	have_room(visit->groups);
+}
+
+/* Record that a turn of the group has yielded no task. */
 void
-fairq_visits_in_vain(FairqVisits *visits, int32 group_no)
+fairq_visits_in_vain(FairqVisits *visits, int32 group_no, int32 tenant)
 {
 	bool		found;
 
 	have_visit(visits, group_no, &found)->left = 0;
+	have_tenant(visits, tenant);
 	fairq_visits_have_room(visits);
 }
 
-/* Note that the group had a turn; it may have "most" turns in the call. */
+/* Record that the group had a turn; it may have "most" turns in the call. */
 void
-fairq_visits_count(FairqVisits *visits, int32 group_no, int64 most)
+fairq_visits_count(FairqVisits *visits, int32 group_no, int32 tenant,
+				   int64 most)
 {
 	bool		found;
 	FairqVisit *visit = have_visit(visits, group_no, &found);
 
 	visit->left = found ? visit->left - 1 :
 		(int32) Min(most - 1, PG_INT32_MAX);
+	have_tenant(visits, tenant);
 }
 
 /*
- * Make room for more levels, if there was none.  Without it a search that must
- * continue makes no progress.
+ * Make room for more levels, if there was no room.  Without room, a search
+ * that must continue makes no progress.
  */
 void
 fairq_visits_have_room(FairqVisits *visits)
 {
-	int			max = Max(2 * visits->passed.max, FIRST_LEVELS);
-
-	if (visits->passed.max > 0 && !visits->passed.full)
-		return;
-	visits->passed.upto = visits->passed.upto == NULL ?
-		palloc(sizeof(FairqRank) * max) :
-		repalloc(visits->passed.upto, sizeof(FairqRank) * max);
-	visits->passed.max = max;
-	visits->passed.full = false;
+	if (visits->passed.max == 0)
+		have_room(&visits->passed);
+	if (visits->full != NULL)
+		have_room(visits->full);
+	visits->full = NULL;
 }
 
-/* Returns the index of the first noted level that is not below that one. */
+/*
+ * Returns the index of the first recorded level that is not below the given
+ * one.
+ */
 static int
-level_at(const FairqVisits *visits, int32 level)
+level_at(const FairqPassed *passed, int32 level)
 {
 	int			low = 0;
-	int			high = visits->passed.n;
+	int			high = passed->n;
 
 	while (low < high)
 	{
 		int			mid = (low + high) / 2;
 
-		if (visits->passed.upto[mid].level < level)
+		if (passed->upto[mid].level < level)
 			low = mid + 1;
 		else
 			high = mid;
@@ -122,42 +179,79 @@ level_at(const FairqVisits *visits, int32 level)
 
 /*
  * Returns the rank up to which the call passes over all groups of the level.
- * NULL: that is below this rank.
+ * NULL: that rank is below the given one.
  */
 const FairqRank *
-fairq_visits_passed(const FairqVisits *visits, const FairqRank *rank)
+fairq_visits_passed(const FairqPassed *passed, const FairqRank *rank)
 {
-	int			i = level_at(visits, rank->level);
-	const FairqRank *upto = &visits->passed.upto[i];
+	int			i = level_at(passed, rank->level);
+	const FairqRank *upto = &passed->upto[i];
 
-	return i < visits->passed.n && upto->level == rank->level &&
+	return i < passed->n && upto->level == rank->level &&
 		fairq_rank_compare(rank, upto) <= 0 ? upto : NULL;
 }
 
-/* Note that the call passes over all groups of the level up to that rank. */
+/* Record that the call passes over all groups of the level up to the rank. */
 void
-fairq_visits_come_to(FairqVisits *visits, const FairqRank *rank)
+fairq_visits_come_to(FairqVisits *visits, FairqPassed *passed,
+					 const FairqRank *rank)
 {
-	int			i = level_at(visits, rank->level);
-	FairqRank  *upto = &visits->passed.upto[i];
+	int			i = level_at(passed, rank->level);
+	FairqRank  *upto = &passed->upto[i];
 
-	if (i == visits->passed.n || upto->level != rank->level)
+	if (i == passed->n || upto->level != rank->level)
 	{
-		/* we cannot allocate, since the lane is locked */
-		visits->passed.full |= visits->passed.n == visits->passed.max;
-		if (visits->passed.full)
+		/* cannot allocate while the lane is locked */
+		if (passed->n == passed->max)
+		{
+			visits->full = passed;
 			return;
-		memmove(upto + 1, upto, sizeof(FairqRank) * (visits->passed.n++ - i));
+		}
+		memmove(upto + 1, upto, sizeof(FairqRank) * (passed->n++ - i));
 	}
 	*upto = *rank;
 }
 
-/* Whether the call passes over the group. */
-bool
-fairq_visits_pass(const FairqVisits *visits, int32 group_no)
+static FairqVisit *
+look_up(const FairqVisits *visits, int32 group_no)
 {
-	const FairqVisit *visit = visits->table == NULL ? NULL :
+	return visits->table == NULL ? NULL :
 		visited_lookup(visits->table, group_no);
+}
 
-	return visit != NULL && visit->left <= 0;
+/*
+ * Whether the call passes over the group.  It passes over a tenant until
+ * another group of the tenant enters.
+ */
+bool
+fairq_visits_pass(const FairqVisits *visits, int32 group_no, uint32 came)
+{
+	const FairqVisit *visit = look_up(visits, group_no);
+
+	return visit != NULL && visit->left <= 0 && visit->came == came;
+}
+
+/* The groups of a tenant that the call passes over; NULL: none. */
+FairqPassed *
+fairq_visits_of_tenant(const FairqVisits *visits, int32 tenant)
+{
+	const FairqVisit *visit = look_up(visits, tenant);
+
+	return visit == NULL ? NULL : visit->groups;
+}
+
+/*
+ * Record that the call passes over all groups of the tenant so far.  Returns
+ * false if it has not visited any.
+ */
+bool
+fairq_visits_use_up(FairqVisits *visits, int32 tenant, uint32 came)
+{
+	FairqVisit *visit = look_up(visits, tenant);
+
+	if (visit == NULL)
+		return false;
+	visit->left = 0;
+	visit->came = came;
+	return true;
 }

@@ -1,21 +1,23 @@
 /*
  * check.c
- *		fairq.check_queue: whether a queue is sound.
+ *		fairq.check_queue: it finds inconsistencies of a queue.
  *
  * A query, check_tables(), checks the tables.  Shared memory has five
  * invariants while no transaction changes it:
  *
- * - Pops find every ready task.  Its group is in the ring, or parked, and the
- *	 task is in the group's hand, or the next reading finds it (entry.c).
- * - A pop will look for each timed or leased task when it falls due.  Or its
- *	 group is already in a set of groups with due or lapsed tasks.
+ * - Pops find every ready task.  Its group is in the ring, parked or
+ *	 throttled.  The task is in the group's hand, or the next reading finds it
+ *	 (entry.c).
+ * - A pop will search for each timed or leased task when it becomes due.
+ *	 Alternatively, its group is already in a set of groups with due or lapsed
+ *	 tasks.
  * - A group is parked only if there is no slot for it.
- * - A counter, if it is known, has committed the number that the rows give.
+ * - The committed number of a known counter equals the number of leased rows.
  * - The tally of the queue, if it is known, equals a count of the rows.
  *
- * While others work, each may be violated for a moment, because the end of a
- * transaction is visible before it is published.  So faults are checked again
- * for some time.  Only those that every check has found are reported.
+ * While other sessions work, each may be violated for a moment: a
+ * transaction's end is visible before it is published.  So faults are checked
+ * again for some time.  Only those that every check has found are reported.
  *
  * Locking: AccessShareLock on the queue and on fairq.task.
  */
@@ -29,11 +31,8 @@
 #include "utils/tuplestore.h"
 
 #include "args.h"
-#include "compat.h"
-#include "group.h"
 #include "held.h"
 #include "registry.h"
-#include "running.h"
 #include "store_spi.h"
 #include "survey.h"
 #include "transaction.h"
@@ -45,7 +44,7 @@ PG_FUNCTION_INFO_V1(fairq_check_queue);
 #define POLL_EVERY_MS 50
 #define LOOK_AT_LEAST 3
 
-/* how often a look counts tasks, if commits change them meanwhile */
+/* the most counts of one check, if commits change the tasks meanwhile */
 #define COUNT_AT_MOST 3
 
 /* add a fault, as a String node */
@@ -58,16 +57,13 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	Datum		of_lane = Int32GetDatum(fairq_task_lane(queue->id, priority));
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP,
-										fairq_range(of_lane), false);
-	FairqRowState state;
+										fairq_range(of_lane));
 
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	while (fairq_scan_next_live(scan))
 	{
 		FairqTask	task;
 
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
-		fairq_task_read(fairq_scan_slot(scan), &task);
+		fairq_task_read(scan->slot, &task);
 		if (task.running || fairq_is_timed(task.addr))
 		{
 			if (!fairq_lane_will_look(lane, task.group_no, task.addr,
@@ -114,16 +110,16 @@ append_number(StringInfo text, int64 number)
 }
 
 /*
- * Reads numbers of a queue, including uncommitted changes of our own
- * transaction.  The result is the texts of two arrays without their closing
- * brackets: the keys, and the counts.  False if they are not known.
+ * Reads numbers of a queue, including our own transaction's uncommitted
+ * changes.  The result is the texts of two arrays without their closing
+ * brackets: the keys, and the counts.  Returns false if they are not known.
  */
 typedef bool (*Numbers) (FairqQueue *queue, StringInfo counted,
 						 StringInfo counts);
 
 /*
- * The running tasks that counters have committed, of the queue (key -1) and of
- * its groups.
+ * The committed running tasks in the counters of the queue (key -1) and its
+ * groups.
  */
 static bool
 read_counters(FairqQueue *queue, StringInfo counted, StringInfo counts)
@@ -169,8 +165,8 @@ read_tallies(FairqQueue *queue, StringInfo counted, StringInfo counts)
 
 /*
  * Compare numbers with the rows, by a query, between two readings of the same
- * numbers.  Numbers that are not known, or that our own transaction has
- * changed by SQL, are not compared.
+ * numbers.  Unknown numbers, and numbers that our own transaction has changed
+ * by SQL, are not compared.
  */
 static List *
 check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
@@ -192,7 +188,7 @@ check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
 		args[0] = fairq_sql_int4(queue->id);
 		args[1] = fairq_sql_text(cstring_to_text(psprintf("%s}", counted.data)));
 		args[2] = fairq_sql_text(cstring_to_text(psprintf("%s}", before.data)));
-		found = fairq_sql_texts(sql, args, lengthof(args));
+		found = fairq_sql_texts(sql, args, lengthof(args), false);
 		if (found == NIL || (numbers(queue, &counted, &after) &&
 							 strcmp(before.data, after.data) == 0))
 			return list_concat(faults, found);
@@ -200,7 +196,10 @@ check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
 	return faults;
 }
 
-/* Compare counters with the rows that are leased.  A missing counter has 0. */
+/*
+ * Compare counters with the rows that are leased.  A missing counter counts as
+ * 0.
+ */
 static List *
 check_counters(FairqQueue *queue, List *faults)
 {
@@ -218,14 +217,14 @@ check_counters(FairqQueue *queue, List *faults)
 }
 
 /*
- * Compare the numbers of tasks with a count of the rows.  A fault names the
- * difference: if it is only late, because others work, it differs from one
- * look to the next.
+ * Compare the numbers of tasks with a count of the rows.  A fault contains the
+ * difference: if the numbers are only late because of other transactions, it
+ * changes from one check to the next.
  */
 static List *
 check_tallies(FairqQueue *queue, List *faults)
 {
-	/* the planner would join the three, if they were rows of a table */
+	/* if these were rows of a table, the planner would join the three */
 	return check_numbers(queue, read_tallies,
 						 "SELECT format('tasks that are %s: fairq.stats is off by %s',"
 						 " ('{queued,scheduled,running}'::text[])[kind + 1], shown - n)"
@@ -238,7 +237,7 @@ check_tallies(FairqQueue *queue, List *faults)
 						 faults);
 }
 
-/* All present faults, as String nodes whose texts differ. */
+/* All present faults, as String nodes with distinct texts. */
 static List *
 check_all(FairqQueue *queue, FairqTable *tasks)
 {
@@ -255,7 +254,7 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 	return check_counters(queue, check_tallies(queue, faults));
 }
 
-/* fairq.check_queue(queue): one row for each fault that stays */
+/* fairq.check_queue(queue): one row for each fault that remains */
 Datum
 fairq_check_queue(PG_FUNCTION_ARGS)
 {
@@ -272,7 +271,7 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	PreventCommandIfParallelMode("fairq.check_queue()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
-	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	(void) fairq_pending_show(queue->hints);
 	faults = check_all(queue, tasks);
 	for (int looks = 1; faults != NIL &&
@@ -286,7 +285,7 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	arg = fairq_sql_int4(queue->id);
 	faults = list_concat(faults, fairq_sql_texts(
 												 "SELECT * FROM fairq_internal.check_tables($1)",
-												 &arg, 1));
+												 &arg, 1, false));
 	foreach(lc, faults)
 	{
 		Datum		value = CStringGetTextDatum(strVal(lfirst(lc)));

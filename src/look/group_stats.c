@@ -1,28 +1,30 @@
 /*
  * group_stats.c
- *		fairq.group_stats(), fairq.group_shares() and fairq.fairness: groups
- *		that wait longest, run most or have got most; how fair queues are.
+ *		fairq.group_stats(), fairq.all_group_stats(), fairq.group_shares(),
+ *		fairq.tenants and fairq.fairness: groups that wait longest, run most or
+ *		have got most, tenants, and the fairness of queues.
  *
- * A walk visits the groups that wait or run (waiting.c), at little cost for
- * each, and the first ones in the order are kept.
+ * A walk visits the groups that wait or run (waiting.c) at little cost per
+ * group, and keeps the first ones in the order.
  *
- * group_stats() first keeps groups that wait, ordered by the time since when,
- * as far as shared memory knows.  Then it keeps groups that only run, ordered
- * by their number of running tasks.  It reads the tables only for these groups
- * (survey.c), and for some more whose waiting time shared memory does not
- * know.  If there are fewer than the caller asks for, groups follow that only
- * have scheduled tasks, ordered by the first of these tasks.  For some groups
- * the tables disagree with shared memory: all of their tasks are expired, for
- * example.  If that leaves fewer than the caller asks for, twice as many are
- * kept, and so on, up to MOST_KEPT.
+ * group_stats() first keeps groups that wait, ordered by the time since which
+ * they wait according to shared memory.  Then it keeps groups that only run,
+ * ordered by their number of running tasks.  It reads the tables only for
+ * these groups (survey.c), and for some more whose waiting time shared memory
+ * does not know.  If there are fewer than the caller asks for, groups follow
+ * that only have scheduled tasks, ordered by the first of these tasks.  For
+ * some groups the tables disagree with shared memory: all of their tasks are
+ * expired, for example.  If that leaves fewer than the caller asks for, twice
+ * as many are kept, and so on, up to MOST_KEPT.
  *
- * group_shares() keeps groups that have got most, in a cost-fair or time-fair
- * queue.  Like the view fairq.fairness it reads only shared memory, and no
- * task.  The cost of the view depends neither on the backlog nor on the number
- * of groups.  For queues that are fair in tasks nothing is recorded, so that
- * turns cost nothing more.  There the view shows how many groups are ready.
+ * group_shares() keeps the groups that have got most in a cost-fair or
+ * time-fair queue.  Like the view fairq.fairness it reads only shared memory,
+ * and no task.  The cost of the view depends neither on the backlog nor on the
+ * number of groups.  Task-fair queues record no amounts, so turns have no
+ * extra cost.  For these the view only shows the number of ready groups.
  *
- * Looking changes nothing, and is no use of a queue (lanes.c).
+ * These functions change nothing, and do not count as use of a queue
+ * (lanes.c).
  *
  * Locking: an AccessShareLock on the queue and on fairq.task, to the end of
  * the transaction, for the reasons in lanes.c.  The function behind the view
@@ -37,7 +39,6 @@
 #include "utils/timestamp.h"
 
 #include "args.h"
-#include "compat.h"
 #include "group.h"
 #include "lane_view.h"
 #include "queue.h"
@@ -50,12 +51,13 @@ PG_FUNCTION_INFO_V1(fairq_group_stats);
 PG_FUNCTION_INFO_V1(fairq_all_group_stats);
 PG_FUNCTION_INFO_V1(fairq_group_shares);
 PG_FUNCTION_INFO_V1(fairq_group_got);
+PG_FUNCTION_INFO_V1(fairq_tenants);
 PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 
 /* the most groups that a caller can ask for */
 #define MOST_GROUPS 1000
 
-/* the most groups that are kept, however many of them have no tasks */
+/* the most groups that are kept, even if many of them have no tasks */
 #define MOST_KEPT (2 * MOST_GROUPS)
 
 /* groups that are read because their waiting time is not known */
@@ -65,9 +67,9 @@ PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 #define TIMED_ENTRIES 10
 
 /*
- * The first items of many, in an order.  Each item is put, and the first
- * "most" are kept.  There is room for twice as many.  When that is full the
- * items are sorted, and the second half is dropped.  So each item usually
+ * The first items of many, in an order.  A caller adds each item, and the
+ * first "most" are kept.  There is room for twice as many.  When that is full
+ * the items are sorted, and the second half is dropped.  So each item usually
  * costs one comparison.
  */
 typedef int (*Compare) (const void *a, const void *b);
@@ -78,8 +80,8 @@ typedef struct Top
 	size_t		size;			/* size of an item */
 	int			most;			/* number of items that are kept */
 	int			n;				/* number of items at present */
-	bool		full;			/* true: an item behind the last one that is
-								 * kept is not added */
+	bool		full;			/* true: an item behind the last kept one is
+								 * not added */
 	Compare compare;
 } Top;
 
@@ -113,13 +115,13 @@ top_put(Top *top, const void *item)
 		top_cut(top);
 }
 
-/* Put rows of a queue that is locked into the result. */
+/* Add rows of a locked queue to the result. */
 typedef void (*PutQueue) (ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top,
 						  bool named);
 
 /*
- * Put rows of each queue that shared memory knows and the caller may monitor.
- * A queue that is dropped meanwhile has no rows, and is no error.
+ * Add rows of each queue that has hints and that the caller may monitor.  A
+ * queue that is dropped meanwhile has no rows, and causes no error.
  */
 static Datum
 put_each(FunctionCallInfo fcinfo, PutQueue put, int32 top)
@@ -131,7 +133,7 @@ put_each(FunctionCallInfo fcinfo, PutQueue put, int32 top)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	context = AllocSetContextCreate(CurrentMemoryContext, "fairq queue",
 									ALLOCSET_DEFAULT_SIZES);
-	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
 	{
 		FairqHints *hints = lfirst(lc);
 		int32		id = hints->entry.key.queue_id;
@@ -153,7 +155,7 @@ put_each(FunctionCallInfo fcinfo, PutQueue put, int32 top)
 	return (Datum) 0;
 }
 
-/* Put rows of the queue of argument 0, if shared memory knows it. */
+/* Add rows of the queue of argument 0, if it has hints. */
 static Datum
 put_one(FunctionCallInfo fcinfo, PutQueue put)
 {
@@ -186,14 +188,17 @@ typedef struct Stats
 	bool		named;			/* whether rows begin with the queue's name */
 	FairqTable *tasks;
 	TimestampTz now;
-	int			top;			/* groups that the caller asks for */
 	int			room;			/* groups to keep, for now */
 	int			nunknown;		/* groups that were read since their waiting
 								 * time was not known */
-	Top			kept;			/* the first "room" groups, as candidates */
+	Top			kept;			/* the first groups, as candidates; there is
+								 * space for "room" of them */
 } Stats;
 
-/* Groups that wait come first, longest first; then those that run most. */
+/*
+ * Groups that wait come first, the longest wait first.  Then come those with
+ * the most running tasks.
+ */
 static int
 compare_candidates(const void *a, const void *b)
 {
@@ -220,8 +225,8 @@ take_survey(Candidate *candidate, const FairqSurvey *survey)
 
 /*
  * Complete a candidate.  If it only runs, its counter gives the number of
- * running tasks; 1 if that is not known.  If it waits, and shared memory does
- * not know since when, its lines are read.
+ * running tasks; 1 if that is not known.  If the group waits and its waiting
+ * time is not known, read its lines.
  */
 static void
 complete_candidate(Stats *stats, Candidate *candidate)
@@ -237,7 +242,7 @@ complete_candidate(Stats *stats, Candidate *candidate)
 	}
 	if (candidate->since != DT_NOBEGIN)
 		return;
-	/* beyond the limit the time stays unknown; these groups come last */
+	/* beyond the limit the time remains unknown; these groups are last */
 	candidate->since = DT_NOEND;
 	if (stats->nunknown++ >= MOST_UNKNOWN)
 		return;
@@ -246,7 +251,7 @@ complete_candidate(Stats *stats, Candidate *candidate)
 	take_survey(candidate, &survey);
 }
 
-/* Keep the group, if it is among the first so far. */
+/* Keep the group, if it is one of the first so far. */
 static void
 keep_candidate(Stats *stats, Candidate *candidate)
 {
@@ -254,7 +259,7 @@ keep_candidate(Stats *stats, Candidate *candidate)
 	top_put(&stats->kept, candidate);
 }
 
-/* The groups that are kept so far. */
+/* The kept groups. */
 static Candidate *
 kept(const Stats *stats)
 {
@@ -299,7 +304,7 @@ add_scheduled(Stats *stats, int priority)
 	FairqScan  *scan = fairq_scan_some(stats->tasks, FAIRQ_TASK_BY_TIME,
 									   fairq_range_times(lane, FAIRQ_RETRIES,
 														 FAIRQ_ADDR_MAX),
-									   false, TIMED_ENTRIES * stats->room);
+									   TIMED_ENTRIES * stats->room);
 	FairqRowState state;
 
 	while (stats->kept.n < stats->room &&
@@ -310,7 +315,7 @@ add_scheduled(Stats *stats, int priority)
 		FairqTask	task;
 
 		CHECK_FOR_INTERRUPTS();
-		fairq_task_read(fairq_scan_slot(scan), &task);
+		fairq_task_read(scan->slot, &task);
 		candidate.group_no = task.group_no;
 		if (state == FAIRQ_ROW_LIVE && !task.running &&
 			!is_kept(stats, task.group_no))
@@ -339,8 +344,8 @@ typedef struct Shown
 } Shown;
 
 /*
- * Read the lines of the groups that are kept.  Returns how many of them have
- * tasks.  These are first in *shown, in their order.
+ * Read the lines of the kept groups.  Returns the number of groups with tasks.
+ * These are first in *shown, in their order.
  */
 static int
 read_groups(Stats *stats, Shown **shown)
@@ -395,7 +400,7 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 	fairq_put_row(rsinfo, &row);
 }
 
-/* Put the first groups of a queue. */
+/* Add the first groups of a queue. */
 static void
 put_stats(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 {
@@ -403,10 +408,10 @@ put_stats(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 	Shown	   *shown;
 	int			n;
 
-	stats.top = stats.room = top;
+	stats.room = top;
 	stats.queue = queue;
 	stats.named = named;
-	stats.tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	stats.tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	for (;;)
 	{
 		keep_groups(&stats);
@@ -427,7 +432,7 @@ fairq_group_stats(PG_FUNCTION_ARGS)
 	return put_one(fcinfo, put_stats);
 }
 
-/* fairq.all_group_stats(top): the same of each queue */
+/* fairq.all_group_stats(top): the rows of fairq.group_stats for each queue */
 Datum
 fairq_all_group_stats(PG_FUNCTION_ARGS)
 {
@@ -441,7 +446,7 @@ fairq_all_group_stats(PG_FUNCTION_ARGS)
 typedef struct Lane
 {
 	FairqLane  *lane;
-	FairqFairness fairness;		/* how fair it is */
+	FairqFairness fairness;		/* the lane's fairness */
 } Lane;
 
 /* The service of a group, in all priorities. */
@@ -452,11 +457,13 @@ typedef struct Share
 	double		got;			/* service that it has got, per weight */
 	double		ahead;			/* its lead over the group that has got least;
 								 * -1: not known, or there is no other group */
+	int32		nactive;		/* of a tenant, number of its groups that may
+								 * have a ready task */
 	int32		running;		/* if time-fair, number of its running tasks */
 	int32		level;			/* if time-fair, its highest level in any
 								 * lane */
-	TimestampTz since;			/* since when it waits; not finite: it does
-								 * not, or it is not known */
+	TimestampTz since;			/* time from which it waits; not finite: it
+								 * does not wait, or it is not known */
 } Share;
 
 static void
@@ -485,9 +492,11 @@ add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
 		return;
 	share->any = true;
 	share->got += served->got;
+	share->nactive += served->nactive;
 	share->running += served->running;
 	share->level = Max(share->level, served->level);
-	if (f->known && f->ranked)
+	/* users of different tenants do not get equal amounts */
+	if (f->known && f->ranked && !served->of_tenant)
 		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
 }
 
@@ -512,7 +521,7 @@ find_share(const FairqQueue *queue, Lane *lanes, TimestampTz now,
 	return share;
 }
 
-/* Compute how fair all lanes of a queue are. */
+/* Compute the fairness of all lanes of a queue. */
 static void
 look_at_lanes(FairqQueue *queue, TimestampTz now, Lane *lanes)
 {
@@ -547,7 +556,7 @@ put_share(ReturnSetInfo *rsinfo, FairqQueue *queue, const Share *share)
 }
 
 /*
- * Put the groups that have got most, if the queue is cost-fair or time-fair.
+ * Add the groups that have got most, if the queue is cost-fair or time-fair.
  */
 static void
 put_shares(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
@@ -561,7 +570,7 @@ put_shares(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 
 	if (queue->shares.fair_by == FAIRQ_BY_TASKS)
 		return;
-	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	walk = fairq_walk_begin(queue, DT_NOEND, 0, FAIRQ_ALL_SEATS);
 	look_at_lanes(queue, now, lanes);
 	while (fairq_walk_next(walk, &waiter))
@@ -619,7 +628,62 @@ fairq_group_got(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* Put the row of a lane, if anything is known of it. */
+/* The tenants of a queue, for the result. */
+typedef struct Tenants
+{
+	ReturnSetInfo *rsinfo;
+	FairqQueue *queue;
+	TimestampTz now;
+	bool		known;			/* true: shared memory has some lane */
+	Lane		lanes[FAIRQ_PRIORITIES];
+} Tenants;
+
+static void
+put_tenant(void *arg, int32 tenant, text *key)
+{
+	Tenants    *t = arg;
+	FairqRow	row = {0};
+	Share		share = find_share(t->queue, t->lanes, t->now, tenant);
+
+	fairq_put(&row, PointerGetDatum(key), false);
+	fairq_put_int4(&row, tenant, false);
+	fairq_put_int4(&row, share.nactive, !t->known);
+	put_float8(&row, share.got, !share.any);
+	put_float8(&row, share.ahead, share.ahead < 0);
+	fairq_put_row(t->rsinfo, &row);
+}
+
+/* tenants(queue_id): for the view fairq.tenants */
+Datum
+fairq_tenants(PG_FUNCTION_ARGS)
+{
+	int32		id = PG_GETARG_INT32(0);
+	Tenants		tenants = {
+		.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo,
+		.queue = fairq_queue_by_id(id),
+		.now = GetCurrentTimestamp()
+	};
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	if (tenants.queue == NULL || tenants.queue->shares.separator == 0 ||
+		!fairq_may(tenants.queue, FAIRQ_PRIV_MONITOR) ||
+		!fairq_queue_id_try_lock(id, AccessShareLock))
+		return (Datum) 0;
+	/* the queue may have been dropped before we had the lock */
+	if (fairq_shmem_find_queue(id) == tenants.queue->hints)
+	{
+		look_at_lanes(tenants.queue, tenants.now, tenants.lanes);
+		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+			tenants.known |= tenants.lanes[p].fairness.begun;
+		fairq_each_tenant(tenants.queue, put_tenant, &tenants);
+	}
+	fairq_queue_id_unlock(id, AccessShareLock);
+	return (Datum) 0;
+}
+
+/* --------------------------------------------------------------------- */
+
+/* Add the row of a lane, if shared memory has its data. */
 static void
 put_fairness_of(ReturnSetInfo *rsinfo, const char *queue, int priority,
 				const FairqFairness *f)
@@ -627,7 +691,8 @@ put_fairness_of(ReturnSetInfo *rsinfo, const char *queue, int priority,
 	static const char *const names[] = {
 		[FAIRQ_BY_TASKS] = "tasks",
 		[FAIRQ_BY_COST] = "cost",
-		[FAIRQ_BY_TIME] = "time"
+		[FAIRQ_BY_TIME] = "time",
+		[FAIRQ_BY_UNITS] = "tasks"
 	};
 	FairqRow	row = {0};
 
@@ -643,11 +708,11 @@ put_fairness_of(ReturnSetInfo *rsinfo, const char *queue, int priority,
 	fairq_put_row(rsinfo, &row);
 }
 
-/* Put how fair the lanes of a queue are. */
+/* Add the fairness of a queue's lanes. */
 static void
 put_fairness(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 {
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	Lane		lanes[FAIRQ_PRIORITIES];
 
 	look_at_lanes(queue, GetCurrentTimestamp(), lanes);

@@ -1,31 +1,31 @@
 /*
  * inspect.c
- *		Functions that look at addresses, blocks, counters and reasons, and
+ *		Functions that show addresses, blocks, counters and reasons, and
  *		functions behind the views of queues, groups and statistics.
  *
  * A view is planned in its caller's statement, with the caller's settings.
- * Queries that read and count tasks have to take linear time whatever the
- * planner believes (store_spi.c).  So each of them is a statement of its own.
- * It finds the queues that the caller's statement sees, and on which the
- * caller has a privilege.
+ * Queries that read and count tasks must take linear time, even if the
+ * planner's statistics are wrong (store_spi.c).  So each of these queries runs
+ * as a separate statement.  It finds the queues that the caller's statement
+ * sees, and on which the caller has a privilege.
  *
  * fairq.stats has a row for each of these queues, at little cost.  It reads
  * shared memory and settings, and the tasks that have waited longest
  * (waiting.c).  Columns that depend on groups are NULL for a caller that may
- * not monitor the queue.  Otherwise such a caller could enqueue a task to
- * learn whether a group exists whose name it guesses.
+ * not monitor the queue.  Otherwise such a caller could guess a group's name
+ * and enqueue a task to learn whether the group exists.
  *
- * Locking: AccessShareLock on the queue, where one is given, and on the
- * tables.  Numbers in shared memory are read while they change.  The tally is
- * read under its lock, shared (tally.c).  The locks of waiting.c.
+ * Locking: AccessShareLock on the queue, if the function has one, and on the
+ * tables.  Numbers in shared memory may change while they are read.  The tally
+ * is read under its lock, shared (tally.c).  The locks of waiting.c.
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
-#include "executor/tuptable.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -52,7 +52,8 @@ PG_FUNCTION_INFO_V1(fairq_shared_memory);
 PG_FUNCTION_INFO_V1(fairq_wait_reason);
 PG_FUNCTION_INFO_V1(fairq_visible_groups);
 PG_FUNCTION_INFO_V1(fairq_visible_queues);
-PG_FUNCTION_INFO_V1(fairq_visible_stats);
+PG_FUNCTION_INFO_V1(fairq_visible_names);
+PG_FUNCTION_INFO_V1(fairq_queue_stats);
 
 static int64
 arg_bigint(FunctionCallInfo fcinfo, int n, const char *name)
@@ -67,7 +68,7 @@ fairq_sql_address(PG_FUNCTION_ARGS)
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = fairq_arg_text(fcinfo, 1, "group_key");
 	int64		block = arg_bigint(fcinfo, 2, "block");
-	/* only roles that may see groups can learn whether the group exists */
+	/* only roles that may see groups may learn whether the group exists */
 	FairqQueue *queue = fairq_queue_use(name, FAIRQ_PRIV_MONITOR,
 										AccessShareLock);
 	int32		group_no = fairq_existing_group(queue, group_key);
@@ -120,8 +121,8 @@ fairq_sql_next_at(PG_FUNCTION_ARGS)
 }
 
 /*
- * kept_back(value): the value unchanged, toasted or not.  Its only purpose is
- * that it is declared volatile.
+ * kept_back(value): the value unchanged, toasted or not.  It exists only for
+ * its volatility.
  */
 Datum
 fairq_kept_back(PG_FUNCTION_ARGS)
@@ -131,8 +132,8 @@ fairq_kept_back(PG_FUNCTION_ARGS)
 
 /*
  * wait_reason(queue_id, group_no, run_at, expires_at): for the views of tasks.
- * NULL if the caller may not see the queue's groups, or if the task is
- * expired.
+ * NULL if the queue does not exist, the caller may not see its groups, or the
+ * task is expired.  Also NULL on a standby if a limit, rate or hold applies.
  */
 Datum
 fairq_wait_reason(PG_FUNCTION_ARGS)
@@ -165,27 +166,20 @@ fairq_wait_reason(PG_FUNCTION_ARGS)
 static Datum
 visible_ids(int any_privilege)
 {
-	Tuplestorestate *store = tuplestore_begin_heap(false, false, work_mem);
-	TupleDesc	desc = CreateTemplateTupleDesc(1);
-	TupleTableSlot *slot;
 	ArrayBuildState *ids = initArrayResult(INT4OID, CurrentMemoryContext,
 										   false);
+	ListCell   *lc;
 
-	TupleDescInitEntry(desc, 1, "queue_id", INT4OID, -1, 0);
-	fairq_finalize_tupdesc(desc);
-	slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
-	fairq_sql_view("SELECT queue_id FROM fairq.queue", NULL, 0, store);
-	while (tuplestore_gettupleslot(store, true, false, slot))
+	foreach(lc, fairq_sql_texts("SELECT queue_id FROM fairq.queue", NULL, 0,
+								true))
 	{
-		Datum		id = fairq_column(slot, 1);
-		FairqQueue *queue = fairq_queue_by_id(DatumGetInt32(id));
+		int32		id = pg_strtoint32(strVal(lfirst(lc)));
+		FairqQueue *queue = fairq_queue_by_id(id);
 
 		if (queue != NULL && fairq_may(queue, any_privilege))
-			(void) accumArrayResult(ids, id, false, INT4OID,
+			(void) accumArrayResult(ids, Int32GetDatum(id), false, INT4OID,
 									CurrentMemoryContext);
 	}
-	ExecDropSingleTupleTableSlot(slot);
-	tuplestore_end(store);
 	return makeArrayResult(ids, CurrentMemoryContext);
 }
 
@@ -229,7 +223,10 @@ fairq_visible_queues(PG_FUNCTION_ARGS)
 				   " WHERE q.queue_id IN (SELECT unnest($1))");
 }
 
-/* fairq.shared_memory(): its size, and its use by all databases. */
+/*
+ * fairq.shared_memory(): the size of shared memory, and its use by all
+ * databases.
+ */
 Datum
 fairq_shared_memory(PG_FUNCTION_ARGS)
 {
@@ -260,14 +257,14 @@ load(FairqQueue *queue)
 
 	if (fairq_tally_is_known(&queue->hints->tally) || RecoveryInProgress())
 		return;
-	tasks = fairq_table_try_open(fairq_catalog()->task);
+	tasks = fairq_table_try_open(fairq_relid(FAIRQ_TASK));
 	if (tasks == NULL)
 		return;
 	fairq_load_begin(queue, tasks);
 	fairq_table_close(tasks);
 }
 
-/* Put the numbers of ready, scheduled and running tasks. */
+/* Add the numbers of queued, scheduled and running tasks. */
 static void
 put_tallies(FairqRow *row, FairqQueue *queue)
 {
@@ -282,8 +279,8 @@ put_tallies(FairqRow *row, FairqQueue *queue)
 }
 
 /*
- * Put the age of a task that has been ready since then; DT_NOEND: there is
- * none.
+ * Add the age of a task that became ready at the given time; DT_NOEND: there
+ * is none.
  */
 static void
 put_age(FairqRow *row, TimestampTz since)
@@ -293,7 +290,7 @@ put_age(FairqRow *row, TimestampTz since)
 }
 
 /*
- * Put the numbers of groups of each kind, and how long their tasks have
+ * Add the numbers of groups of each kind, and how long their tasks have
  * waited.
  */
 static void
@@ -314,8 +311,8 @@ put_groups(FairqRow *row, FairqQueue *queue)
 }
 
 /*
- * Whether the server does not count here.  On a standby no task is changed,
- * and the primary's counts are not in the write-ahead log.
+ * Whether the server has no counts to show.  A standby changes no task, and
+ * the primary's counts are not in the write-ahead log.
  */
 static bool
 is_not_counted(void)
@@ -323,7 +320,7 @@ is_not_counted(void)
 	return RecoveryInProgress();
 }
 
-/* Put a histogram, as an array. */
+/* Add a histogram, as an array. */
 static void
 put_histogram(FairqRow *row, const uint64 *counts)
 {
@@ -338,7 +335,7 @@ put_histogram(FairqRow *row, const uint64 *counts)
 			  is_not_counted());
 }
 
-/* Put how long tasks waited and ran since the server started. */
+/* Add how long tasks have waited and run since the server started. */
 static void
 put_times(FairqRow *row, FairqQueue *queue)
 {
@@ -347,7 +344,9 @@ put_times(FairqRow *row, FairqQueue *queue)
 
 	for (int s = 0; s < FAIRQ_SPANS; s++)
 	{
-		fairq_histogram_read(&queue->hints->histograms[s], counts[s]);
+		for (int b = 0; b < FAIRQ_BUCKETS; b++)
+			counts[s][b] =
+				pg_atomic_read_u64(&queue->hints->histograms[s].n[b]);
 		for (int i = 0; i < lengthof(percents); i++)
 		{
 			int64		usecs = fairq_percentile(counts[s], percents[i]);
@@ -357,9 +356,13 @@ put_times(FairqRow *row, FairqQueue *queue)
 	}
 	for (int s = 0; s < FAIRQ_SPANS; s++)
 		put_histogram(row, counts[s]);
+	for (int s = 0; s < FAIRQ_SPANS; s++)
+		fairq_put_interval(row, (int64) pg_atomic_read_u64(
+								&queue->hints->histograms[s].sum),
+						   is_not_counted());
 }
 
-/* Put the counters of events since the server started. */
+/* Add the counters of events since the server started. */
 static void
 put_counters(FairqRow *row, FairqQueue *queue)
 {
@@ -368,12 +371,19 @@ put_counters(FairqRow *row, FairqQueue *queue)
 					   is_not_counted());
 }
 
-static void
-put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
+/*
+ * queue_stats(queue_id): one row; none if the caller may not see the queue, or
+ * if it was dropped.
+ */
+Datum
+fairq_queue_stats(PG_FUNCTION_ARGS)
 {
+	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
 	FairqRow	row = {0};
 
-	fairq_put(&row, CStringGetTextDatum(queue->name), false);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_ANY))
+		return (Datum) 0;
 	fairq_put(&row, BoolGetDatum(queue->paused), false);
 	fairq_put_int4(&row, queue->max_running,
 				   queue->max_running == FAIRQ_NO_LIMIT);
@@ -383,37 +393,31 @@ put_queue(ReturnSetInfo *rsinfo, FairqQueue *queue)
 	put_counters(&row, queue);
 	/* if the queue was dropped meanwhile, the data may be another queue's */
 	if (fairq_shmem_find_queue(queue->id) == queue->hints)
-		fairq_put_row(rsinfo, &row);
+		fairq_put_row((ReturnSetInfo *) fcinfo->resultinfo, &row);
+	return (Datum) 0;
 }
 
-/* visible_stats() */
+/* visible_names(): ids and names of queues */
 Datum
-fairq_visible_stats(PG_FUNCTION_ARGS)
+fairq_visible_names(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	ArrayType  *ids = DatumGetArrayTypeP(visible_ids(FAIRQ_PRIV_ANY));
 	Datum	   *id;
 	int			n;
-	MemoryContext context;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	deconstruct_array(ids, INT4OID, sizeof(int32), true, TYPALIGN_INT, &id,
 					  NULL, &n);
-	context = AllocSetContextCreate(CurrentMemoryContext, "fairq stats",
-									ALLOCSET_DEFAULT_SIZES);
 	for (int i = 0; i < n; i++)
 	{
 		FairqQueue *queue = fairq_queue_by_id(DatumGetInt32(id[i]));
-		MemoryContext old;
+		FairqRow	row = {0};
 
-		CHECK_FOR_INTERRUPTS();
 		if (queue == NULL)
 			continue;
-		old = MemoryContextSwitchTo(context);
-		put_queue(rsinfo, queue);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(context);
+		fairq_put(&row, id[i], false);
+		fairq_put(&row, CStringGetTextDatum(queue->name), false);
+		fairq_put_row((ReturnSetInfo *) fcinfo->resultinfo, &row);
 	}
-	MemoryContextDelete(context);
 	return (Datum) 0;
 }

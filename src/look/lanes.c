@@ -2,23 +2,23 @@
  * lanes.c
  *		fairq.lanes and fairq.lane_groups(): the contents of shared memory.
  *
- * The view fairq.lanes has a row for each lane that shared memory knows.
+ * The view fairq.lanes has a row for each lane in shared memory.
  * fairq.lane_groups() has a row for each group of a lane that waits or runs
- * (lane_view.c).  Both show the data on which pops rely: check_queue() would
- * report a task that is in the tables and missing here.
+ * (lane_view.c).  Both show the data on which pops rely: check_queue() reports
+ * a task that is in the tables but missing here.
  *
- * Looking changes nothing, and is no use of a queue.  It makes no hints for a
- * queue and no entry for a group, and does not take back parked groups.  A
- * queue that shared memory does not know has no rows.
+ * These functions change nothing, and do not count as use of a queue.  They
+ * make no hints for a queue and no entry for a group, and take back no parked
+ * groups.  A queue without hints has no rows.
  *
  * Locking: a lane's lock, shared, to copy one lane, or GROUPS_AT_ONCE groups.
- * Rows are made of the copy.  So one row shows one moment, and the rows of a
- * call several moments.
+ * Rows are made from the copy.  So one row shows one moment, but the rows of a
+ * call show several moments.
  *
  * lane_groups() reads chunks, which are freed with the queue's hints.  So it
- * holds an AccessShareLock on the queue, to the end of the transaction, and on
- * fairq.task.  The first blocks drop_queue(), the second DROP EXTENSION, which
- * locks no queue.
+ * locks the queue and fairq.task with AccessShareLock until the end of the
+ * transaction.  The first blocks drop_queue(), the second DROP EXTENSION,
+ * which locks no queue.
  *
  * The function behind the view reads only the lanes, which are never freed
  * (registry.c).  So it locks no queue, and does not wait for one that is being
@@ -30,10 +30,8 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 #include "args.h"
-#include "compat.h"
 #include "lane_view.h"
 #include "queue.h"
 #include "registry.h"
@@ -52,9 +50,8 @@ static const FairqSeatSet shown_sets[] = {
 };
 
 /*
- * Put the time of a timer.  The year 2000 means that the search for timed
- * tasks still has to begin at the first one.  NULL means that no task will
- * fall due.
+ * Add the time of a timer.  The year 2000 means that no search for timed tasks
+ * has begun.  NULL means that no task will become due.
  */
 static void
 put_timer(FairqRow *row, const FairqLaneView *lane, FairqRegion region)
@@ -66,7 +63,7 @@ put_timer(FairqRow *row, const FairqLaneView *lane, FairqRegion region)
 			  !lane->begun || never);
 }
 
-/* Put the row of a lane, if anything is known of it. */
+/* Add the row of a lane, if shared memory has its data. */
 static void
 put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 		 const FairqLaneView *lane)
@@ -105,7 +102,7 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
 	{
 		FairqHints *hints = lfirst(lc);
 		int32		id = hints->entry.key.queue_id;
@@ -141,7 +138,7 @@ put_group(ReturnSetInfo *rsinfo, const FairqWait *wait, const Datum *states)
 	fairq_put_row(rsinfo, &row);
 }
 
-/* Put all groups of a lane that wait or run. */
+/* Add all groups of a lane that wait or run. */
 static void
 put_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
 {
@@ -181,7 +178,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
 	if (queue == NULL)
 		return (Datum) 0;
-	fairq_table_close(fairq_table_open(fairq_catalog()->task, AccessShareLock));
+	fairq_table_close(fairq_open(FAIRQ_TASK, AccessShareLock));
 	put_groups((ReturnSetInfo *) fcinfo->resultinfo,
 			   fairq_queue_lane(queue, priority));
 	return (Datum) 0;

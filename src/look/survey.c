@@ -1,17 +1,18 @@
 /*
  * survey.c
- *		A group's tasks: how many wait and run, and why they wait.
+ *		A group's tasks: the numbers of waiting and running tasks, and the
+ *		reason for waiting.
  *
- * How many: shared memory has lower bounds of addresses in a group's line
- * (lane_view.c): for the first ready task, running and next timed tasks.  From
+ * The numbers: shared memory has lower bounds of addresses in a group's line
+ * (lane_view.c).  They are for the first ready, running and timed tasks.  From
  * there on the survey reads a few index entries and their rows.  So its cost
  * does not depend on the group's backlog.  It estimates the number of further
  * tasks: there is a turn in each block up to the tail.  It counts the tasks of
- * a few turns, evenly spread, because the tasks were enqueued under the
- * weights of their time, and some are gone.  The group's counter gives the
- * number of running tasks, if it is known.
+ * a few turns, evenly spread, because weights may have changed since the
+ * enqueue and some tasks are gone.  The group's counter gives the number of
+ * running tasks, if it is known.
  *
- * Why: the reason is the first obstacle that a pop would meet at this moment:
+ * The reason is the first obstacle that a pop would meet at this moment:
  *
  * - The queue or the group is paused.
  * - The queue or the group has no slot.
@@ -19,11 +20,11 @@
  * - A pop has found that the group waits for a retry.
  *
  * Otherwise the tasks wait for a pop: there are too few workers, or the
- * group's turn has not come.  Settings and counters give the reason, and no
- * task is read.  While a counter is not known, after a restart or on a
- * standby, a limit gives no reason.
+ * group's turn has not come.  The reason follows from settings and counters,
+ * without reading a task.  While a counter is not known, after a restart or on
+ * a standby, a limit gives no reason.
  *
- * Looking changes nothing: it makes no counter.
+ * A survey changes nothing: it makes no counter.
  *
  * Locking: a lane's lock, shared, for a moment, and the mutex of one counter
  * at a time.  The group's counter is pinned meanwhile.
@@ -39,7 +40,7 @@
 #include "registry.h"
 #include "survey.h"
 
-/* the most index entries that are read in a stretch of a line */
+/* the most index entries that are read in one section of a line */
 #define MOST_ENTRIES 1000
 
 /* ready tasks of a lane that are counted one by one */
@@ -62,7 +63,7 @@ typedef struct Look
 	FairqSurvey *survey;
 } Look;
 
-/* Begin to read a stretch of the line. */
+/* Begin to read a section of the line. */
 static FairqScan *
 begin_stretch(const Look *look, int64 from, int64 end)
 {
@@ -70,13 +71,13 @@ begin_stretch(const Look *look, int64 from, int64 end)
 
 	return fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP,
 						   fairq_range_line(lane, look->group_no, from, end),
-						   false, MOST_ENTRIES);
+						   MOST_ENTRIES);
 }
 
 /*
- * Read the next task of a stretch that no other transaction is changing, and
- * that is not expired.  False if there is none.  *more is true if the budget
- * has ended before the stretch.
+ * Read the next task of a section that is not expired and that no other
+ * transaction is changing.  False if there is none. *more is true if the
+ * budget ended before the section.
  */
 static bool
 next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
@@ -93,7 +94,7 @@ next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
 		}
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
-		fairq_task_read(fairq_scan_slot(scan), task);
+		fairq_task_read(scan->slot, task);
 		if (!fairq_is_expired(task, now))
 			return true;
 	}
@@ -101,8 +102,8 @@ next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
 }
 
 /*
- * Returns the number of ready tasks at the group's turn in that block; if
- * there are too many to count, at least its weight.
+ * Returns the number of ready tasks at the group's turn in a block; if there
+ * are too many to count, at least its weight.
  */
 static int64
 count_turn(const Look *look, int64 block)
@@ -122,7 +123,7 @@ count_turn(const Look *look, int64 block)
 }
 
 /*
- * Estimate the number of ready tasks, of which the first is at that address.
+ * Estimate the number of ready tasks, from the address of the first one.
  */
 static int64
 estimate(const Look *look, const FairqWait *wait, int64 first)
@@ -144,7 +145,10 @@ estimate(const Look *look, const FairqWait *wait, int64 first)
 	return (int64) ((double) n * nblocks / TURNS_COUNTED);
 }
 
-/* Read queued tasks: how many are ready, and since when. */
+/*
+ * Read queued tasks: count the ready ones, and find when the first became
+ * ready.
+ */
 static void
 look_at_queued(const Look *look, const FairqWait *wait)
 {
@@ -193,7 +197,7 @@ look_at_timed(const Look *look, const FairqWait *wait, FairqRegion region)
 	{
 		if (task.running)
 			continue;
-		if (task.run_at > look->now)
+		if (task.run_at > look->now || task.blocked)
 			look->survey->scheduled = true;
 		else
 			look->survey->since = Min(look->survey->since, task.run_at);
@@ -229,8 +233,8 @@ look_at_running(const Look *look, const FairqWait *wait, FairqRegion region)
 }
 
 /*
- * Read from the group's counter how many of its tasks are running.  False if
- * that is not known.
+ * Read the number of running tasks from the group's counter.  Returns false if
+ * it is not known.
  */
 bool
 fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
@@ -247,7 +251,7 @@ fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 	return known;
 }
 
-/* For a group of a lane that is void, the whole line has to be read. */
+/* Read the whole line, because the group's lane is void. */
 static void
 read_all(FairqWait *wait)
 {
@@ -279,7 +283,10 @@ look_at_lane(const Look *look)
 			look_at_running(look, &wait, r);
 }
 
-/* Survey all lanes of a group; without counts, only since when tasks wait. */
+/*
+ * Survey all lanes of a group; without counts, find only how long tasks have
+ * waited.
+ */
 void
 fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 			 TimestampTz now, bool counts, FairqSurvey *survey)
@@ -316,7 +323,7 @@ is_queue_full(FairqQueue *queue)
 		running >= queue->max_running;
 }
 
-/* The same for a group that has that limit. */
+/* Whether a group is known to run as many tasks as its limit allows. */
 static bool
 is_group_full(FairqQueue *queue, int32 group_no, int32 limit)
 {
@@ -348,7 +355,9 @@ queue_next_at(FairqQueue *queue, TimestampTz now)
 	return Max(queue->starts.held_until, start);
 }
 
-/* The same for a group, which may have no counter. */
+/*
+ * Time at which the next task of a group may start; it may have no counter.
+ */
 static TimestampTz
 group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 {
@@ -370,8 +379,8 @@ group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 }
 
 /*
- * Time at which the next task of the group may start, by both; DT_NOBEGIN:
- * now.
+ * Time at which the next task may start under the queue's and the group's
+ * rate; DT_NOBEGIN: now.
  */
 TimestampTz
 fairq_next_at(FairqQueue *queue, int32 group_no)
@@ -384,7 +393,7 @@ fairq_next_at(FairqQueue *queue, int32 group_no)
 	return next > now ? next : DT_NOBEGIN;
 }
 
-/* Whether the group has no limit, rate or hold of its own. */
+/* Whether the group does not have its own limit, rate or hold. */
 static bool
 is_free(const FairqSetting *setting)
 {
@@ -392,7 +401,7 @@ is_free(const FairqSetting *setting)
 		setting->held_until == DT_NOBEGIN;
 }
 
-/* The same for the queue, apart from a pause. */
+/* Whether the queue has no limit, rate or hold, apart from a pause. */
 static bool
 is_queue_free(const FairqQueue *queue)
 {
@@ -416,7 +425,7 @@ fairq_queue_reason(FairqQueue *queue)
 }
 
 /*
- * Obstacle for this group alone.  FAIRQ_REASON_RETRY is not among the results,
+ * Obstacle for this group only.  FAIRQ_REASON_RETRY is not among the results,
  * because only the sets of the group's lanes show that it waits for a retry.
  */
 FairqReason

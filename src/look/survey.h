@@ -1,6 +1,7 @@
 /*
  * survey.h
- *		A group's tasks: how many wait and run, and why they wait.
+ *		A group's tasks: the numbers of waiting and running tasks, and the
+ *		reason for waiting.
  */
 #ifndef FAIRQ_SURVEY_H
 #define FAIRQ_SURVEY_H
@@ -28,8 +29,8 @@ typedef struct FairqSurvey
 {
 	TimestampTz since;			/* time since which the first ready or due task
 								 * waits; DT_NOEND: there is none */
-	bool		unsure;			/* true: there may still be such a task, behind
-								 * many that are gone */
+	bool		unsure;			/* true: there may be another such task, after
+								 * many deleted ones */
 	TimestampTz ended;			/* time at which the first lease ended;
 								 * DT_NOEND: no task has lapsed */
 	bool		scheduled;		/* true: some task waits for its time */

@@ -1,7 +1,7 @@
 /*
  * waiting.c
- *		How many groups of a queue wait, and since when: groups that have a
- *		free slot, and groups that have none.
+ *		The number of a queue's waiting groups, and how long they have waited,
+ *		with a free slot or without one.
  *
  * A call walks through the groups that wait or run, in the order of their
  * numbers, in all lanes at the same time (lane_view.c).  Each group takes a
@@ -11,20 +11,20 @@
  * A group's entry has the earliest time since which its first task may have
  * waited.  If a task was published while the group had none, that is the time
  * at which the task became ready.  From then on it is the time of the queued
- * or scheduled task that was claimed last at a turn of the group.  For a line
- * is served in the order in which its tasks became ready, except for late
- * commits.  If a task is published with an earlier time, because it was put
- * back, the entry takes that time.
+ * or scheduled task that was claimed last at a turn of the group.  This works
+ * because a line is served in the order in which its tasks became ready,
+ * except for late commits.  If a task is published with an earlier time,
+ * because it was put back, the entry takes that time.
  *
- * So the time is at most one task too early.  Or it is entirely wrong, because
- * the sets do not learn that tasks are cancelled, purged or postponed.  So the
- * call reads the group with the earliest time (survey.c), which gives the
- * exact time, and then the next group.  It stops when the earliest time is an
- * exact one: that is the oldest task.  Mostly it reads one or two groups.  A
- * group without an entry, after a restart or because other groups needed the
- * entry, has no time, and is read first.  The call reads at most MOST_READ
- * groups.  Then it shows the oldest of these, or if there is none the earliest
- * time of the others.
+ * So the time is at most one task too early.  It can also be entirely wrong,
+ * because the sets do not notice that tasks are cancelled, purged or
+ * postponed.  So the call reads the group with the earliest time (survey.c),
+ * which gives the exact time, and then the next group.  It stops when the
+ * earliest time is an exact one: that is the oldest task.  Usually it reads
+ * one or two groups.  A group without an entry, after a restart or because
+ * other groups needed the entry, has no time, and is read first.  The call
+ * reads at most MOST_READ groups.  After that it shows the oldest task of
+ * these, or, if there is none, the earliest time of the others.
  *
  * Lapsed tasks are found in the same way, by the deadlines of leases.  Such a
  * deadline alone is never shown, as the lease may have been extended.  Due
@@ -32,21 +32,22 @@
  * the index of times.
  *
  * If more groups wait than a call may visit, it begins with those whose turns
- * come next, which have not been served for longest.  It extrapolates the
+ * come next.  They have waited longest for service.  It extrapolates the
  * numbers from the groups that it has visited.
  *
- * If shared memory knows no priority of a queue, the table may have any tasks.
- * So nothing is known, unless commits have counted that the queue has no
- * tasks.
+ * If shared memory knows no lane of a queue, the table may contain any tasks.
+ * So the numbers are not known, unless the counts of commits show that the
+ * queue has no tasks.
  *
- * Looking changes nothing.
+ * The call changes nothing.
  *
  * Locking: an AccessShareLock on the queue for the duration of the call,
- * because groups' bits are freed with its hints.  If that is not available the
- * queue is being dropped, and nothing is known.  An AccessShareLock on
- * fairq.task, to the end of the transaction; if that is not available, the
- * call reads no task.  A walk takes a lane's lock, shared, for GROUPS_AT_ONCE
- * groups; its caller has the queue locked.  The locks of survey.c.
+ * because groups' bits are freed with its hints.  If that is not available,
+ * the queue is being dropped, and the numbers are not known.  An
+ * AccessShareLock on fairq.task, to the end of the transaction; if that is not
+ * available, the call reads no task.  A walk takes a lane's lock, shared, for
+ * GROUPS_AT_ONCE groups; its caller has the queue locked.  The locks of
+ * survey.c.
  */
 #include "postgres.h"
 
@@ -57,7 +58,6 @@
 #include "catalog.h"
 #include "lane_view.h"
 #include "registry.h"
-#include "seats.h"
 #include "store.h"
 #include "survey.h"
 #include "waiting.h"
@@ -93,8 +93,8 @@ struct FairqWalk
 
 /*
  * Begin to walk from one seat to another.  The walk visits each group that
- * waits.  It visits groups that run in lanes in which a lease may have ended
- * by that time.
+ * waits.  It visits running groups in lanes in which a lease may have ended by
+ * the given time.
  */
 FairqWalk *
 fairq_walk_begin(FairqQueue *queue, TimestampTz ended_by, int64 from,
@@ -148,7 +148,7 @@ add_wait(FairqWaiter *waiter, const FairqWait *wait)
 	waiter->since = Min(waiter->since, wait->since);
 }
 
-/* Walk to the next group.  False if there is none. */
+/* Walk to the next group.  Returns false if there is none. */
 bool
 fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter)
 {
@@ -181,7 +181,7 @@ fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter)
 typedef struct Looked
 {
 	int32		group_no;
-	FairqReason own;			/* obstacle for this group alone */
+	FairqReason own;			/* obstacle for this group only */
 	FairqReason reason;			/* the same, or an earlier obstacle for all
 								 * groups */
 	bool		waits;			/* it may have ready tasks */
@@ -191,14 +191,14 @@ typedef struct Looked
 	TimestampTz ended;			/* earliest time at which a lease has ended */
 } Looked;
 
-/* A look at a queue. */
+/* One examination of a queue. */
 typedef struct Look
 {
 	FairqQueue *queue;
 	FairqTable *tasks;			/* NULL: another session has a lock on it */
 	TimestampTz now;
 	FairqReason of_queue;		/* obstacle for all groups */
-	bool		none_ready;		/* no task is at a turn */
+	bool		none_ready;		/* no task can start */
 	bool		cut;			/* there are more groups than the call
 								 * visits */
 	int			nvisited;
@@ -210,7 +210,7 @@ typedef struct Look
 } Look;
 
 /*
- * Whether shared memory knows groups of the queue, or knows that the queue has
+ * Whether shared memory has groups of the queue, or shows that the queue has
  * no tasks.
  */
 static bool
@@ -229,7 +229,7 @@ is_known(FairqQueue *queue)
 	return all == 0;
 }
 
-/* Note a group that waits, or that may have a lease that has ended. */
+/* Record a group that waits, or that may have a lease that has ended. */
 static void
 note_group(Look *look, const FairqWaiter *waiter)
 {
@@ -272,9 +272,9 @@ look_at_groups(Look *look, int64 from, int64 end)
 }
 
 /*
- * Visit the groups.  Begin behind the seat that service has passed last, in
- * the lane in which most groups wait.  Returns how many wait in each lane,
- * summed up.
+ * Visit the groups.  Begin after the seat that service passed last, in the
+ * lane in which most groups wait.  Returns the sum of the numbers of waiting
+ * groups in each lane.
  */
 static int64
 look_at_all(Look *look)
@@ -311,17 +311,20 @@ typedef struct Part
 								 * others */
 } Part;
 
-/* Whether a task may be claimed in spite of that obstacle. */
+/* Whether a task may be claimed despite the obstacle. */
 static bool
 may_claim(FairqReason reason, bool lapsed)
 {
-	/* a lapsed task has its slots already */
+	/* a lapsed task already has its slots */
 	return reason == FAIRQ_REASON_WORKERS || reason == FAIRQ_REASON_NONE ||
 		(lapsed && (reason == FAIRQ_REASON_LIMIT ||
 					reason == FAIRQ_REASON_QUEUE_LIMIT));
 }
 
-/* Time since which a group has such tasks; DT_NOEND: it has none. */
+/*
+ * Time at which the first of a group's selected tasks began to wait; DT_NOEND:
+ * it has none.
+ */
 static TimestampTz
 time_of(const Looked *group, const Part *part)
 {
@@ -371,7 +374,10 @@ read_group(Look *look, Looked *group)
 		group->since = look->now;
 }
 
-/* Time since which the oldest of such tasks waits; DT_NOEND: there is none. */
+/*
+ * Time at which the oldest selected task began to wait; DT_NOEND: there is
+ * none.
+ */
 static TimestampTz
 find_oldest(Look *look, Part part)
 {
@@ -388,8 +394,8 @@ find_oldest(Look *look, Part part)
 		{
 			look->waiting->sampled |= !group->read;
 			/*
-			 * a lease may have been extended, and an unknown time may be any
-			 * time
+			 * a lease may have been extended, and an unknown time may be
+			 * arbitrary
 			 */
 			if (group->read || (oldest == DT_NOEND && !part.lapsed &&
 								time != DT_NOBEGIN))
@@ -408,7 +414,10 @@ find_oldest(Look *look, Part part)
 	return oldest;
 }
 
-/* The same for all tasks that may be claimed; with !ready, for the others. */
+/*
+ * Time at which the oldest task that may be claimed began to wait; with
+ * !ready, of the other tasks.
+ */
 static TimestampTz
 find_oldest_of_all(Look *look, bool ready)
 {
@@ -418,7 +427,7 @@ find_oldest_of_all(Look *look, bool ready)
 	return Min(lacks_slot, has_slot);
 }
 
-/* Note a due task that no call has found yet. */
+/* Record a due task that no call has found yet. */
 static void
 note_due(Look *look, const FairqTask *task)
 {
@@ -445,7 +454,8 @@ look_at_due(Look *look, int priority, FairqRegion region)
 	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_TIME,
 						   fairq_range_times(fairq_task_lane(look->queue->id,
 															 priority),
-											 from, end), false, MOST_DUE);
+											 from, end),
+						   MOST_DUE);
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END &&
 		   state != FAIRQ_ROW_LATER)
 	{
@@ -453,13 +463,13 @@ look_at_due(Look *look, int priority, FairqRegion region)
 
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
-		fairq_task_read(fairq_scan_slot(scan), &task);
+		fairq_task_read(scan->slot, &task);
 		note_due(look, &task);
 	}
 	fairq_scan_end(scan);
 }
 
-/* Count a group that waits, by its obstacle. */
+/* Count a waiting group under its obstacle. */
 static void
 count_group(const Looked *group, FairqWaiting *waiting)
 {
@@ -502,7 +512,7 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 		n[FAIRQ_TALLY_READY] <= 0;
 	look.groups = palloc(MOST_LOOKED * sizeof(Looked));
 	all = look_at_all(&look);
-	look.tasks = fairq_table_try_open(fairq_catalog()->task);
+	look.tasks = fairq_table_try_open(fairq_relid(FAIRQ_TASK));
 	waiting->sampled = look.cut;
 	waiting->ready = find_oldest_of_all(&look, true);
 	waiting->limited = find_oldest_of_all(&look, false);
@@ -522,7 +532,7 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 	pfree(look.groups);
 }
 
-/* Find the groups that wait in a queue, and since when. */
+/* Find the waiting groups of a queue, and how long they have waited. */
 void
 fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 {

@@ -1,6 +1,7 @@
 /*
  * waiting.h
- *		The groups of a queue that wait or run: how many, and since when.
+ *		The groups of a queue that wait or run: their number, and how long they
+ *		have waited.
  */
 #ifndef FAIRQ_WAITING_H
 #define FAIRQ_WAITING_H
@@ -17,7 +18,7 @@ typedef struct FairqWaiter
 	TimestampTz since;			/* lower bound of the time since which it
 								 * waits; DT_NOBEGIN if not known, DT_NOEND if
 								 * it does not wait */
-	TimestampTz deadline;		/* time before which no lease of it ends;
+	TimestampTz deadline;		/* time before which none of its leases ends;
 								 * DT_NOBEGIN if some may have ended, DT_NOEND
 								 * if it has none */
 } FairqWaiter;
@@ -27,16 +28,16 @@ typedef struct FairqWalk FairqWalk;
 /* The waiting groups of a queue. */
 typedef struct FairqWaiting
 {
-	bool		known;			/* false: shared memory does not know the
+	bool		known;			/* false: shared memory does not have the
 								 * queue's groups, and there may be some; all
 								 * other fields are undefined */
 	bool		sampled;		/* true: the call has not visited all of them;
 								 * the numbers are estimates, and other tasks
 								 * may be older */
 	int32		nready;			/* number of groups that may have ready tasks,
-								 * and are neither paused nor throttled nor
-								 * known to lack a slot under a limit of
-								 * theirs */
+								 * are neither paused nor throttled, and are
+								 * not known to lack a slot under their own
+								 * limits */
 	int32		nlimited;		/* number of groups without a slot that are not
 								 * paused */
 	int32		nthrottled;		/* number of groups whose tasks may not start

@@ -3,12 +3,13 @@
  *		Service: claiming a task.
  *
  * A ready task needs a slot in its queue and in its group, which the caller
- * has got.  A lapsed one has its slots already: it keeps them.  Then pop or
- * take decides what to do with it (pop.c), and the changes of a rollback are
- * noted.  A ready task that is expired is finished instead.
+ * has taken.  A lapsed task already has its slots, and keeps them.  Then pop
+ * or take handles the row (pop.c), and pending changes record what a rollback
+ * must undo.  A ready task that is expired is finished instead.  For a blocked
+ * task the call checks the batch or the tasks for which it waits.
  *
- * A call that foresees claims and ends tasks in thought.  Tasks that it has
- * visited are read as running from then on, and no row is locked.
+ * A call that predicts simulates the claims and ends of tasks.  It reads tasks
+ * that it has visited as running from then on, and locks no row.
  *
  * Locking: for a ready task's row at most the tuple lock, for a moment.  The
  * row of a lapsed or expired task is locked with SKIP LOCKED (store_task.c).
@@ -24,16 +25,17 @@
 #include "running.h"
 #include "shadow.h"
 #include "stall.h"
+#include "transaction.h"
 
-/* Lock the row of a task; or see whether it could be locked. */
+/* Lock the row of a task, or check whether it could be locked. */
 static FairqClaimResult
 lock_row(FairqService *s, FairqTask *task)
 {
 	return s->call.foresees ? fairq_task_peek(s->tasks, task, true) :
-		fairq_task_lock(s->tasks, task);
+		fairq_task_lock(s->tasks, task, LockTupleExclusive);
 }
 
-/* Note that a task was served, in a pending change if there is one. */
+/* Record that a task was served, in a pending change if there is one. */
 static void
 note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 			TimestampTz ready_at, FairqPending *pending)
@@ -50,7 +52,7 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 										   task->lease_until,
 										   s->taken.searches);
 	}
-	/* an error behind that would give back twice what the turn was charged */
+	/* an error after that would give the turn's charge back twice */
 	fairq_work_begun(s->lane, s->taken.lane_no,
 					 task->group_no,
 					 pending != NULL ? &pending->work : &foreseen,
@@ -60,7 +62,7 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 }
 
 /*
- * Serve a task at its address, unless it is lost.  A call that foresees has no
+ * Serve a task at its address, unless it is lost.  A call that predicts has no
  * pending change.
  */
 static FairqClaimResult
@@ -71,7 +73,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 		Max(task->enqueued_at, task->run_at);
 	FairqClaimResult result;
 
-	/* if cost-fair, the address is only the order within the group */
+	/* if cost-fair, the address is only a position within the group */
 	task->turn = s->by == FAIRQ_BY_TASKS ? turn->addr : task->addr;
 	result = s->call.server(s->tasks, task, s->call.arg);
 	if (result != FAIRQ_CLAIMED)
@@ -92,7 +94,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 }
 
 /*
- * A pop would be worth it: the call stops there, as if the task were locked.
+ * A pop would find work, so the call stops there as if the task were locked.
  */
 static FairqClaimResult
 see_task(FairqService *s)
@@ -103,7 +105,7 @@ see_task(FairqService *s)
 }
 
 /*
- * Check whether the row could be locked, and note a row lock of another
+ * Check whether the row could be locked, and record a row lock of another
  * transaction.
  */
 static FairqClaimResult
@@ -116,8 +118,8 @@ peek_at_row(FairqService *s, FairqTask *task, bool to_delete)
 }
 
 /*
- * Check whether a pop could have the task.  If not, the call continues as a
- * pop would.
+ * Check whether a pop could claim the task.  If a pop could not, the call
+ * continues like a pop.
  */
 static FairqClaimResult
 peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
@@ -127,16 +129,57 @@ peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 	return result == FAIRQ_CLAIMED ? see_task(s) : result;
 }
 
+/* Record that the call has ended a task, or its wait. */
+static void
+note_ended(FairqService *s, const FairqTask *task)
+{
+	s->got.freed |= task->batch != 0 || s->queue->hints->awaited;
+}
+
 /*
- * If the task is expired and the call has finished enough, leave it to others,
- * and its turn (s->left).  Returns whether it is left.  After one such group
- * the call visits the next.  It ends after some of them, or it would visit all
- * groups.
+ * A blocked task is not served.  Check whether its wait is over; a look only
+ * records that there is such a task.
+ */
+static FairqClaimResult
+look_at_blocked(FairqService *s, FairqTask *task)
+{
+	FairqClaimResult result;
+
+	if (s->call.peek && !s->call.ends)
+	{
+		result = peek_at_row(s, task, true);
+		s->got.saw_over |= result == FAIRQ_CLAIMED;
+		return result == FAIRQ_CLAIMED ? FAIRQ_LOCKED : result;
+	}
+	result = lock_row(s, task);
+	if (result == FAIRQ_CLAIMED && !task->blocked)
+		result = FAIRQ_GONE;
+	if (result != FAIRQ_CLAIMED)
+		return result;
+	s->got.expired++;
+	if (s->call.foresees)
+		fairq_shadow_claim(task->id);
+	else
+	{
+		fairq_look_at_blocked(s->queue, s->tasks, task);
+		/* if it is ready, this call can claim it */
+		fairq_written();
+		note_ended(s, task);
+	}
+	return FAIRQ_GONE;
+}
+
+/*
+ * If the task is expired or blocked and the call has finished enough tasks,
+ * leave the task and its turn to others (s->left).  Returns whether the task
+ * is left.  After such a group the call visits the next one.  It ends after
+ * some of these groups; otherwise it would visit all groups.
  */
 bool
 fairq_leaves_expired(FairqService *s, const FairqTask *task)
 {
-	if (s->got.expired < FAIRQ_MAX_ENDED || !fairq_is_expired(task, s->call.now))
+	if (s->got.expired < FAIRQ_MAX_ENDED ||
+		(!task->blocked && !fairq_is_expired(task, s->call.now)))
 		return false;
 	s->left = true;
 	if (++s->got.left >= FAIRQ_MAX_ENDED)
@@ -145,9 +188,9 @@ fairq_leaves_expired(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Whether to leave the task, which is next, to another call.  That is so if
- * the task is served alone, and this call has others, or if the call is only
- * for such a task.  Then the call ends before it.  *result is FAIRQ_CLAIMED if
+ * Whether to leave the task, which is next, to another call.  The call does so
+ * if the task is served alone and the call has others, or if the call serves
+ * only such a task.  Then the call ends before it. *result is FAIRQ_CLAIMED if
  * the call may claim the task.  If the row of such a task is locked, the call
  * passes it over and does not try to claim it.  The row may be unlocked by
  * then.
@@ -162,7 +205,7 @@ fairq_stops_before(FairqService *s, const FairqTask *task,
 	*result = FAIRQ_CLAIMED;
 	if (alone ? s->got.served == 0 && !s->call.has_some : !s->call.only_alone)
 		return false;
-	/* a task that is ended is not served */
+	/* a task that this call ends is not served */
 	if (fairq_is_expired(task, s->call.now) ||
 		(task->running &&
 		 (task->cancelled || fairq_attempts_left(s->queue, task) == 0)))
@@ -176,7 +219,7 @@ fairq_stops_before(FairqService *s, const FairqTask *task,
 		s->got.saw_locked |= s->call.peek && *result == FAIRQ_LOCKED;
 		return false;
 	}
-	/* by their shares, it is the lane's turn all the same */
+	/* according to the shares, it is still this lane's turn */
 	if (alone && s->queue->shares.of[s->priority] == 0)
 		s->got.first |= (uint32) 1 << s->priority;
 	s->got.stopped |= alone;
@@ -185,8 +228,8 @@ fairq_stops_before(FairqService *s, const FairqTask *task,
 }
 
 /*
- * Finish a ready task that is expired.  A look leaves some as they are, but
- * finishes many before it continues.
+ * Finish a ready task that is expired.  A look leaves a few such tasks
+ * unfinished, but finishes many of them before it continues.
  */
 static FairqClaimResult
 drop_expired(FairqService *s, FairqTask *task)
@@ -210,7 +253,10 @@ drop_expired(FairqService *s, FairqTask *task)
 	if (s->call.foresees)
 		fairq_shadow_claim(task->id);
 	else
+	{
 		fairq_finish_expired(s->queue, s->tasks, task);
+		note_ended(s, task);
+	}
 	s->got.expired++;
 	return FAIRQ_GONE;
 }
@@ -240,8 +286,8 @@ serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
 }
 
 /*
- * Serve a task at that turn; the queue and its group have a slot for it.  If
- * it is expired, finish it: then it is gone.
+ * Serve a task at a turn; the queue and its group have a slot for it.  If the
+ * task is expired, finish it instead.
  */
 FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -250,6 +296,8 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 
 	if (fairq_is_expired(task, s->call.now))
 		return drop_expired(s, task);
+	if (task->blocked)
+		return look_at_blocked(s, task);
 	result = s->call.peek ?
 		peek_at_task(s, task, s->tasks->claims_delete) :
 		s->call.foresees ? fairq_task_peek(s->tasks, task, false) :
@@ -263,8 +311,8 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 }
 
 /*
- * Whether a lapsed task may run again, with another worker.  With old settings
- * we cannot decide that.
+ * Whether a lapsed task may run again, with another worker.  Outdated settings
+ * cannot decide that.
  */
 static FairqSlot
 runs_on(FairqService *s, const FairqTask *task)
@@ -277,9 +325,9 @@ runs_on(FairqService *s, const FairqTask *task)
 }
 
 /*
- * Whether to leave a lapsed task as it is.  In a transaction block, a task
- * that may not run again is left to other calls.  It is also left as long as
- * that is not known, since it keeps its slot meanwhile.
+ * Whether to leave a lapsed task to other calls.  In a transaction block, a
+ * task that may not run again is left.  A task is also left while that is
+ * unknown, because it keeps its slot meanwhile.
  */
 static bool
 is_left(FairqService *s, const FairqTask *task)
@@ -306,23 +354,26 @@ lock_lapsed(FairqService *s, FairqTask *task, FairqSlot *slot)
 	return result;
 }
 
-/* Bring a locked lapsed task to its end, which is not to run on. */
+/* End a locked lapsed task that must not continue to run. */
 static FairqClaimResult
 end_lapsed(FairqService *s, FairqTask *task)
 {
 	if (s->call.foresees)
 		fairq_shadow_claim(task->id);
 	else
+	{
 		fairq_end_lapsed(s->queue, s->tasks, task);
+		note_ended(s, task);
+	}
 	task->running = false;
 	s->got.ended++;
 	return FAIRQ_GONE;
 }
 
 /*
- * Check whether a pop could have a lapsed task.  A pop may end the task and
- * not return it.  Then the look ends it if asked to, or notes that there is
- * such a task.
+ * Check whether a pop could take over a lapsed task.  A pop may end the task
+ * and not return it.  If so, the look ends the task if its caller wants that,
+ * or records that it exists.
  */
 static FairqClaimResult
 peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -348,7 +399,7 @@ peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 	return FAIRQ_LOCKED;
 }
 
-/* Serve a lapsed task, whose row is locked, and which runs again. */
+/* Serve a lapsed task that runs again and whose row is locked. */
 static void
 serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
@@ -379,11 +430,11 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 }
 
 /*
- * Serve a task whose lease has expired, at that turn.  It has a slot already,
- * which it keeps.  A task that is not to run again is ended.  A task that may
- * not run just now, since a limit was lowered, is put back, to be retried.
- * Both are done for others: in a transaction block only if no other call has
- * done so for a while.
+ * Serve a task whose lease has expired, at a turn.  The task already has a
+ * slot, and keeps it.  A task that may not run again is ended.  If a lowered
+ * limit does not allow the task now, it is put back for a retry.  Both help
+ * other callers.  In a transaction block, the call does this only if no other
+ * call has done it for a while.
  */
 FairqClaimResult
 fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -407,7 +458,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		fairq_start_lapsed_done();
 		return result == FAIRQ_CLAIMED ? end_lapsed(s, task) : result;
 	}
-	/* nothing can fail once it is served */
+	/* nothing can fail after it is served */
 	serve_lapsed(s, task, turn);
 	fairq_start_lapsed_done();
 	return FAIRQ_CLAIMED;

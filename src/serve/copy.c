@@ -3,21 +3,23 @@
  *		Copying a queue's hints in shared memory, for a call that changes
  *		nothing.
  *
- * The copy is a shadow (shadow.c): it serves a call as shared memory does, and
- * no other backend uses it.  It has no sleepers, so no session is woken.
+ * The copy is a shadow (shadow.c): it serves a call like shared memory, and no
+ * other backend uses it.  It has no sleepers, so no session is woken.
  *
- * A task-fair lane is copied entirely, which is some bits for each group.  The
- * accounts of other lanes are a hundred times larger.  So the copy's ordered
- * set has only the first groups of each level.  Their number is that of the
- * tasks wanted, which can each be of another group, plus MOST_IN_VAIN groups
- * that may yield nothing.  Accounts of other groups are copied on demand
+ * A task-fair lane is copied entirely, which takes a few bits for each group.
+ * The accounts of other lanes are a hundred times larger.  So the copy's
+ * ordered set has only the first groups of each level.  These are one group
+ * for each wanted task, plus MOST_IN_VAIN groups that may yield no task.
+ * Accounts of other groups, and the groups of a tenant, are copied on demand
  * (lane_order.c).
  *
- * Throttled groups whose time has come are taken back in the copy, as the next
- * call would do it.  Later the clock takes back no others there.
+ * Throttled groups whose time has come are taken back in the copy, as by the
+ * next call.  After that, no other groups are taken back in the copy as time
+ * passes.
  *
  * Locking: each lane's lock, shared, for a copy of its bits, and for some
- * accounts at a time.  So the copy is exact if nothing else happens meanwhile.
+ * accounts at a time.  So the copy is exact if there are no other calls
+ * meanwhile.
  */
 #include "postgres.h"
 
@@ -30,8 +32,8 @@
 #include "stall.h"
 
 /*
- * groups of a level that are copied in order, in addition to one per task
- * wanted
+ * groups of a level that are copied in order, in addition to one per wanted
+ * task
  */
 #define MOST_IN_VAIN 1000
 
@@ -63,27 +65,27 @@ typedef struct AccountCopy
 
 /*
  * Copy the accounts of the first groups behind a rank that are in the ordered
- * set.  Returns how many there were.  If another recovery of the lane has
- * begun since its bits were copied there are none: accounts are those of a
- * recovery.
+ * set.  Returns their number.  It is 0 if another recovery of the lane has
+ * begun since its bits were copied, because that makes accounts void.
  */
 static int
 copy_behind(FairqLane *lane, uint32 lane_no, const FairqRank *behind,
 			AccountCopy *copies)
 {
-	FairqOrder *set = &lane->order.set;
+	FairqRecords *accounts = &lane->order.accounts;
 	FairqRank	rank = *behind;
 	int			n = 0;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	while (n < AT_ONCE && lane->recovery.lane_no == lane_no)
 	{
-		int32		next = fairq_order_after(set, &rank);
+		int32		next = fairq_order_after(&lane->order.flows.order, accounts,
+											 &rank);
 
 		if (next == FAIRQ_NO_NODE)
 			break;
 		copies[n].group_no = next;
-		copies[n].account = *(FairqAccount *) fairq_order_record(set, next);
+		copies[n].account = *(FairqAccount *) fairq_record(accounts, next);
 		rank = copies[n++].account.node.rank;
 	}
 	LWLockRelease(&lane->lock);
@@ -91,25 +93,31 @@ copy_behind(FairqLane *lane, uint32 lane_no, const FairqRank *behind,
 }
 
 /*
- * Add a group to the ordered set of the copy.  False if it has left the ring,
- * or has moved on in the set and was added before.
+ * Add a group to the ordered set of the copy.  Returns false if it has left
+ * the ring, or was already added and has moved further back in the set.
  */
 static bool
 add_group(FairqLane *copy, const AccountCopy *group)
 {
-	if (!has(copy, FAIRQ_RING, group->group_no) ||
+	FairqAccount *account;
+
+	if ((!group->account.level.is_tenant &&
+		 !has(copy, FAIRQ_RING, group->group_no)) ||
 		has(copy, FAIRQ_SERVED, group->group_no))
 		return false;
-	*(FairqAccount *) fairq_order_record(&copy->order.set, group->group_no) =
-		group->account;
+	account = fairq_record(&copy->order.accounts, group->group_no);
+	*account = group->account;
+	account->level.copied = false;
+	fairq_order_init(&account->level.groups.order);
 	fairq_seats_add(copy, FAIRQ_SERVED, group->group_no);
-	fairq_order_add(&copy->order.set, group->group_no);
+	fairq_order_add(&copy->order.flows.order, &copy->order.accounts,
+					group->group_no);
 	return true;
 }
 
 /*
- * Copy the ordered set: at most that many groups of each level that a search
- * sees.
+ * Copy the ordered set: at most n groups for each level that a search
+ * examines.
  */
 static void
 copy_order(FairqLane *lane, FairqLane *copy, int64 most)
@@ -146,23 +154,24 @@ copy_order(FairqLane *lane, FairqLane *copy, int64 most)
 
 /*
  * Find the first throttled groups behind a rank whose time has come.  Returns
- * how many there were.
+ * their number.
  */
 static int
 find_back(FairqLane *lane, FairqRank *behind, int64 now, int32 *group_nos)
 {
-	FairqOrder *order = &lane->seats.back.order;
+	const FairqOrder *order = &lane->seats.back.order;
 	int			n = 0;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	while (n < AT_ONCE && is_begun(lane))
 	{
-		int32		next = fairq_order_after(order, behind);
+		int32		next = fairq_order_after(order, &lane->seats.back.nodes,
+											 behind);
 		const FairqNode *node;
 
 		if (next == FAIRQ_NO_NODE)
 			break;
-		node = fairq_order_record(order, next);
+		node = fairq_record(&lane->seats.back.nodes, next);
 		if (node->rank.amount.whole > now)
 			break;
 		*behind = node->rank;
@@ -172,7 +181,7 @@ find_back(FairqLane *lane, FairqRank *behind, int64 now, int32 *group_nos)
 	return n;
 }
 
-/* Take those back in the copy. */
+/* Take these groups back in the copy. */
 static void
 come_back(FairqLane *lane, FairqLane *copy)
 {
@@ -198,7 +207,7 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 	do
 		fairq_chunks_have_like(&fairq_hints_of(copy)->chunks, chunks);
 	while (!copy_bits(lane, copy));
-	/* a search of another backend is none in the copy */
+	/* another backend's search does not count in the copy */
 	copy->times.searching = false;
 	fairq_lane_aside_init(copy);
 	fairq_lane_order_init(copy);
@@ -210,8 +219,8 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 }
 
 /*
- * Copy the queue and its hints, for a call for that many tasks.  The settings
- * of the copy are as the caller has read them.
+ * Copy the queue and its hints, for a call for max_tasks tasks.  The copy has
+ * the settings that the caller has read.
  */
 FairqQueue *
 fairq_copy_queue(const FairqQueue *queue, int64 max_tasks)
@@ -220,7 +229,7 @@ fairq_copy_queue(const FairqQueue *queue, int64 max_tasks)
 	FairqHints *copy = fairq_shadow_begin(hints, sizeof(FairqHints));
 	FairqQueue *of_copy = fairq_shadow_alloc(sizeof(FairqQueue));
 
-	/* first: a later load may not be over in what is copied */
+	/* first, because a later load may not be over in the copied data */
 	fairq_tally_keep(&hints->tally);
 	memcpy(copy, hints, sizeof(FairqHints));
 	fairq_chunks_init(&copy->chunks);

@@ -1,33 +1,34 @@
 /*
  * due.c
- *		Tasks that fall due; the end of leases and of expired tasks.
+ *		Tasks that become due; the ends of leases and of expired tasks.
  *
- * A task has fallen due if it was scheduled, or is to be retried, and its time
- * has come.  Its row is not touched here.  A search puts its group into the
- * set "due" and into the ring.  The group's entry, if there is one, knows
- * where to look (lane.c).  The group's turn decides which tasks are served
- * (turn.c).  So any call can do this, in any transaction, for all.
+ * A task is due if it was scheduled, or waits for a retry, and its time has
+ * come.  Its row is not touched here.  A search puts its group into the set
+ * "due" and into the ring.  The group's entry, if there is one, has the
+ * addresses to search (lane.c).  The group's turn decides which tasks are
+ * served (turn.c).  So any call can search in any transaction, for all
+ * sessions.
  *
  * A search takes steps, each of which reads a number of index entries.  A pop
- * takes one step before its first turns, and one more after each time that it
- * takes turns, until nothing is left to find.  Otherwise the groups found
- * first would be served all they have before others are found.  Shared memory
- * keeps where the next step begins (times.c).
+ * takes one step before its first turns, and one more each time after it has
+ * taken turns, until the search is complete.  Otherwise the groups found first
+ * would be served completely before others are found.  Shared memory keeps
+ * where the next step begins (times.c).
  *
- * For leases that have ended a search checks only the deadlines of the lane,
- * which takes a moment.  A load finds those of before a restart (load.c).
+ * For expired leases, a search only checks the deadlines of the lane, which is
+ * fast.  A load finds the leases from before a restart (load.c).
  *
  * Pops end expired leases, and tasks that are expired, at the turns of their
- * groups.  A sweep ends those of all groups of a queue at once.  It looks for
- * running tasks where shared memory says that there may be some, and for
- * expired ones by an index.
+ * groups.  A sweep ends those of all groups of a queue at once.  It searches
+ * for running tasks where they are possible according to shared memory, and
+ * for expired tasks with an index.
  *
- * Locking: one backend at a time searches a lane, which is a flag in it.  The
- * flag is taken back at the end of the step, at the latest by the callbacks at
- * the end of the transaction or subtransaction.  The lane's lock is held for
- * moments.  For a sweep the caller has the queue locked; it takes
- * RowExclusiveLock on fairq.task, and leaves rows alone that other
- * transactions have locked.
+ * Locking: one backend at a time searches a lane; a flag in the lane ensures
+ * this.  The flag is cleared at the end of the step, at the latest by the
+ * callbacks at the end of the transaction or subtransaction.  The lane's lock
+ * is held only briefly.  For a sweep the caller has the queue locked; it takes
+ * RowExclusiveLock on fairq.task, and skips rows that other transactions have
+ * locked.
  */
 #include "postgres.h"
 
@@ -53,7 +54,7 @@
 static FairqLane *searched_lane = NULL;
 static uint32 searched_lane_no = 0;
 
-/* Take the flag back, if an error has ended the search.  For callbacks. */
+/* Clear the flag if an error has ended the search.  For callbacks. */
 static void
 end_call(void)
 {
@@ -62,18 +63,19 @@ end_call(void)
 	searched_lane = NULL;
 }
 
-/* A search for tasks that have fallen due. */
+/* A search for tasks that have become due. */
 typedef struct Search
 {
 	FairqQueue *queue;			/* queue that is searched */
 	int			priority;		/* priority of the lane that is searched */
 	uint32		lane_no;		/* lane_no of the lane */
-	TimestampTz now;			/* time by which tasks have fallen due */
+	TimestampTz now;			/* time by which tasks have become due */
 	int64	   *found;			/* number of tasks that were published */
 } Search;
 
 /*
- * Publish that the task has fallen due.  False if the lane is another by now.
+ * Publish that the task has become due.  Returns false if another recovery of
+ * the lane has begun since.
  */
 static bool
 publish_due(const Search *search, const FairqTask *task)
@@ -87,9 +89,8 @@ publish_due(const Search *search, const FairqTask *task)
 }
 
 /*
- * Publish the tasks of a timed region of the lane that have fallen due, from
- * an address on, in the order of addresses.  It is one step: returns where the
- * rest begins.
+ * Publish the due tasks of a timed region of the lane, from an address on, in
+ * the order of addresses.  This is one step: returns where the rest begins.
  */
 static int64
 search_region(const Search *search, FairqTable *tasks, FairqRegion region,
@@ -106,15 +107,14 @@ search_region(const Search *search, FairqTable *tasks, FairqRegion region,
 	if (from >= end)
 		return from;
 	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_TIME,
-						   fairq_range_times(lane, from, last), false,
-						   STEP_ENTRIES);
+						   fairq_range_times(lane, from, last), STEP_ENTRIES);
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;
 
 		if (state == FAIRQ_ROW_LATER)
 		{
-			/* stop only if the next search begins further on */
+			/* stop only if the next search begins at a later place */
 			next = fairq_scan_reached(scan);
 			if (next > from)
 				break;
@@ -123,7 +123,7 @@ search_region(const Search *search, FairqTable *tasks, FairqRegion region,
 		}
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
-		fairq_task_read(fairq_scan_slot(scan), &task);
+		fairq_task_read(scan->slot, &task);
 		if (task.addr < end && task.running)
 			continue;
 		if (task.addr >= end || !publish_due(search, &task))
@@ -132,15 +132,15 @@ search_region(const Search *search, FairqTable *tasks, FairqRegion region,
 			break;
 		}
 		if (npublished++ < MAX_PUBLISHED)
-			fairq_scan_more(scan);
+			scan->budget++;
 	}
 	fairq_scan_end(scan);
 	return next;
 }
 
 /*
- * Do one step of the search for timed tasks that have fallen due, and count
- * those found.  False if no more can be found at this moment.
+ * Do one step of the search for timed tasks that have become due, and count
+ * those found.  Returns false if no more can be found at the moment.
  */
 bool
 fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
@@ -175,7 +175,7 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 
 /*
  * Do one step of the search for due and lapsed tasks, and count those found.
- * False if there are none to find, or no more can be found at this moment.
+ * Returns false if there are none, or no more can be found at the moment.
  */
 bool
 fairq_find_due(FairqQueue *queue, int priority, FairqTable *tasks,
@@ -196,9 +196,10 @@ typedef struct Sweep
 {
 	FairqQueue *queue;
 	FairqTable *tasks;
-	FairqScan  *scan;			/* scan of what may be over; NULL: none yet */
-	TimestampTz now;			/* time as of which it is */
-	int64		most;			/* tasks to be ended, at most */
+	FairqScan  *scan;			/* scan of tasks that may have to end; NULL:
+								 * none yet */
+	TimestampTz now;			/* time at which it began */
+	int64		most;			/* most tasks to end */
 	int64		ended;			/* tasks that were ended so far */
 	MemoryContext each;			/* memory for one task */
 	bool		(*is_over) (const FairqTask *task, TimestampTz now);
@@ -215,12 +216,12 @@ static void
 begin_sweep(Sweep *sweep)
 {
 	sweep->now = GetCurrentTimestamp();
-	sweep->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	sweep->tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
 	sweep->each = AllocSetContextCreate(CurrentMemoryContext, "fairq task",
 										ALLOCSET_DEFAULT_SIZES);
 }
 
-/* End the tasks of the scan that are over. */
+/* End the tasks of the scan whose lease or time is over. */
 static void
 end_found(Sweep *sweep, bool in_order)
 {
@@ -234,7 +235,8 @@ end_found(Sweep *sweep, bool in_order)
 		MemoryContext old;
 
 		if (state != FAIRQ_ROW_LIVE || !sweep->is_over(&task, sweep->now) ||
-			fairq_task_lock(sweep->tasks, &task) != FAIRQ_CLAIMED ||
+			fairq_task_lock(sweep->tasks, &task, LockTupleExclusive) !=
+			FAIRQ_CLAIMED ||
 			!sweep->is_over(&task, sweep->now))
 			continue;
 		old = MemoryContextSwitchTo(sweep->each);
@@ -245,7 +247,7 @@ end_found(Sweep *sweep, bool in_order)
 	}
 }
 
-/* Returns how many tasks were ended. */
+/* Returns the number of tasks that it has ended. */
 static int64
 end_sweep(Sweep *sweep)
 {
@@ -257,7 +259,7 @@ end_sweep(Sweep *sweep)
 	return sweep->ended;
 }
 
-/* End expired leases in all lines of a lane of which something is leased. */
+/* End expired leases of all groups of a lane that are leased. */
 static void
 end_lapsed_in_lane(Sweep *sweep, int priority)
 {
@@ -280,7 +282,7 @@ end_lapsed_in_lane(Sweep *sweep, int priority)
 	}
 }
 
-/* End at most that many of the queue's expired leases.  Returns how many. */
+/* End at most max_tasks of the queue's expired leases.  Returns how many. */
 int64
 fairq_end_all_lapsed(FairqQueue *queue, int64 most)
 {
@@ -292,7 +294,7 @@ fairq_end_all_lapsed(FairqQueue *queue, int64 most)
 	};
 
 	begin_sweep(&sweep);
-	/* leases are known after these two, also those of our own transaction */
+	/* after these two, leases are known, even those of our own transaction */
 	(void) fairq_load_finish(queue, sweep.tasks);
 	(void) fairq_pending_show(queue->hints);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
@@ -303,7 +305,7 @@ fairq_end_all_lapsed(FairqQueue *queue, int64 most)
 }
 
 /*
- * Finish the queue's tasks that are expired.  Returns how many were finished.
+ * Finish the queue's tasks that are expired.  Returns their number.
  */
 int64
 fairq_finish_all_expired(FairqQueue *queue)
@@ -318,11 +320,11 @@ fairq_finish_all_expired(FairqQueue *queue)
 
 	begin_sweep(&sweep);
 	range = fairq_range_before(range, TimestampTzGetDatum(sweep.now));
-	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRES_AT, range,
-								  false);
+	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRES_AT,
+								  range);
 	end_found(&sweep, false);
 	return end_sweep(&sweep);
 }
 
-/* At the end of a transaction searches end. */
+/* End the transaction's searches. */
 const FairqEnding fairq_due_ending = {.end_call = end_call};

@@ -1,6 +1,6 @@
 /*
  * due.h
- *		Tasks that fall due; the end of leases and of expired tasks.
+ *		Tasks that become due; the ends of leases and of expired tasks.
  */
 #ifndef FAIRQ_DUE_H
 #define FAIRQ_DUE_H

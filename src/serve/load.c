@@ -1,47 +1,51 @@
 /*
  * load.c
- *		Finding running tasks, and the number of tasks, by one pass.
+ *		The search for running tasks, and the number of tasks, in one pass.
  *
- * After a restart, and when rows were changed by SQL, it is not known how many
- * tasks of each limited group and queue run (counter.c).  Nor are each lane's
- * reach, which is how far in it tasks may be running, the ends of groups'
- * leases, and the number of tasks.  The load finds all of these, for all
- * queues of the extension at once.  It reads fairq.task from its first page to
- * its last, as of one snapshot.  tally.c describes how the numbers of tasks
- * agree with what transactions change meanwhile.  The other two need no
- * agreement:
+ * After a restart, and when SQL has changed rows, the numbers of running tasks
+ * of limited groups and queues are unknown (counter.c).  So are each lane's
+ * reach (the highest address of a running task), the ends of leases, and the
+ * number of tasks.  The load finds all of these, for all queues of the
+ * extension at once.  It reads fairq.task from its first page to its last, as
+ * of one snapshot.  tally.c describes how the numbers of tasks stay consistent
+ * with concurrent transactions.  The other two need no protocol:
  *
- * - a lane's reach is raised by the backend that claims a task, before its row
- *	 is there;
- * - the transaction that has made or ended a lease publishes it at its end,
- *	 even if nothing else is known of the lane (lane_leases.c).
+ * - a backend that claims a task raises the lane's reach before it writes the
+ *	 row;
+ * - a transaction that has begun or ended a lease publishes it at its end,
+ *	 even if the lane is not recovered (lane_leases.c).
  *
- * Until a load is over, calls serve groups without a limit, and pass over
- * limited ones of queues that are not known.  There a pop waits for the end of
- * the load if it would return fewer tasks than it was asked for (with
- * per_group: none).  So does a check of fairq.wait() that finds nothing.  Both
- * then search again (serve.c).
+ * Until a load is over, calls serve groups without a limit, and skip limited
+ * ones of queues that are not known.  A pop waits for the end of the load if
+ * it would return fewer tasks than requested (with per_group: none).  A check
+ * of fairq.wait() that finds no task also waits.  Both then search again
+ * (serve.c).
  *
  * The first call loads a small table: that takes some milliseconds, or some
- * dozens in a queue with limits.  A background worker loads a large one; calls
- * ask for it at most once a second.  So a statement_timeout of calls does not
- * matter.  If there is no room for another worker, or it does not begin, the
- * call that waits loads by itself.  The worker waits for nothing, since the
- * call that waits for it may be in its way.  It gives up if it does not get a
- * lock at once.  It also does if another session waits for a lock on the
- * table, or wants to drop the database.
+ * dozens of them in a queue with limits.  A background worker loads a large
+ * table; calls request it at most once a second.  So the statement_timeout of
+ * a call does not interrupt it.  If no worker is available, or it does not
+ * begin, the waiting call itself loads.  The worker waits for no lock, because
+ * the call that waits for it may block it.  It gives up if it does not get a
+ * lock at once.  It also gives up if another session waits for a lock on the
+ * table or wants to drop the database.
  *
- * The load locks a queue while it publishes the queue's numbers, so that its
- * hints are its own.  It passes over a queue that is being dropped or
- * rewritten, which then is not known by this load.  It also passes over a
- * queue that shared memory does not know, unless one of its tasks runs: there
- * may be thousands of unused queues.
+ * SQL that changes tasks makes a load void.  After a call has waited for such
+ * a load, further SQL waits until a load is valid, and a tenth of a second
+ * more (fairq_load_precedes_sql()).  Otherwise frequent SQL would prevent
+ * service of limited groups and lapsed tasks.
+ *
+ * The load locks a queue while it publishes the queue's numbers, so that the
+ * hints belong to it.  It skips a queue that is being dropped or rewritten.
+ * This load does not make that queue's numbers known.  It also skips a queue
+ * without hints, unless one of its tasks runs: there may be thousands of
+ * unused queues.
  *
  * Memory: some 100 bytes per group that has running tasks.
  *
  * Locking: AccessShareLock on fairq.task, from before the snapshot is taken,
- * so that the table's pages hold all rows that it sees.  On a queue, for a
- * moment, only if it is free.
+ * so that the table's pages hold all rows that it sees.  A lock on a queue,
+ * for a moment, only if it is free.
  */
 #include "postgres.h"
 
@@ -54,44 +58,43 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "tcop/tcopprot.h"
-#include "utils/guc.h"
-#include "utils/hsearch.h"
 #include "utils/snapmgr.h"
 
 #include "compat.h"
+#include "grow.h"
 #include "load.h"
 #include "registry.h"
 #include "stall.h"
 #include "transaction.h"
 
-/* pages that any call loads by itself: 8 MB, some ten milliseconds */
+/* pages that any call itself loads: 8 MB, some ten milliseconds */
 #define FEW_PAGES 1024
 
-/* the same for a call that would pass over groups otherwise: 64 MB */
+/* the same for a call that would skip groups otherwise: 64 MB */
 #define SOME_PAGES 8192
 
 /* pages after which it checks whether the load continues */
 #define PAGES_AT_ONCE 128
 
-/* published groups after which it notes that the load continues */
+/* published groups after which it reports that the load continues */
 #define GROUPS_AT_ONCE 64
 
-/* how long a call waits for a worker that was asked to load, in ns */
+/* how long a call waits for the worker that it has requested, in ns */
 #define WORKER_PATIENCE (INT64CONST(1000) * 1000 * 1000)
 
 /*
- * how soon a worker loads again, in ns, if only the number of tasks is missing
+ * how soon a worker loads again, in ns, if only the number of tasks is unknown
  */
 #define NUMBERS_EVERY (INT64CONST(10) * WORKER_PATIENCE)
 
-/* how long a call that waits sleeps between checks, at first and at most */
+/* how long a waiting call sleeps between checks, at first and at most */
 #define POLL_US 1000
 #define LONGEST_POLL_US 16000
 
-/* how many times a call waits for others that do not count */
+/* how many times a call waits for uncounted calls and transactions */
 #define MOST_WAITS 16
 
-/* the most loads that a call waits for, if they are void again and again */
+/* the most loads that a call waits for if they become void repeatedly */
 #define MOST_IN_A_CALL 3
 
 /* Running tasks of a group in a lane. */
@@ -166,7 +169,7 @@ note_running(Load *load, QueueLoad *queue, const FairqTask *task)
 {
 	GroupLoad  *group;
 
-	/* a row written by SQL may have any address */
+	/* SQL may have written a row with any address */
 	if (task->priority < 0 || task->priority >= FAIRQ_PRIORITIES ||
 		task->group_no < 0 || task->addr < 0)
 		return;
@@ -190,7 +193,7 @@ note_task(void *arg, const FairqTask *task)
 
 /*
  * Whether another session waits for a lock on the table, or is about to drop
- * the database.  A worker must not make it wait.
+ * the database.  A worker must not make such a session wait.
  */
 static bool
 is_in_the_way(Relation rel)
@@ -205,14 +208,17 @@ is_in_the_way(Relation rel)
 		LOCKACQUIRE_NOT_AVAIL)
 		return true;
 	LockRelease(&database, RowExclusiveLock, false);
-	/* it conflicts with a lock that waits for ours, and is not ours already */
+	/*
+	 * it waits for a lock that conflicts with ours, and does not already hold
+	 * ours
+	 */
 	if (!ConditionalLockRelationOid(RelationGetRelid(rel), RowShareLock))
 		return true;
 	UnlockRelationOid(RelationGetRelid(rel), RowShareLock);
 	return false;
 }
 
-/* Read all rows.  False if the load must not continue. */
+/* Read all rows.  Returns false if the load must not continue. */
 static bool
 read_pages(FairqTable *tasks, Snapshot snapshot, Load *load)
 {
@@ -237,7 +243,9 @@ publish_group(FairqHints *hints, const GroupLoad *group, bool counted)
 {
 	FairqLane  *lane = &hints->lanes[group->key.lane % FAIRQ_PRIORITIES];
 
-	/* the reach first: a backend that sees the lease searches up to it */
+	/*
+	 * the reach first, because a backend that sees the lease searches up to it
+	 */
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		fairq_lane_reaches(lane, group->leases.high[r]);
 	fairq_chunks_have(&hints->chunks, group->key.group_no);
@@ -253,7 +261,7 @@ publish_group(FairqHints *hints, const GroupLoad *group, bool counted)
 	fairq_stall("load");
 }
 
-/* Publish the numbers of a queue, which is locked. */
+/* Publish the numbers of a locked queue. */
 static void
 publish_to(FairqHints *hints, const QueueLoad *load, bool limited)
 {
@@ -278,8 +286,8 @@ publish_to(FairqHints *hints, const QueueLoad *load, bool limited)
 }
 
 /*
- * The same, but false if shared memory is full and the call is for another
- * queue.  Then this queue is not known, and all others are.
+ * The same, but returns false if shared memory is full and the call is for
+ * another queue.  Then only this queue's numbers stay unknown.
  */
 static bool
 publish_if_room(FairqHints *hints, const QueueLoad *load, bool limited,
@@ -296,7 +304,7 @@ publish_if_room(FairqHints *hints, const QueueLoad *load, bool limited,
 	{
 		if (own || geterrcode() != ERRCODE_DISK_FULL)
 			PG_RE_THROW();
-		/* a hash table that cannot grow leaves locks; no others are held */
+		/* a hash table that cannot grow keeps locks; no others are held */
 		LWLockReleaseAll();
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
@@ -307,8 +315,8 @@ publish_if_room(FairqHints *hints, const QueueLoad *load, bool limited,
 }
 
 /*
- * Publish the numbers of a queue, if it can be locked at once.  With make,
- * also if shared memory does not know the queue yet.
+ * Publish the numbers of a queue, if it can be locked at once. make: even if
+ * the queue has no hints yet.
  */
 static void
 publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
@@ -321,7 +329,7 @@ publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
 	if (fairq_queue_id_try_lock(id, AccessShareLock))
 	{
 		hints = fairq_shmem_find_queue(id);
-		/* its settings are read only if they matter */
+		/* read its settings only if they matter */
 		if ((hints == NULL && make) || load->groups != NULL)
 			queue = fairq_queue_by_id(id);
 		if (queue != NULL)
@@ -344,8 +352,8 @@ publish(Load *load, const FairqQueueTally *of_call, bool make)
 	ListCell   *lc;
 	int64		running = 0;
 
-	/* those that have no task */
-	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+	/* queues without tasks */
+	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
 		(void) queue_of(load, ((FairqHints *) lfirst(lc))->entry.key.queue_id);
 	hash_seq_init(&status, load->queues);
 	while ((queue = hash_seq_search(&status)) != NULL)
@@ -358,22 +366,10 @@ publish(Load *load, const FairqQueueTally *of_call, bool make)
 	elog(DEBUG1, "the load has found " INT64_FORMAT " running tasks", running);
 }
 
-static HTAB *
-make_table(const char *name, Size keysize, Size entrysize)
-{
-	HASHCTL		info = {
-		.keysize = keysize,
-		.entrysize = entrysize,
-		.hcxt = CurrentMemoryContext
-	};
-
-	return hash_create(name, 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-}
-
 /*
- * Load, for a queue, or in a worker for none.  False if another backend loads.
- * The tally is found by the table: the hints of a queue that is not locked may
- * belong to another database by now.
+ * Load for a queue, or for none in a worker.  Returns false if another backend
+ * loads.  The tally is found by the table: the hints of a queue that is not
+ * locked may belong to another database by now.
  */
 static bool
 load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
@@ -387,8 +383,10 @@ load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
 	snapshot = tally == NULL ? NULL : fairq_tally_begin(tally);
 	if (snapshot == NULL)
 		return false;
-	load.queues = make_table("fairq queues", sizeof(int32), sizeof(QueueLoad));
-	load.groups = make_table("fairq groups", sizeof(((GroupLoad *) NULL)->key),
+	load.queues = fairq_hash(CurrentMemoryContext, "fairq queues",
+							 sizeof(int32), sizeof(QueueLoad));
+	load.groups = fairq_hash(CurrentMemoryContext, "fairq groups",
+							 sizeof(((GroupLoad *) NULL)->key),
 							 sizeof(GroupLoad));
 	over = read_pages(tasks, snapshot, &load);
 	UnregisterSnapshot(snapshot);
@@ -403,13 +401,13 @@ load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
 
 /* --------------------------------------------------------------------- */
 
-/* In the worker: load, unless something is in the way. */
+/* In the worker: load, unless a lock or another load prevents it. */
 static void
 load_in_worker(Oid task)
 {
 	FairqTable *tasks;
 
-	tasks = fairq_extension_exists() && fairq_catalog()->task == task ?
+	tasks = fairq_extension_exists() && fairq_relid(FAIRQ_TASK) == task ?
 		fairq_table_try_open(task) : NULL;
 	if (tasks == NULL)
 		return;
@@ -436,7 +434,7 @@ fairq_load_main(Datum arg)
 	CommitTransactionCommand();
 }
 
-/* Start a worker.  False if there is no room for another one. */
+/* Start a worker.  Returns false if no worker slot is free. */
 static bool
 start_worker(void)
 {
@@ -449,14 +447,14 @@ start_worker(void)
 		.bgw_restart_time = BGW_NEVER_RESTART,
 		.bgw_library_name = "fairq",
 		.bgw_function_name = "fairq_load_main",
-		.bgw_main_arg = ObjectIdGetDatum(fairq_catalog()->task)
+		.bgw_main_arg = ObjectIdGetDatum(fairq_relid(FAIRQ_TASK))
 	};
 
 	memcpy(worker.bgw_extra, &MyDatabaseId, sizeof(Oid));
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
-/* Whether a worker was asked to load that will begin in a moment. */
+/* Whether a requested worker will begin in a moment. */
 static bool
 was_asked(FairqTally *tally)
 {
@@ -466,7 +464,10 @@ was_asked(FairqTally *tally)
 		fairq_monotonic() < asked_at + WORKER_PATIENCE;
 }
 
-/* Ask a worker to load, unless one was.  False if there is none. */
+/*
+ * Request a worker that loads, unless one was requested.  Returns false if
+ * there is none.
+ */
 static bool
 ask_worker(FairqTally *tally)
 {
@@ -491,8 +492,8 @@ is_small(FairqTable *tasks, bool needed)
 }
 
 /*
- * Whether calls need something of the queue that a load still has to find.
- * True also as long as calls in progress do not count.
+ * Whether calls need data of the queue that a load has yet to find.  Also true
+ * while there are uncounted calls in progress.
  */
 bool
 fairq_load_is_due(FairqQueue *queue)
@@ -509,7 +510,7 @@ fairq_load_is_due(FairqQueue *queue)
 	return !fairq_tally_now(tally).known;
 }
 
-/* Whether the last load began just now. */
+/* Whether the last load has just begun. */
 static bool
 has_just_begun(FairqTally *tally)
 {
@@ -519,8 +520,8 @@ has_just_begun(FairqTally *tally)
 }
 
 /*
- * Begin a load if something about the queue, or its number of tasks, is not
- * known.  If the table is small, load at once.  Do not wait.
+ * Begin a load if data of the queue, or its number of tasks, is not known.  If
+ * the table is small, load at once.  Do not wait.
  */
 void
 fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
@@ -542,9 +543,9 @@ fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
- * Finish loading what calls need of the queue; others load it if possible.
- * False if loads are void all the time, or other calls or transactions do not
- * count.
+ * Finish loading the data that calls need of the queue; other backends load it
+ * if possible.  Returns false if loads become void again and again, or other
+ * calls or transactions do not count.
  */
 bool
 fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
@@ -553,6 +554,7 @@ fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
 	FairqTally *tally = fairq_tally_of(of_queue);
 	uint64		first = pg_atomic_read_u64(&tally->number);
 	bool		asked = false;
+	bool		voided = false;
 	int			waits = 0;
 	int			sleep_us = POLL_US;
 
@@ -563,6 +565,9 @@ fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
 		bool		waited = !counts || fairq_tally_is_busy(tally);
 
 		CHECK_FOR_INTERRUPTS();
+		voided |= !waited && pg_atomic_read_u64(&tally->number) != first;
+		if (voided)
+			fairq_tally_delay_sql(tally);
 		if ((!counts && waits++ == MOST_WAITS) || RecoveryInProgress() ||
 			IsInParallelMode() ||
 			pg_atomic_read_u64(&tally->number) - first >
@@ -585,8 +590,26 @@ fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
- * Load in this call if something of the queue is not known, and no other
- * backend loads.  Queues that shared memory does not know yet are included.
+ * For SQL that is about to change tasks: wait while calls wait for a load, if
+ * SQL has made earlier loads void.  A transaction that has already changed
+ * tasks does not wait, because its end makes the next load void in any case.
+ */
+void
+fairq_load_precedes_sql(Oid task)
+{
+	FairqTally *tally = fairq_shmem_tally(task);
+
+	while (tally != NULL && !fairq_has_changed_rows() &&
+		   fairq_tally_delays_sql(tally))
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(POLL_US);
+	}
+}
+
+/*
+ * Load in this call if data of the queue is not known, and no other backend
+ * loads.  This includes queues without hints.
  */
 void
 fairq_load_here(FairqQueue *queue, FairqTable *tasks)
@@ -597,8 +620,8 @@ fairq_load_here(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
- * The same for a queue that was just made, if the table is small: so the
- * numbers of an extension's first queue are known.
+ * Load for a new queue, if the table is small.  So the numbers of an
+ * extension's first queue are known.
  */
 void
 fairq_load_first(FairqQueueTally *tally)
@@ -607,7 +630,7 @@ fairq_load_first(FairqQueueTally *tally)
 
 	if (fairq_tally_is_known(tally))
 		return;
-	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	if (is_small(tasks, false))
 		(void) load_pages(tally, tasks, false);
 	fairq_table_close(tasks);
@@ -620,5 +643,5 @@ end_call(void)
 	fairq_tally_end(false);
 }
 
-/* The end of a transaction ends a load. */
+/* The end of a transaction ends its load. */
 const FairqEnding fairq_load_ending = {.end_call = end_call};

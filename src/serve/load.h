@@ -1,6 +1,6 @@
 /*
  * load.h
- *		Finding running tasks, and the number of tasks, by one pass.
+ *		The search for running tasks, and the number of tasks, in one pass.
  */
 #ifndef FAIRQ_LOAD_H
 #define FAIRQ_LOAD_H
@@ -11,6 +11,7 @@
 extern bool fairq_load_is_due(FairqQueue *queue);
 extern void fairq_load_begin(FairqQueue *queue, FairqTable *tasks);
 extern bool fairq_load_finish(FairqQueue *queue, FairqTable *tasks);
+extern void fairq_load_precedes_sql(Oid task);
 extern void fairq_load_here(FairqQueue *queue, FairqTable *tasks);
 extern void fairq_load_first(FairqQueueTally *tally);
 extern PGDLLEXPORT void fairq_load_main(Datum arg);

@@ -3,88 +3,93 @@
  *		Service: the course of a call.
  *
  * Lanes are served in the order of their priorities, or by their shares
- * (shares.c).  By shares, each task is of the lane that has got least.  A lane
- * without a share is served when those with one have nothing.  In a lane,
- * a call takes turns, some dozens at once, and serves each group at its turn.
- * lane_take.c decides which group is next, and turn.c which of its tasks.
- * This file decides when the call continues and when it stops.  The cost of a
- * call depends on the tasks that it returns, and not on the backlog.
+ * (shares.c).  With shares, each task comes from the lane that has got least.
+ * A lane without a share is served when the lanes with shares have no task.
+ * In a lane, a call takes turns, some dozens at once, and serves each group at
+ * its turn.  lane_take.c decides which group is next, and turn.c which of its
+ * tasks.  This file decides when the call continues and when it stops.  The
+ * cost of a call depends on the tasks that it returns, and not on the backlog.
  *
  * After a restart the seats of a lane become known step by step, a little
  * ahead of the turns that are taken (recover.c).
  *
- * A turn can yield nothing: the group's tasks are in flight, being changed or
- * locked.  Then the call continues, until it has visited all groups for a
- * block and got nothing.
+ * A turn can yield no task: the group's tasks are in flight, being changed or
+ * locked.  The call continues until it has visited all groups for a whole
+ * block without success.
  *
- * With per_group = c the call takes turns only in a window of c blocks'
- * length, from its first turn on.  So it takes at most c turns of a group.
+ * With per_group = c the call takes turns only in a window of c blocks from
+ * its first turn on.  So it takes at most c turns of a group.
  *
- * A group that has no slot for another running task is parked: no pop visits
- * it until it has one (counter.c).
+ * A group without a slot for another running task is parked: no pop visits it
+ * until it has one (counter.c).
  *
- * After a restart a load is to find what is running (load.c).  A call that
- * finds less than it was asked for (with per_group: nothing) waits for that,
- * and looks again.
+ * After a restart a load finds the running tasks (load.c).  A call that finds
+ * fewer tasks than requested (with per_group: none) waits for the load and
+ * searches again.
  *
  * A queue that is full (max_running) has no turns: only tasks whose leases
  * have lapsed are served, in rounds of their groups (lane_take.c).
  *
- * A call returns fewer tasks than it was asked for, though some are ready, if
+ * A call returns fewer tasks than requested, although some are ready, if
  *
  * - the queue is paused (serve_lanes() here), or their groups are (counter.c);
  * - the queue is full by max_running (running.c), or their groups are
  *	 (counter.c);
+ * - a rate or a hold allows no start yet, for the queue (serve_lanes() here)
+ *	 or for their groups (running.c);
+ * - the queue is in order, and an earlier task of their group comes first
+ *	 (waits_for_other() in turn.c);
  * - settings have changed since the call read them (running.c).  It begins
- *	 again, here, only if it has nothing yet;
+ *	 again (here) only if it has no task yet;
  * - per_group demands it.  It has a window of turns (may_take() in
- *	 lane_take.c).  It takes only the first lane that has some, and only turns
+ *	 lane_take.c).  It uses only the first lane that has tasks, and only turns
  *	 or only rounds in a full queue (here);
- * - one of them is served alone, since its lease has lapsed twice.  The call
- *	 ends with it, or stops before it, and the next call begins there
+ * - one of them is served alone, because its lease has lapsed twice.  The call
+ *	 ends with that task, or stops before it and the next call begins there
  *	 (fairq_stops_before() in claim.c, serve_alone() here);
  * - they are in flight, or their rows locked or being changed (turn.c,
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c),
  *	 or its due tasks (read_due() in lane_take.c);
  * - expired tasks of their group come first, and the call has finished
- *	 FAIRQ_MAX_ENDED.  Or those of FAIRQ_MAX_ENDED other groups come first
- *	 after that (fairq_leaves_expired() in claim.c);
- * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED others whose
- *	 attempts are used up, or the like (turn_due.c).  Or such a one is left to
- *	 others in a transaction block (is_left() in claim.c), together with the
+ *	 FAIRQ_MAX_ENDED.  Or after that, those of FAIRQ_MAX_ENDED other groups
+ *	 come first (fairq_leaves_expired() in claim.c);
+ * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED other lapsed
+ *	 tasks, such as ones without attempts left (turn_due.c).  Or a transaction
+ *	 block leaves such a task to other calls (is_left() in claim.c), with the
  *	 group's other lapsed tasks for this turn;
- * - they have fallen due, but another call does the step that will find
- *	 them (due.c, times.c), or they have since the call began;
+ * - they are due, but another call is searching for them (due.c, times.c), or
+ *	 they became due after the call began;
  * - counters or leases are not known.  With per_group the call does not wait
- *	 for a load once it has served something (is_to_load() here).  Loads can be
- *	 void again and again (load.c).  None counts while transactions from before
- *	 the queue's first limit are open (tally.c);
- * - a whole block of turns yielded nothing (IDLE_BLOCKS here, may_take());
- * - no entry of the cache is available for their groups, as all are pinned
+ *	 for a load once it has served a task (is_to_load() here).  Loads can
+ *	 become void repeatedly (load.c).  No load counts while transactions from
+ *	 before the queue's first limit are open (tally.c);
+ * - a whole block of turns yielded no task (IDLE_BLOCKS here, may_take());
+ * - no cache entry is available for their groups, because all are pinned
  *	 (MAX_CROWDED in lane_take.c);
- * - they are the transaction's own, and others make that void all the time
- *	 (MAX_OWN_TRIES here).
+ * - they are the transaction's own, and other calls make their publication
+ *	 void again and again (MAX_OWN_TRIES here).
  *
  * Rows are read with a dirty snapshot.  Rows that an open transaction inserts
- * or changes are passed over: its end publishes them, see transaction.c.  A
- * row that is only locked is put back into its group's hand, since it is not
- * published when the row is free.
+ * or changes are skipped, because its end publishes them (transaction.c).  A
+ * task whose row is only locked goes back into its group's hand, because
+ * unlocking publishes nothing.
  *
- * For tasks that the call does not return, it only moves hints, and ends a
- * bounded number that are over (claim.c).  So a transaction
- * that stays open after its pop keeps back its own tasks, and no others that
- * could be served.
+ * For tasks that it does not return, a call only moves hints, and ends a
+ * bounded number of expired ones (claim.c).  So a transaction that stays open
+ * after its pop delays only its own tasks.
  *
  * Locking: tuple locks of rows, or rows with SKIP LOCKED (store_task.c), so a
- * call waits for none.  Lanes' locks are held for moments, see lane.c.
+ * call never waits for a row.  Lanes' locks are held briefly, see lane.c.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "copy.h"
 #include "due.h"
+#include "group.h"
 #include "load.h"
 #include "registry.h"
 #include "running.h"
@@ -94,28 +99,32 @@
 #include "turn.h"
 #include "turns.h"
 
-/* how often a call looks again for its own transaction's tasks */
+/* how often a call searches again for its own transaction's tasks */
 #define MAX_OWN_TRIES 100
 
-/* how often it waits for a load: that of leases, and one that it wants then */
+/*
+ * how often it waits for a load: one for leases, and one that it needs after
+ * that
+ */
 #define MOST_LOADS 2
 
-/* blocks past the last one with a task served, in which a call continues */
+/* blocks after the last one with a served task in which a call continues */
 #define IDLE_BLOCKS 1
 
 /* throttled groups that a step takes back */
 #define MOST_BACK 16
 
 /*
- * Duties of the call in progress to others.  It has moved the timers past
- * tasks that it has found, and taken the marks of lanes to begin with.  So no
- * other call finds these.
+ * Debts of the call in progress to other calls.  The call has moved the
+ * timers past tasks that it has found, and has cleared the marks of lanes with
+ * which to begin.  So no other call finds these tasks and lanes.
  */
 static struct
 {
-	FairqHints *hints;			/* of its queue; NULL: no call is in progress */
-	int64		found;			/* tasks and groups of which something was
-								 * found due */
+	FairqHints *hints;			/* hints of its queue; NULL: no call is in
+								 * progress */
+	int64		found;			/* number of due tasks and groups that it has
+								 * found */
 	uint32		lanes;			/* lanes with which it begins */
 }			owed;
 
@@ -125,9 +134,15 @@ weight_of(void *queue, int32 group_no)
 	return fairq_group_setting(queue, group_no)->weight;
 }
 
+static int32
+tenant_of(void *queue, int32 group_no)
+{
+	return fairq_tenant_no(queue, group_no);
+}
+
 /*
- * Take one more step of the search for due tasks, and for groups whose tasks
- * may start by now.
+ * Take one more step of the search for due tasks and for groups whose tasks
+ * may now start.
  */
 static bool
 find_due(FairqService *s)
@@ -148,6 +163,7 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->peek = s->call.peek;
 	taking->order.by = s->by;
 	taking->order.visits = &s->visits[s->priority];
+	taking->order.tenants = s->queue->shares.separator != 0;
 	taking->order.now = s->call.now;
 	taking->window.per_group = s->call.per_group;
 	taking->window.first = s->window.first;
@@ -157,7 +173,7 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->arg = s->queue;
 }
 
-/* Find how the lane is fair.  False if no recovery of it has begun. */
+/* Read the lane's fair_by.  False if no recovery of it has begun. */
 static bool
 look_at_lane(FairqService *s)
 {
@@ -169,8 +185,8 @@ look_at_lane(FairqService *s)
 }
 
 /*
- * Make sure that turns can be taken, after an attempt that has failed.  False
- * if there are none.
+ * Make sure that turns can be taken, after an attempt that has failed.
+ * Returns false if there are none.
  */
 static bool
 make_ready(FairqService *s, FairqTaken taken)
@@ -184,7 +200,9 @@ make_ready(FairqService *s, FairqTaken taken)
 			fairq_visits_have_room(&s->visits[s->priority]);
 			return true;
 		case FAIRQ_NOT_READY:
-			fairq_lane_have_accounts(s->lane);
+			fairq_lane_have_accounts(s->lane,
+									 s->queue->shares.separator == 0 ?
+									 NULL : tenant_of, s->queue);
 			break;
 		default:
 			return false;
@@ -193,7 +211,10 @@ make_ready(FairqService *s, FairqTaken taken)
 	return true;
 }
 
-/* In a full queue: has each group had its round, if this one has another? */
+/*
+ * In a full queue: whether each group has had its round if this group begins
+ * another one.
+ */
 static bool
 begins_round(FairqService *s, const FairqTurn *turn)
 {
@@ -208,8 +229,8 @@ begins_round(FairqService *s, const FairqTurn *turn)
 }
 
 /*
- * Serve lapsed tasks of one group in a full queue, where only these have a
- * slot; or find out that there is more to do.  False if there is none.
+ * In a full queue, serve lapsed tasks of one group, since only these have a
+ * slot, or find a reason to continue.  Returns false if there is none.
  */
 static bool
 serve_in_full(FairqService *s)
@@ -218,7 +239,7 @@ serve_in_full(FairqService *s)
 	int32		most_lapsed = 0;
 
 	/*
-	 * each attempt that finds nothing makes these fewer, unless other calls
+	 * each attempt that finds nothing reduces these groups, unless other calls
 	 * change them
 	 */
 	for (int tries = 0; s->got.ended < FAIRQ_MAX_ENDED; tries++)
@@ -251,6 +272,8 @@ serve_in_full(FairqService *s)
 			fairq_turns_back();
 			return false;
 		}
+		if (s->queue->shares.separator != 0)
+			turn->charged.tenant = fairq_tenant_no(s->queue, turn->group_no);
 		served = fairq_serve_turn(s, turn);
 		fairq_turns_back();
 		if (served)
@@ -260,7 +283,7 @@ serve_in_full(FairqService *s)
 			s->full.last = turn->group_no;
 			s->full.rounds = round;
 		}
-		/* others may have left a slot meanwhile */
+		/* other transactions may have freed a slot meanwhile */
 		if (fairq_queue_is_throttled())
 			return false;
 		if (served || s->got.served >= s->call.max_tasks ||
@@ -271,7 +294,7 @@ serve_in_full(FairqService *s)
 	return false;
 }
 
-/* Prefetch the rows of all turns in flight, of which there are TIDs. */
+/* Prefetch the rows of all turns in flight for which TIDs are known. */
 static void
 prefetch(FairqService *s, const FairqTaking *taking)
 {
@@ -289,22 +312,23 @@ prefetch(FairqService *s, const FairqTaking *taking)
  * again.
  */
 static void
-note_visit(FairqService *s, int32 group_no, bool served)
+note_visit(FairqService *s, const FairqTurn *turn, bool served)
 {
 	FairqVisits *visits = &s->visits[s->priority];
 
 	if (!served)
-		fairq_visits_in_vain(visits, group_no);
+		fairq_visits_in_vain(visits, turn->group_no, turn->charged.tenant);
 	else if (s->call.per_group > 0)
-		fairq_visits_count(visits, group_no,
-						   s->call.per_group * weight_of(s->queue, group_no));
+		fairq_visits_count(visits, turn->group_no, turn->charged.tenant,
+						   s->call.per_group *
+						   weight_of(s->queue, turn->group_no));
 }
 
 /*
  * Whether the call can take turns before earlier ones are served.  Each slot
  * in the queue is taken separately, and so is each start.  In a cost-fair lane
- * the next group is known after a cost is.  In a time-fair one it is known
- * after it is known whether a group had a slot.
+ * the next group is known after a cost is.  In others that are not task-fair
+ * the next group depends on slots, and on per_group.
  */
 static bool
 takes_many(FairqService *s)
@@ -312,11 +336,12 @@ takes_many(FairqService *s)
 	return s->queue->max_running == FAIRQ_NO_LIMIT &&
 		s->queue->starts.pace.gap == 0 && !s->call.peek &&
 		(s->by == FAIRQ_BY_TASKS ||
-		 (s->by == FAIRQ_BY_TIME && !s->queue->limited));
+		 (s->by != FAIRQ_BY_COST && !s->queue->limited &&
+		  s->call.per_group == 0));
 }
 
 /*
- * Take turns and serve them.  *last_block is the last block in which something
+ * Take turns and serve them.  *last_block is the last block in which a task
  * was served, or the first block that was tried; -1 before.  Returns the
  * result of taking turns.
  */
@@ -351,8 +376,10 @@ serve_turns(FairqService *s, int64 *last_block)
 		if (served || *last_block < 0)
 			*last_block = turn->block;
 		if (s->by != FAIRQ_BY_TASKS)
-			note_visit(s, turn->group_no, served);
-		if (fairq_settings_are_old(s->queue))
+			note_visit(s, turn, served);
+		/* later turns were given back if the order depends on served tasks */
+		if (fairq_settings_are_old(s->queue) ||
+			(!served && s->by != FAIRQ_BY_TASKS))
 			break;
 	}
 	fairq_turns_back();
@@ -360,7 +387,7 @@ serve_turns(FairqService *s, int64 *last_block)
 }
 
 /*
- * Whether the queue has another fair_by since the lane was recovered.
+ * Whether the queue's fair_by has changed since the lane was recovered.
  * Settings that may not come into effect do not count.
  */
 static bool
@@ -370,7 +397,7 @@ is_fair_otherwise(FairqService *s)
 		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue);
 }
 
-/* Log how much a call has looked for groups of which it had nothing. */
+/* Log the effort of a call for groups that yielded no task. */
 static void
 say_looked(FairqService *s)
 {
@@ -427,8 +454,8 @@ serve_lane(FairqService *s)
 }
 
 /*
- * Whether the call is over.  The turns that count are those of the first lane
- * that has some.
+ * Whether the call is over.  With per_group, only turns of the first lane with
+ * tasks count.
  */
 static bool
 is_over(const FairqService *s)
@@ -445,9 +472,9 @@ fairq_begins_alone(FairqQueue *queue)
 }
 
 /*
- * Choose a lane by shares, and the most tasks in a row that it is served.
- * These are tasks of known charge; 0: one, of unknown charge.  NULL: there is
- * none.
+ * Choose a lane by shares, and the greatest number of its tasks to serve in a
+ * row.  Their charges are known; 0: one task with an unknown charge.  NULL:
+ * there is none.
  */
 static const FairqShareRun *
 choose_lane(FairqService *s, uint32 without, int64 most)
@@ -469,9 +496,9 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 }
 
 /*
- * Serve lanes by their shares, some tasks of each at a time: as many as it
- * would be served one by one.  A lane that yields less than that has nothing
- * left for this call.
+ * Serve lanes by their shares, a run of tasks at a time: the same run as if
+ * they were served one by one.  A lane that yields fewer tasks has no more
+ * tasks for this call.
  */
 static void
 serve_by_shares(FairqService *s)
@@ -504,8 +531,8 @@ serve_by_shares(FairqService *s)
 /*
  * Begin with lanes at which another call has stopped, before a task that is
  * served alone.  Serve only that task, if it is still the lane's next one.
- * Otherwise the task, and its lane, would wait as long as calls find others
- * before.
+ * Otherwise the task and its lane would wait while calls find other tasks
+ * first.
  */
 static void
 serve_alone(FairqService *s)
@@ -542,7 +569,7 @@ serve_alone(FairqService *s)
 static void
 serve_lanes(FairqService *s)
 {
-	/* whether there is anything does not depend on the lanes' order */
+	/* whether there is any task does not depend on the lanes' order */
 	bool		by_shares = s->queue->shares.any && !s->call.peek;
 
 	if (s->queue->paused || fairq_queue_is_held(s->queue, s->call.now))
@@ -566,8 +593,23 @@ serve_lanes(FairqService *s)
 }
 
 /*
- * Whether a load has to be waited for: the call has served less than it wants,
- * as far as running tasks are known.
+ * Whether the call continues because it has ended a task for which another one
+ * may have waited.  The other one may be due since then.
+ */
+static bool
+is_to_go_on(FairqService *s)
+{
+	if (!s->got.freed || is_over(s))
+		return false;
+	s->got.freed = false;
+	s->call.now = GetCurrentTimestamp();
+	(void) fairq_pending_show(s->queue->hints);
+	return true;
+}
+
+/*
+ * Whether the call must wait for a load: without it, the call has served fewer
+ * tasks than it wants.
  */
 static bool
 is_to_load(FairqService *s)
@@ -592,18 +634,20 @@ serve_queue(FairqService *s)
 	if (!s->queue->paused && !s->call.foresees)
 		fairq_load_begin(s->queue, s->tasks);
 
-	/* by our own settings there may be slots for parked groups */
+	/* with our transaction's settings there may be slots for parked groups */
 	if (fairq_has_changed_settings())
 		fairq_take_all_back(s->queue->hints);
 	for (int tries = 0;; tries++)
 	{
 		serve_lanes(s);
+		if (is_to_go_on(s))
+			continue;
 		/* a load sets them again, if it reads this queue */
 		old = fairq_settings_are_old(s->queue);
 
 		/*
-		 * Other calls may have made our transaction's published tasks void
-		 * while we looked.  That ends, since each of those calls ends.
+		 * Other calls may have made our transaction's publication void during
+		 * the search.  This ends, because each of those calls ends.
 		 */
 		if (fairq_has_own_tasks() && !s->call.peek && !s->call.foresees &&
 			s->got.served < s->call.max_tasks &&
@@ -611,12 +655,14 @@ serve_queue(FairqService *s)
 			fairq_pending_show(s->queue->hints))
 			continue;
 
-		/* groups that were passed over may be served once all is known */
+		/*
+		 * groups that were passed over may be served once everything is known
+		 */
 		if (is_to_load(s) && loads++ < MOST_LOADS &&
 			fairq_load_finish(s->queue, s->tasks))
 			continue;
 
-		/* changed limits act at once, also in the middle of a call */
+		/* changed limits act at once, even in the middle of a call */
 		if (s->got.served > 0 || s->got.peeked ||
 			(!old && !fairq_settings_are_old(s->queue)))
 			break;
@@ -630,7 +676,7 @@ serve_queue(FairqService *s)
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		fairq_scan_end(s->scans.due[r]);
 
-	/* tasks that this call or its caller does not take are for others */
+	/* other calls get the tasks that this call or its caller does not take */
 	if (owed.found > s->got.served)
 		fairq_wake(&owed.hints->wakeup,
 				   owed.found - s->got.served - (s->got.peeked ? 1 : 0));
@@ -638,8 +684,8 @@ serve_queue(FairqService *s)
 }
 
 /*
- * If an error has ended the call, all tasks that it has found are for others.
- * Another session then looks at the tasks for which this one was woken.  Other
+ * If an error has ended the call, other calls get all tasks that it has found.
+ * Another session then checks the tasks for which this one was woken.  Other
  * modules have given back turns in flight, which may have been in a copy.
  */
 static void
@@ -656,20 +702,21 @@ end_call(void)
 }
 
 /*
- * At the end of a transaction others are woken whom a failed call kept asleep.
+ * At the end of a transaction, wake the sessions that a failed call should
+ * have woken.
  */
 const FairqEnding fairq_serve_ending = {.end_call = end_call};
 
 /*
- * Whether this backend's worker takes tasks away.  A wait does not say whether
- * it is for pop or take; a worker uses one of them.  It matters for a row that
- * is locked FOR KEY SHARE, which blocks only take.
+ * Whether this backend's worker takes tasks away.  A wait is for either pop or
+ * take, because a worker uses one of them.  It matters for a row that is
+ * locked FOR KEY SHARE, which blocks only take.
  */
 static bool takes = false;
 
 /*
- * Choose up to max_tasks tasks, in the order of service, and have each of them
- * served.  Returns how many there were.  If *stopped, the caller gets no more,
+ * Choose up to max_tasks tasks in the order of service, and serve each of
+ * them.  Returns how many there were.  If *stopped, the caller gets no more,
  * also not of other queues: a task is served alone, or the call has stopped
  * before it.
  */
@@ -688,7 +735,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 		fairq_written();
 	if (s.got.first != 0)
 		pg_atomic_fetch_or_u32(&queue->hints->shares.first, s.got.first);
-	/* a call for a task that is served alone has not looked for others */
+	/* a call for a task that is served alone has not searched for others */
 	if (!call->only_alone || s.got.served > 0)
 		fairq_wake_next(&queue->hints->wakeup, surplus,
 						s.got.served == call->max_tasks || s.got.stopped ||
@@ -699,8 +746,8 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 }
 
 /*
- * Find out what a call would serve, and change nothing: it is served on a copy
- * of what shared memory knows.
+ * Predict the tasks that a call would serve: it runs on a copy of the hints
+ * and changes no row.
  */
 void
 fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
@@ -708,7 +755,7 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
 	FairqService s = {.tasks = tasks, .call = *call};
 
 	fairq_watch_transaction();
-	/* our own pops see the changes of our own transaction, too */
+	/* our own pops also see the changes of our own transaction */
 	(void) fairq_pending_show(queue->hints);
 	fairq_load_begin(queue, tasks);
 	(void) fairq_load_finish(queue, tasks);
@@ -719,9 +766,10 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
 }
 
 /*
- * Whether a pop would find something.  The look searches as a pop does, and
- * parks groups, but touches no row, and gives back the turn at which it finds
- * something.  With look->ends, it ends what a pop would end and not return.
+ * Whether a pop would find a task.  The look searches like a pop, and parks
+ * groups, but touches no row, and gives back the turn at which it finds a
+ * task.  With look->ends, it ends the tasks that a pop would end and not
+ * return.
  */
 bool
 fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,

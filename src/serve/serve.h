@@ -8,18 +8,19 @@
 #include "service.h"
 
 /*
- * The task and result of a look, in addition to whether a pop would find a
- * task.
+ * The input and further results of a look, which finds out whether a pop would
+ * find a task.
  */
 typedef struct FairqLook
 {
-	bool		ends;			/* true: it ends what is over */
+	bool		ends;			/* true: it ends tasks that a pop would end and
+								 * not return */
 	bool		ended;			/* true: it has ended some */
-	bool		saw_over;		/* true: a look that ends tasks that are over
-								 * is worth it */
-	bool		saw_locked;		/* true: a pop would find a task except for
-								 * rows that others have locked: an unlock
-								 * publishes nothing */
+	bool		saw_over;		/* true: a look that ends such tasks would be
+								 * useful */
+	bool		saw_locked;		/* true: a pop would find a task if others had
+								 * not locked rows; an unlock publishes
+								 * nothing */
 } FairqLook;
 
 extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,

@@ -2,16 +2,16 @@
  * turn.c
  *		Service: the turn of a group.
  *
- * At its turn a group is served up to as many tasks as its weight says.  Tasks
- * that it has begun come first: a task whose lease has expired, then one that
- * is to be retried and is due.  Then comes its first queued task, or its first
- * scheduled one that is due, whichever became ready first.
+ * At its turn a group gets at most as many tasks as its weight.  Started tasks
+ * come first: a task whose lease has expired, then a retried task that is due.
+ * Then comes its first queued task, or its first scheduled task that is due,
+ * whichever became ready first.
  *
  * Its queued tasks come from its hand, or from the index when that is used up
- * (entry.c).  For most turns that is all; turn_due.c finds due and lapsed
+ * (entry.c).  That is enough for most turns; turn_due.c finds due and lapsed
  * tasks.
  *
- * Locking: only locks that are held for moments, see lane.c.
+ * Locking: only locks that are held briefly, see lane.c.
  */
 #include "postgres.h"
 
@@ -26,7 +26,7 @@
 #include "turn_due.h"
 #include "turns.h"
 
-/* rows that one reading sees before it reports how far it came */
+/* rows that one reading visits before it reports its progress */
 #define READ_AT_ONCE 1000
 
 /* --------------------------------------------------------------------- */
@@ -37,7 +37,7 @@ typedef struct Reading
 	FairqItem  *items;
 	int			n;
 	int			max;
-	int64		end;			/* it has come up to there */
+	int64		end;			/* position that it has reached */
 } Reading;
 
 static void
@@ -55,9 +55,10 @@ add_item(Reading *reading, const FairqTask *task)
 }
 
 /*
- * Whether the task is where the turn has found others locked, or before.  A
- * reading finds these again if they are at the address at which it begins, or
- * if it does not count.  The turn would never end.
+ * Whether the task is at or before the tasks that the turn has found locked.
+ * A reading finds such tasks again if they are at the address at which it
+ * begins, or if its result was not accepted.  Without this check the turn
+ * would never end.
  */
 static bool
 is_tried(FairqTurn *turn, const FairqTask *task)
@@ -65,15 +66,14 @@ is_tried(FairqTurn *turn, const FairqTask *task)
 	if (turn->locked.n == 0 || task->addr > turn->locked.addr ||
 		(task->addr == turn->locked.addr && task->id > turn->locked.id))
 		return false;
-	/* it is given back with them, though it may be another one */
+	/* it is given back with them, although it may be a different task */
 	turn->locked.more = Min(turn->locked.more, task->addr);
 	return true;
 }
 
 /*
  * Read the group's ready tasks by their rows.  It stops between two addresses
- * when it has found as many as are wanted, or (in_steps) has read a number of
- * rows.
+ * when it has found enough, or (in_steps) has read a certain number of rows.
  */
 static void
 read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
@@ -105,8 +105,8 @@ read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
 }
 
 /*
- * Get tasks for the turn: from the group's hand, if it has some by now, or
- * else from the index.  False if there are none.
+ * Get tasks for the turn from the group's hand, if it now has some, or else
+ * from the index.  Returns false if there are none.
  */
 static bool
 read_group(FairqService *s, FairqTurn *turn)
@@ -141,7 +141,7 @@ read_group(FairqService *s, FairqTurn *turn)
 		}
 		if (offers)
 			fairq_turns_reading(turn);
-		/* tasks claimed since by others would be found again and again */
+		/* it would find again the tasks that other calls have claimed since */
 		by_row |= weight > 1 || turn->queued.apart;
 		turn->queued.apart = !offers;
 		if (!by_row)
@@ -153,7 +153,7 @@ read_group(FairqService *s, FairqTurn *turn)
 										   reading.items, &reading.end,
 										   &abreast);
 			by_row = abreast;
-			/* the tasks that are kept for later are wanted in a round or so */
+			/* the tasks that are kept are needed in about one round */
 			for (int i = 0; i < reading.n; i++)
 				fairq_task_prefetch(s->tasks, &reading.items[i].tid);
 		}
@@ -168,7 +168,10 @@ read_group(FairqService *s, FairqTurn *turn)
 		fairq_turns_reading(NULL);
 		if (turn->queued.n == 0 && !offers)
 		{
-			/* another call is reading, and will publish what it finds */
+			/*
+			 * another call is reading, and will publish the tasks that it
+			 * finds
+			 */
 			turn->queued.more = false;
 			break;
 		}
@@ -179,9 +182,9 @@ read_group(FairqService *s, FairqTurn *turn)
 }
 
 /*
- * Find the first queued task.  If the row has vanished, or is another task's
- * by now, the group is read anew.  If a transaction is changing the task, it
- * publishes the task at its end.
+ * Find the first queued task.  If the row has vanished or now belongs to
+ * another task, the call reads the group again.  If a transaction is changing
+ * the task, it publishes the task at its end.
  */
 static void
 look_for_queued(FairqService *s, FairqCourse *course)
@@ -216,7 +219,7 @@ look_for_queued(FairqService *s, FairqCourse *course)
 			turn->queued.next++;
 		else
 		{
-			/* or, if it was put back since, that time */
+			/* or the time of its return, if it was put back since */
 			search->since = Max(task->enqueued_at, task->run_at);
 			search->have = true;
 		}
@@ -244,8 +247,8 @@ put_by_locked(FairqTurn *turn, const FairqTask *task)
 /* --------------------------------------------------------------------- */
 
 /*
- * Returns the search whose task is served next; NULL: none.  All but lapsed
- * tasks need a slot.
+ * Returns the search whose task is served next; NULL: none.  All tasks except
+ * lapsed ones need a slot.
  */
 static FairqSearch *
 choose_task(FairqService *s, FairqCourse *course, bool have_slot)
@@ -269,7 +272,7 @@ choose_task(FairqService *s, FairqCourse *course, bool have_slot)
 	return fairq_search_first(course);
 }
 
-/* Note what became of the task that was chosen. */
+/* Record the outcome for the chosen task. */
 static void
 note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 			FairqClaimResult result)
@@ -287,7 +290,7 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 		turn->queued.next++;
 	else if (chosen->at_hand && chosen == &course->lapsed &&
 			 result == FAIRQ_LOCKED)
-		/* it is still the next one, where the cycle continues */
+		/* it is still next when the cycle continues */
 		turn->due.next = turn->due.n;
 	else if (chosen->at_hand)
 		turn->due.next++;
@@ -316,10 +319,10 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 }
 
 /*
- * Whether the turn leaves something that other calls have not found meanwhile,
- * as it was in flight.  Then a waiter is woken, which would otherwise sleep.
- * For a locked row the waiter has to check again by itself, as nothing
- * publishes its unlocking.
+ * Whether the turn leaves tasks that other calls could not find because they
+ * were in flight.  Then this wakes a waiter, which would otherwise sleep.  For
+ * a locked row the waiter has to check again, because an unlock publishes
+ * nothing.
  */
 static bool
 leaves_something(const FairqCourse *course)
@@ -332,7 +335,7 @@ leaves_something(const FairqCourse *course)
 		return true;
 	if (course->search && turn->searcher)
 	{
-		/* a lapsed task has its slot */
+		/* a lapsed task already has its slot */
 		if (turn->sets.lapsed && !findings->lapsed_done && !findings->paused)
 			return true;
 		ready |= findings->ndue > 0;
@@ -348,6 +351,11 @@ end_turn(FairqService *s, FairqCourse *course)
 	FairqTurn  *turn = course->turn;
 	FairqFindings *findings = &course->findings;
 
+	/*
+	 * where the order depends on served tasks, other groups could be next now
+	 */
+	if (turn->tasks.served == 0 && s->by != FAIRQ_BY_TASKS)
+		fairq_turns_back_later(turn);
 	/* a call that only peeks has no turn */
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
@@ -376,7 +384,7 @@ end_turn(FairqService *s, FairqCourse *course)
 												  turn, course->search ?
 												  findings : NULL);
 
-		/* a row can be locked for long, so that was a turn */
+		/* a row can stay locked for long, so this counts as a turn */
 		if (in_vain && (turn->locked.n == 0 || s->left))
 			fairq_turns_in_vain(s->lane, s->taken.lane_no, turn);
 	}
@@ -385,11 +393,11 @@ end_turn(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Whether, in a queue that is in order, the group waits for another task than
- * the chosen one.  It may wait for a task that is to be retried.  If that is
- * due, a call finds it soon, or at the group's turn in another lane.  Or it
- * waits for an earlier task, which another call gives back in a moment; then a
- * waiter is woken for it.
+ * Whether a group of a queue in order waits for a task other than the chosen
+ * one.  It may wait for a task that is to be retried.  If that task is due, a
+ * call finds it soon, or at the group's turn in another lane.  Or it waits for
+ * an earlier task, which another call gives back in a moment; then a waiter is
+ * woken for it.
  */
 static bool
 waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
@@ -411,8 +419,8 @@ waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
 
 /*
  * Find out whether another task of the group may run.  If not, the turn need
- * not search for one.  The group is parked even if the queue is full.  Its
- * counter has to be known for lapsed tasks, too.
+ * not search for a task.  The group is parked even if the queue is full.
+ * Lapsed tasks also need a known counter.
  */
 static bool
 find_slot(FairqService *s, FairqCourse *course)
@@ -429,9 +437,36 @@ find_slot(FairqService *s, FairqCourse *course)
 	return in_group && in_queue;
 }
 
+/* In a cost-fair lane, or one with tenants, charge the turn for a task. */
+static void
+charge_turn(FairqService *s, FairqTurn *turn, float cost)
+{
+	int32		tenant = turn->charged.tenant;
+
+	if (s->by != FAIRQ_BY_COST && s->by != FAIRQ_BY_UNITS)
+		return;
+	fairq_lane_charge(s->lane, s->taken.lane_no, turn,
+					  s->by == FAIRQ_BY_UNITS ? 1 : cost,
+					  fairq_group_setting(s->queue, turn->group_no)->weight,
+					  tenant == FAIRQ_NO_SEAT ? 1 :
+					  fairq_group_setting(s->queue, tenant)->weight);
+}
+
 /*
- * Serve a group at its turn; or in a full queue its lapsed tasks.  False if it
- * yields no task.
+ * Leave the chosen task to other calls.  If it is scheduled, this also leaves
+ * later scheduled tasks, so that they do not delay ready ones.  Otherwise,
+ * false.
+ */
+static bool
+leave_scheduled(FairqCourse *course, const FairqSearch *chosen)
+{
+	course->no_scheduled = chosen == &course->due[FAIRQ_REGION_SCHEDULED];
+	return course->no_scheduled;
+}
+
+/*
+ * Serve a group at its turn, or its lapsed tasks in a full queue.  Returns
+ * false if it yields no task.
  */
 bool
 fairq_serve_turn(FairqService *s, FairqTurn *turn)
@@ -464,10 +499,14 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		if (turn->state.throttled || fairq_queue_is_throttled())
 			break;
 		chosen = choose_task(s, &course, have_slot);
-		if (chosen == NULL || waits_for_other(s, turn, &course, chosen) ||
-			(chosen != &course.lapsed &&
-			 fairq_leaves_expired(s, &chosen->task)))
+		if (chosen == NULL || waits_for_other(s, turn, &course, chosen))
 			break;
+		if (chosen != &course.lapsed && fairq_leaves_expired(s, &chosen->task))
+		{
+			if (!leave_scheduled(&course, chosen))
+				break;
+			continue;
+		}
 		stops = fairq_stops_before(s, &chosen->task, &result);
 		if (stops)
 			break;
@@ -477,9 +516,8 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 				fairq_claim(s, &chosen->task, turn);
 		if (result == FAIRQ_CLAIMED && chosen != &course.lapsed)
 			have_slot = false;
-		if (result == FAIRQ_CLAIMED && s->by == FAIRQ_BY_COST)
-			fairq_lane_charge(s->lane, s->taken.lane_no, turn,
-							  chosen->task.cost, setting->weight);
+		if (result == FAIRQ_CLAIMED)
+			charge_turn(s, turn, chosen->task.cost);
 		note_result(s, &course, chosen, result);
 		fairq_leave_lapsed(s, &course);
 
@@ -491,10 +529,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			have_slot = false;
 		}
 
-		/*
-		 * a group whose only slot is that of an ended task is parked until the
-		 * end is visible
-		 */
+		/* if an ended task has its only slot, park it until that is visible */
 		if (result == FAIRQ_GONE && chosen == &course.lapsed && !have_slot)
 		{
 			fairq_slot_in_group_back();
@@ -512,7 +547,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 
 /*
  * Whether the group whose turn is next would be served a task from its hand.
- * This takes nothing, so a concurrent pop finds all tasks.  If false, other
+ * This takes no task, so a concurrent pop finds all tasks.  If false, other
  * tasks may still be ready.
  */
 bool
@@ -522,6 +557,7 @@ fairq_glance(FairqService *s)
 	FairqTaking taking = {
 		.order.by = s->by,
 		.order.visits = &s->visits[s->priority],
+		.order.tenants = s->queue->shares.separator != 0,
 		.order.now = s->call.now
 	};
 
@@ -537,6 +573,7 @@ fairq_glance(FairqService *s)
 			s->got.peeked = fairq_task_at(s->tasks, &turn.queued.items[i].tid,
 										  &task) == FAIRQ_ROW_LIVE &&
 				task.addr == turn.queued.items[i].addr && !task.running &&
+				!task.blocked &&
 				task.group_no == turn.group_no &&
 				task.priority == s->priority &&
 				task.queue_id == s->queue->id &&

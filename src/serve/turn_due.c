@@ -3,25 +3,25 @@
  *		Service: due and lapsed tasks of the group whose turn it is.
  *
  * If the group is in the set "due" or "lapsed", its turn searches three more
- * places of its line.  They are its tasks to be retried, its scheduled ones,
- * and the addresses at which it may have tasks running.  A search for due
- * tasks begins at an address below which only the group's entry has any.  The
- * end of the turn notes what a search has found out.  It keeps the next few
- * due tasks of a region, or lapsed ones, in the entry, so that not each turn
- * has to search.
+ * places of its line.  They are its tasks that wait for a retry, its scheduled
+ * tasks, and the addresses at which it may have running tasks.  A search for
+ * due tasks begins at an address below which only the group's entry has any.
+ * The end of the turn records the results of a search.  It keeps the next few
+ * due tasks of a region, or lapsed ones, in the entry.  So most turns need no
+ * search.
  *
- * Lapsed tasks keep their addresses, so one that expires again and again would
- * be the first each time.  So they are served in cycles: a search begins
- * behind the last one served.  It continues to the end, and then from the
- * beginning up to that one.
+ * Lapsed tasks keep their addresses, so a task that expires repeatedly would
+ * always be first.  So they are served in cycles: a search begins after the
+ * last one served.  It continues to the end, and then from the beginning up to
+ * that one.
  *
- * Locking: only locks that are held for moments, see lane.c.
+ * Locking: only locks that are held briefly, see lane.c.
  */
 #include "postgres.h"
 
 #include "turn_due.h"
 
-/* Whether it is a task of the group whose turn it is, in this lane. */
+/* Whether the task belongs to the group whose turn it is, in this lane. */
 static bool
 is_of_turn(FairqService *s, const FairqCourse *course, const FairqTask *task)
 {
@@ -29,7 +29,7 @@ is_of_turn(FairqService *s, const FairqCourse *course, const FairqTask *task)
 		task->priority == s->priority && task->queue_id == s->queue->id;
 }
 
-/* Whether the task is a timed one of that group, and is free. */
+/* Whether this is a timed task of that group, and is free. */
 static bool
 is_scheduled(FairqService *s, const FairqCourse *course, FairqRowState state,
 			 const FairqTask *task)
@@ -39,7 +39,7 @@ is_scheduled(FairqService *s, const FairqCourse *course, FairqRowState state,
 }
 
 /*
- * Drop the due tasks that the entry had: one is not there, and the others may
+ * Drop the due tasks from the entry: one no longer exists, and the others may
  * be as old.  If rows were moved, the search begins again from there.
  */
 static void
@@ -51,7 +51,7 @@ forget_due(FairqSearch *search, FairqTurn *turn, int64 addr, int64 end)
 	search->begun = false;
 }
 
-/* Find a due task of a region, of those that the entry had. */
+/* Find a due task of a region among those from the entry. */
 static void
 look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 {
@@ -77,7 +77,7 @@ look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 			turn->due.next++;
 			continue;
 		}
-		/* the backend that read it may have a clock that is ahead of ours */
+		/* the clock of the backend that read it may be ahead of ours */
 		if (search->task.run_at > s->taken.by)
 			break;
 		search->since = search->task.run_at;
@@ -85,7 +85,7 @@ look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 	}
 }
 
-/* Find the first task of a region that has fallen due. */
+/* Find the first task of a region that is due. */
 void
 fairq_look_for_due(FairqService *s, FairqCourse *course, FairqRegion region)
 {
@@ -122,10 +122,10 @@ fairq_look_for_due(FairqService *s, FairqCourse *course, FairqRegion region)
 }
 
 /*
- * Keep the next few due or lapsed tasks for the group's next turns.  They are
- * those of the entry that were not needed.  If there are none, they are the
- * next ones of a scan.  That is the one for lapsed tasks, or that of the first
- * region in which one was begun.
+ * Keep the next few due or lapsed tasks for the group's next turns.  These are
+ * the tasks from the entry that were not needed.  If there are none, these are
+ * the next tasks of a scan.  That is the scan for lapsed tasks, or that of the
+ * first region in which one was begun.
  */
 void
 fairq_keep_due(FairqService *s, FairqCourse *course)
@@ -201,7 +201,7 @@ begin_lapsed(FairqService *s, FairqCourse *course)
 	course->cycle_id = course->findings.cycle_id;
 }
 
-/* Continue with the next stretch.  False if there is none. */
+/* Continue with the next section.  False if there is none. */
 static bool
 next_stretch(FairqService *s, FairqCourse *course)
 {
@@ -217,8 +217,8 @@ next_stretch(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Note that a task is or may be running there.  If a transaction is changing
- * it, that publishes at its end until when.
+ * Record that a task is running, or may be, at an address.  If a transaction
+ * is changing it, the end of that transaction publishes the lease.
  */
 void
 fairq_still_runs(FairqFindings *findings, const FairqTask *task, bool changing)
@@ -231,7 +231,7 @@ fairq_still_runs(FairqFindings *findings, const FairqTask *task, bool changing)
 }
 
 /*
- * Whether the task is in this stretch of the cycle.  Where the cycle begins,
+ * Whether the task is in this section of the cycle.  Where the cycle begins,
  * several tasks may have one address.
  */
 static bool
@@ -242,7 +242,7 @@ is_in_stretch(const FairqCourse *course, const FairqTask *task)
 		course->stretches[course->next_stretch - 1].before;
 }
 
-/* Find a lapsed task, of those that the entry had. */
+/* Find a lapsed task among those from the entry. */
 static bool
 look_at_lapsed(FairqService *s, FairqCourse *course)
 {
@@ -313,8 +313,8 @@ fairq_look_for_lapsed(FairqService *s, FairqCourse *course)
 }
 
 /*
- * Leave lapsed tasks of the group to other calls, if this one has ended enough
- * of them, or must not end any.
+ * Leave lapsed tasks of the group to other calls, if this call has ended
+ * enough of them, or must not end any.
  */
 void
 fairq_leave_lapsed(FairqService *s, FairqCourse *course)
@@ -325,7 +325,7 @@ fairq_leave_lapsed(FairqService *s, FairqCourse *course)
 	course->lapsed.open = course->lapsed.have = false;
 }
 
-/* Begin the course of a turn, which has not searched for anything so far. */
+/* Begin the course of a turn, before any search. */
 void
 fairq_course_begin(FairqService *s, FairqCourse *course, bool paused)
 {
@@ -338,7 +338,7 @@ fairq_course_begin(FairqService *s, FairqCourse *course, bool paused)
 	course->lapsed.open = course->lapsed.have = false;
 	course->queued.at_hand = course->lapsed.at_hand = false;
 	course->lapsed.locked = FAIRQ_ADDR_MAX;
-	course->claimed = false;
+	course->claimed = course->no_scheduled = false;
 	s->left = false;
 	if (!course->search)
 		return;

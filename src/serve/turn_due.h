@@ -11,13 +11,13 @@
 /* A search for a group's next task, of one kind. */
 typedef struct FairqSearch
 {
-	bool		open;			/* there may be more to find */
+	bool		open;			/* more tasks may be found */
 	bool		begun;			/* a scan of the index was begun */
 	bool		at_hand;		/* task came from the entry, not from a scan */
 	bool		have;			/* task is the next one */
 	FairqTask	task;
 	TimestampTz since;			/* when it became ready */
-	int64		from;			/* address below which nothing is left */
+	int64		from;			/* address below which no task is left */
 	int64		locked;			/* lowest address of a task that was only
 								 * locked */
 } FairqSearch;
@@ -35,9 +35,10 @@ typedef struct FairqCourse
 {
 	FairqTurn  *turn;
 	bool		search;			/* the group is in the set "due" or "lapsed" */
-	bool		no_slot;		/* for another running task */
-	bool		not_now;		/* the turn is kept for later: no slot in the
-								 * queue, or its settings have changed */
+	bool		no_slot;		/* no slot or no start for another running
+								 * task */
+	bool		not_now;		/* the turn is kept for later: the queue has no
+								 * slot, or its settings have changed */
 	FairqSearch queued;
 	FairqSearch due[FAIRQ_REGIONS];
 	FairqSearch lapsed;
@@ -47,8 +48,8 @@ typedef struct FairqCourse
 	int			next_stretch;
 	int64		cycle;			/* address and id behind which they begin */
 	int64		cycle_id;
-	bool		claimed;		/* a task was claimed that was queued or
-								 * scheduled */
+	bool		claimed;		/* a queued or scheduled task was claimed */
+	bool		no_scheduled;	/* its scheduled tasks are left to other calls */
 	FairqFindings findings;
 } FairqCourse;
 
@@ -71,7 +72,7 @@ fairq_search_first(FairqCourse *course)
 {
 	FairqSearch *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
 
-	if (scheduled->have &&
+	if (scheduled->have && !course->no_scheduled &&
 		(!course->queued.have || scheduled->since < course->queued.since))
 		return scheduled;
 	return course->queued.have ? &course->queued : NULL;

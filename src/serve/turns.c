@@ -3,14 +3,14 @@
  *		The turns that a call has in flight.
  *
  * A call takes a number of turns of a lane at once, with tasks off the hands
- * of their groups (lane_take.c).  Until a task is claimed, shared memory does
- * not have it.  So the turns are kept here, in static memory.  The rest of
- * them is given back when the call ends, also by an error or the end of the
- * session (transaction.c).  So is the charge of a lane for tasks that are not
- * served yet, in a queue with shares (shares.c).
+ * of their groups (lane_take.c).  Until a task is claimed or given back, no
+ * other call finds it in shared memory.  So the turns are kept here, in static
+ * memory.  Unused turns are given back when the call ends, even by an error or
+ * the end of the session (transaction.c).  The charge of a lane for tasks that
+ * are not served yet is given back too, in a queue with shares (shares.c).
  *
- * Locking: the locks that lane.c takes.  Nothing here fails, and only the list
- * of wasted turns allocates, never in a callback.
+ * Locking: the locks that lane.c takes.  No function here fails, and only the
+ * list of wasted turns allocates, never in a callback.
  */
 #include "postgres.h"
 
@@ -29,7 +29,8 @@ static struct
 	uint32		lane_no;
 	int			n;
 	FairqTurn	turns[FAIRQ_MAX_TURNS];
-	FairqTurn  *reading;		/* the one whose group is just read, or NULL */
+	FairqTurn  *reading;		/* the one whose group is being read, or
+								 * NULL */
 	FairqTurn  *stopped;		/* the one in which the call has stopped, or
 								 * NULL */
 }			hand;
@@ -64,7 +65,7 @@ keep_taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
 	return result;
 }
 
-/* Take turns, as fairq_lane_take() does. */
+/* Take turns with fairq_lane_take(). */
 FairqTaken
 fairq_turns_take(FairqLane *lane, FairqTaking *taking)
 {
@@ -73,7 +74,7 @@ fairq_turns_take(FairqLane *lane, FairqTaking *taking)
 	return keep_taken(lane, taking, fairq_lane_take(lane, taking));
 }
 
-/* The same in a full queue. */
+/* Take turns in a full queue. */
 FairqTaken
 fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
 						 int32 tried_seat, int32 *nlapsed)
@@ -87,8 +88,8 @@ fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
 
 /*
  * Take a task from a later turn of the same group in flight, since this turn
- * has no task so far.  The group's tasks are served in order.  False if there
- * is none.
+ * has no task so far.  So the group's tasks are served in order.  Returns
+ * false if there is none.
  */
 bool
 fairq_turns_bring_forward(FairqTurn *turn)
@@ -108,8 +109,8 @@ fairq_turns_bring_forward(FairqTurn *turn)
 }
 
 /*
- * Note that the group of that turn is being read, to be offered; NULL: no
- * more.
+ * Record the turn whose group is being read, to offer the result; NULL: none
+ * any more.
  */
 void
 fairq_turns_reading(FairqTurn *turn)
@@ -117,45 +118,63 @@ fairq_turns_reading(FairqTurn *turn)
 	hand.reading = turn;
 }
 
-/* Note that the call stops in that turn, whose rest becomes the next one. */
+/* Record that the call stops in a turn, whose rest becomes the next turn. */
 void
 fairq_turns_stop(FairqTurn *turn)
 {
 	hand.stopped = turn;
 }
 
-/* Give back what is left; the last turn first, so that the first is next. */
+/* Give back the rest of a turn. */
+static void
+give_back(FairqTurn *turn)
+{
+	/*
+	 * A turn with an error is over, so a row that fails repeatedly is not
+	 * always next.
+	 */
+	if (turn->state.begun && !turn->state.done)
+		(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL);
+	else if (!turn->state.done)
+		fairq_lane_turn_back(hand.lane, hand.lane_no, turn);
+	/* a call that searched meanwhile has not found it */
+	if (!turn->state.done)
+		fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
+}
+
+/*
+ * Give back all turns after the given one, the last turn first.  The given
+ * turn yields no task, and is given back next.  So the order is the same as if
+ * no turn had been taken.
+ */
+void
+fairq_turns_back_later(const FairqTurn *turn)
+{
+	while (&hand.turns[hand.n - 1] > turn)
+		give_back(&hand.turns[--hand.n]);
+}
+
+/*
+ * Give back the remaining turns, the last turn first, so that the first turn
+ * is next.
+ */
 void
 fairq_turns_back(void)
 {
 	if (hand.lane == NULL)
 		return;
-	for (int i = hand.n - 1; i >= 0; i--)
-	{
-		FairqTurn  *turn = &hand.turns[i];
-
-		/*
-		 * One in which an error has occurred is over: a row that fails again
-		 * and again must not be the next one each time.
-		 */
-		if (turn->state.begun && !turn->state.done)
-			(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL);
-		else if (!turn->state.done)
-			fairq_lane_turn_back(hand.lane, hand.lane_no, turn);
-		/* a call that looked meanwhile has not found it */
-		if (!turn->state.done)
-			fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
-	}
+	while (hand.n > 0)
+		give_back(&hand.turns[--hand.n]);
 	if (hand.stopped != NULL)
 		fairq_lane_stopped(hand.lane, hand.lane_no, hand.stopped);
 	hand.lane = NULL;
 }
 
 /*
- * Make room for another wasted turn in that block.  Those in blocks that have
- * ended are of no use any more; in one block each group has at most one.
- * False if there is no memory: then the group loses the turn, which is better
- * than an error.
+ * Make room for another wasted turn in a block.  Turns in blocks that have
+ * ended are useless; in one block each group has at most one.  Returns false
+ * if there is no memory: then the group loses the turn, which is better than
+ * an error.
  */
 static bool
 have_space(int64 block)
@@ -188,8 +207,8 @@ have_space(int64 block)
 }
 
 /*
- * Keep a turn that has yielded no task, though the group may have one: the
- * group gets it back when the call leaves the lane.
+ * Keep a turn that has yielded no task, although the group may have one.  The
+ * group gets the turn back when the call leaves the lane.
  */
 void
 fairq_turns_in_vain(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
@@ -218,7 +237,7 @@ fairq_turns_leave(void)
 }
 
 /*
- * Give back all that the call has in flight, which has ended, maybe by an
+ * Give back all turns in flight of the call, which has ended, possibly by an
  * error.
  */
 static void
@@ -232,11 +251,11 @@ end_call(void)
 	fairq_turns_leave();
 
 	/*
-	 * One is charged: a lane with a row that fails again and again must not be
-	 * the next one each time.
+	 * One is charged, so a lane with a row that fails repeatedly is not always
+	 * next.
 	 */
 	fairq_shares_settle(1, FAIRQ_CHARGE_ONE);
 }
 
-/* At the end of a transaction turns are given back. */
+/* Give back turns at the end of a transaction. */
 const FairqEnding fairq_turns_ending = {.end_call = end_call};

@@ -13,6 +13,7 @@ extern FairqTaken fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
 extern bool fairq_turns_bring_forward(FairqTurn *turn);
 extern void fairq_turns_reading(FairqTurn *turn);
 extern void fairq_turns_stop(FairqTurn *turn);
+extern void fairq_turns_back_later(const FairqTurn *turn);
 extern void fairq_turns_back(void);
 extern void fairq_turns_in_vain(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn);

@@ -1,31 +1,34 @@
 /*
  * admin.c
- *		Make, change, pause, purge and drop queues and groups; grant and revoke
- *		privileges of queues.
+ *		Functions that make, change, pause, purge and drop queues and groups,
+ *		and that grant and revoke privileges.
  *
  * Settings are written through SPI (store_spi.c), so triggers send
- * invalidation messages (changed.c), as for rows changed by hand.  A list has
- * for each setting how its argument is checked, and which value removes it.  A
- * setting that a call does not name has the table's default, or stays as it
- * is.
+ * invalidation messages (changed.c), as for rows changed by hand.  A list
+ * describes for each setting how its argument is checked and which value
+ * removes it.  A setting that a call does not name gets the table's default in
+ * a new row, and is unchanged in an existing one.
  *
  * acl.c checks privileges by the rows of fairq.queue_privilege.  These rows
- * are cached with the queue's settings, and become stale like them (queue.c).
- * A grant or a revocation takes effect from the next call.
+ * are cached with the queue's settings, and become stale together with them
+ * (queue.c).  A grant or a revocation takes effect from the next call.
  *
  * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
  * for all transactions that have worked on the queue, and the queue's users
- * wait for them.  All other functions here wait for no work on the queue.
+ * wait for these calls.  No other function here waits for other transactions
+ * that use the queue.
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "after.h"
 #include "args.h"
 #include "compat.h"
 #include "errors.h"
@@ -51,18 +54,26 @@ PG_FUNCTION_INFO_V1(fairq_revoke_queue);
 PG_FUNCTION_INFO_V1(fairq_has_queue_privilege);
 
 /*
- * numbers of its lanes, as in fairq_task_lane(): the indexes begin with them
+ * numbers of the queue's lanes, as in fairq_task_lane(): the indexes begin
+ * with them
  */
 #define OF_QUEUE "lane BETWEEN $1 * 10 AND $1 * 10 + 9"
 
 /* the opposite of fairq_is_timed() */
 #define HAS_TURN "addr < (1::bigint << 62)"
 
-/* most settings of a queue, and other columns that are written with them */
-#define MOST_ARGS 19
+/* most settings of a queue, plus other columns that are written with them */
+#define MOST_ARGS 20
 
-/* a time of 0 counts as none: not retained, or failed ones without end */
+/*
+ * a time of 0 counts as none: tasks are not kept, or failed tasks are kept
+ * forever
+ */
 #define NO_TIME "interval '0'"
+
+/* arguments of create_queue() and alter_queue() */
+#define FAIR_BY_ARG 9
+#define SEPARATOR_ARG 19
 
 /* A setting of queues or groups: its column, and its argument in SQL. */
 typedef struct Setting
@@ -70,9 +81,11 @@ typedef struct Setting
 	const char *name;
 	Oid			type;
 	int			least;
-	int64		most;			/* of an interval, in years */
+	int64		most;			/* maximum of an interval, in years */
 	const char *none;			/* value that removes it; NULL: none does */
-	const char *instead;		/* SQL that is written then; NULL: NULL */
+	const char *instead;		/* SQL of the value that is then written; NULL:
+								 * NULL */
+	void		(*check) (text *value); /* checks a text */
 } Setting;
 
 /* Columns of a row that a call writes, and SQL for their values. */
@@ -83,34 +96,6 @@ typedef struct Given
 	StringInfoData columns;
 	StringInfoData values;
 } Given;
-
-/* arguments of create_queue() and alter_queue(), after the queue's name */
-static const Setting queue_settings[] = {
-	{"concurrency", INT4OID, 1, PG_INT32_MAX, "0"},
-	{"max_running", INT4OID, 1, PG_INT32_MAX, "0"},
-	{"lease", INTERVALOID, 1, 100},
-	{"max_attempts", INT4OID, 1, PG_INT32_MAX},
-	{"backoff", INTERVALOID, 0, 100},
-	{"retain", INTERVALOID, 0, 100, NO_TIME},
-	{"notify", BOOLOID},
-	{"block_length", INT8OID, 1, PG_INT64_MAX},
-	{"fair_by", TEXTOID},
-	{"rate", INT4OID, 1, PG_INT32_MAX, "0"},
-	{"per", INTERVALOID, 1, 1},
-	{"burst", INT4OID, 1, PG_INT32_MAX},
-	{"max_rate", INT4OID, 1, PG_INT32_MAX, "0"},
-	{"shares", INT4ARRAYOID, 1, FAIRQ_PRIORITIES, "'{}'"},
-	{"in_order", BOOLOID},
-	{"retain_failed", INTERVALOID, 0, 100, NO_TIME},
-	{"max_run_time", INTERVALOID, 1, 100, NO_TIME}
-};
-
-/* arguments of set_group(), after the group's key */
-static const Setting group_settings[] = {
-	{"concurrency", INT4OID, 1, PG_INT32_MAX, "0"},
-	{"weight", INT4OID, 1, FAIRQ_MAX_WEIGHT, "0", "1"},
-	{"rate", INT4OID, 1, PG_INT32_MAX, "0"}
-};
 
 static void
 check_fair_by(text *arg)
@@ -126,6 +111,50 @@ check_fair_by(text *arg)
 }
 
 static void
+check_separator(text *arg)
+{
+	/* in one-byte encodings, other characters also have one byte */
+	if (VARSIZE_ANY_EXHDR(arg) != 1 || IS_HIGHBIT_SET(*VARDATA_ANY(arg)))
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("separator must be one ASCII character"),
+				errdetail("The value is \"%s\".", text_to_cstring(arg)));
+}
+
+/*
+ * arguments of create_queue() after the queue's name; those of alter_queue()
+ * are the same except the last one
+ */
+static const Setting queue_settings[] = {
+	{"concurrency", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"max_running", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"lease", INTERVALOID, 1, 100},
+	{"max_attempts", INT4OID, 1, PG_INT32_MAX},
+	{"backoff", INTERVALOID, 0, 100},
+	{"retain", INTERVALOID, 0, 100, NO_TIME},
+	{"notify", BOOLOID},
+	{"block_length", INT8OID, 1, PG_INT64_MAX},
+	{"fair_by", TEXTOID,.check = check_fair_by},
+	{"rate", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"per", INTERVALOID, 1, 1},
+	{"burst", INT4OID, 1, PG_INT32_MAX},
+	{"max_rate", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"shares", INT4ARRAYOID, 1, FAIRQ_PRIORITIES, "'{}'"},
+	{"in_order", BOOLOID},
+	{"retain_failed", INTERVALOID, 0, 100, NO_TIME},
+	{"max_run_time", INTERVALOID, 1, 100, NO_TIME},
+	{"backoff_max", INTERVALOID, 0, 100},
+	{"separator", TEXTOID,.check = check_separator}
+};
+
+/* arguments of set_group(), after the group's key */
+static const Setting group_settings[] = {
+	{"concurrency", INT4OID, 1, PG_INT32_MAX, "0"},
+	{"weight", INT4OID, 1, FAIRQ_MAX_WEIGHT, "0", "1"},
+	{"rate", INT4OID, 1, PG_INT32_MAX, "0"}
+};
+
+static void
 check_shares(FunctionCallInfo fcinfo, int n, int least, int64 most)
 {
 	Datum	   *values;
@@ -139,7 +168,7 @@ check_shares(FunctionCallInfo fcinfo, int n, int least, int64 most)
 }
 
 /*
- * Check an argument that is given.  A new queue has no setting to be removed.
+ * Check an argument that has a value.  A new queue has no setting to remove.
  */
 static void
 check_setting(FunctionCallInfo fcinfo, int n, const Setting *setting,
@@ -162,7 +191,7 @@ check_setting(FunctionCallInfo fcinfo, int n, const Setting *setting,
 									least, (int) setting->most);
 			break;
 		case TEXTOID:
-			check_fair_by(PG_GETARG_TEXT_PP(n));
+			setting->check(PG_GETARG_TEXT_PP(n));
 			break;
 		case INT4ARRAYOID:
 			check_shares(fcinfo, n, least, setting->most);
@@ -181,7 +210,10 @@ begin_given(Given *given, const char *columns, const char *values, int nargs)
 	appendStringInfoString(&given->values, values);
 }
 
-/* Give a value.  If it removes the setting, SQL of "instead" is written. */
+/*
+ * Give a value.  If the argument removes the setting, write the SQL of
+ * "instead".
+ */
 static void
 give(Given *given, const char *column, FairqSqlArg arg, const char *none,
 	 const char *instead)
@@ -197,7 +229,7 @@ give(Given *given, const char *column, FairqSqlArg arg, const char *none,
 						 instead == NULL ? "NULL" : instead);
 }
 
-/* Check the arguments from that one on, and add those that are given. */
+/* Check the arguments from an index on, and add those that have values. */
 static void
 give_args(Given *given, FunctionCallInfo fcinfo, int first,
 		  const Setting *settings, int nsettings, bool is_new)
@@ -249,7 +281,7 @@ change_group(FairqQueue *queue, int32 group_no, Given *given)
 	fairq_notify(queue);
 }
 
-/* Refuse in_order with another concurrency than 1; 0: no limit. */
+/* Refuse in_order with a concurrency other than 1; 0: no limit. */
 static void
 check_in_order(int32 concurrency)
 {
@@ -263,7 +295,7 @@ check_in_order(int32 concurrency)
 				errhint("Set concurrency to 1, too."));
 }
 
-/* The same for that queue, with that concurrency. */
+/* Do this check for a queue with its new concurrency. */
 static void
 check_in_order_of(FairqQueue *queue, int32 limit)
 {
@@ -282,7 +314,19 @@ check_in_order_of(FairqQueue *queue, int32 limit)
 				errhint("Remove it with fairq.set_group(concurrency => 0)."));
 }
 
-/* Make the hints of a new queue, which are given back if we abort. */
+/* Refuse a queue with tenants that is time-fair. */
+static void
+check_tenants(FunctionCallInfo fcinfo)
+{
+	if (!PG_ARGISNULL(FAIR_BY_ARG) &&
+		strcmp(text_to_cstring(PG_GETARG_TEXT_PP(FAIR_BY_ARG)), "time") == 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("fair_by of a queue with a separator must be tasks or cost"),
+				errdetail("The value is \"time\"."));
+}
+
+/* Make the hints of a new queue.  An abort gives them back. */
 static void
 make_queue_hints(int32 queue_id)
 {
@@ -290,7 +334,7 @@ make_queue_hints(int32 queue_id)
 
 	PG_TRY();
 	{
-		/* no task of it has started so far */
+		/* none of its tasks has started yet */
 		hints->entry.born = FAIRQ_LONG_AGO;
 		fairq_starts_init(&hints->running.starts, FAIRQ_LONG_AGO);
 		fairq_pending_queue(hints, FAIRQ_CREATED);
@@ -302,8 +346,30 @@ make_queue_hints(int32 queue_id)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	/* if an error follows, the abort gives them back, and once only */
+	/* if an error follows, the abort gives them back, and only once */
 	fairq_load_first(&hints->tally);
+}
+
+/* Write the row (queue_id, role, privilege), unless it exists. */
+static void
+write_grant(const FairqSqlArg *args)
+{
+	fairq_sql("INSERT INTO fairq.queue_privilege (queue_id, role, privilege)"
+			  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", args, 3, NULL);
+}
+
+/* Grant MANAGE to the role that creates a queue, unless it has all grants. */
+static void
+grant_creator(int32 queue_id)
+{
+	FairqSqlArg args[] = {
+		fairq_sql_int4(queue_id),
+		fairq_sql_role(GetUserId()),
+		fairq_sql_text(cstring_to_text("manage"))
+	};
+
+	if (!fairq_grants_allow(NULL, 0, FAIRQ_PRIV_MANAGE))
+		write_grant(args);
 }
 
 /* Insert the row of a new queue.  Returns its id; 0: the name is taken. */
@@ -327,6 +393,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	char	   *cname = text_to_cstring(name);
+	bool		skip = FAIRQ_ARG_BOOL(PG_NARGS() - 1);
 	Given		given;
 	int64		id;
 
@@ -335,6 +402,8 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	(void) fairq_check_text("queue", name, 1, FAIRQ_MAX_QUEUE_NAME);
 	give_args(&given, fcinfo, 1, queue_settings, lengthof(queue_settings),
 			  true);
+	if (!PG_ARGISNULL(SEPARATOR_ARG))
+		check_tenants(fcinfo);
 	if (FAIRQ_ARG_BOOL(15))
 		check_in_order(PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1));
 	fairq_writes("fairq.create_queue()");
@@ -342,15 +411,12 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	if (id != 0)
 	{
 		make_queue_hints((int32) id);
-		fairq_grant_creator((int32) id);
+		grant_creator((int32) id);
 	}
-	else if (FAIRQ_ARG_BOOL(PG_NARGS() - 1))
-		ereport(NOTICE,
-				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
-				errmsg("queue \"%s\" already exists, skipping", cname));
 	else
-		ereport(ERROR,
+		ereport(skip ? NOTICE : ERROR,
 				errcode(ERRCODE_FAIRQ_QUEUE_EXISTS),
+				skip ? errmsg("queue \"%s\" already exists, skipping", cname) :
 				errmsg("queue \"%s\" already exists", cname));
 	PG_RETURN_VOID();
 }
@@ -405,12 +471,14 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	Given		given;
 
 	begin_given(&given, "queue_id", "$1", 1);
-	give_args(&given, fcinfo, 1, queue_settings, lengthof(queue_settings),
+	give_args(&given, fcinfo, 1, queue_settings, lengthof(queue_settings) - 1,
 			  false);
 	fairq_writes("fairq.alter_queue()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE,
 							readdressing ? AccessExclusiveLock :
 							ShareUpdateExclusiveLock);
+	if (queue->shares.separator != 0)
+		check_tenants(fcinfo);
 	if (PG_ARGISNULL(15) ? queue->retries.in_order : PG_GETARG_BOOL(15))
 		check_in_order_of(queue, PG_ARGISNULL(1) ?
 						  queue->groups.others.setting.limit :
@@ -422,12 +490,13 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 }
 
 /*
- * The number of a group that gets settings.  It may get them before it has a
- * task; the caller has to check the key for mistakes.
+ * Returns the number of a group that gets settings.  It may get them before it
+ * has a task; the caller has to check the key for mistakes.
  */
 static int32
 group_to_set(FairqQueue *queue, text *group_key)
 {
+	fairq_check_group_key(queue, group_key, true);
 	if (fairq_group_no(queue, group_key, false) < 0)
 		ereport(NOTICE,
 				errcode(ERRCODE_FAIRQ_NO_GROUP),
@@ -436,9 +505,22 @@ group_to_set(FairqQueue *queue, text *group_key)
 	return fairq_group_no(queue, group_key, true);
 }
 
+/* Refuse a call for a tenant if it is possible only for a group. */
+static void
+check_no_tenant(const FairqQueue *queue, text *group_key, const char *what)
+{
+	if (fairq_is_tenant_key(queue, group_key))
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("%s is not possible for a tenant", what),
+				errdetail("\"%s\" is a tenant of queue \"%s\".",
+						  text_to_cstring(group_key), queue->name),
+				errhint("The only setting of a tenant is its weight."));
+}
+
 /*
  * Change a setting of a whole queue, or of one group.  If the group does not
- * exist, the change may make it.
+ * exist, the change may create it.
  */
 static void
 change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
@@ -451,6 +533,8 @@ change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
 
 	fairq_writes(function);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
+	if (of_group)
+		check_no_tenant(queue, PG_GETARG_TEXT_PP(1), function);
 	begin_given(&given, of_group ? "queue_id, group_no" : "queue_id",
 				of_group ? "$1, $2" : "$1", of_group ? 2 : 1);
 	give(&given, column, arg, NULL, NULL);
@@ -479,8 +563,8 @@ fairq_resume(PG_FUNCTION_ARGS)
 }
 
 /*
- * Make all tasks of a queue, or of one group, wait until a time.  A past time
- * counts as none.
+ * Hold all tasks of a queue, or of one group, until a time.  A time in the
+ * past ends the hold.
  */
 Datum
 fairq_hold(PG_FUNCTION_ARGS)
@@ -517,36 +601,39 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
 	if (queue->retries.in_order && !PG_ARGISNULL(2) && PG_GETARG_INT32(2) > 1)
 		check_in_order(PG_GETARG_INT32(2));
+	if (!PG_ARGISNULL(2) || !PG_ARGISNULL(4))
+		check_no_tenant(queue, group_key, "a concurrency or rate");
 	group_no = group_to_set(queue, group_key);
 	if (given.nargs > 2)
 		change_group(queue, group_no, &given);
 	PG_RETURN_VOID();
 }
 
+/* Delete tasks, running ones only with force.  Returns their number. */
 static int64
-delete_in_lane(FairqQueue *queue, int priority, int32 group_no, bool force,
-			   FairqTable *tasks)
+delete_range(FairqQueue *queue, FairqTable *tasks, FairqIndex index,
+			 FairqRange range, bool force)
 {
-	Datum		lane = Int32GetDatum(fairq_task_lane(queue->id, priority));
-	FairqRange	range = group_no < 0 ? fairq_range(lane) :
-		fairq_range_2(lane, Int32GetDatum(group_no));
-	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP, range, false);
-	FairqRowState state;
+	FairqScan  *scan = fairq_scan_begin(tasks, index, range);
 	int64		deleted = 0;
 
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	while (fairq_scan_next_live(scan))
 	{
 		FairqTask	task;
 
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
-		fairq_task_read(fairq_scan_slot(scan), &task);
+		fairq_task_read(scan->slot, &task);
 		if (task.running && !force)
 			continue;
+		if (force && task.batch != 0)
+			fairq_batch_count(tasks, task.batch, FAIRQ_STATUS_DROPPED, 1,
+							  task.id);
 		if (force)
+		{
 			deleted += fairq_task_delete(tasks, &task, true) == FAIRQ_CLAIMED;
-		else if (fairq_task_lock(tasks, &task) == FAIRQ_CLAIMED &&
-				 !task.running)
+			(void) fairq_after_failed(tasks, task.id, FAIRQ_STATUS_DROPPED);
+		}
+		else if (fairq_task_lock(tasks, &task, LockTupleExclusive) ==
+				 FAIRQ_CLAIMED && !task.running)
 		{
 			fairq_finish(queue, tasks, &task, FAIRQ_STATUS_DROPPED, NULL,
 						 (Datum) 0);
@@ -557,19 +644,71 @@ delete_in_lane(FairqQueue *queue, int priority, int32 group_no, bool force,
 	return deleted;
 }
 
+/* Tasks of a queue: of all its groups, or of some. */
+typedef struct Part
+{
+	int			n;				/* number of groups */
+	const int32 *group_nos;		/* their numbers; NULL: all groups */
+} Part;
+
+static int64
+delete_in_lane(FairqQueue *queue, int32 lane, const Part *part, bool force,
+			   FairqTable *tasks)
+{
+	int64		deleted = 0;
+
+	if (part->group_nos == NULL)
+		return delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
+							fairq_range(Int32GetDatum(lane)), force);
+	for (int i = 0; i < part->n; i++)
+		deleted += delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
+								fairq_range_2(Int32GetDatum(lane),
+											  Int32GetDatum(part->group_nos[i])),
+								force);
+	return deleted;
+}
+
 /*
- * Delete the tasks of a queue, or of one group (-1: all).  Running ones only
- * with force, which is for a caller that has the queue locked for itself.
+ * Delete blocked tasks that a purge has missed.  The purge has deleted their
+ * predecessors, and that made them due.  So it has moved their rows to places
+ * that it had already passed.  Tasks that are due are not moved again.
  */
 static int64
-delete_tasks(FairqQueue *queue, int32 group_no, bool force)
+delete_moved(FairqQueue *queue, int32 lane, const Part *part,
+			 FairqTable *tasks)
 {
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
-										 RowExclusiveLock);
+	int64		end = fairq_due_end(FAIRQ_REGION_SCHEDULED,
+									GetCurrentTimestamp());
+	int64		deleted = 0;
+
+	if (part->group_nos == NULL)
+		return delete_range(queue, tasks, FAIRQ_TASK_BY_TIME,
+							fairq_range_times(lane, FAIRQ_SCHEDULED, end),
+							false);
+	for (int i = 0; i < part->n; i++)
+		deleted += delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
+								fairq_range_line(lane, part->group_nos[i],
+												 FAIRQ_SCHEDULED, end),
+								false);
+	return deleted;
+}
+
+/*
+ * Delete these tasks.  Delete running tasks only with force; then the caller
+ * has the queue locked exclusively.
+ */
+static int64
+delete_tasks(FairqQueue *queue, const Part *part, bool force)
+{
+	FairqTable *tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
+	int32		lane = fairq_task_lane(queue->id, 0);
 	int64		deleted = 0;
 
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		deleted += delete_in_lane(queue, priority, group_no, force, tasks);
+		deleted += delete_in_lane(queue, lane + priority, part, force, tasks);
+	if (!force && deleted > 0)
+		for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+			deleted += delete_moved(queue, lane + priority, part, tasks);
 	fairq_table_close(tasks);
 	if (deleted > 0)
 		fairq_written();
@@ -581,21 +720,21 @@ fairq_purge(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	FairqQueue *queue;
-	int32		group_no = -1;
+	Part		part = {.group_nos = NULL};
 
 	fairq_writes("fairq.purge()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	if (!PG_ARGISNULL(1))
-		group_no = fairq_existing_group(queue, PG_GETARG_TEXT_PP(1));
-	PG_RETURN_INT64(delete_tasks(queue, group_no, false));
+		part.group_nos = fairq_groups_of(queue, PG_GETARG_TEXT_PP(1), &part.n);
+	PG_RETURN_INT64(delete_tasks(queue, &part, false));
 }
 
 Datum
 fairq_drop_queue(PG_FUNCTION_ARGS)
 {
 	static const char *const tables[] = {
-		"dedup", "archive", "group_setting", "group_number", "queue_privilege",
-		"queue"
+		"dedup", "archive", "batch", "group_setting", "group_number",
+		"queue_privilege", "queue"
 	};
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	bool		force = FAIRQ_ARG_BOOL(1);
@@ -621,7 +760,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 				errhint("Use force => true to drop it with all its tasks."));
 	/* first, so that settings of its groups need not be published */
 	fairq_pending_queue(queue->hints, FAIRQ_DROPPED | FAIRQ_REMOVED);
-	delete_tasks(queue, -1, true);
+	delete_tasks(queue, &(Part) {.group_nos = NULL}, true);
 	for (int i = 0; i < (int) lengthof(tables); i++)
 		fairq_sql(psprintf("DELETE FROM fairq.%s WHERE queue_id = $1", tables[i]),
 				  args, 1, NULL);
@@ -658,8 +797,8 @@ arg_privilege(FunctionCallInfo fcinfo, int n)
 }
 
 /*
- * Read the arguments that all of them need: the privilege, the role and the
- * queue.
+ * Read the arguments that these functions share: the privilege, the role and
+ * the queue.
  */
 static FairqQueue *
 arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)
@@ -689,11 +828,11 @@ fairq_grant_queue(PG_FUNCTION_ARGS)
 				errcode(ERRCODE_UNDEFINED_OBJECT),
 				errmsg("role with OID %u does not exist",
 					   DatumGetObjectId(args[1].value)));
-	fairq_write_grant(args);
+	write_grant(args);
 	PG_RETURN_VOID();
 }
 
-/* Also of a role that is gone, by its OID. */
+/* Also works for a dropped role, named by its OID. */
 Datum
 fairq_revoke_queue(PG_FUNCTION_ARGS)
 {

@@ -1,13 +1,12 @@
 /*
  * args.c
- *		Arguments of the SQL functions: defaults, ranges, errors.
+ *		The arguments of SQL functions: defaults, ranges, errors.
  *
  * The functions are not strict: a NULL argument means the default, or is an
- * error that names the argument.  Nothing here locks anything.
+ * error that names the argument.  No function here takes a lock.
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/array.h"
@@ -21,13 +20,10 @@
 #include "store.h"
 #include "wake.h"
 
-/* a lifetime, in years */
-#define LIFETIME 100
-
 /* a year, in microseconds */
-#define YEAR (366.0 * USECS_PER_DAY)
+#define LEAP_YEAR (366.0 * USECS_PER_DAY)
 
-/* An argument that must be given. */
+/* Check that an argument has a value. */
 void
 fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name)
 {
@@ -37,7 +33,7 @@ fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name)
 				errmsg("%s must not be NULL", name));
 }
 
-/* A text that must be given. */
+/* Returns a required text argument. */
 text *
 fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name)
 {
@@ -81,26 +77,24 @@ fairq_check_span(const char *name, const Interval *value, int least, int years)
 {
 	double		length = fairq_interval_length(value);
 
-	if (length < least || length > years * YEAR)
+	if (length < least || length > years * LEAP_YEAR)
 		refuse_span(name, value, least > 0, years);
 	return (int64) length;
 }
 
-/* A lease that ends, and ends later than it begins, within a lifetime. */
-void
-fairq_check_lease(const Interval *lease)
-{
-	(void) fairq_check_span("lease", lease, 1, LIFETIME);
-}
-
-/* A time to wait, maybe 0.  Its length in microseconds. */
+/*
+ * Check a time to wait, which may be 0.  Returns its length in microseconds.
+ */
 int64
 fairq_check_delay(const char *name, const Interval *delay)
 {
-	return fairq_check_span(name, delay, 0, LIFETIME);
+	return fairq_check_span(name, delay, 0, FAIRQ_LIFETIME);
 }
 
-/* The end of a lease taken now, of a task that was popped at that time. */
+/*
+ * Returns the end of a lease that is taken now.  The queue's max_run_time
+ * since popped_at limits it.
+ */
 TimestampTz
 fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 				TimestampTz popped_at, TimestampTz now)
@@ -111,20 +105,19 @@ fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 	if (!PG_ARGISNULL(n))
 	{
 		lease = PG_GETARG_INTERVAL_P(n);
-		fairq_check_lease(lease);
+		(void) fairq_check_span("lease", lease, 1, FAIRQ_LIFETIME);
 	}
 	until = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
 													TimestampTzGetDatum(now),
 													IntervalPGetDatum(lease)));
 	/* months and days of either sign may cancel out */
 	if (until <= now)
-		refuse_span("lease", lease, true, LIFETIME);
+		refuse_span("lease", lease, true, FAIRQ_LIFETIME);
 	return Min(until, fairq_last_lease_end(queue, popped_at));
 }
 
 /*
- * Check that a text, if it is given, has at least one byte and at most that
- * many.
+ * Check that the number of bytes of a text is from least to most.
  */
 text *
 fairq_check_text(const char *name, text *value, int least, int most)
@@ -141,8 +134,8 @@ fairq_check_text(const char *name, text *value, int least, int most)
 }
 
 /*
- * The elements of a one-dimensional array.  Without nullsp there must be no
- * NULLs among them.  Returns how many.
+ * Read the elements of a one-dimensional array.  Without nullsp, a NULL is an
+ * error.  Returns their number.
  */
 int
 fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
@@ -184,35 +177,27 @@ fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
 	return count;
 }
 
-/* Two arrays have to be of one length. */
-static void
-check_lengths(const char *name, int n, const char *other_name, int other_n)
-{
-	if (n != other_n)
-		ereport(ERROR,
-				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				errmsg("%s and %s must have the same length", name, other_name),
-				errdetail("The arrays have %d and %d elements.", n, other_n));
-}
-
-/*
- * An array that has a value for each element of another one; NULL: it is not
- * given.  Without nullsp there must be no NULLs among them.
- */
-Datum *
+/* Read an array with a value for each element of another one; NULL: none. */
+FairqOfEach
 fairq_arg_of_each(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
-				  const char *of_name, int length, bool **nullsp)
+				  const char *of_name, int length, bool may_be_null)
 {
-	Datum	   *values;
+	FairqOfEach array = {NULL, NULL};
+	int			count;
 
 	if (PG_ARGISNULL(n))
-		return NULL;
-	check_lengths(of_name, length, name,
-				  fairq_arg_array(fcinfo, n, name, type, &values, nullsp));
-	return values;
+		return array;
+	count = fairq_arg_array(fcinfo, n, name, type, &array.values,
+							may_be_null ? &array.nulls : NULL);
+	if (count != length)
+		ereport(ERROR,
+				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				errmsg("%s and %s must have the same length", of_name, name),
+				errdetail("The arrays have %d and %d elements.", length, count));
+	return array;
 }
 
-/* The names of queues that are worked on in one call.  Returns how many. */
+/* Read the names of the queues for one call.  Returns their number. */
 int
 fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names)
 {
@@ -227,7 +212,7 @@ fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names)
 	return count;
 }
 
-/* Checks of the executor before a write, which direct writes bypass. */
+/* The executor's checks before a write, which direct writes bypass. */
 void
 fairq_writes(const char *function)
 {

@@ -1,7 +1,7 @@
 /*
  * args.h
- *		Arguments of the SQL functions: defaults, ranges, errors; and the rows
- *		that they return, put together column by column.
+ *		The arguments of SQL functions: defaults, ranges, errors.  Also the
+ *		rows that they return, made column by column.
  */
 #ifndef FAIRQ_ARGS_H
 #define FAIRQ_ARGS_H
@@ -14,10 +14,31 @@
 #include "compat.h"
 #include "queue.h"
 
-/*
- * most elements of an array: data that is kept of each has to fit into memory
- */
+/* most elements of an array: the data kept for each has to fit into memory */
 #define FAIRQ_MAX_ELEMENTS 40000000
+
+/* the longest time of a lease, or to wait, in years */
+#define FAIRQ_LIFETIME 100
+
+/* An array with a value for each element of another one. */
+typedef struct FairqOfEach
+{
+	Datum	   *values;			/* the values; NULL: none */
+	bool	   *nulls;			/* which of them are NULL; NULL: none is */
+} FairqOfEach;
+
+static inline bool
+fairq_is_null_of(const FairqOfEach *array, int i)
+{
+	return array->values == NULL || (array->nulls != NULL && array->nulls[i]);
+}
+
+/* A value that is passed by reference; 0: none. */
+static inline Datum
+fairq_value_of(const FairqOfEach *array, int i)
+{
+	return fairq_is_null_of(array, i) ? (Datum) 0 : array->values[i];
+}
 
 extern void fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name);
 extern text *fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name);
@@ -25,16 +46,15 @@ extern int64 fairq_check_int(const char *name, int64 value, int64 low,
 							 int64 high);
 extern int64 fairq_check_span(const char *name, const Interval *value,
 							  int least, int years);
-extern void fairq_check_lease(const Interval *lease);
 extern TimestampTz fairq_arg_lease(FunctionCallInfo fcinfo, int n,
 								   const FairqQueue *queue,
 								   TimestampTz popped_at, TimestampTz now);
 extern int	fairq_arg_array(FunctionCallInfo fcinfo, int n, const char *name,
 							Oid type, Datum **values, bool **nullsp);
-extern Datum *fairq_arg_of_each(FunctionCallInfo fcinfo, int n,
-								const char *name, Oid type,
-								const char *of_name, int length,
-								bool **nullsp);
+extern FairqOfEach fairq_arg_of_each(FunctionCallInfo fcinfo, int n,
+									 const char *name, Oid type,
+									 const char *of_name, int length,
+									 bool may_be_null);
 extern int	fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names);
 extern text *fairq_check_text(const char *name, text *value, int least,
 							  int most);
@@ -57,10 +77,10 @@ fairq_text_equal(const text *a, const text *b)
 
 #define FAIRQ_ROW_COLUMNS 40
 
-/* A row of a result, whose columns are put one after the other. */
+/* A row of a result, to which a caller adds one column after the other. */
 typedef struct FairqRow
 {
-	int			n;				/* number of columns that were put */
+	int			n;				/* number of columns that were added */
 	Datum		values[FAIRQ_ROW_COLUMNS];
 	bool		nulls[FAIRQ_ROW_COLUMNS];
 } FairqRow;
@@ -85,7 +105,7 @@ fairq_put_int4(FairqRow *row, int32 value, bool isnull)
 	fairq_put(row, Int32GetDatum(value), isnull);
 }
 
-/* Put a duration in microseconds. */
+/* Add a duration in microseconds. */
 static inline void
 fairq_put_interval(FairqRow *row, int64 usecs, bool isnull)
 {
@@ -95,7 +115,7 @@ fairq_put_interval(FairqRow *row, int64 usecs, bool isnull)
 	fairq_put(row, IntervalPGetDatum(interval), isnull);
 }
 
-/* The row as a function's one result, of which all columns are put. */
+/* The complete row as a function's only result. */
 static inline Datum
 fairq_row_result(FunctionCallInfo fcinfo, FairqRow *row)
 {
@@ -108,7 +128,7 @@ fairq_row_result(FunctionCallInfo fcinfo, FairqRow *row)
 											 row->values, row->nulls));
 }
 
-/* Return the row, of which all columns are put. */
+/* Return the complete row. */
 static inline void
 fairq_put_row(ReturnSetInfo *rsinfo, FairqRow *row)
 {

@@ -5,11 +5,12 @@
  * A task gets an id (ids.c) and is added, unless another one has its key
  * (add.c).
  *
- * A batch is all or nothing, as every statement is, and writes its rows a
- * hundred at a time.  It takes what each group needs, one group after the
- * other, and waits for no other transaction: batches in opposite orders don't
- * deadlock.  Only equal dedup keys make it wait (dedup.c); a batch takes its
- * keys in their order, before its first task.
+ * Like every statement, a batch adds all of its tasks or none.  It writes its
+ * rows a hundred at a time.  It holds one lane's lock at a time and waits for
+ * no other transaction, so batches in opposite orders do not deadlock.
+ * Only dedup keys make it wait: for an equal key (dedup.c), and for the row of
+ * a task that it replaces (add.c).  A batch takes its keys in sorted order,
+ * before its first task.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on the tables, to
  * the end of the transaction.
@@ -18,6 +19,7 @@
 
 #include "catalog/pg_type.h"
 #include "funcapi.h"
+#include "lib/qunique.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
@@ -37,9 +39,7 @@ PG_FUNCTION_INFO_V1(fairq_enqueue_or_find);
 PG_FUNCTION_INFO_V1(fairq_find);
 PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
 
-/*
- * time from which on a task does not begin; DT_NOEND, if it is not given: none
- */
+/* time from which a task may not begin; DT_NOEND: none */
 #define EXPIRES_AT(n) \
 	(PG_ARGISNULL(n) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(n))
 
@@ -56,11 +56,11 @@ check_key(text *key)
 	return fairq_check_text("dedup_key", key, 1, FAIRQ_MAX_DEDUP_KEY);
 }
 
-/* A cost that a group can be charged. */
+/* Check a cost that a group is charged. */
 static float
 check_cost(float cost)
 {
-	/* written so that NaN is refused */
+	/* this condition also refuses NaN */
 	if (!(cost > 0 && cost <= FAIRQ_MAX_COST))
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
@@ -78,8 +78,8 @@ refuse_both(const char *one, const char *other)
 }
 
 /*
- * When a task is to run, by the arguments run_at and delay; DT_NOBEGIN: at
- * once.
+ * Returns the time at which a task becomes ready, from the arguments run_at
+ * and delay; DT_NOBEGIN: at once.
  */
 static TimestampTz
 arg_run_at(FunctionCallInfo fcinfo, int run_at, int delay)
@@ -114,7 +114,10 @@ enum
 	ARG_REPLACE,
 	ARG_DEDUP_UNTIL,
 	ARG_DEDUP_FOR,
-	ARG_DELAY
+	ARG_DELAY,
+	ARG_BATCH,
+	ARG_AFTER,
+	ARG_AFTER_ANY
 };
 
 /* Whether the task gives up its key once it is claimed. */
@@ -134,7 +137,9 @@ arg_until_started(FunctionCallInfo fcinfo)
 	return true;
 }
 
-/* Read the arguments for the key.  Without a key they have no meaning. */
+/*
+ * Read the arguments for the key.  Without a key the others have no meaning.
+ */
 static void
 read_dedup(FunctionCallInfo fcinfo, FairqNewTask *new)
 {
@@ -173,9 +178,48 @@ read_task(FunctionCallInfo fcinfo, FairqNewTask *new)
 	new->expires_at = EXPIRES_AT(ARG_EXPIRES_AT);
 }
 
+static int
+compare_ids(const void *a, const void *b)
+{
+	int64		x = *(const int64 *) a;
+	int64		y = *(const int64 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
 /*
- * Add a task, unless another has its key.  Returns the id of the task, or of
- * the other one.
+ * Read the predecessors of tasks, from the arguments after and after_any;
+ * NULL: none.  "other" names an argument that excludes them; NULL: it has no
+ * value.
+ */
+static const FairqAfter *
+arg_after(FunctionCallInfo fcinfo, int n, const char *other, FairqAfter *after)
+{
+	Datum	   *ids;
+
+	if (PG_ARGISNULL(n))
+		return NULL;
+	after->n = fairq_arg_array(fcinfo, n, "after", INT8OID, &ids, NULL);
+	if (after->n > FAIRQ_MAX_AFTER)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("after must have at most %d elements", FAIRQ_MAX_AFTER),
+				errdetail("The array has %d elements.", after->n),
+				errhint("Use a batch."));
+	if (after->n > 0 && other != NULL)
+		refuse_both("after", other);
+	after->ids = palloc(sizeof(int64) * Max(after->n, 1));
+	for (int i = 0; i < after->n; i++)
+		after->ids[i] = DatumGetInt64(ids[i]);
+	qsort(after->ids, after->n, sizeof(int64), compare_ids);
+	after->n = qunique(after->ids, after->n, sizeof(int64), compare_ids);
+	after->any = FAIRQ_ARG_BOOL(n + 1);
+	return after->n == 0 ? NULL : after;
+}
+
+/*
+ * Add a task, unless another task has its key.  Returns the id of the new
+ * task, or of the task that has the key.
  */
 static int64
 enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
@@ -185,11 +229,20 @@ enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 	bool		replace = FAIRQ_ARG_BOOL(ARG_REPLACE);
 	FairqNewTask new = {.put_back_at = DT_NOBEGIN};
 	FairqEnqueue e;
+	FairqAfter	after;
+	const FairqAfter *given;
 	int64		owner;
 
 	read_task(fcinfo, &new);
+	given = arg_after(fcinfo, ARG_AFTER,
+					  !PG_ARGISNULL(ARG_RUN_AT) ? "run_at" :
+					  !PG_ARGISNULL(ARG_DELAY) ? "delay" :
+					  replace ? "replace" : NULL, &after);
 	fairq_writes(function);
 	fairq_add_begin(&e, queue_name);
+	e.after = given;
+	if (!PG_ARGISNULL(ARG_BATCH))
+		fairq_add_to_batch(&e, PG_GETARG_INT64(ARG_BATCH));
 	new.enqueued_at = GetCurrentTimestamp();
 	new.run_at = fairq_time_ahead(new.run_at, new.enqueued_at);
 	fairq_new_ids(&new.id, 1);
@@ -228,10 +281,8 @@ fairq_find(PG_FUNCTION_ARGS)
 	FairqQueue *queue = fairq_queue_use(name,
 										FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK,
 										AccessShareLock);
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
-										 AccessShareLock);
-	FairqTable *keys = fairq_table_open(fairq_catalog()->dedup,
-										AccessShareLock);
+	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
+	FairqTable *keys = fairq_open(FAIRQ_DEDUP, AccessShareLock);
 	int64		id = fairq_dedup_find(queue, tasks, keys, PointerGetDatum(key));
 
 	fairq_table_close(keys);
@@ -241,42 +292,22 @@ fairq_find(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(id);
 }
 
-/* An array with a value for each task. */
-typedef struct OfEach
-{
-	Datum	   *values;			/* the values; NULL: not given */
-	bool	   *nulls;			/* which of them are NULL; NULL: none may be */
-} OfEach;
-
 typedef struct Batch
 {
 	int			n;				/* number of tasks */
-	OfEach		group_keys;
-	OfEach		payloads;
-	OfEach		keys;
-	OfEach		costs;
-	OfEach		priorities;
-	OfEach		run_ats;
-	OfEach		headers;
-	int64	   *ids;			/* ids of the tasks, or of those that have their
+	FairqOfEach group_keys;
+	FairqOfEach payloads;
+	FairqOfEach keys;
+	FairqOfEach costs;
+	FairqOfEach priorities;
+	FairqOfEach run_ats;
+	FairqOfEach headers;
+	int64	   *ids;			/* ids of the tasks, or of those with their
 								 * keys */
 	bool	   *add;			/* true: the task is to be added */
-	int64		kept;			/* bytes of payloads and headers that were put
-								 * off */
+	int64		kept;			/* bytes of payloads and headers of the
+								 * postponed tasks */
 } Batch;
-
-static inline bool
-is_null(const OfEach *array, int i)
-{
-	return array->values == NULL || (array->nulls != NULL && array->nulls[i]);
-}
-
-/* The value of a task that is passed by reference; 0: none. */
-static inline Datum
-value_of(const OfEach *array, int i)
-{
-	return is_null(array, i) ? (Datum) 0 : array->values[i];
-}
 
 typedef struct KeyOfTask
 {
@@ -305,8 +336,8 @@ compare_keys(const KeyOfTask *x, const KeyOfTask *y)
 #include "lib/sort_template.h"
 
 /*
- * Take the keys of a batch.  A task whose key belongs to another gets that
- * one's id, and is not added.
+ * Take the keys of a batch.  A task whose key belongs to another task gets
+ * that task's id, and is not added.
  */
 static void
 take_keys(FairqEnqueue *e, Batch *batch)
@@ -320,7 +351,7 @@ take_keys(FairqEnqueue *e, Batch *batch)
 	sorted = palloc(sizeof(KeyOfTask) * Max(batch->n, 1));
 	for (int i = 0; i < batch->n; i++)
 	{
-		if (is_null(&batch->keys, i))
+		if (fairq_is_null_of(&batch->keys, i))
 			continue;
 		sorted[nkeys].key = check_key(DatumGetTextPP(batch->keys.values[i]));
 		sorted[nkeys++].task = i;
@@ -344,31 +375,24 @@ take_keys(FairqEnqueue *e, Batch *batch)
 	pfree(sorted);
 }
 
-/* Read an array that has a value for each task, if it is given. */
-static void
-arg_of_each(FunctionCallInfo fcinfo, int n, const char *name, Oid type,
-			bool may_be_null, const Batch *batch, OfEach *array)
-{
-	array->values = fairq_arg_of_each(fcinfo, n, name, type, "group_keys",
-									  batch->n,
-									  may_be_null ? &array->nulls : NULL);
-}
-
 static void
 read_args(FunctionCallInfo fcinfo, Batch *batch)
 {
 	batch->n = fairq_arg_array(fcinfo, 1, "group_keys", TEXTOID,
 							   &batch->group_keys.values, NULL);
 	fairq_arg_needed(fcinfo, 2, "payloads");
-	arg_of_each(fcinfo, 2, "payloads", JSONBOID, false, batch,
-				&batch->payloads);
-	arg_of_each(fcinfo, 5, "dedup_keys", TEXTOID, true, batch, &batch->keys);
-	arg_of_each(fcinfo, 6, "costs", FLOAT4OID, false, batch, &batch->costs);
-	arg_of_each(fcinfo, 7, "priorities", INT4OID, false, batch,
-				&batch->priorities);
-	arg_of_each(fcinfo, 8, "run_ats", TIMESTAMPTZOID, true, batch,
-				&batch->run_ats);
-	arg_of_each(fcinfo, 9, "headers", JSONBOID, true, batch, &batch->headers);
+	batch->payloads = fairq_arg_of_each(fcinfo, 2, "payloads", JSONBOID,
+										"group_keys", batch->n, false);
+	batch->keys = fairq_arg_of_each(fcinfo, 5, "dedup_keys", TEXTOID,
+									"group_keys", batch->n, true);
+	batch->costs = fairq_arg_of_each(fcinfo, 6, "costs", FLOAT4OID,
+									 "group_keys", batch->n, false);
+	batch->priorities = fairq_arg_of_each(fcinfo, 7, "priorities", INT4OID,
+										  "group_keys", batch->n, false);
+	batch->run_ats = fairq_arg_of_each(fcinfo, 8, "run_ats", TIMESTAMPTZOID,
+									   "group_keys", batch->n, true);
+	batch->headers = fairq_arg_of_each(fcinfo, 9, "headers", JSONBOID,
+									   "group_keys", batch->n, true);
 	/* 0 is the default of priority */
 	if (batch->priorities.values != NULL && !PG_ARGISNULL(3) &&
 		PG_GETARG_INT32(3) != 0)
@@ -389,7 +413,10 @@ write_rows(FairqEnqueue *e, Batch *batch, MemoryContext rows)
 	batch->kept = 0;
 }
 
-/* Put off the i-th task.  Returns whether it is time to write them. */
+/*
+ * Postpone the i-th task.  Returns whether it is time to write the postponed
+ * tasks.
+ */
 static bool
 put_off(FairqEnqueue *e, Batch *batch, int i, FairqNewTask *new)
 {
@@ -399,8 +426,8 @@ put_off(FairqEnqueue *e, Batch *batch, int i, FairqNewTask *new)
 	new->id = batch->ids[i];
 	new->group_key = DatumGetTextPP(batch->group_keys.values[i]);
 	new->payload = batch->payloads.values[i];
-	new->dedup.key = value_of(&batch->keys, i);
-	new->headers = value_of(&batch->headers, i);
+	new->dedup.key = fairq_value_of(&batch->keys, i);
+	new->headers = fairq_value_of(&batch->headers, i);
 	if (batch->costs.values != NULL)
 		new->cost = check_cost(DatumGetFloat4(batch->costs.values[i]));
 	if (batch->priorities.values != NULL)
@@ -408,7 +435,7 @@ put_off(FairqEnqueue *e, Batch *batch, int i, FairqNewTask *new)
 										DatumGetInt32(batch->priorities.values[i]),
 										0, FAIRQ_PRIORITIES - 1);
 	if (batch->run_ats.values != NULL)
-		new->run_at = is_null(&batch->run_ats, i) ? DT_NOBEGIN :
+		new->run_at = fairq_is_null_of(&batch->run_ats, i) ? DT_NOBEGIN :
 			fairq_time_ahead(DatumGetTimestampTz(batch->run_ats.values[i]),
 							 new->enqueued_at);
 	fairq_make_task_row(e, new, values, nulls);
@@ -427,6 +454,8 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	Batch		batch = {.n = 0};
 	bool		any = false;
 	FairqEnqueue e;
+	FairqAfter	after;
+	const FairqAfter *given;
 	FairqNewTask new = {.put_back_at = DT_NOBEGIN};
 	MemoryContext rows = AllocSetContextCreate(CurrentMemoryContext,
 											   "fairq tasks",
@@ -436,9 +465,15 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	new.run_at = arg_run_at(fcinfo, 4, 11);
 	new.expires_at = EXPIRES_AT(10);
 	read_args(fcinfo, &batch);
+	given = arg_after(fcinfo, 13, !PG_ARGISNULL(4) ? "run_at" :
+					  !PG_ARGISNULL(8) ? "run_ats" :
+					  !PG_ARGISNULL(11) ? "delay" : NULL, &after);
 	fairq_writes("fairq.enqueue_batch()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	fairq_add_begin(&e, queue_name);
+	e.after = given;
+	if (!PG_ARGISNULL(12))
+		fairq_add_to_batch(&e, PG_GETARG_INT64(12));
 	new.enqueued_at = GetCurrentTimestamp();
 	new.run_at = fairq_time_ahead(new.run_at, new.enqueued_at);
 	fairq_new_ids(batch.ids, batch.n);

@@ -2,16 +2,15 @@
  * fairq.c
  *		The module: magic and version.
  *
- * By design, loading the library sets up almost nothing: it can be loaded at
- * any time, in any backend.  Shared memory, caches and callbacks are made on
+ * By design, the library does almost nothing when it is loaded: any backend
+ * can load it at any time.  Shared memory, caches and callbacks are made on
  * first use.  A server that loads it at its start only reserves room in shared
- * memory (shmem.c).  This file lists the actions of modules at the end of a
- * transaction, since their order matters.
+ * memory (shmem.c).  This file lists the modules' actions at the end of a
+ * transaction, because their order matters.
  *
- * When the extension is dropped, sessions that wait for tasks have to notice.
- * No trigger fires then, but a backend that has worked with queues sees that
- * fairq.task is dropped.  A waiter checks by itself for drops by other
- * backends (wait.c).
+ * Waiting sessions must detect that the extension is dropped.  No trigger
+ * fires then, but a backend that has worked with queues sees that fairq.task
+ * is dropped.  A waiter checks by itself for drops by other backends (wait.c).
  *
  * Locking: none here.
  */
@@ -20,14 +19,12 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "fmgr.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 
 #include "compat.h"
 #include "due.h"
-#include "errors.h"
 #include "group.h"
 #include "load.h"
 #include "queue.h"
@@ -45,8 +42,9 @@ PG_FUNCTION_INFO_V1(fairq_version);
 
 /*
  * Actions at the end of a transaction, in their order.  Turns are given back
- * to their lane before their slots, and the caches follow when all changes are
- * applied.  When serve.c wakes other sessions, they find all changes.
+ * to their lane before their slots.  The caches follow when all changes are
+ * applied.  serve.c is the last of those with end_call, so sessions that it
+ * wakes find all turns and slots that were given back.
  */
 static const FairqEnding *const endings[] = {
 	&fairq_turns_ending,
@@ -59,7 +57,10 @@ static const FairqEnding *const endings[] = {
 	&fairq_queues_ending
 };
 
-/* Whether that is fairq.task.  Maybe no table is known so far. */
+/*
+ * Whether a relation is fairq.task.  Possibly there has been no look-up of the
+ * tables yet.
+ */
 static bool
 is_task_table(Oid relid)
 {
@@ -74,7 +75,7 @@ is_task_table(Oid relid)
 
 static object_access_hook_type next_hook = NULL;
 
-/* Hook: note when fairq.task is dropped. */
+/* Hook: record that fairq.task is dropped. */
 static void
 object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 			  void *arg)
@@ -83,7 +84,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 
 	if (next_hook)
 		next_hook(access, class_id, object_id, sub_id, arg);
-	/* the extension can be dropped whatever the state of shared memory */
+	/* the extension can be dropped in any state of shared memory */
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
 		!fairq_shmem_can_be_had() || !is_task_table(object_id))
 		return;

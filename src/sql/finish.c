@@ -3,16 +3,15 @@
  *		fairq.complete, fairq.fail, fairq.release, fairq.extend, their batches,
  *		fairq.set_progress, and fairq.cancel.
  *
- * attempt.c changes the tasks.  A batch processes its ids in their order, so
- * two batches don't deadlock.  Then it returns, in the order of its input,
- * those that the worker has lost.
+ * attempt.c changes the tasks.  A batch processes its ids in sorted order, so
+ * two batches do not deadlock.  Then it returns the ids that the worker has
+ * lost, in the order of its input.
  *
  * Locking: RowExclusiveLock on fairq.task; see attempt.c.
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -39,11 +38,11 @@ begin_call(const char *function)
 	FairqAttempt a = {0};
 
 	fairq_writes(function);
-	a.tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	a.tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
 	return a;
 }
 
-/* Close the table.  A call that has done nothing keeps no lock. */
+/* Close the table.  A call that has found no task keeps no lock. */
 static void
 end_call(FairqTable *tasks, bool done)
 {
@@ -56,7 +55,7 @@ end_call(FairqTable *tasks, bool done)
 		fairq_table_leave(tasks);
 }
 
-/* A time to wait in microseconds; none, if it is not given. */
+/* A time to wait in microseconds; the default, if the argument is NULL. */
 static int64
 arg_delay(FunctionCallInfo fcinfo, int n, const char *name, int64 none)
 {
@@ -65,8 +64,8 @@ arg_delay(FunctionCallInfo fcinfo, int n, const char *name, int64 none)
 }
 
 /*
- * The second argument is an attempt, if it is given.  An attempt that no lease
- * can have is no error: it is not the present one.
+ * The second argument is an attempt, or NULL. An impossible attempt is no
+ * error: it only is never the present one.
  */
 static int32
 arg_attempt(FunctionCallInfo fcinfo)
@@ -76,7 +75,8 @@ arg_attempt(FunctionCallInfo fcinfo)
 
 /*
  * Begin a call for one task: its id and attempt are the first arguments.
- * False if the worker does not have the task; else it is locked.
+ * Returns false if the worker does not have the task; otherwise the task is
+ * locked.
  */
 static bool
 begin_one(FunctionCallInfo fcinfo, const char *function, FairqFinder find,
@@ -135,9 +135,9 @@ fairq_release(PG_FUNCTION_ARGS)
 }
 
 /*
- * Begin a new lease of the task that was found, of the third argument's
- * length.  False if its time to run in the queue is over; else *until is the
- * end of the lease.
+ * Begin a new lease of the task that was found, with the length of the third
+ * argument.  Returns false if its max_run_time is over; else *until is the end
+ * of the lease.
  */
 static bool
 extend(FunctionCallInfo fcinfo, FairqAttempt *a, TimestampTz *until)
@@ -159,7 +159,8 @@ fairq_extend(PG_FUNCTION_ARGS)
 	TimestampTz until = 0;
 
 	if (!PG_ARGISNULL(2))
-		fairq_check_lease(PG_GETARG_INTERVAL_P(2));
+		(void) fairq_check_span("lease", PG_GETARG_INTERVAL_P(2), 1,
+								FAIRQ_LIFETIME);
 	done = begin_one(fcinfo, "fairq.extend()", fairq_find_attempt, &a) &&
 		!a.task.cancelled && extend(fcinfo, &a, &until);
 	end_call(a.tasks, done);
@@ -232,25 +233,25 @@ compare_nths(const void *a, const void *b)
 	return ((const Held *) a)->nth - ((const Held *) b)->nth;
 }
 
-/* Begin a batch: its ids are the first argument, their attempts the second. */
+/* Begin a batch: the first argument is the ids, the second their attempts. */
 static Batch
 begin_batch(FunctionCallInfo fcinfo, const char *function)
 {
 	Batch		batch = {.done = false};
 	Datum	   *ids;
-	Datum	   *attempts;
+	FairqOfEach attempts;
 
 	batch.n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &ids, NULL);
 	attempts = fairq_arg_of_each(fcinfo, 1, "attempts", INT4OID, "ids",
-								 batch.n, NULL);
+								 batch.n, false);
 	StaticAssertStmt(sizeof(Held) * FAIRQ_MAX_ELEMENTS <= MaxAllocSize,
 					 "a batch does not fit");
 	batch.items = palloc(sizeof(Held) * Max(batch.n, 1));
 	for (int i = 0; i < batch.n; i++)
 		batch.items[i] = (Held) {
 			.id = DatumGetInt64(ids[i]),
-			.attempt = attempts == NULL ? FAIRQ_ANY_ATTEMPT :
-			Max(DatumGetInt32(attempts[i]), 0),
+			.attempt = attempts.values == NULL ? FAIRQ_ANY_ATTEMPT :
+			Max(DatumGetInt32(attempts.values[i]), 0),
 			.nth = i,
 			.lost = true
 		};
@@ -275,7 +276,7 @@ end_batch(Batch *batch)
 										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/* Lock the task of an item, if its worker has its lease. */
+/* Lock an item's task, if the worker has its lease. */
 static bool
 find_item(Batch *batch, Held *item, FairqFinder find)
 {
@@ -293,13 +294,12 @@ Datum
 fairq_complete_batch(PG_FUNCTION_ARGS)
 {
 	Batch		batch = begin_batch(fcinfo, "fairq.complete_batch()");
-	bool	   *nulls;
-	Datum	   *results = fairq_arg_of_each(fcinfo, 2, "results", JSONBOID,
-											"ids", batch.n, &nulls);
+	FairqOfEach results = fairq_arg_of_each(fcinfo, 2, "results", JSONBOID,
+											"ids", batch.n, true);
 	Datum	   *took = fairq_arg_of_each(fcinfo, 3, "took", INTERVALOID, "ids",
-										 batch.n, NULL);
+										 batch.n, false).values;
 
-	/* if one of these is wrong, no task is changed */
+	/* if one of these is invalid, no task is changed */
 	for (int i = 0; i < batch.n && took != NULL; i++)
 		(void) fairq_check_delay("took", DatumGetIntervalP(took[i]));
 	for (int i = 0; i < batch.n; i++)
@@ -309,8 +309,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 			fairq_check_delay("took", DatumGetIntervalP(took[item->nth]));
 
 		if (fairq_complete_attempt(&batch.a, item->id, item->attempt,
-								   results == NULL || nulls[item->nth] ?
-								   (Datum) 0 : results[item->nth], work))
+								   fairq_value_of(&results, item->nth), work))
 		{
 			item->lost = batch.a.task.cancelled;
 			batch.done = true;
@@ -323,18 +322,17 @@ Datum
 fairq_fail_batch(PG_FUNCTION_ARGS)
 {
 	Batch		batch = begin_batch(fcinfo, "fairq.fail_batch()");
-	bool	   *nulls;
-	Datum	   *errors = fairq_arg_of_each(fcinfo, 2, "errors", TEXTOID, "ids",
-										   batch.n, &nulls);
+	FairqOfEach errors = fairq_arg_of_each(fcinfo, 2, "errors", TEXTOID, "ids",
+										   batch.n, true);
 	int64		retry_in = arg_delay(fcinfo, 3, "retry_in", -1);
 
 	for (int i = 0; i < batch.n; i++)
 	{
-		int			nth = batch.items[i].nth;
+		Datum		error = fairq_value_of(&errors, batch.items[i].nth);
 
 		if (find_item(&batch, &batch.items[i], fairq_find_attempt_to_end))
-			fairq_fail_attempt(&batch.a, errors == NULL || nulls[nth] ? NULL :
-							   DatumGetTextPP(errors[nth]), retry_in, false, -1);
+			fairq_fail_attempt(&batch.a, DatumGetPointer(error) == NULL ?
+							   NULL : DatumGetTextPP(error), retry_in, false, -1);
 	}
 	PG_RETURN_DATUM(end_batch(&batch));
 }
@@ -357,7 +355,8 @@ fairq_extend_batch(PG_FUNCTION_ARGS)
 	Batch		batch;
 
 	if (!PG_ARGISNULL(2))
-		fairq_check_lease(PG_GETARG_INTERVAL_P(2));
+		(void) fairq_check_span("lease", PG_GETARG_INTERVAL_P(2), 1,
+								FAIRQ_LIFETIME);
 	batch = begin_batch(fcinfo, "fairq.extend_batch()");
 	for (int i = 0; i < batch.n; i++)
 	{

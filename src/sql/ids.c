@@ -1,34 +1,35 @@
 /*
  * ids.c
- *		Ids of tasks: rising, taken from a sequence many at a time, and with
- *		the number of the database's shard in their high bits.
+ *		Ids of tasks.  Ids increase, and come from a sequence in chunks.  The
+ *		high bits are the number of the database's shard.
  *
- * nextval() of fairq.task_id_seq costs as much as an entry in an index.  So
- * the sequence's step is more than 1.  Each of its values is a chunk of ids:
+ * nextval() of fairq.task_id_seq costs as much as an index entry.  So the
+ * sequence's step is more than 1.  Each of its values is a chunk of ids:
  * itself and those up to the next value.  A call leaves the rest of its chunk
  * in shared memory, where all sessions take from it.
  *
- * A new id is higher than all earlier ones of all sessions.  At one address
- * tasks are served by their ids, and people sort by them.  Therefore a chunk
- * is valid as long as the sequence is unchanged since the chunk was taken.
- * Each nextval(), setval() and ALTER SEQUENCE shows in the sequence's page, by
- * a restore or by hand.  So does TRUNCATE with RESTART IDENTITY.  The page's
- * LSN, last_value or its file differ.  The rest of an older chunk is never
- * used.  So if several sessions take a chunk at the same time, they only waste
- * the rest of one.
+ * A new id is higher than all earlier ones of all sessions.  Tasks at one
+ * address are served in the order of their ids, and people sort by them.
+ * Therefore a chunk is valid as long as the sequence is unchanged since the
+ * chunk was taken.  Each nextval(), setval() and ALTER SEQUENCE changes the
+ * sequence's page, whether a restore or a user runs it.  So does TRUNCATE with
+ * RESTART IDENTITY.  The page's LSN, last_value or its file differ.  The rest
+ * of an older chunk is never used.  So if several sessions take a chunk at the
+ * same time, they only waste the rest of one.
  *
- * The page also shows whose chunk it is, since extensions may share an entry
- * in shared memory (FairqDomain).  No two records of the log have the same
- * LSN.  Two copies of a database may have the same LSN until one of them takes
- * a chunk.  Before that they take different ids from the same chunk.
+ * The page also shows which extension has a chunk, because extensions may
+ * share an entry in shared memory (FairqDomain).  No two records of the log
+ * have the same LSN.  Two copies of a database may have the same LSN until one
+ * of them takes a chunk.  Before that they take different ids from the same
+ * chunk.
  *
  * Ids are logged before they are used.  nextval() has written its record
  * before others see the chunk, so that record is on disk when a task's commit
  * is.
  *
  * A restart wastes the rest of a chunk.  After a crash PostgreSQL continues up
- * to 32 values later.  For that reason, and not for the cost, the step is
- * small (see the script): 33 steps are less than 1,024 ids.
+ * to 32 values later.  For that reason the step is small (see the script): 33
+ * steps are less than 1,024 ids.
  *
  * The step is read from the catalog with each chunk: if the sequence is
  * altered, the length of chunks follows.
@@ -37,21 +38,23 @@
  *
  *		id = shard * 2^43 + 1, 2, 3 ...		(shard from 1 to 1,023)
  *
- * So an id shows where its task is.  All ids are below 2^53, so JavaScript and
- * JSON readers keep them exactly.  A database that is no shard counts from 1.
- * Only the sequence's own value keeps the number.  It is copied with the
+ * So an id shows the shard of its task.  All ids are below 2^53, so JavaScript
+ * and JSON readers keep them exactly.  A database that is not a shard counts
+ * from
+ * 1.  Only the sequence's own value keeps the number.  It is copied with the
  * tasks: in a dump, a base backup or a copy of the database.  It is set before
- * there are tasks, and only rises, so no id is given twice.  2^43 ids last a
- * shard for fourteen years at 20,000 tasks a second.  The last KEPT_BACK are
- * not given, so that concurrent sessions do not reach the next shard's.
+ * there are tasks and can only increase, so no id is used twice.  A shard can
+ * use 2^43 ids for fourteen years at 20,000 tasks a second.  The last
+ * KEPT_BACK ids are not used, so concurrent sessions cannot reach those of the
+ * next shard.
  *
  * Locking: the page's content lock to read the sequence's state.  A lock on
  * the sequence is not needed: the caller has fairq.task open, which owns it.
  * A spinlock for the chunk.  nextval() locks the sequence to the end of the
- * transaction.  set_shard() locks fairq.task against all that write, to the
- * end of the transaction.  So it sees every other transaction's task, and a
- * session that waits for it takes ids of the new number.  fairq_shard(), if a
- * shard is expected, takes a lock that keeps set_shard() away until then.
+ * transaction.  set_shard() locks fairq.task against all writers, to the end
+ * of the transaction.  So it sees every other transaction's task, and a
+ * session that waits for it takes ids of the new number.  If a shard is
+ * expected, fairq_shard() takes a lock that blocks set_shard() until then.
  */
 #include "postgres.h"
 
@@ -76,10 +79,10 @@
 PG_FUNCTION_INFO_V1(fairq_set_shard);
 PG_FUNCTION_INFO_V1(fairq_shard);
 
-/* Shards have numbers from 1 on; 0: the database is no shard. */
+/* Shards have numbers from 1 on; 0: the database is not a shard. */
 #define MAX_SHARD 1023
 
-/* ids at the end of a shard's that are not given */
+/* ids at the end of a shard that are not used */
 #define KEPT_BACK (INT64CONST(1) << 20)
 
 /* Location of the sequence's page, as this backend has seen it. */
@@ -89,14 +92,14 @@ static struct
 	uint64		as_of;			/* fairq_catalog_changes() by then */
 	FairqFile	file;
 	Buffer		buffer;
-	bool		logged;			/* so that changes show in the LSN */
+	bool		logged;			/* so that changes are visible in the LSN */
 }			page;
 
 /* Returns the buffer of the sequence's page, pinned. */
 static Buffer
 find_page(void)
 {
-	Oid			seq = fairq_catalog()->task_id_seq;
+	Oid			seq = fairq_relid(FAIRQ_TASK_ID_SEQ);
 	Relation	rel;
 
 	if (page.seq == seq && page.as_of == fairq_catalog_changes() &&
@@ -177,7 +180,9 @@ present_shard(void)
 	return shard_of(stands.last_value);
 }
 
-/* Refuse if a shard's ids are used up: the next ones are another shard's. */
+/*
+ * Refuse if a shard's ids are used up: the next ids belong to another shard.
+ */
 static void
 check_shard_end(int64 value)
 {
@@ -190,7 +195,7 @@ check_shard_end(int64 value)
 				errhint("Move its groups to a new shard."));
 }
 
-/* Returns how many ids a value of the sequence covers. */
+/* Returns the number of ids for one value of the sequence. */
 static int
 chunk_size(Oid seq, int64 value)
 {
@@ -218,7 +223,7 @@ chunk_size(Oid seq, int64 value)
 static int
 take_new_chunk(FairqIds *ids, int64 *first, int n)
 {
-	Oid			seq = fairq_catalog()->task_id_seq;
+	Oid			seq = fairq_relid(FAIRQ_TASK_ID_SEQ);
 	int64		value;
 	int			chunk;
 	FairqIdSource stands;
@@ -241,7 +246,7 @@ take_new_chunk(FairqIds *ids, int64 *first, int n)
 	return n;
 }
 
-/* Fill in ids in rising order.  The caller has fairq.task open. */
+/* Fill in ids in ascending order.  The caller has fairq.task open. */
 void
 fairq_new_ids(int64 *ids, int n)
 {
@@ -260,7 +265,7 @@ fairq_new_ids(int64 *ids, int n)
 	}
 }
 
-/* Refuse if there are tasks, also finished ones that are kept. */
+/* Refuse if there are tasks, including archived ones. */
 static void
 check_no_tasks(void)
 {
@@ -274,7 +279,7 @@ check_no_tasks(void)
 				errhint("Set it right after CREATE EXTENSION."));
 }
 
-/* Make the database a shard: its ids have that number from here on. */
+/* Make the database a shard: its ids have the number from now on. */
 Datum
 fairq_set_shard(PG_FUNCTION_ARGS)
 {
@@ -306,14 +311,16 @@ fairq_set_shard(PG_FUNCTION_ARGS)
 }
 
 /*
- * Which shard the database is, 0: none.  An error if it is not the expected
- * one.
+ * Returns which shard the database is; 0: none.  Raises an error if it is not
+ * the expected one.
  */
 Datum
 fairq_shard(PG_FUNCTION_ARGS)
 {
-	/* tasks that the caller enqueues next are of the shard that it expects */
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
+	/*
+	 * tasks that the caller enqueues next belong to the shard that it expects
+	 */
+	FairqTable *tasks = fairq_table_open(fairq_relid(FAIRQ_TASK),
 										 PG_ARGISNULL(0) ? AccessShareLock : RowExclusiveLock);
 	int32		shard = present_shard();
 

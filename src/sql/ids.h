@@ -1,6 +1,6 @@
 /*
  * ids.h
- *		Ids of tasks: rising, and taken from a sequence many at a time.
+ *		Ids of tasks: they increase, and come from a sequence in chunks.
  */
 #ifndef FAIRQ_IDS_H
 #define FAIRQ_IDS_H

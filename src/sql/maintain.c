@@ -2,38 +2,39 @@
  * maintain.c
  *		fairq.expire_leases, fairq.maintain.
  *
- * The promises need neither: pops find lapsed tasks by themselves.  maintain
- * removes rows that would accumulate.  A queue that gets more groups over time
- * than its block length needs it, or has no number for a new one.
+ * fairq's guarantees do not depend on maintain: pops themselves find lapsed
+ * tasks.  maintain removes rows that would accumulate.  A queue that gets more
+ * groups over time than its block length needs it.  Otherwise there is no
+ * number for a new group.
  *
- * Unused groups.  A group without tasks and settings is forgotten, and its
- * number is free.  An exception is a group whose rate just keeps it from
- * starting its whole burst at once.  The danger is an enqueue that has read
- * the number, and has not written its task yet.  So:
+ * Unused groups.  maintain forgets a group without tasks and settings, and its
+ * number becomes free.  An exception is a group whose rate does not allow it a
+ * full burst at the moment.  The danger is an enqueue that has read the number
+ * but has not written its task yet.  So:
  *
- * 1.  The rows of such groups are deleted.  The groups that backends have
+ * 1.  maintain deletes the rows of such groups.  The groups that backends have
  *	  cached become void at once.  A transaction that searches a key from now
- *	  on finds that its row is being changed.  It writes one of its own with
+ *	  on finds that its row is being changed.  It inserts a row of its own with
  *	  the same number (group.c).
  *
  * 2.  All transactions that work on the queue at this moment may have read the
  *	  number before.  maintain waits for their end, but not for long, and
- *	  delays no other transaction.  If they take longer, a later call removes
+ *	  delays no other transaction.  If these take longer, a later call removes
  *	  the groups.
  *
- * 3.  A group that has got a task meanwhile gets its row back.  No backend
- *	 knows the numbers of the others any more.
+ * 3.  If a group has got a task meanwhile, maintain writes its row again.
+ *	 After that no backend knows the numbers of the other groups.
  *
- * The same transaction must not add groups: it does not see the rows any more
- * that others still find.  So a transaction block does not do this, and adding
- * a group is an error otherwise (group.c).
+ * The same transaction must not add groups, because it no longer sees the rows
+ * that others still find.  So maintain does not remove groups in a transaction
+ * block.  Otherwise, adding a group afterwards is an error (group.c).
  *
- * Locking: AccessShareLock on the queue; for a moment ShareUpdateExclusiveLock
- * for the groups, if it is free at once.  A change of settings in progress may
- * be for one of them.  maintain processes one queue after the other, and
+ * Locking: AccessShareLock on the queue; for a moment, if available,
+ * ShareUpdateExclusiveLock for the groups.  A change of settings in progress
+ * may affect one of them.  maintain processes one queue after the other, and
  * unlocks each in which it has changed nothing.  There may be more queues than
- * the server has room for locks.  It skips tasks that others are changing.  To
- * delete from the archive it waits for an open redrive.
+ * the server's lock table can hold.  It skips tasks that other transactions
+ * are changing.  To delete from the archive it waits for an open redrive.
  */
 #include "postgres.h"
 
@@ -41,14 +42,11 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "args.h"
-#include "compat.h"
 #include "dedup.h"
 #include "due.h"
 #include "group.h"
@@ -64,7 +62,7 @@
 PG_FUNCTION_INFO_V1(fairq_expire_leases);
 PG_FUNCTION_INFO_V1(fairq_maintain);
 
-/* how long to wait for the end of others' transactions */
+/* how long to wait for the end of other transactions */
 #define PATIENCE_MS 1000
 #define POLL_EVERY_MS 10
 
@@ -85,7 +83,7 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 
 /*
  * Wait until all transactions have ended that work on the queue at this
- * moment.  False if some last longer than until "end".
+ * moment.  Returns false if some last longer than "end".
  */
 static bool
 wait_for_users(FairqQueue *queue, TimestampTz end)
@@ -94,7 +92,7 @@ wait_for_users(FairqQueue *queue, TimestampTz end)
 	VirtualTransactionId *users;
 	int			nusers;
 
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_catalog()->queue, queue->id, 0);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_QUEUE), queue->id, 0);
 	users = GetLockConflicts(&tag, AccessExclusiveLock, &nusers);
 	for (int i = 0; i < nusers; i++)
 	{
@@ -120,10 +118,7 @@ typedef struct TasksLook
 	Datum		lanes[FAIRQ_PRIORITIES];
 } TasksLook;
 
-/*
- * Whether there is a task of such groups in the lane, whatever a transaction
- * does with it.
- */
+/* Whether the lane has a task of such groups, in any state. */
 static bool
 has_any(FairqScan *scan, FairqRange groups)
 {
@@ -138,7 +133,7 @@ begin_look(FairqTable *tasks, int32 queue_id)
 	TasksLook	look = {0};
 
 	look.scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP,
-								 fairq_range_2(all, all), false);
+								 fairq_range_2(all, all));
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
 		Datum		lane = Int32GetDatum(fairq_task_lane(queue_id, priority));
@@ -162,16 +157,19 @@ group_has_tasks(const TasksLook *look, int32 group_no)
 }
 
 /*
- * Whether the group has tasks, or started some recently enough to matter for a
- * rate.  With another number it could start others at once.
+ * Whether the group has tasks, or has recently started tasks that its rate
+ * still counts.  With a new number it could start more at once.  A tenant is
+ * used as long as it has groups.
  */
 static bool
-group_is_used(const TasksLook *look, FairqQueue *queue, int32 group_no)
+group_is_used(const TasksLook *look, FairqQueue *queue, FairqTable *numbers,
+			  int32 group_no, text *key)
 {
 	FairqCounter *counter;
 	bool		used;
 
-	if (group_has_tasks(look, group_no))
+	if (group_has_tasks(look, group_no) ||
+		fairq_tenant_has_groups(queue, numbers, key))
 		return true;
 	counter = fairq_shmem_find_counter(queue->hints, group_no);
 	if (counter == NULL)
@@ -185,37 +183,34 @@ group_is_used(const TasksLook *look, FairqQueue *queue, int32 group_no)
 typedef struct Unused
 {
 	List	   *numbers;
-	List	   *keys;			/* texts, in the same order */
+	List	   *keys;			/* their keys, texts, in the same order */
 } Unused;
 
 /*
- * Delete the rows of unused groups, which are returned, and duplicate rows of
- * groups.
+ * Delete the rows of unused groups, and duplicate rows of groups.  Returns the
+ * unused groups.
  */
 static Unused
 delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 			  bool *written)
 {
 	FairqRange	of_queue = fairq_range(Int32GetDatum(queue->id));
-	FairqScan  *scan = fairq_scan_begin(numbers, FAIRQ_NUMBER_BY_NO, of_queue,
-										false);
+	FairqScan  *scan = fairq_scan_begin(numbers, FAIRQ_NUMBER_BY_NO, of_queue);
 	TasksLook	look = begin_look(tasks, queue->id);
 	Unused		unused = {NIL, NIL};
 	int32		last = -1;
-	FairqRowState state;
 
 	*written = false;
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	/* a group that is being created is not forgotten */
+	while (fairq_scan_next_live(scan))
 	{
-		TupleTableSlot *slot = fairq_scan_slot(scan);
+		TupleTableSlot *slot = scan->slot;
 		int32		group_no = fairq_int_of(slot, NUMBER_GROUP_NO, 0);
+		text	   *key = DatumGetTextPP(fairq_column(slot, NUMBER_GROUP_KEY));
 		bool		again = group_no == last;
 
-		/* a group that is just being made is not forgotten */
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
 		last = group_no;
-		if (group_is_used(&look, queue, group_no) ||
+		if (group_is_used(&look, queue, numbers, group_no, key) ||
 			fairq_group_setting(queue, group_no) != &queue->groups.others.setting)
 		{
 			/* one row of a group is enough */
@@ -237,16 +232,14 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 }
 
 /*
- * Delete the rows of unused groups.  False if other transactions last too
- * long.  *written: whether anything has changed.
+ * Delete the rows of unused groups.  Returns false if other transactions last
+ * too long. *written is whether any row was changed.
  */
 static bool
 forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 {
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
-										 AccessShareLock);
-	FairqTable *numbers = fairq_table_open(fairq_catalog()->group_number,
-										   RowExclusiveLock);
+	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
+	FairqTable *numbers = fairq_open(FAIRQ_GROUP_NUMBER, RowExclusiveLock);
 	Unused		unused = delete_unused(queue, numbers, tasks, written);
 	int			n = list_length(unused.numbers);
 	bool		done = true;
@@ -262,7 +255,8 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 		ListCell   *key;
 
 		forboth(number, unused.numbers, key, unused.keys)
-			if (group_is_used(&look, queue, lfirst_int(number)))
+			if (group_is_used(&look, queue, numbers, lfirst_int(number),
+							  lfirst(key)))
 				fairq_put_group_number(numbers, queue, lfirst_int(number),
 									   lfirst(key));
 		fairq_scan_end(look.scan);
@@ -277,7 +271,7 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 
 /*
  * Forget the unused groups of a queue, if that is possible in time.  Returns
- * whether anything was changed.
+ * whether any row was changed.
  */
 static bool
 maintain_groups(FairqQueue *queue, TimestampTz end)
@@ -290,7 +284,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	/* another call that changes settings or maintains the queue goes first */
 	if (!fairq_queue_id_try_lock(queue->id, ShareUpdateExclusiveLock))
 		return false;
-	/* its settings may have changed in between */
+	/* its settings may have changed meanwhile */
 	if (fairq_queue_by_id(queue->id) == NULL)
 	{
 		fairq_queue_id_unlock(queue->id, ShareUpdateExclusiveLock);
@@ -299,15 +293,17 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{
-		/* data in its own context would stay to the end of the whole call */
+		/*
+		 * data in its own context would stay until the end of the whole call
+		 */
 		MemoryContextSwitchTo(context);
 		done = forget_unused(queue, end, &written);
 	}
 	PG_CATCH();
 	{
 		/*
-		 * otherwise the client would remain in a subtransaction that it has
-		 * not begun
+		 * otherwise the client would remain in a subtransaction that it did
+		 * not begin
 		 */
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
@@ -325,31 +321,14 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	return done && written;
 }
 
-/*
- * Delete keys without a task.  There are some only after tasks were deleted by
- * SQL.
- */
-static int64
-forget_keys(FairqQueue *queue)
-{
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
-										 RowExclusiveLock);
-	int64		n = fairq_dedup_forget(queue, tasks);
-
-	fairq_table_close(tasks);
-	if (n > 0)
-		fairq_written();
-	return n;
-}
-
-/* Returns whether anything was changed. */
+/* Returns whether any row was changed. */
 static bool
 maintain_tasks(FairqQueue *queue)
 {
 	FairqSqlArg arg = fairq_sql_int4(queue->id);
 	uint64		changed;
 
-	/* the setting is read once, whatever the planner thinks */
+	/* any plan reads the setting only once */
 	changed = fairq_sql("DELETE FROM fairq.archive a"
 						" WHERE a.queue_id = $1 AND a.status IN (1, 3, 4)"
 						" AND coalesce(a.finished_at < clock_timestamp()"
@@ -366,16 +345,22 @@ maintain_tasks(FairqQueue *queue)
 	changed += fairq_sql("DELETE FROM fairq.queue_privilege p WHERE p.queue_id = $1"
 						 " AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = p.role)",
 						 &arg, 1, NULL);
-	changed += forget_keys(queue);
+	changed += fairq_sql("DELETE FROM fairq.batch b WHERE b.queue_id = $1"
+						 " AND NOT EXISTS (SELECT FROM fairq.task t"
+						 " WHERE t.id = b.id)"
+						 " AND NOT EXISTS (SELECT FROM fairq.archive a"
+						 " WHERE a.id = b.id)",
+						 &arg, 1, NULL);
+	/* keys without a task exist only after SQL has deleted tasks */
+	changed += fairq_dedup_forget(queue);
 	changed += fairq_end_all_lapsed(queue, PG_INT64_MAX);
 	changed += fairq_finish_all_expired(queue);
 	return changed > 0;
 }
 
 /*
- * Read from the table the groups and due tasks of the queue's lanes, if they
- * have tasks and that is not known.  So views can show a queue without workers
- * (waiting.c).
+ * Find the groups and due tasks of each lane that has tasks, unless shared
+ * memory has them.  So views can show a queue without workers (waiting.c).
  */
 static void
 make_known(FairqQueue *queue, FairqTable *tasks)
@@ -403,7 +388,10 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 			fairq_recover(queue, p, tasks, &recovering);
 		} while (fairq_lane_recovered(lane, &at) &&
 				 at.known < FAIRQ_ALL_SEATS);
-		/* no leases: a group that lapses for nothing seems to wait */
+		/*
+		 * this leaves out leases: a group that lapses without reason would
+		 * appear to wait
+		 */
 		while (fairq_find_timed(queue, p, tasks, GetCurrentTimestamp(),
 								&found))
 			CHECK_FOR_INTERRUPTS();
@@ -411,15 +399,14 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
- * Make the lanes of those queues known that may be managed, and count all
- * tasks if those of one of them are not counted.  This is before anything is
- * written.  The queue is locked for that, so that its hints are its own.
+ * Recover the lanes of the queues that the caller may manage.  Count all tasks
+ * if those of one queue are not counted.  This precedes all writes.  Each
+ * queue is locked for this, so the hints belong to it.
  */
 static void
 read_tasks(const List *ids)
 {
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task,
-										 AccessShareLock);
+	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	const ListCell *lc;
 
 	foreach(lc, ids)
@@ -444,8 +431,8 @@ read_tasks(const List *ids)
 
 /*
  * Do one part of maintain() for each of these queues that still exists and may
- * be managed.  A queue that was changed stays locked until we end; others may
- * be dropped or altered at once.
+ * be managed.  A queue that was changed stays locked until the end of the
+ * transaction.  Other queues may be dropped or altered at once.
  */
 static void
 maintain_each(const List *ids, bool groups, MemoryContext each)
@@ -476,19 +463,19 @@ maintain_each(const List *ids, bool groups, MemoryContext each)
 static void
 give_back_deleted(void)
 {
-	Oid			table = fairq_catalog()->queue;
+	Oid			table = fairq_relid(FAIRQ_QUEUE);
 	List	   *ids;
 	ListCell   *lc;
 
 	/*
-	 * Our own changes may be rolled back.  And a queue that is just being made
+	 * Our own changes may be rolled back.  Also, a queue that is being created
 	 * has hints before others see it.
 	 */
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
 		!ConditionalLockRelationOid(table, ShareLock))
 		return;
 	ids = fairq_queue_ids();
-	foreach(lc, fairq_shmem_queues(fairq_catalog()->task))
+	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
 	{
 		FairqHints *hints = lfirst(lc);
 		int32		id = hints->entry.key.queue_id;
@@ -497,6 +484,23 @@ give_back_deleted(void)
 			fairq_queue_id_try_lock(id, AccessExclusiveLock))
 			fairq_shmem_release(hints);
 	}
+	UnlockRelationOid(table, ShareLock);
+}
+
+/*
+ * Delete dependencies of tasks that do not wait any more, unless a transaction
+ * may have added a task that is not visible.
+ */
+static void
+delete_dependencies(void)
+{
+	Oid			table = fairq_relid(FAIRQ_DEPENDENCY);
+
+	if (!ConditionalLockRelationOid(table, ShareLock))
+		return;
+	fairq_sql("DELETE FROM fairq.dependency d WHERE NOT EXISTS"
+			  " (SELECT FROM fairq.task t WHERE t.id = d.waiting"
+			  " AND t.blocked)", NULL, 0, NULL);
 	UnlockRelationOid(table, ShareLock);
 }
 
@@ -520,9 +524,17 @@ fairq_maintain(PG_FUNCTION_ARGS)
 									   AccessShareLock)->id);
 	read_tasks(ids);
 	maintain_each(ids, false, each);
+	/* ends of tasks for which no task waits any more */
+	if (PG_ARGISNULL(0))
+	{
+		fairq_sql("DELETE FROM fairq.batch_delta d WHERE NOT EXISTS"
+				  " (SELECT FROM fairq.batch b WHERE b.id = d.batch"
+				  " AND b.finished_at IS NULL)", NULL, 0, NULL);
+		delete_dependencies();
+	}
 	/*
-	 * in a transaction block groups may be added afterwards: see above.  And
-	 * taken tasks may be the only trace of a group
+	 * In a transaction block, groups may be added afterwards: see above.
+	 * Taken tasks may also be the only trace of a group.
 	 */
 	if (!IsTransactionBlock() && !fairq_taken_any())
 		maintain_each(ids, true, each);

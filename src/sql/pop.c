@@ -1,16 +1,16 @@
 /*
  * pop.c
- *		fairq.pop, fairq.take; and fairq.peek, which shows what they would
- *		return.
+ *		fairq.pop, fairq.take; and fairq.peek, which shows the tasks that they
+ *		would return.
  *
  * lane_take.c decides which group is next, and turn.c which of its tasks;
  * serve.c takes and serves the turns.  This file gives a chosen task its lease
  * (pop), or removes it (take), and makes it a row of the result.  A call
- * serves several queues one after the other, each as by a call of its own,
- * until it has enough tasks.
+ * serves several queues one after the other, like separate calls, until it has
+ * enough tasks.
  *
  * A peek is served like a pop, but on a copy of the queue's hints
- * (fairq_foresee()).  Its rows have only the group's key of a producer's data.
+ * (fairq_foresee()).  The group's key is the only producer's data in its rows.
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on fairq.task and
  * the rows that are returned, to the end of the transaction.  A peek takes
@@ -19,15 +19,12 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
-#include "utils/jsonb.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 #include "args.h"
-#include "compat.h"
 #include "dedup.h"
 #include "group.h"
 #include "outcome.h"
@@ -36,10 +33,10 @@
 #include "taken.h"
 #include "transaction.h"
 
-#define CLAIM_NATTS 12
+#define CLAIM_NATTS 14
 #define MAX_WORKER 1024
 
-/* tasks that peek shows if the caller does not say how many */
+/* default number of tasks that peek shows */
 #define PEEKED_TASKS 10
 
 PG_FUNCTION_INFO_V1(fairq_pop);
@@ -62,18 +59,21 @@ typedef struct Claims
 } Claims;
 
 /*
- * Returns a column that may be stored elsewhere, as a copy that can be read
- * when its row is gone.
+ * Returns a copy of a column, which may be stored out of line and whose row
+ * may be gone later.  For a NULL column, the usual case, it only reads the
+ * row's null bitmap.
  */
 static Datum
 copy_detoasted(FairqTable *tasks, AttrNumber attno, bool *isnull)
 {
-	Datum		value = slot_getattr(tasks->locked.slot, attno, isnull);
+	TupleTableSlot *slot = tasks->locked.slot;
 
-	return *isnull ? value : PointerGetDatum(PG_DETOAST_DATUM(value));
+	*isnull = !fairq_task_has(slot, attno);
+	return *isnull ? (Datum) 0 :
+		PointerGetDatum(PG_DETOAST_DATUM(fairq_column(slot, attno)));
 }
 
-/* Put a row of type fairq.claim into the result. */
+/* Add a row of type fairq.claim to the result. */
 static void
 put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 {
@@ -91,11 +91,12 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 	values[7] = TimestampTzGetDatum(task->lease_until);
 	nulls[7] = !task->running;
 	values[8] = claims->queue_name;
-	nulls[9] = !fairq_task_has(tasks->locked.slot, TASK_HEADERS);
-	if (!nulls[9])
-		values[9] = copy_detoasted(tasks, TASK_HEADERS, &nulls[9]);
+	values[9] = copy_detoasted(tasks, TASK_HEADERS, &nulls[9]);
 	values[10] = Int32GetDatum(fairq_attempts_left(claims->queue, task));
 	values[11] = Int32GetDatum(task->lapses);
+	values[12] = copy_detoasted(tasks, TASK_PROGRESS, &nulls[12]);
+	values[13] = Int64GetDatum(task->batch);
+	nulls[13] = task->batch == 0;
 	tuplestore_putvalues(claims->rsinfo->setResult, claims->rsinfo->setDesc,
 						 values, nulls);
 }
@@ -136,6 +137,9 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 		fairq_dedup_free(tasks, task, true);
 	if (result == FAIRQ_CLAIMED)
 		put_claim(claims, tasks, task);
+	/* the commit is its end, unless its worker fails or releases it */
+	if (result == FAIRQ_CLAIMED && claims->remove)
+		fairq_task_ended(claims->queue, tasks, task, FAIRQ_STATUS_COMPLETED);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(claims->each);
 	return result;
@@ -152,14 +156,14 @@ begin_claims(FunctionCallInfo fcinfo, Claims *claims)
 	claims->each = AllocSetContextCreate(CurrentMemoryContext, "fairq claim",
 										 ALLOCSET_DEFAULT_SIZES);
 	claims->now = GetCurrentTimestamp();
-	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
 	tasks->claims_delete = claims->remove;
 	return tasks;
 }
 
 /*
- * Serve tasks of claims->queue; with only_alone, one that is served alone.
- * Returns how many more the caller gets from other queues.
+ * Serve tasks of claims->queue; with only_alone, only a task that is served
+ * alone.  Returns the number of tasks that the caller gets from other queues.
  */
 static int64
 serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group,
@@ -252,7 +256,10 @@ fairq_take(PG_FUNCTION_ARGS)
 	return serve_queue(fcinfo, "fairq.take()", 2, &claims);
 }
 
-/* Serve one of several queues.  Returns how many more the caller gets. */
+/*
+ * Serve one of several queues.  Returns the number of tasks that the caller
+ * still gets.
+ */
 static int64
 serve_one_of(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
 			 Datum name, int64 left, bool only_alone)
@@ -280,14 +287,15 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 
 	arg_worker(fcinfo, 3, &claims);
 	if (!PG_ARGISNULL(2))
-		fairq_check_lease(PG_GETARG_INTERVAL_P(2));
+		(void) fairq_check_span("lease", PG_GETARG_INTERVAL_P(2), 1,
+								FAIRQ_LIFETIME);
 	fairq_writes("fairq.pop()");
-	/* so that an error does not depend on the tasks of the first ones */
+	/* so that an error does not depend on the tasks of earlier queues */
 	for (int i = 0; i < n; i++)
 		(void) fairq_queue_use(DatumGetTextPP(names[i]), FAIRQ_PRIV_WORK,
 							   AccessShareLock);
 	tasks = begin_claims(fcinfo, &claims);
-	/* first a task that an earlier call has left to be served alone */
+	/* first a task that an earlier call has left because it is served alone */
 	for (int i = 1; i < n && left > 0; i++)
 		if (fairq_begins_alone(fairq_queue_use(DatumGetTextPP(names[i]),
 											   FAIRQ_PRIV_WORK, AccessShareLock)))
@@ -298,7 +306,7 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Put the row of a task that a pop would return, and foresee its claim. */
+/* Add the row of a task that a pop would return, and simulate its claim. */
 static FairqClaimResult
 put_foreseen(FairqTable *tasks, FairqTask *task, void *arg)
 {
@@ -339,7 +347,7 @@ fairq_peek(PG_FUNCTION_ARGS)
 	claims.queue = fairq_queue_use(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
 	claims.each = AllocSetContextCreate(CurrentMemoryContext, "fairq peek",
 										ALLOCSET_DEFAULT_SIZES);
-	tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	call.now = GetCurrentTimestamp();
 	fairq_foresee(claims.queue, tasks, &call);
 	fairq_table_close(tasks);

@@ -1,33 +1,34 @@
 /*
  * queued.c
- *		fairq.reschedule, fairq.turns_before: for tasks that are not running.
+ *		fairq.reschedule, fairq.turns_before: functions for tasks that are not
+ *		running.
  *
- * outcome.c reschedules a task.  The most tasks that are served before one are
- * counted like this:
+ * outcome.c reschedules a task.  The bound on the tasks that are served before
+ * one follows from this:
  *
  * Assume that k tasks of a group of weight w are before one of its tasks.
  * Each turn of the group serves w of these, as long as there are w.  So the
  * task is served at turn k / w + 1 at the latest.  A group has one turn in
- * each block.  Its next one is in this block, or in the next one if it has had
- * that.  No other group has more than one turn in a block.  So each other
- * group has at most as many turns as blocks begin up to that turn, including
- * this one.  It is served at most its weight at each.
+ * each block.  Its next turn is in this block, or in the next one if it has
+ * had this one.  No other group has more than one turn in a block.  So the
+ * turns of another group are at most the blocks from this one up to that turn.
+ * At each turn it is served at most its weight in tasks.
  *
  * The tasks before it are the group's queued tasks at lower addresses, its due
- * tasks, and those whose leases have ended.  A bounded number of them is
- * counted.  If more are queued, their number follows from the addresses: from
- * the first one's block on there are at most w in each.
+ * tasks, and those whose leases have ended.  The call counts a bounded number
+ * of them.  If more are queued, their number follows from the addresses: from
+ * the first one's block on, each block has at most w.
  *
- * The groups that are served are those in the ring, and parked or throttled
- * ones, which may return to it.  A group that joins later has a turn in each
- * block from then on.
+ * Groups in the ring are served, and so are parked or throttled groups, which
+ * may return to it.  A group that joins later has a turn in each block from
+ * then on.
  *
  * The cost does not depend on the backlog, only on the number of groups that
- * have a weight of their own.
+ * have their own weight.
  *
  * Locking: to reschedule, RowExclusiveLock on fairq.task, AccessShareLock on
  * the queue and the row, to the end of the transaction.  turns_before takes
- * AccessShareLock on both, and a lane's lock, shared, for moments.
+ * AccessShareLock on both, and a lane's lock, shared, briefly.
  */
 #include "postgres.h"
 
@@ -57,9 +58,9 @@ is_waiting(const FairqTask *task)
 }
 
 /*
- * Lock the task with that id, if it is neither running nor expired, and the
- * caller has one of these privileges on its queue.  Returns the queue; NULL:
- * there is no such task.  A running one is not locked: its worker would have
+ * Lock a task by its id, if it is neither running nor expired, and the caller
+ * has one of these privileges on its queue.  Returns the queue; NULL: there is
+ * no such task.  A running task is not locked, because its worker would have
  * to wait.
  */
 static FairqQueue *
@@ -89,7 +90,7 @@ fairq_reschedule(PG_FUNCTION_ARGS)
 	FairqQueue *queue = NULL;
 
 	fairq_writes("fairq.reschedule()");
-	tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
 	if (!PG_ARGISNULL(0))
 		queue = find_waiting(tasks, PG_GETARG_INT64(0),
 							 FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK, &task);
@@ -113,10 +114,10 @@ typedef struct Look
 	const FairqTask *task;
 	TimestampTz now;
 	int			budget;			/* index entries that may still be read */
-	bool		more;			/* true: that was not enough */
+	bool		more;			/* true: there were not enough */
 	int64		n;				/* tasks that were found */
 	int64		first;			/* address of the first task in the last
-								 * stretch; FAIRQ_ADDR_NONE: none */
+								 * section; FAIRQ_ADDR_NONE: none */
 } Look;
 
 /* Whether the row is that of a task before ours. */
@@ -127,12 +128,12 @@ comes_before(const Look *look, const FairqTask *task, FairqRowState state,
 	if (lapsed)
 		return state == FAIRQ_ROW_LIVE && task->running &&
 			task->lease_until <= look->now;
-	/* a task that another transaction changes may come back, or be new */
+	/* a task that another transaction is changing may return, or be new */
 	return !task->running &&
 		(task->addr != look->task->addr || task->id < look->task->id);
 }
 
-/* Count the tasks before ours in a stretch of its group's line. */
+/* Count the tasks before ours in a section of its group's line. */
 static void
 count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 {
@@ -146,7 +147,7 @@ count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 		return;
 	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP,
 						   fairq_range_line(lane, own->group_no, from, end),
-						   false, look->budget);
+						   look->budget);
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;
@@ -154,13 +155,13 @@ count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 		look->more = state == FAIRQ_ROW_LATER;
 		if (look->more)
 			break;
-		fairq_task_read(fairq_scan_slot(scan), &task);
+		fairq_task_read(scan->slot, &task);
 		if (!comes_before(look, &task, state, lapsed))
 			continue;
 		if (look->n++ == 0 || look->first == FAIRQ_ADDR_NONE)
 			look->first = task.addr;
 	}
-	look->budget = fairq_scan_left(scan);
+	look->budget = Max(scan->budget, 0);
 	fairq_scan_end(scan);
 }
 
@@ -180,7 +181,7 @@ count_begun(Look *look, const FairqWait *wait)
 					  true);
 }
 
-/* Returns how many of its group's tasks come before it, at most. */
+/* Returns the greatest number of its group's tasks that precede it. */
 static int64
 own_ahead(Look *look, const FairqWait *wait, int32 weight)
 {
@@ -202,7 +203,10 @@ own_ahead(Look *look, const FairqWait *wait, int32 weight)
 	return begun + Max(look->n - begun, blocks * weight - 1);
 }
 
-/* Returns how many tasks all other groups are served in a block, at most. */
+/*
+ * Returns the greatest number of tasks of all other groups that are served in
+ * a block.
+ */
 static int64
 others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
 				 const FairqWait *own)
@@ -228,8 +232,8 @@ others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
 }
 
 /*
- * Returns how many tasks of its priority are served before a task that is
- * queued, at most; UNKNOWN.  The reference has its assumptions.
+ * Returns the greatest number of tasks of its priority that are served before
+ * a queued task, or UNKNOWN.  The reference lists its assumptions.
  */
 static int64
 tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
@@ -272,7 +276,7 @@ tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
 Datum
 fairq_turns_before(PG_FUNCTION_ARGS)
 {
-	FairqTable *tasks = fairq_table_open(fairq_catalog()->task, AccessShareLock);
+	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	int64		ahead = UNKNOWN;
 	FairqQueue *queue;
 	FairqTask	task;
@@ -282,7 +286,9 @@ fairq_turns_before(PG_FUNCTION_ARGS)
 		fairq_task_find_nowait(tasks, PG_GETARG_INT64(0), &task, &changing) &&
 		!task.running && !fairq_is_timed(task.addr) &&
 		!fairq_is_expired(&task, GetCurrentTimestamp()) &&
-	/* the result shows the backlog of the group, maybe another tenant's */
+	/*
+	 * the result reveals the backlog of the group, possibly another tenant's
+	 */
 		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_MONITOR)) != NULL)
 		ahead = tasks_ahead(queue, tasks, &task);
 	fairq_table_close(tasks);

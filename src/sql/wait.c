@@ -1,25 +1,27 @@
 /*
  * wait.c
- *		fairq.wait: sleep until a pop is worth it.
+ *		fairq.wait: sleep until a pop can return a task.
  *
- * In turn the procedure looks for tasks as a pop would (serve.c), and sleeps
- * until it is woken (wake.c).  Each look is a transaction of its own: it holds
- * no snapshot and no lock while it sleeps.  So vacuum can proceed, and the
- * queue can be dropped, which the next look notices.
+ * The procedure alternates between looks for tasks, which search like a pop
+ * (serve.c), and sleep until it is woken (wake.c).  Each look is a separate
+ * transaction, so the procedure holds no snapshot and no lock while it sleeps.
+ * So vacuum can proceed, and the queue can be dropped, which the next look
+ * detects.
  *
- * Two events wake no sleeper.  The extension is dropped by a backend that has
- * not used fairq.  Or rows are changed by SQL, which makes the hints of all
- * queues void at once.  So each second a sleeper reads a counter, and the
- * messages by which PostgreSQL notifies backends of changed tables.  Neither
- * takes a snapshot or a lock.  If a backend that has worked with queues drops
- * the extension, sleepers notice at once (fairq.c).
+ * Two events do not wake a sleeper.  One is that a backend that has not used
+ * fairq drops the extension.  The other is that SQL changes rows, which makes
+ * the hints of all queues void at once.  So once a second a sleeper reads a
+ * counter and PostgreSQL's invalidation messages.  This needs no snapshot and
+ * no lock.  If a backend that has worked with queues drops the extension,
+ * sleepers detect this at once (fairq.c).
  *
- * A row that is only locked is not worth a pop, which would pass it over, and
- * nothing publishes its unlocking.  A waiter that has seen only such rows
- * looks again by itself, at growing intervals.
+ * A row that is only locked does not justify a pop, which would skip it.
+ * Nothing publishes its unlocking.  A waiter that finds only such rows looks
+ * again at increasing intervals.
  *
  * Tasks that a pop would end and not return (claim.c) are no reason to wake a
- * client.  A wait that finds no others ends them itself, and looks again.
+ * client.  A wait that finds only such tasks ends them itself, and looks
+ * again.
  *
  * Locking: each look takes AccessShareLock on the queue and on fairq.task; one
  * that ends tasks takes RowExclusiveLock on the latter, and locks their rows.
@@ -31,7 +33,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -56,7 +57,7 @@ PG_FUNCTION_INFO_V1(fairq_wait_queues);
 #define RETRY (INT64CONST(10) * 1000)
 
 /*
- * the same for rows that are only locked: twice as long each time, up to this
+ * the longest wait for rows that are only locked: it doubles each time
  */
 #define LONGEST_RETRY USECS_PER_SEC
 
@@ -70,11 +71,14 @@ typedef struct Looks
 	int64		retry[FAIRQ_MAX_WAITS]; /* delay because of locked rows; 0:
 										 * none */
 	FairqDomain *domain;
-	uint64		resets;			/* of the domain, before the last one */
+	uint64		resets;			/* resets of the domain, before the last
+								 * look */
 	FairqLook	look;			/* the last one */
 } Looks;
 
-/* Returns when something of the queue falls due; DT_NOEND: never. */
+/*
+ * Returns the time at which a task of the queue becomes due; DT_NOEND: never.
+ */
 static TimestampTz
 next_due(FairqQueue *queue)
 {
@@ -144,7 +148,7 @@ look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
 	}
 	else
 	{
-		/* an unknown number of others may have been unlocked, too */
+		/* an unknown number of other tasks may also have been unlocked */
 		if (ready && *retry > 0)
 			fairq_wake_chain(&queue->hints->wakeup);
 		*retry = 0;
@@ -155,9 +159,9 @@ look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
 }
 
 /*
- * Look at the queues in their order, in a transaction of its own, up to one
- * that has something.  With ends, it ends tasks that are over.  Returns which;
- * -1: none has.  *again: another look is worth it at once.
+ * Look at the queues in order, in a separate transaction, until one has a
+ * task.  With ends, end tasks that a pop would end and not return.  Returns
+ * the index of the queue; -1: none has a task.  *again: look again at once.
  */
 static int
 look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
@@ -172,7 +176,7 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 	/* tasks that are ended may have values in a TOAST table */
 	if (ends)
 		PushActiveSnapshot(GetTransactionSnapshot());
-	tasks = fairq_table_open(fairq_catalog()->task,
+	tasks = fairq_table_open(fairq_relid(FAIRQ_TASK),
 							 ends ? RowExclusiveLock : AccessShareLock);
 	for (int i = 0; i < n && found < 0; i++)
 	{
@@ -183,14 +187,14 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 	fairq_table_close(tasks);
 	if (ends)
 		PopActiveSnapshot();
-	/* and continue in a transaction that has no snapshot yet */
+	/* and continue in a transaction without a snapshot */
 	SPI_commit();
 	return found;
 }
 
 /*
  * Look at the queues.  If there are only tasks that a pop would end and not
- * return, end them.  The commit of that may free slots.
+ * return, end them.  That commit may free slots.
  */
 static int
 look(text *const *names, int n, Looks *looks)
@@ -204,7 +208,7 @@ look(text *const *names, int n, Looks *looks)
 	return found;
 }
 
-/* Sleep until then, or until there is reason to look again. */
+/* Sleep until a time, or until there is a reason to look again. */
 static void
 sleep_until(TimestampTz until, const Looks *looks)
 {
@@ -217,7 +221,7 @@ sleep_until(TimestampTz until, const Looks *looks)
 		if (news || GetCurrentTimestamp() >= until)
 			return;
 		AcceptInvalidationMessages();
-		/* processing of messages may have taken it */
+		/* the processing of messages may have taken it */
 		InvalidateCatalogSnapshot();
 		if (!fairq_catalog_is_valid() ||
 			pg_atomic_read_u64(&looks->domain->resets) != looks->resets)
@@ -226,8 +230,8 @@ sleep_until(TimestampTz until, const Looks *looks)
 }
 
 /*
- * Sleep until one of the queues has something.  Returns which; -1: none until
- * end.
+ * Sleep until one of the queues has a task.  Returns its index; -1: none has
+ * one until "end".
  */
 static int
 wait_until(TimestampTz end, text *const *names, int n)
@@ -250,11 +254,11 @@ wait_until(TimestampTz end, text *const *names, int n)
 		if (found >= 0 || GetCurrentTimestamp() >= end)
 			break;
 		for (int i = 0; i < n; i++)
-			until = Min(until, fairq_mind_time(i, looks->due[i], end));
+			until = Min(until, fairq_keep_time(i, looks->due[i], end));
 		sleep_until(until, looks);
 	}
 
-	/* if the client is gone, it is news for another waiter */
+	/* if the client is gone, another waiter must learn of the task */
 	if (found >= 0 && MyProcPort != NULL && !pq_check_connection())
 		ereport(ERROR,
 				errcode(ERRCODE_CONNECTION_FAILURE),
@@ -266,20 +270,7 @@ wait_until(TimestampTz end, text *const *names, int n)
 	return found;
 }
 
-static Datum
-result_row(bool ready)
-{
-	TupleDesc	desc = CreateTemplateTupleDesc(1);
-	Datum		value = BoolGetDatum(ready);
-	bool		isnull = false;
-
-	TupleDescInitEntry(desc, 1, "ready", BOOLOID, -1, 0);
-	fairq_finalize_tupdesc(desc);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), &value,
-											 &isnull));
-}
-
-/* Wait at these queues for the time of argument 1, for both procedures. */
+/* For both procedures: wait at these queues for the time in argument 1. */
 static Datum
 wait_at(FunctionCallInfo fcinfo, const Datum *names, int n)
 {
@@ -287,7 +278,7 @@ wait_at(FunctionCallInfo fcinfo, const Datum *names, int n)
 		fairq_check_delay("timeout", PG_GETARG_INTERVAL_P(1));
 	TimestampTz end = GetCurrentTimestamp() + timeout;
 	text	   *copies[FAIRQ_MAX_WAITS];
-	bool		ready;
+	FairqRow	row = {0};
 
 	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
 		castNode(CallContext, fcinfo->context)->atomic)
@@ -300,12 +291,12 @@ wait_at(FunctionCallInfo fcinfo, const Datum *names, int n)
 
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect_ext failed");
-	/* data of the arguments need not live as long as this call */
+	/* the arguments' data might be freed before the end of this call */
 	for (int i = 0; i < n; i++)
 		copies[i] = DatumGetTextPCopy(names[i]);
-	ready = wait_until(end, copies, n) >= 0;
+	fairq_put(&row, BoolGetDatum(wait_until(end, copies, n) >= 0), false);
 	SPI_finish();
-	return result_row(ready);
+	return fairq_row_result(fcinfo, &row);
 }
 
 Datum

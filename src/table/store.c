@@ -5,32 +5,31 @@
  * The hot paths read and write the tables through the table and index access
  * methods.  Advantages:
  *
- * - Scans use a dirty snapshot.  They see the rows that are committed now,
- *	 whatever the isolation level, and learn of rows that an open transaction
- *	 inserts or changes.  fairq takes no predicate lock, so it causes no
- *	 serialization failure.
- * - A claim waits for no transaction.  To claim a ready task takes no lock in
- *	 the row, and leaves none there, unless the row was locked or changed
- *	 before.  It is one update whose outcome (HOT or not) is known.  A lapsed
- *	 task is locked first.
+ * - Scans use a dirty snapshot.  At any isolation level they see the rows that
+ *	 are committed now, and detect rows that an open transaction inserts or
+ *	 changes.  fairq takes no predicate lock, so it causes no serialization
+ *	 failure.
+ * - A claim waits for no transaction.  Claiming a ready task takes no row
+ *	 lock, unless the row was locked or changed before.  It is one update whose
+ *	 outcome (HOT or not) is known.  A lapsed task is locked first.
  *
  * Disadvantages: rules, triggers, defaults, generated columns, constraints
  * other than unique btree indexes, privileges and row security have no effect.
- * fairq's own script creates none of these that matters here, except
- * task.lane, which add.c writes.  A table to which one was added is refused
- * when it is opened (catalog.c).  An index that fairq cannot maintain is
- * refused when the index is opened.  Like the executor, this file checks
- * publications: whether they can identify the row that is updated or deleted.
+ * fairq's script creates none of these that matter here, except task.lane,
+ * which add.c writes.  A table to which one was added is refused when it is
+ * opened (catalog.c).  An index that fairq cannot maintain is refused when the
+ * index is opened.  Like the executor, this file checks that publications can
+ * identify the row that is updated or deleted.
  *
  * This file opens and closes a table, finds and maintains its indexes, and
  * inserts rows.  Scans are in store_scan.c.  Rows of fairq.task are locked and
- * changed in store_task.c.
+ * found in store_task.c, and changed in store_change.c.
  *
  * Locking: relation locks of the requested mode, kept to the end of the
- * transaction.  An index is opened, and locked in the same mode, once it is
- * needed.  Most claims and deletions need one index or none, and locking them
- * all takes a third of a complete().  Buffers are pinned only while a slot
- * holds a row.
+ * transaction.  An index is opened, and locked in the same mode, when it is
+ * first needed.  Most claims and deletions need at most one index, and locking
+ * all of them would take a third of the time of complete().  Buffers are
+ * pinned only while a slot holds a row.
  */
 #include "postgres.h"
 
@@ -53,7 +52,6 @@
 
 #include "address.h"
 #include "compat.h"
-#include "errors.h"
 #include "store_internal.h"
 
 /*
@@ -68,39 +66,38 @@ typedef enum Part
 	PART_WHOLE,					/* all: it has no predicate */
 	PART_TIMED,					/* addr >= 2^62 */
 	PART_WITH_EXPIRES_AT,				/* expires_at IS NOT NULL */
+	PART_WITH_BATCH,			/* batch IS NOT NULL */
 	PARTS,
 	PART_UNKNOWN				/* it has another predicate */
 } Part;
 
-/* the last index found of each part, except PART_WHOLE */
+/* the index last found for each part, except PART_WHOLE */
 static Oid	part_indexes[PARTS];
 
-static struct
-{
-	Oid			relid;
-	int			uses;			/* uses that were checked */
-}			known_tables[FAIRQ_TABLES];
+/* uses of each table that were checked */
+static int	checked_uses[FAIRQ_RELATIONS];
 
-/* Forget the findings about a table, or about all tables (InvalidOid). */
+/* Forget the results of checks of a table, or of all tables (InvalidOid). */
 static void
 forget_table(Datum arg, Oid relid)
 {
-	if (!fairq_catalog_has(relid))
-		return;
-	memset(known_indexes, 0, sizeof(known_indexes));
-	memset(part_indexes, 0, sizeof(part_indexes));
+	FairqRelation which = fairq_relation_of(relid);
+
 	/*
 	 * the other tables have not changed; this matters since settings change
 	 * often
 	 */
-	for (int i = 0; i < FAIRQ_TABLES; i++)
-	{
-		if (relid == InvalidOid || relid == known_tables[i].relid)
-			memset(&known_tables[i], 0, sizeof(known_tables[i]));
-	}
+	if (relid == InvalidOid)
+		memset(checked_uses, 0, sizeof(checked_uses));
+	else if (which == FAIRQ_RELATIONS)
+		return;
+	else
+		checked_uses[which] = 0;
+	memset(known_indexes, 0, sizeof(known_indexes));
+	memset(part_indexes, 0, sizeof(part_indexes));
 }
 
-/* Make sure that the findings are forgotten when a table is changed. */
+/* Make sure that a change of a table makes the results void. */
 static void
 watch_tables(void)
 {
@@ -112,49 +109,31 @@ watch_tables(void)
 	registered = true;
 }
 
-static int *
-checked_uses(Oid relid)
-{
-	for (int i = 0; i < FAIRQ_TABLES; i++)
-	{
-		if (known_tables[i].relid == relid)
-			return &known_tables[i].uses;
-	}
-	for (int i = 0; i < FAIRQ_TABLES; i++)
-	{
-		if (!OidIsValid(known_tables[i].relid))
-		{
-			known_tables[i].relid = relid;
-			return &known_tables[i].uses;
-		}
-	}
-	elog(ERROR, "there are more tables of fairq than %d", FAIRQ_TABLES);
-}
-
-/* Check that a locked table allows that use, or raise an error. */
+/* Check that a locked table allows a use, or raise an error. */
 void
-fairq_check_use(Relation rel, FairqUse use)
+fairq_check_use(FairqTable *table, FairqUse use)
 {
 	uint64		as_of = fairq_catalog_changes();
 
-	if (*checked_uses(RelationGetRelid(rel)) & use)
+	if (checked_uses[table->which] & use)
 		return;
 	switch (use)
 	{
 		case FAIRQ_TO_READ:
 		case FAIRQ_TO_WRITE:
-			fairq_catalog_check(rel, use == FAIRQ_TO_WRITE);
+			fairq_catalog_check(table->rel, table->which,
+								use == FAIRQ_TO_WRITE);
 			break;
 		case FAIRQ_TO_UPDATE:
 		case FAIRQ_TO_DELETE:
 			/* whether publications can identify the row */
-			CheckCmdReplicaIdentity(rel, use == FAIRQ_TO_UPDATE ? CMD_UPDATE :
-									CMD_DELETE);
+			CheckCmdReplicaIdentity(table->rel, use == FAIRQ_TO_UPDATE ?
+									CMD_UPDATE : CMD_DELETE);
 			break;
 	}
 	/* unless the table may have changed during the check */
 	if (fairq_catalog_changes() == as_of)
-		*checked_uses(RelationGetRelid(rel)) |= use;
+		checked_uses[table->which] |= use;
 }
 
 static bool
@@ -163,7 +142,7 @@ is_column(Node *node, AttrNumber attno)
 	return IsA(node, Var) && ((Var *) node)->varattno == attno;
 }
 
-/* Whether it is "addr >= 2^62", which is true for timed tasks. */
+/* Whether the predicate is "addr >= 2^62", which is true for timed tasks. */
 static bool
 is_of_timed(Node *predicate)
 {
@@ -178,14 +157,14 @@ is_of_timed(Node *predicate)
 		DatumGetInt64(from->constvalue) == FAIRQ_RETRIES;
 }
 
-/* Whether it is "expires_at IS NOT NULL". */
+/* Whether it is "... IS NOT NULL" of that column. */
 static bool
-is_of_expires_at(Node *predicate)
+is_of_not_null(Node *predicate, AttrNumber attno)
 {
 	NullTest   *test = (NullTest *) predicate;
 
 	return IsA(predicate, NullTest) && test->nulltesttype == IS_NOT_NULL &&
-		is_column((Node *) test->arg, TASK_EXPIRES_AT);
+		is_column((Node *) test->arg, attno);
 }
 
 /* Returns the part of the table's rows that an opened index contains. */
@@ -203,19 +182,20 @@ part_of(FairqTable *table, Relation index)
 		if (RelationGetRelid(index) == part_indexes[p])
 			return p;
 	predicate = RelationGetIndexPredicate(index);
-	if (!fairq_catalog_is_task(RelationGetRelid(table->rel)) ||
-		list_length(predicate) != 1)
+	if (table->which != FAIRQ_TASK || list_length(predicate) != 1)
 		return PART_UNKNOWN;
 	if (is_of_timed(linitial(predicate)))
 		part = PART_TIMED;
-	else if (is_of_expires_at(linitial(predicate)))
+	else if (is_of_not_null(linitial(predicate), TASK_EXPIRES_AT))
 		part = PART_WITH_EXPIRES_AT;
+	else if (is_of_not_null(linitial(predicate), TASK_BATCH))
+		part = PART_WITH_BATCH;
 	if (part != PART_UNKNOWN && fairq_catalog_changes() == as_of)
 		part_indexes[part] = RelationGetRelid(index);
 	return part;
 }
 
-/* Whether an opened index contains at least the rows of that part. */
+/* Whether an opened index contains at least the rows of a part. */
 static bool
 has_part(FairqTable *table, Relation index, Part part)
 {
@@ -258,7 +238,9 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 	table->context = CurrentMemoryContext;
 	table->lockmode = lockmode;
 	table->rel = fairq_open_relation(relid, lockmode);
-	fairq_check_use(table->rel, lockmode == AccessShareLock ? FAIRQ_TO_READ : FAIRQ_TO_WRITE);
+	table->which = fairq_relation_of(relid);
+	fairq_check_use(table, lockmode == AccessShareLock ? FAIRQ_TO_READ :
+					FAIRQ_TO_WRITE);
 	indexoids = RelationGetIndexList(table->rel);
 	table->indexes.oids = palloc(sizeof(Oid) * Max(list_length(indexoids), 1));
 	table->indexes.rels = palloc0(sizeof(Relation) *
@@ -270,7 +252,7 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 }
 
 /*
- * The same to read it; NULL, if that would have to wait for another
+ * Open a table for reading; NULL if the call would have to wait for another
  * transaction.
  */
 FairqTable *
@@ -281,8 +263,9 @@ fairq_table_try_open(Oid relid)
 }
 
 /*
- * Open all indexes, before the caller holds something for which others wait.
- * If a transaction is changing an index, the caller waits here, and not later.
+ * Open all indexes, before the caller holds a lock for which other
+ * transactions wait.  If a transaction is changing an index, the caller waits
+ * here, and not later.
  */
 void
 fairq_table_open_indexes(FairqTable *table)
@@ -294,12 +277,11 @@ fairq_table_open_indexes(FairqTable *table)
 static void
 table_end(FairqTable *table, LOCKMODE lockmode)
 {
-	if (table->beside.dedup)
-		table_end(table->beside.dedup, NoLock);
-	if (table->beside.archive)
-		table_end(table->beside.archive, NoLock);
-	fairq_scan_end(table->by_id);
-	fairq_scan_end(table->entries);
+	for (int i = 0; i < FAIRQ_TABLES; i++)
+		if (table->beside[i] != NULL)
+			table_end(table->beside[i], NoLock);
+	fairq_scan_end(table->scans.by_id);
+	fairq_scan_end(table->scans.entries);
 	if (table->fetch.data)
 	{
 		table_index_fetch_end(table->fetch.data);
@@ -328,7 +310,7 @@ fairq_table_close(FairqTable *table)
 	table_end(table, NoLock);
 }
 
-/* The same, for a call that has done nothing: it releases the locks. */
+/* Close a table after a call that has done nothing: it releases the locks. */
 void
 fairq_table_leave(FairqTable *table)
 {
@@ -340,16 +322,16 @@ fairq_table_leave(FairqTable *table)
  * it.  It is opened at its first use, because most calls do not need it.
  */
 FairqTable *
-fairq_table_beside(FairqTable *table, FairqTable **other, Oid relid)
+fairq_table_beside(FairqTable *table, FairqRelation which)
 {
-	if (*other == NULL)
+	if (table->beside[which] == NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(table->context);
 
-		*other = fairq_table_open(relid, RowExclusiveLock);
+		table->beside[which] = fairq_open(which, RowExclusiveLock);
 		MemoryContextSwitchTo(old);
 	}
-	return *other;
+	return table->beside[which];
 }
 
 TupleTableSlot *
@@ -369,9 +351,9 @@ fairq_new_slot(FairqTable *table)
 
 /*
  * Whether the index begins with these columns, in the order on which scans
- * rely.  An index of the same columns may be descending, compare them in
- * another way, or have another collation.  All text that fairq searches for is
- * in "C".
+ * rely.  An index on the same columns may be descending, compare differently,
+ * or have another collation.  All text that fairq searches for has collation
+ * "C".
  */
 static bool
 is_in_order(Relation index, TupleDesc desc, const AttrNumber *columns)
@@ -396,8 +378,8 @@ is_in_order(Relation index, TupleDesc desc, const AttrNumber *columns)
 }
 
 /*
- * Find an index that begins with the wanted columns, whatever its name: it may
- * have been rebuilt.
+ * Find an index that begins with the wanted columns.  Its name does not
+ * matter: it may have been rebuilt.
  */
 Relation
 fairq_find_index(FairqTable *table, FairqIndex which)
@@ -407,6 +389,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_TASK_BY_TIME] = {TASK_LANE, TASK_ADDR},
 		[FAIRQ_TASK_BY_GROUP] = {TASK_LANE, TASK_GROUP_NO, TASK_ADDR},
 		[FAIRQ_TASK_BY_EXPIRES_AT] = {TASK_QUEUE_ID, TASK_EXPIRES_AT},
+		[FAIRQ_TASK_BY_BATCH] = {TASK_BATCH, TASK_ID},
 		[FAIRQ_NUMBER_BY_KEY] = {NUMBER_QUEUE_ID, NUMBER_GROUP_KEY},
 		[FAIRQ_NUMBER_BY_NO] = {NUMBER_QUEUE_ID, NUMBER_GROUP_NO},
 		[FAIRQ_QUEUE_BY_NAME] = {QUEUE_NAME},
@@ -416,11 +399,16 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_DEDUP_BY_KEY] = {DEDUP_QUEUE_ID, DEDUP_KEY},
 		[FAIRQ_ARCHIVE_BY_ID] = {ARCHIVE_ID},
 		[FAIRQ_ARCHIVE_BY_STATUS] = {ARCHIVE_QUEUE_ID, ARCHIVE_STATUS},
+		[FAIRQ_BATCH_BY_ID] = {BATCH_ID},
+		[FAIRQ_DEPENDENCY_BY_WAITING] = {DEPENDENCY_WAITING, DEPENDENCY_STATUS,
+		DEPENDENCY_TASK},
+		[FAIRQ_DEPENDENCY_BY_TASK] = {DEPENDENCY_TASK, DEPENDENCY_WAITING},
 	};
-	/* the parts that suffice */
+	/* the parts that are sufficient */
 	static const Part parts[FAIRQ_INDEXES] = {
 		[FAIRQ_TASK_BY_TIME] = PART_TIMED,
-		[FAIRQ_TASK_BY_EXPIRES_AT] = PART_WITH_EXPIRES_AT
+		[FAIRQ_TASK_BY_EXPIRES_AT] = PART_WITH_EXPIRES_AT,
+		[FAIRQ_TASK_BY_BATCH] = PART_WITH_BATCH
 	};
 	uint64		as_of;
 
@@ -430,7 +418,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 			return open_index(table, i);
 	}
 
-	/* indexes have changed: also refuse those that fairq cannot maintain */
+	/* indexes have changed: refuse those that fairq cannot maintain */
 	as_of = fairq_catalog_changes();
 	fairq_table_open_indexes(table);
 	for (int i = 0; i < table->indexes.n; i++)
@@ -456,12 +444,13 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 static void
 find_parts(FairqTable *table, TupleTableSlot *slot, bool in_part[PARTS])
 {
-	bool		is_task = fairq_catalog_is_task(RelationGetRelid(table->rel));
+	bool		is_task = table->which == FAIRQ_TASK;
 
 	in_part[PART_WHOLE] = true;
 	in_part[PART_TIMED] = is_task &&
 		fairq_is_timed(DatumGetInt64(fairq_column(slot, TASK_ADDR)));
 	in_part[PART_WITH_EXPIRES_AT] = is_task && !slot_attisnull(slot, TASK_EXPIRES_AT);
+	in_part[PART_WITH_BATCH] = is_task && !slot_attisnull(slot, TASK_BATCH);
 }
 
 /*
@@ -547,7 +536,7 @@ make_rows(FairqTable *table)
 {
 	MemoryContext old = MemoryContextSwitchTo(table->context);
 
-	/* a copy, since a hundred references to the original are slow */
+	/* a copy, because a hundred references to the original are slow */
 	TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(table->rel));
 
 	table->batch.rows = palloc(sizeof(TupleTableSlot *) * FAIRQ_MAX_ROWS);
@@ -593,7 +582,7 @@ fairq_table_delete(FairqTable *table, ItemPointer tid)
 	TM_FailureData tmfd;
 	TM_Result	result;
 
-	fairq_check_use(table->rel, FAIRQ_TO_DELETE);
+	fairq_check_use(table, FAIRQ_TO_DELETE);
 	result = fairq_tuple_delete(table->rel, tid, GetCurrentCommandId(true),
 								true, &tmfd);
 	if (result != TM_Ok)

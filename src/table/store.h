@@ -5,6 +5,9 @@
 #ifndef FAIRQ_STORE_H
 #define FAIRQ_STORE_H
 
+#include "access/genam.h"
+#include "access/sdir.h"
+#include "access/transam.h"
 #include "executor/tuptable.h"
 #include "storage/block.h"
 #include "storage/lockdefs.h"
@@ -15,13 +18,11 @@
 #include "catalog.h"
 #include "shmem.h"
 
-/* tables that are read or written directly */
-#define FAIRQ_TABLES 7
-
 /* An open table, for one call of an SQL function. */
 typedef struct FairqTable
 {
 	Relation	rel;			/* the table, open */
+	FairqRelation which;		/* which one it is */
 	MemoryContext context;		/* memory context in which it was opened */
 	LOCKMODE	lockmode;		/* lock on it */
 
@@ -41,8 +42,8 @@ typedef struct FairqTable
 		TupleTableSlot *slot;	/* row that was locked, or read to be
 								 * changed */
 		bool		tuple_only; /* true: the row is not locked, and at most its
-								 * tuple lock is held: a rival may change it
-								 * first */
+								 * tuple lock is held: another transaction may
+								 * change it first */
 		bool		tuple;		/* true: the tuple lock of that row is held */
 	}			locked;
 
@@ -57,10 +58,12 @@ typedef struct FairqTable
 		int			n;			/* number of postponed rows */
 	}			batch;
 
-	struct FairqScan *by_id;	/* scan for fairq_task_find(); NULL: none
-								 * yet */
-	struct FairqScan *entries;	/* scan for fairq_task_entries(); NULL: none
-								 * yet */
+	/* scans that are kept; NULL: not begun yet */
+	struct
+	{
+		struct FairqScan *by_id;	/* for fairq_task_find() */
+		struct FairqScan *entries;	/* for fairq_task_entries() */
+	}			scans;
 
 	/* reading a row by its TID */
 	struct
@@ -70,22 +73,20 @@ typedef struct FairqTable
 		TupleTableSlot *slot;	/* row that it has fetched */
 	}			fetch;
 
-	BlockNumber nblocks;		/* pages of the table; 0: not asked yet */
+	BlockNumber nblocks;		/* pages of the table; 0: not known yet */
 
 	/* prefetching of pages */
 	struct
 	{
-		int			worth;		/* 1: pages are prefetched; -1 if they are not,
-								 * 0 if that is not decided yet */
+		int			worth;		/* 1: pages are prefetched, -1: they are not,
+								 * 0: not decided yet */
 		BlockNumber last;		/* page that was prefetched last */
 	}			prefetch;
 
-	/* tables that are written together with fairq.task, and closed with it */
-	struct
-	{
-		struct FairqTable *dedup;	/* fairq.dedup; NULL: not opened yet */
-		struct FairqTable *archive; /* fairq.archive; NULL: not opened yet */
-	}			beside;
+	struct FairqTable *beside[FAIRQ_TABLES];	/* tables that are written
+												 * together with fairq.task,
+												 * and closed with it; NULL:
+												 * not opened yet */
 } FairqTable;
 
 extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
@@ -93,8 +94,7 @@ extern FairqTable *fairq_table_try_open(Oid relid);
 extern void fairq_table_open_indexes(FairqTable *table);
 extern void fairq_table_close(FairqTable *table);
 extern void fairq_table_leave(FairqTable *table);
-extern FairqTable *fairq_table_beside(FairqTable *table,
-									  struct FairqTable **other, Oid relid);
+extern FairqTable *fairq_table_beside(FairqTable *table, FairqRelation which);
 extern ItemPointer fairq_table_insert(FairqTable *table, const Datum *values,
 									  const bool *nulls, int natts);
 extern bool fairq_table_put_off(FairqTable *table, const Datum *values,
@@ -104,14 +104,22 @@ extern bool fairq_table_lock(FairqTable *table, ItemPointer tid);
 extern void fairq_table_delete(FairqTable *table, ItemPointer tid);
 extern void fairq_table_wait(FairqTable *table, ItemPointer row);
 
+static inline FairqTable *
+fairq_open(FairqRelation which, LOCKMODE lockmode)
+{
+	return fairq_table_open(fairq_relid(which), lockmode);
+}
+
 /* An index, by its columns in their order. */
 typedef enum FairqIndex
 {
 	FAIRQ_TASK_BY_ID,			/* id */
-	FAIRQ_TASK_BY_TIME,			/* lane, addr; at least of timed tasks */
+	FAIRQ_TASK_BY_TIME,			/* lane, addr; timed tasks at least */
 	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
 	FAIRQ_TASK_BY_EXPIRES_AT,		/* queue_id, expires_at; at least of tasks
 									 * that have expires_at */
+	FAIRQ_TASK_BY_BATCH,		/* batch, id; at least of tasks that have a
+								 * batch */
 	FAIRQ_NUMBER_BY_KEY,		/* queue_id, group_key */
 	FAIRQ_NUMBER_BY_NO,			/* queue_id, group_no */
 	FAIRQ_QUEUE_BY_NAME,		/* name */
@@ -121,6 +129,9 @@ typedef enum FairqIndex
 	FAIRQ_DEDUP_BY_KEY,			/* queue_id, dedup_key */
 	FAIRQ_ARCHIVE_BY_ID,		/* id */
 	FAIRQ_ARCHIVE_BY_STATUS,	/* queue_id, status */
+	FAIRQ_BATCH_BY_ID,			/* id */
+	FAIRQ_DEPENDENCY_BY_WAITING,	/* waiting, status, task */
+	FAIRQ_DEPENDENCY_BY_TASK,	/* task, waiting */
 	FAIRQ_INDEXES
 } FairqIndex;
 
@@ -139,6 +150,7 @@ typedef struct FairqRange
 	Datum		equal[2];		/* values of the first columns */
 	bool		has_low;		/* true: low is used */
 	bool		has_high;		/* true: high is used */
+	bool		backward;		/* true: rows are visited from the end */
 	Datum		low;			/* lower bound, inclusive */
 	Datum		high;			/* upper bound, exclusive */
 } FairqRange;
@@ -153,7 +165,26 @@ typedef enum FairqRowState
 	FAIRQ_ROW_CHANGING			/* an open transaction is changing it */
 } FairqRowState;
 
-typedef struct FairqScan FairqScan;
+typedef struct FairqScan
+{
+	FairqTable *table;
+	IndexScanDesc desc;
+	SnapshotData snapshot;
+	TupleTableSlot *slot;		/* row that it has read last */
+	ScanDirection direction;
+	int			budget;			/* index entries that it may still visit */
+	bool		at_entry;		/* true: it is at an entry whose row it has not
+								 * visited */
+	bool		at_end;			/* true: there are no more entries */
+	ItemPointerData root;		/* TID to which the entry points */
+	int			addr_column;	/* column of addr in the index; 0: none */
+
+	/* tasks at one address that were read ahead */
+	struct FairqScannedTask *abreast;
+	int			nabreast;
+	int			max_abreast;
+	int			next_abreast;
+} FairqScan;
 
 /* All rows with that value. */
 static inline FairqRange
@@ -193,7 +224,15 @@ fairq_range_before(FairqRange range, Datum high)
 	return range;
 }
 
-/* For FAIRQ_TASK_BY_GROUP: a stretch of a group's line. */
+/* The same rows, from the last one to the first. */
+static inline FairqRange
+fairq_range_backward(FairqRange range)
+{
+	range.backward = true;
+	return range;
+}
+
+/* For FAIRQ_TASK_BY_GROUP: a section of a group's line. */
 static inline FairqRange
 fairq_range_line(int32 lane, int32 group_no, int64 from, int64 end)
 {
@@ -204,7 +243,7 @@ fairq_range_line(int32 lane, int32 group_no, int64 from, int64 end)
 							  Int64GetDatum(end));
 }
 
-/* For FAIRQ_TASK_BY_TIME: a stretch of a lane's timed tasks. */
+/* For FAIRQ_TASK_BY_TIME: a section of a lane's timed tasks. */
 static inline FairqRange
 fairq_range_times(int32 lane, int64 from, int64 end)
 {
@@ -215,25 +254,45 @@ fairq_range_times(int32 lane, int64 from, int64 end)
 }
 
 extern FairqScan *fairq_scan_begin(FairqTable *table, FairqIndex index,
-								   FairqRange range, bool backward);
+								   FairqRange range);
 extern FairqScan *fairq_scan_in_order(FairqScan *scan, FairqTable *table,
 									  FairqIndex index, FairqRange range);
 extern void fairq_scan_again(FairqScan *scan, FairqRange range);
 extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
-								  FairqRange range, bool backward, int budget);
-extern void fairq_scan_more(FairqScan *scan);
-extern int	fairq_scan_left(FairqScan *scan);
+								  FairqRange range, int budget);
 extern int64 fairq_scan_reached(FairqScan *scan);
 extern int32 fairq_scan_next_group(FairqScan *scan);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
+
+/*
+ * Returns the transaction whose row was returned as FAIRQ_ROW_INSERTING or
+ * _CHANGING.
+ */
+static inline TransactionId
+fairq_scan_changer(const FairqScan *scan)
+{
+	return TransactionIdIsValid(scan->snapshot.xmin) ? scan->snapshot.xmin :
+		scan->snapshot.xmax;
+}
+
+/* Move to the next row that no other transaction is changing. */
+static inline bool
+fairq_scan_next_live(FairqScan *scan)
+{
+	FairqRowState state;
+
+	do
+		state = fairq_scan_next(scan);
+	while (state != FAIRQ_ROW_LIVE && state != FAIRQ_ROW_END);
+	return state == FAIRQ_ROW_LIVE;
+}
+
 extern bool fairq_scan_next_current(FairqScan *scan);
 extern bool fairq_scan_find_current(FairqScan *scan, FairqRange range);
-extern TupleTableSlot *fairq_scan_slot(FairqScan *scan);
-extern TransactionId fairq_scan_changer(FairqScan *scan);
 extern bool fairq_scan_is_own(FairqScan *scan);
 extern void fairq_scan_end(FairqScan *scan);
 
-/* the cost of a task without one of its own */
+/* the cost of a task without its own cost */
 #define FAIRQ_USUAL_COST 1
 
 /* the highest cost that a task can have */
@@ -242,17 +301,28 @@ extern void fairq_scan_end(FairqScan *scan);
 /* any attempt of a task */
 #define FAIRQ_ANY_ATTEMPT (-1)
 
-/*
- * in FairqTask.took: the lease has expired, so the time of work is not known
- */
+/* in FairqTask.took: the lease has expired, so the working time is unknown */
 #define FAIRQ_TOOK_LEASE (-2)
+
+/* the error of such an attempt */
+#define FAIRQ_LEASE_EXPIRED "lease expired"
+
+/* fairq.archive.status; dropped tasks have no row there */
+typedef enum FairqStatus
+{
+	FAIRQ_STATUS_DROPPED = 0,
+	FAIRQ_STATUS_COMPLETED = 1,
+	FAIRQ_STATUS_FAILED = 2,
+	FAIRQ_STATUS_CANCELLED = 3,
+	FAIRQ_STATUS_EXPIRED = 4
+} FairqStatus;
 
 /* A row of fairq.task, without its payload. */
 typedef struct FairqTask
 {
 	ItemPointerData tid;		/* TID of the row */
-	ItemPointerData root;		/* TID to which an index entry points; invalid:
-								 * not known */
+	ItemPointerData root;		/* TID to which the row's index entries point;
+								 * invalid: not known */
 	int64		id;				/* id of the task */
 	int64		addr;			/* address of the task */
 	int64		turn;			/* address of the turn at which it was
@@ -264,6 +334,7 @@ typedef struct FairqTask
 								 * it was put back; 0: neither */
 	TimestampTz expires_at;		/* time from which on it may not begin;
 								 * DT_NOEND: none */
+	int64		batch;			/* id of the batch it belongs to; 0: none */
 	int32		queue_id;		/* id of its queue */
 	int32		group_no;		/* number of its group */
 	int32		attempt;		/* number of attempts so far */
@@ -277,7 +348,9 @@ typedef struct FairqTask
 	float		cost;			/* charge to its group; above 0 */
 	int16		priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
 	bool		running;		/* true: it is leased */
-	bool		cancelled;		/* true: its worker is asked to stop */
+	bool		cancelled;		/* true: its worker should stop */
+	bool		blocked;		/* true: it waits for the batch with its id,
+								 * or for other tasks */
 	bool		keyed;			/* true: it has a dedup_key that it has not
 								 * given up */
 	bool		until_started;	/* true: it gives up its dedup_key at its first
@@ -297,12 +370,12 @@ fairq_is_expired(const FairqTask *task, TimestampTz now)
 		task->attempt == task->released;
 }
 
-/* with this number of lapsed leases a task is served alone */
+/* number of lapsed leases from which a task is served alone */
 #define FAIRQ_LAPSES_ALONE 2
 
 /*
  * Whether a task that can be claimed is served alone, since it may have killed
- * its workers.  A lease that it still has counts, because that has expired.
+ * its workers.  A lease that it still has also counts, because it has expired.
  */
 static inline bool
 fairq_is_alone(const FairqTask *task)
@@ -336,26 +409,28 @@ extern void fairq_task_pages(FairqTable *table, BlockNumber from,
 typedef enum FairqClaimResult
 {
 	FAIRQ_CLAIMED,				/* the caller has claimed it */
-	FAIRQ_GONE,					/* another transaction has or had it, or the
-								 * caller has ended it */
-	FAIRQ_LOCKED				/* only locked: it may be free in a moment */
+	FAIRQ_GONE,					/* another transaction has or had the task, or
+								 * the caller has ended it */
+	FAIRQ_LOCKED				/* only locked: it may soon be free */
 } FairqClaimResult;
 
-extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task);
-extern FairqClaimResult fairq_task_lock_to_keep(FairqTable *table,
-												FairqTask *task);
+extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task,
+										LockTupleMode mode);
 extern FairqClaimResult fairq_task_lock_tuple(FairqTable *table,
 											  FairqTask *task);
 extern FairqClaimResult fairq_task_peek(FairqTable *table, FairqTask *task,
 										bool to_delete);
 extern void fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task);
+extern Datum fairq_task_log(FairqTable *table, const FairqTask *task,
+							const text *error);
 extern FairqClaimResult fairq_task_lease(FairqTable *table, FairqTask *task,
 										 TimestampTz popped_at,
 										 TimestampTz lease_until, Datum worker,
 										 bool worker_isnull);
 extern void fairq_task_return(FairqTable *table, FairqTask *task,
 							  int64 new_addr, TimestampTz run_at,
-							  const text *error, bool counts);
+							  const text *error, bool counts, bool keeps_key);
+
 /* The content of a task for its worker. */
 typedef struct FairqContent
 {
@@ -363,6 +438,8 @@ typedef struct FairqContent
 	Datum		headers;		/* its headers; 0: none */
 	TimestampTz expires_at;		/* time from which on it may not begin;
 								 * DT_NOEND: none */
+	bool		blocked;		/* true: it waits for the batch with its id,
+								 * or for other tasks */
 } FairqContent;
 
 extern void fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,
@@ -375,15 +452,15 @@ extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
 extern bool fairq_task_find_deleted(FairqTable *table,
 									const ItemPointerData *tid,
 									TransactionId by, FairqTask *task);
-extern void fairq_task_put_back(FairqTable *table, FairqTask *task,
-								int64 new_addr, TimestampTz run_at,
-								const text *error, bool counts,
-								bool keeps_key);
 extern FairqClaimResult fairq_task_delete(FairqTable *table,
 										  const FairqTask *task, bool wait);
 
 #define FAIRQ_NOT_SEARCHED PG_UINT64_MAX
 
+extern bool fairq_task_of_batch(FairqTable *table, int64 batch, bool changing,
+								FairqTask *task);
+extern bool fairq_task_find_in_index(FairqTable *table, int64 id,
+									 FairqTask *task, TransactionId *changer);
 extern FairqScan *fairq_task_scan_by_id(FairqTable *table, int64 id,
 										uint64 *moves);
 extern bool fairq_task_find_nowait(FairqTable *table, int64 id,
@@ -400,7 +477,7 @@ fairq_set(Datum *values, bool *nulls, AttrNumber attno, Datum value)
 	nulls[attno - 1] = false;
 }
 
-/* The same, where 0 means NULL. */
+/* Fill in a column of a new row, where 0 means NULL. */
 static inline void
 fairq_set_if_any(Datum *values, bool *nulls, AttrNumber attno, Datum value)
 {
@@ -427,7 +504,7 @@ fairq_int_of(TupleTableSlot *slot, AttrNumber attno, int32 none)
 	return isnull ? none : DatumGetInt32(value);
 }
 
-/* The same for a time. */
+/* Returns a time column, or the given value if it is NULL. */
 static inline TimestampTz
 fairq_time_of(TupleTableSlot *slot, AttrNumber attno, TimestampTz none)
 {

@@ -7,7 +7,7 @@
  * all rows once, as of its snapshot; through an index that would be a random
  * page for each row.  Scans take no predicate lock.
  *
- * Locking: only buffer locks, for moments, and the locks of store.c.
+ * Locking: only buffer locks, briefly, and the locks of store.c.
  */
 #include "postgres.h"
 
@@ -34,7 +34,7 @@
 
 /*
  * The most rows at one address that are sorted at a time.  There can be as
- * many as the highest weight, and another version of each row that is being
+ * many as the highest weight, plus a second version of each row that is being
  * changed.
  */
 #define MAX_ABREAST 4096
@@ -54,8 +54,8 @@ bound_function(Oid type, StrategyNumber bound)
 			return bound == BTEqualStrategyNumber ? F_INT8EQ :
 				bound == BTLessStrategyNumber ? F_INT8LT : F_INT8GE;
 		case TEXTOID:
-			Assert(bound == BTEqualStrategyNumber);
-			return F_TEXTEQ;
+			return bound == BTEqualStrategyNumber ? F_TEXTEQ :
+				bound == BTLessStrategyNumber ? F_TEXT_LT : F_TEXT_GE;
 		case TIMESTAMPTZOID:
 			Assert(bound == BTLessStrategyNumber);
 			return F_TIMESTAMPTZ_LT;
@@ -95,7 +95,7 @@ fill_keys(Relation index, const FairqRange *range, ScanKey keys)
 
 static FairqScan *
 scan_begin(FairqTable *table, FairqIndex which, const FairqRange *range,
-		   bool backward, int budget, bool in_order)
+		   int budget, bool in_order)
 {
 	static const int addr_columns[FAIRQ_INDEXES] = {
 		[FAIRQ_TASK_BY_TIME] = 2,
@@ -114,7 +114,8 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqRange *range,
 	scan->slot = table_slot_create(table->rel, NULL);
 	MemoryContextSwitchTo(old);
 	InitDirtySnapshot(scan->snapshot);
-	scan->direction = backward ? BackwardScanDirection : ForwardScanDirection;
+	scan->direction = range->backward ? BackwardScanDirection :
+		ForwardScanDirection;
 	scan->desc = fairq_index_beginscan(table->rel, index, &scan->snapshot,
 									   nkeys);
 	Assert(!in_order || budget == PG_INT32_MAX);
@@ -127,10 +128,9 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqRange *range,
 }
 
 FairqScan *
-fairq_scan_begin(FairqTable *table, FairqIndex which, FairqRange range,
-				 bool backward)
+fairq_scan_begin(FairqTable *table, FairqIndex which, FairqRange range)
 {
-	return scan_begin(table, which, &range, backward, PG_INT32_MAX, false);
+	return scan_begin(table, which, &range, PG_INT32_MAX, false);
 }
 
 /*
@@ -142,34 +142,20 @@ fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqIndex which,
 					FairqRange range)
 {
 	if (scan == NULL)
-		return scan_begin(table, which, &range, false, PG_INT32_MAX, true);
+		return scan_begin(table, which, &range, PG_INT32_MAX, true);
 	fairq_scan_again(scan, range);
 	return scan;
 }
 
 /*
  * A scan that visits at most budget entries of the index, dead ones included.
- * The caller can extend the budget by fairq_scan_more().
+ * The caller can raise the budget.
  */
 FairqScan *
 fairq_scan_some(FairqTable *table, FairqIndex which, FairqRange range,
-				bool backward, int budget)
+				int budget)
 {
-	return scan_begin(table, which, &range, backward, budget, false);
-}
-
-/* Raise the scan's budget by one entry. */
-void
-fairq_scan_more(FairqScan *scan)
-{
-	scan->budget++;
-}
-
-/* Returns the rest of the scan's budget. */
-int
-fairq_scan_left(FairqScan *scan)
-{
-	return Max(scan->budget, 0);
+	return scan_begin(table, which, &range, budget, false);
 }
 
 /* Returns the address at an entry whose row was not visited. */
@@ -224,7 +210,7 @@ fairq_scan_next_group(FairqScan *scan)
 
 /*
  * Read the row of the entry, or another version of it; FAIRQ_ROW_END if there
- * is none left.
+ * are no more.
  */
 static FairqRowState
 look_at_entry(FairqScan *scan)
@@ -272,26 +258,9 @@ fairq_scan_next(FairqScan *scan)
 	}
 }
 
-TupleTableSlot *
-fairq_scan_slot(FairqScan *scan)
-{
-	return scan->slot;
-}
-
 /*
- * Returns the transaction whose row was returned as FAIRQ_ROW_INSERTING or
- * _CHANGING.
- */
-TransactionId
-fairq_scan_changer(FairqScan *scan)
-{
-	return TransactionIdIsValid(scan->snapshot.xmin) ? scan->snapshot.xmin :
-		scan->snapshot.xmax;
-}
-
-/*
- * Move to the next row as it is committed now, or as our own transaction has
- * changed it.
+ * Move to the next row in its committed version, or in our own transaction's
+ * version.
  */
 bool
 fairq_scan_next_current(FairqScan *scan)
@@ -305,8 +274,8 @@ fairq_scan_next_current(FairqScan *scan)
 }
 
 /*
- * Move the scan to the current row of that range.  A concurrent update can
- * hide a row from one dirty scan, but hardly from several.
+ * Move the scan to the current row of a range.  A concurrent update can hide a
+ * row from one dirty scan, but is very unlikely to hide it from several.
  */
 bool
 fairq_scan_find_current(FairqScan *scan, FairqRange range)
@@ -333,8 +302,8 @@ fairq_scan_is_own(FairqScan *scan)
 }
 
 /*
- * Whether there is more to read at that address.  If not, the scan is at the
- * next entry behind it.
+ * Whether there are more rows at an address.  If not, the scan is at the next
+ * entry after it.
  */
 static bool
 is_more_at(FairqScan *scan, int64 addr)
@@ -356,7 +325,7 @@ compare_task_ids(const void *a, const void *b)
 }
 
 /*
- * Read all tasks at the address of the one that was read, up to MAX_ABREAST,
+ * Read all tasks at the address of the last read task, at most MAX_ABREAST,
  * and sort them by id.
  */
 static void
@@ -395,9 +364,9 @@ read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
 
 /*
  * Returns the task of the next row, like fairq_scan_next().  With in_order,
- * tasks at the same address are ordered by their ids.  There are such tasks if
- * the group has a weight.  The indexes do not contain ids, because that would
- * make all entries of all tasks a third longer.
+ * tasks at the same address are ordered by their ids.  Such tasks exist if the
+ * group has a weight.  The indexes do not contain ids, because that would make
+ * all entries of all tasks a third longer.
  */
 FairqRowState
 fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
@@ -426,11 +395,11 @@ fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
 }
 
 /*
- * Read the next entries of a scan in order, behind the last task that it
- * returned, in any state of their rows.  It stops after "most" entries, and
- * before entries at the same address, whose order depends on their rows.
+ * Read the next entries of a scan in order, after the last task that it
+ * returned, whatever the state of their rows.  It stops after "most" entries,
+ * and before entries at the same address, whose order depends on their rows.
  * Returns their number, and in *next the address of the entry behind.  The
- * scan cannot be used any more.
+ * scan cannot be used after that.
  */
 int
 fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
@@ -464,9 +433,9 @@ fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
 }
 
 /*
- * Whether a row of fairq.task has a value in that column.  For the last
- * columns, which few rows have, this is cheaper than to deform the columns
- * before them.
+ * Whether a row of fairq.task has a value in a column.  For the last columns,
+ * which are rarely set, this is cheaper than deforming the columns before
+ * them.
  */
 bool
 fairq_task_has(TupleTableSlot *slot, AttrNumber attno)
@@ -488,8 +457,8 @@ fairq_task_keyed(TupleTableSlot *slot)
 }
 
 /*
- * Read a row.  A task is running if a call that foresees has claimed it on a
- * copy (shadow.c).
+ * Read a row.  A task is also running if a call that predicts has claimed it
+ * on a copy (shadow.c).
  */
 void
 fairq_task_read(TupleTableSlot *slot, FairqTask *task)
@@ -524,6 +493,9 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 
 	task->expires_at = !fairq_task_has(slot, TASK_EXPIRES_AT) ? DT_NOEND :
 		fairq_time_of(slot, TASK_EXPIRES_AT, 0);
+	task->batch = !fairq_task_has(slot, TASK_BATCH) ? 0 :
+		DatumGetInt64(fairq_column(slot, TASK_BATCH));
+	task->blocked = fairq_task_has(slot, TASK_BLOCKED);
 	task->keyed = fairq_task_keyed(slot);
 	task->until_started = task->keyed &&
 		fairq_task_has(slot, TASK_UNTIL_STARTED);
@@ -534,7 +506,7 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	}
 }
 
-/* Whether it is worth prefetching pages. */
+/* Whether prefetching pages is useful. */
 static bool
 is_prefetching(FairqTable *table)
 {
@@ -553,7 +525,7 @@ is_prefetching(FairqTable *table)
 }
 
 /*
- * Announce that the row is read soon: start to read its page, if it is not
+ * Announce that the row will be read soon: start reading its page if it is not
  * cached.
  */
 void
@@ -569,7 +541,7 @@ fairq_task_prefetch(FairqTable *table, const ItemPointerData *tid)
 }
 
 /*
- * Read the task to whose row an index entry with that TID leads, like
+ * Read the task whose row has an index entry with the TID, like
  * fairq_scan_next(); FAIRQ_ROW_END if there is none.
  */
 FairqRowState
@@ -611,7 +583,7 @@ fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
 
 /*
  * Read the first entries of a group's queued tasks in the index by group, at
- * most "most".  They begin at an address, and their rows are in any state.
+ * most "most".  They begin at an address, and their rows may be in any state.
  * Returns their number, and in *end the address of the next entry.  If several
  * entries have one address, only the first of them is returned, and *abreast
  * is true.
@@ -621,8 +593,8 @@ fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
 				   int most, FairqItem *items, int64 *end, bool *abreast)
 {
 	MemoryContext old = MemoryContextSwitchTo(table->context);
-	FairqScan  *scan = table->entries =
-		fairq_scan_in_order(table->entries, table, FAIRQ_TASK_BY_GROUP,
+	FairqScan  *scan = table->scans.entries =
+		fairq_scan_in_order(table->scans.entries, table, FAIRQ_TASK_BY_GROUP,
 							fairq_range_line(lane, group_no, from,
 											 FAIRQ_RETRIES));
 	int			n = 0;
@@ -653,7 +625,7 @@ fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
 
 /* --------------------------------------------------------------------- */
 
-/* Report the tasks of a page that are visible at one moment. */
+/* Report the tasks of a page that a snapshot sees. */
 static void
 see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 		 Snapshot as_of, FairqTaskSeen seen, void *arg)

@@ -3,18 +3,18 @@
  *		fairq's tables through SQL, for rare operations.
  *
  * Statements run as the owner of fairq's tables, with only pg_catalog in the
- * search path.  The snapshot is always a new one, so that a new queue is
- * visible at REPEATABLE READ, too.  Only queries behind views use the snapshot
- * of the calling statement.
+ * search path.  The snapshot is always a new one, so a new queue is visible
+ * even at REPEATABLE READ.  Only queries behind views use the snapshot of the
+ * calling statement.
  *
- * Tables of a queue are empty at one moment and full at the next, and the
- * planner's statistics are from another moment.  If it takes a full table for
- * an empty one, it chooses a nested loop as the cheapest join.  A merge join
- * by some of the columns costs hardly more.  Both then take quadratic time.
- * So only hash joins are enabled, which take linear time whatever the
- * statistics are.
+ * The tables can be empty at one moment and full at the next, while the
+ * planner's statistics are out of date.  If the planner believes that a full
+ * table is empty, it chooses a nested loop as the cheapest join.  It may also
+ * choose a merge join on some of the columns, which hardly costs more.  Both
+ * then take quadratic time.  So only hash joins are enabled, which take linear
+ * time with any statistics.
  *
- * Locking: the locks that the statements take.
+ * Locking: the locks of the statements.
  */
 #include "postgres.h"
 
@@ -101,14 +101,15 @@ read_number(int64 *number)
 }
 
 /*
- * Run a statement as fairq's owner.  Returns the number of rows processed.  It
- * copies results before they are freed.  *number, unless NULL, becomes the
- * first column of the first row, a bigint, or stays unchanged.  *texts, unless
- * NULL, is extended by the first column of all rows, as String nodes.
+ * Run a statement as fairq's owner.  Returns the number of rows processed.
+ * Results are copied before they are freed. *number, unless NULL, becomes the
+ * first column of the first row, a bigint, or stays unchanged. *texts, unless
+ * NULL, is extended by the first column of all rows, as String nodes.  With
+ * as_seen, it uses the snapshot of the caller's statement.
  */
 static uint64
 run_plan(const char *sql, const FairqSqlArg *args, int nargs, int64 *number,
-		 List **texts)
+		 List **texts, bool as_seen)
 {
 	Datum		values[MAX_ARGS];
 	char		nulls[MAX_ARGS];
@@ -123,8 +124,8 @@ run_plan(const char *sql, const FairqSqlArg *args, int nargs, int64 *number,
 	}
 	owner_begin(&caller);
 	if (SPI_execute_snapshot(prepare_plan(sql, args, nargs), values, nulls,
-							 GetLatestSnapshot(), InvalidSnapshot, false, true,
-							 0) < 0)
+							 as_seen ? InvalidSnapshot : GetLatestSnapshot(),
+							 InvalidSnapshot, as_seen, true, 0) < 0)
 		elog(ERROR, "SPI_execute_snapshot failed: %s",
 			 SPI_result_code_string(SPI_result));
 	processed = SPI_processed;
@@ -181,15 +182,19 @@ fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
 uint64
 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
 {
-	return run_plan(sql, args, nargs, result, NULL);
+	return run_plan(sql, args, nargs, result, NULL, false);
 }
 
-/* Run a query.  Returns the first column, as String nodes. */
+/*
+ * Run a query.  With as_seen, it sees the tables as the caller's statement
+ * does.  Returns the first column, as String nodes.
+ */
 List *
-fairq_sql_texts(const char *sql, const FairqSqlArg *args, int nargs)
+fairq_sql_texts(const char *sql, const FairqSqlArg *args, int nargs,
+				bool as_seen)
 {
 	List	   *texts = NIL;
 
-	(void) run_plan(sql, args, nargs, NULL, &texts);
+	(void) run_plan(sql, args, nargs, NULL, &texts, as_seen);
 	return texts;
 }

@@ -70,6 +70,6 @@ extern uint64 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs,
 extern void fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
 						   Tuplestorestate *store);
 extern List *fairq_sql_texts(const char *sql, const FairqSqlArg *args,
-							 int nargs);
+							 int nargs, bool as_seen);
 
 #endif							/* FAIRQ_STORE_SPI_H */

@@ -5,8 +5,6 @@
 #ifndef FAIRQ_ACL_H
 #define FAIRQ_ACL_H
 
-#include "store_spi.h"
-
 /* Privileges on a queue; these are bits. */
 typedef enum FairqPrivilege
 {
@@ -14,8 +12,7 @@ typedef enum FairqPrivilege
 	FAIRQ_PRIV_WORK = 2,		/* comprises FAIRQ_PRIV_MONITOR */
 	FAIRQ_PRIV_MANAGE = 4,		/* comprises the others */
 	FAIRQ_PRIV_MONITOR = 8		/* to see queues, groups and tasks, without
-								 * data that a task's producer or worker
-								 * gave */
+								 * data from a task's producer or worker */
 } FairqPrivilege;
 
 #define FAIRQ_PRIV_ANY \
@@ -29,7 +26,5 @@ typedef struct FairqGrant
 
 extern FairqPrivilege fairq_privilege_named(const char *name);
 extern bool fairq_grants_allow(const FairqGrant *grants, int ngrants, int any);
-extern void fairq_write_grant(const FairqSqlArg *args);
-extern void fairq_grant_creator(int32 queue_id);
 
 #endif							/* FAIRQ_ACL_H */

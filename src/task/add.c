@@ -2,21 +2,22 @@
  * add.c
  *		Adding a task: its key, its address, its row.
  *
- * A task gets its address by reservation in shared memory (assign.c); then its
- * row is written.  Between the two nothing is locked, so no backend waits
- * while a large payload is toasted.
+ * A task reserves its address in shared memory (assign.c), and then its row is
+ * written.  Between the two no lock is held, so no backend waits while a large
+ * payload is toasted.
  *
- * A task with a key is added unless another one has the key (dedup.c).  The
- * other one may be replaced, as long as it is not running: then the task that
- * was enqueued last is the one that runs.  An expired task will never run, so
- * it is finished, and its key is taken.
+ * A task with a key is added unless another one has the key (dedup.c).  That
+ * task may be replaced while it is not running.  Then the task that was
+ * enqueued last is the one that runs.  An expired task will never run, so it
+ * is finished and its key is taken over.
  *
  * Locking: the caller has the queue and fairq.task locked, to the end of the
- * transaction.  To replace or finish another task, its row is locked, as long.
- * A replacement waits for a transaction that is changing the row: that one has
- * an equal key, or works on that very task.  To finish an expired task waits
- * for none: a pop that began it in time may stay open for as long as its work
- * takes.
+ * transaction.  To replace or finish another task, its row is locked for the
+ * same time.  A replacement waits for a transaction that is changing the row,
+ * which has an equal key or works on the same task.  An expired task whose row
+ * is being changed is not finished, because a pop that began it in time may
+ * stay open during its work.  Finishing an expired task waits only for a row
+ * that is locked, or changed after that check.
  */
 #include "postgres.h"
 
@@ -25,7 +26,9 @@
 
 #include "add.h"
 #include "assign.h"
+#include "batch.h"
 #include "dedup.h"
+#include "errors.h"
 #include "group.h"
 #include "outcome.h"
 #include "transaction.h"
@@ -36,14 +39,38 @@ fairq_add_begin(FairqEnqueue *e, text *queue_name)
 {
 	e->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_ENQUEUE,
 							   AccessShareLock);
-	e->tasks = fairq_table_open(fairq_catalog()->task, RowExclusiveLock);
+	e->tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
 	e->ready = false;
+	e->batch = e->added = 0;
+	e->after = NULL;
 }
 
-/* End it; any: it has added some. */
+/* Add all tasks of the call to a batch; an error if it is closed. */
+void
+fairq_add_to_batch(FairqEnqueue *e, int64 batch)
+{
+	if (!fairq_batch_join(e->tasks, batch, false))
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_NO_BATCH),
+				errmsg("batch " INT64_FORMAT " takes no more tasks", batch),
+				errhint("It is closed, or you may not add to it."));
+	for (int i = 0; e->after != NULL && i < e->after->n; i++)
+	{
+		if (e->after->ids[i] == batch)
+			ereport(ERROR,
+					errcode(ERRCODE_FAIRQ_NO_TASK),
+					errmsg("no task of a batch can wait for the task that waits for the batch"),
+					errdetail("The batch is " INT64_FORMAT ".", batch));
+	}
+	e->batch = batch;
+}
+
+/* End a call that adds tasks; any: it has added some. */
 void
 fairq_add_end(FairqEnqueue *e, bool any)
 {
+	if (e->added > 0)
+		fairq_batch_count(e->tasks, e->batch, FAIRQ_BATCH_ADDED, e->added, 0);
 	fairq_table_close(e->tasks);
 	if (e->ready)
 		fairq_notify(e->queue);
@@ -52,19 +79,21 @@ fairq_add_end(FairqEnqueue *e, bool any)
 }
 
 /*
- * Give a task its address, whether it is ready or scheduled; make its row,
- * which is to be written soon (assign.c).
+ * Give a task, ready or scheduled, its address; make its row, which the caller
+ * writes soon (assign.c).
  */
 void
 fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 					bool *nulls)
 {
 	FairqLane  *lane = fairq_queue_lane(e->queue, new->priority);
-	int32		group_no = fairq_group_no(e->queue, new->group_key, true);
-	bool		scheduled = new->run_at != DT_NOBEGIN;
+	int32		group_no = fairq_group_of_task(e->queue, new->group_key);
+	TimestampTz run_at = e->after == NULL ? new->run_at :
+		fairq_after_add(e->tasks, e->after, new->id, new->enqueued_at);
+	bool		scheduled = run_at != DT_NOBEGIN;
 	FairqPending *pending;
 	int64		addr = scheduled ?
-		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, new->run_at, new->id) :
+		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, run_at, new->id) :
 		fairq_assign_address(e->queue, new->priority, group_no, e->tasks);
 
 	memset(nulls, true, sizeof(bool) * TASK_NATTS);
@@ -78,27 +107,34 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 			  Int32GetDatum(fairq_task_lane(e->queue->id, new->priority)));
 	fairq_set(values, nulls, TASK_PRIORITY, Int16GetDatum(new->priority));
 	fairq_set(values, nulls, TASK_CANCELLED, BoolGetDatum(false));
-	fairq_set(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->attempt));
+	fairq_set(values, nulls, TASK_ATTEMPT, Int32GetDatum(new->past.attempt));
 	fairq_set_if_any(values, nulls, TASK_POPPED_AT,
-					 TimestampTzGetDatum(new->popped_at));
+					 TimestampTzGetDatum(new->past.popped_at));
 	if (scheduled || new->put_back_at != DT_NOBEGIN)
 		fairq_set(values, nulls, TASK_RUN_AT,
-				  TimestampTzGetDatum(scheduled ? new->run_at :
-									  new->put_back_at));
+				  TimestampTzGetDatum(scheduled ? run_at : new->put_back_at));
 	fairq_set_if_any(values, nulls, TASK_MAX_ATTEMPTS,
 					 Int32GetDatum(new->max_attempts));
-	fairq_set_if_any(values, nulls, TASK_RELEASED, Int32GetDatum(new->attempt));
+	fairq_set_if_any(values, nulls, TASK_RELEASED,
+					 Int32GetDatum(new->past.attempt));
 	fairq_set_if_any(values, nulls, TASK_COST, Float4GetDatum(new->cost));
 	fairq_set(values, nulls, TASK_PAYLOAD, new->payload);
 	fairq_set_if_any(values, nulls, TASK_DEDUP_KEY, new->dedup.key);
-	fairq_set_if_any(values, nulls, TASK_ERROR, new->error);
+	fairq_set_if_any(values, nulls, TASK_ERROR, new->past.error);
 	fairq_set_if_any(values, nulls, TASK_HEADERS, new->headers);
+	fairq_set_if_any(values, nulls, TASK_PROGRESS, new->past.progress);
+	fairq_set_if_any(values, nulls, TASK_ATTEMPT_LOG, new->past.log);
 	fairq_set_if_any(values, nulls, TASK_UNTIL_STARTED,
 					 BoolGetDatum(new->dedup.until_started));
 	fairq_set_if_any(values, nulls, TASK_DEDUP_FOR, new->dedup.held_for);
 	if (new->expires_at != DT_NOEND)
 		fairq_set(values, nulls, TASK_EXPIRES_AT,
 				  TimestampTzGetDatum(new->expires_at));
+	fairq_set_if_any(values, nulls, TASK_BATCH,
+					 Int64GetDatum(e->batch != 0 ? e->batch : new->batch));
+	fairq_set_if_any(values, nulls, TASK_BLOCKED,
+					 BoolGetDatum(new->blocked || e->after != NULL));
+	e->added += e->batch != 0;
 	pending = fairq_pending(lane, group_no);
 	pending->stats[FAIRQ_STAT_ENQUEUED]++;
 	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
@@ -128,7 +164,7 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 
 /*
  * Finish the task that has the key, if it is expired: no worker will ever
- * begin it.  Returns whether it was.
+ * begin it.  Returns whether it was finished.
  */
 static bool
 finish_expired(FairqEnqueue *e, int64 id)
@@ -147,8 +183,8 @@ finish_expired(FairqEnqueue *e, int64 id)
 }
 
 /*
- * Take a key for a task, as fairq_dedup_take() does; from a task that is
- * expired, too, which is finished by that.
+ * Take a key for a task, as fairq_dedup_take() does, but also from an expired
+ * task, which this finishes.
  */
 int64
 fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)
@@ -164,8 +200,8 @@ fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)
 }
 
 /*
- * Replace the task that has the key, unless it is running.  False: it has
- * finished, and the key is free, or held.
+ * Replace the task that has the key, unless it is running.  Returns false if
+ * it has finished, and the key is free or held.
  */
 static bool
 replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
@@ -179,29 +215,30 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 
 	if (!fairq_task_find(e->tasks, id, &task))
 		return false;
-	/* without a lock, for which its worker would have to wait */
+	/* without a lock, because its worker would have to wait */
 	if (task.running)
 		return true;
 	if (!fairq_task_find_locked(e->tasks, id, &task))
 		return false;
-	/* or it has given up the key, which is held */
+	/* or it has given up the key, which is now held */
 	if (task.running || !task.keyed)
 		return true;
+	content.blocked = task.blocked;
 	e->ready |= fairq_replace_task(e->queue, e->tasks, &task, new->run_at, timed,
 								   &content);
 	return true;
 }
 
 /*
- * Add a task, unless another one has its key; with replace, that one is
- * replaced.  timed: a time was given for the task, even if it is past.
- * Returns the id of the task that exists then.
+ * Add a task, unless another task has its key; with replace, replace that
+ * task. timed: the caller gave a time for the task, possibly in the past.
+ * Returns the id of the task that has the key.
  */
 int64
 fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,
 				 bool timed)
 {
-	int64		gone = 0;		/* a task that had the key and was not there */
+	int64		gone = 0;		/* a task that had the key but was not found */
 
 	for (;;)
 	{
@@ -211,7 +248,7 @@ fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,
 		CHECK_FOR_INTERRUPTS();
 		if (owner == new->id)
 			fairq_add_task(e, new);
-		/* one that is gone twice has its key held */
+		/* if it is gone a second time, its key is held */
 		if (owner == new->id || !replace || owner == gone ||
 			replace_task(e, owner, new, timed))
 			return owner;

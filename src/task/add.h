@@ -5,6 +5,7 @@
 #ifndef FAIRQ_ADD_H
 #define FAIRQ_ADD_H
 
+#include "after.h"
 #include "queue.h"
 #include "store.h"
 
@@ -14,19 +15,22 @@ typedef struct FairqEnqueue
 	FairqQueue *queue;			/* queue of the tasks */
 	FairqTable *tasks;			/* fairq.task */
 	bool		ready;			/* true: one of them is ready at once */
+	int64		batch;			/* batch of all of them; 0: none */
+	int64		added;			/* number of tasks that were added to it */
+	const FairqAfter *after;	/* the tasks that all of them wait for; NULL:
+								 * none */
 } FairqEnqueue;
 
 typedef struct FairqNewTask
 {
 	int64		id;				/* id of the task */
 	TimestampTz enqueued_at;	/* time at which it was first enqueued */
-	TimestampTz run_at;			/* time in the future at which it falls due;
+	TimestampTz run_at;			/* future time at which it becomes due;
 								 * DT_NOBEGIN: at once */
 	TimestampTz put_back_at;	/* time at which it was put back from the
 								 * archive; DT_NOBEGIN: it is new */
-	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
-	TimestampTz expires_at;		/* time from which on it does not begin;
-								 * DT_NOEND: none */
+	TimestampTz expires_at;		/* time from which it may not begin; DT_NOEND:
+								 * none */
 	text	   *group_key;		/* its group's key */
 	Datum		payload;		/* its payload */
 	Datum		headers;		/* its headers; 0: none */
@@ -34,23 +38,34 @@ typedef struct FairqNewTask
 	/* its key */
 	struct
 	{
-		Datum		key;		/* key, which has been taken; 0: none */
-		Datum		held_for;	/* interval for which nothing is added with the
-								 * key when it is given up; 0: none */
-		bool		until_started;	/* true: it is given up at the first claim */
+		Datum		key;		/* key, taken before the row is written; 0:
+								 * none */
+		Datum		held_for;	/* interval for which the key stays taken after
+								 * it is given up; 0: none */
+		bool		until_started;	/* true: the key is given up at the first
+									 * claim */
 	}			dedup;
 
-	Datum		error;			/* error of its last attempt; 0: none */
-	int32		attempt;		/* number of attempts so far, which don't
-								 * count */
-	int32		max_attempts;	/* most attempts that count; 0: as the queue
-								 * says */
-	float		cost;			/* what its group is charged for it; 0: as
-								 * usual */
+	/* data of earlier attempts, which don't count */
+	struct
+	{
+		TimestampTz popped_at;	/* time of its last claim; 0: it had none */
+		Datum		error;		/* error of the last attempt; 0: none */
+		Datum		log;		/* log of failed attempts; 0: none */
+		Datum		progress;	/* progress that these have set; 0: none */
+		int32		attempt;	/* number of attempts */
+	}			past;
+
+	int32		max_attempts;	/* most attempts that count; 0: the queue's
+								 * setting */
+	float		cost;			/* its group's charge for it; 0: the default */
 	int			priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
+	int64		batch;			/* batch that it was in before; 0: none */
+	bool		blocked;		/* true: it waits for its own batch; a task
+								 * with FairqEnqueue.after is blocked too */
 } FairqNewTask;
 
-/* A time that is to come, or DT_NOBEGIN if it is past. */
+/* A time in the future, or DT_NOBEGIN if it is past. */
 static inline TimestampTz
 fairq_time_ahead(TimestampTz run_at, TimestampTz now)
 {
@@ -58,6 +73,7 @@ fairq_time_ahead(TimestampTz run_at, TimestampTz now)
 }
 
 extern void fairq_add_begin(FairqEnqueue *e, text *queue_name);
+extern void fairq_add_to_batch(FairqEnqueue *e, int64 batch);
 extern void fairq_add_end(FairqEnqueue *e, bool any);
 extern void fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new,
 								Datum *values, bool *nulls);

@@ -1,31 +1,29 @@
 /*
  * assign.c
- *		Giving tasks their addresses.
+ *		The addresses of tasks.
  *
  * An address follows the group's last one, its tail.  Shared memory has the
- * tails of the groups that it has entries for (lane.c); others are read from
- * the table, with one backward probe.  Committed rows and those of open
- * transactions count alike.  The table does not show a row that is not written
+ * tails of the groups that it has entries for (lane.c); other tails are read
+ * from the table, with one backward probe.  Committed rows and rows of open
+ * transactions both count.  The table does not show a row that is not written
  * yet.  So a group's entry is pinned from the reservation of an address until
- * the row is there.  If there is no entry to pin, a call writes the rows that
- * it has put off before it looks up a tail.
+ * the row is there.  If there is no entry to pin, a call writes its postponed
+ * rows before it looks up a tail.
  *
- * Locking: none while the table is read; see lane.c for what is held for the
- * moment in which an address is reserved.
+ * Locking: none while the table is read; lane.c names the locks that are held
+ * for a moment when an address is reserved.
  */
 #include "postgres.h"
 
-#include "utils/timestamp.h"
 
 #include "assign.h"
 #include "errors.h"
 #include "line.h"
 #include "recover.h"
-#include "shmem.h"
 
 /*
- * Insert the tasks that the call has put off.  They must be there when a
- * backend looks at the table for addresses.
+ * Insert the tasks that the call has postponed.  They must exist when a
+ * backend reads addresses from the table.
  */
 void
 fairq_assign_insert(FairqTable *tasks)
@@ -45,8 +43,8 @@ fairq_assign_insert(FairqTable *tasks)
 }
 
 /*
- * Returns the address of a new task of the group.  The caller writes the row
- * next, maybe together with others, and calls fairq_pending_row_written().
+ * Returns the address of a new task of the group.  The caller then writes the
+ * row, perhaps together with others, and calls fairq_pending_row_written().
  */
 int64
 fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,

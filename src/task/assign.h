@@ -1,6 +1,6 @@
 /*
  * assign.h
- *		Giving tasks their addresses.
+ *		The addresses of tasks.
  */
 #ifndef FAIRQ_ASSIGN_H
 #define FAIRQ_ASSIGN_H

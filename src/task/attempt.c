@@ -3,15 +3,14 @@
  *		Attempts: their ends, and renewing their leases.
  *
  * A task is found by its id.  These calls may wait for a transaction that is
- * changing the very row, and then look again.  Renewing many leases waits for
- * none: one whose row stays locked must not cost the others theirs.
+ * changing the same row, and then search again.  A call that renews many
+ * leases waits for no row: a locked row must not make the other leases expire.
  *
- * The attempt is the fencing token.  It increases with every lease, also when
- * a task is released.  A call with an attempt acts only for the lease that has
- * it.  An expired lease is held until another worker gets the task.
+ * The attempt is the fencing token.  It increases with every lease, even after
+ * a release.  A call with an attempt acts only for the lease that has it.  An
+ * expired lease remains valid until another worker gets the task.
  *
- * A task that is only to be deleted, which is the usual case, is not locked
- * before.
+ * A task that is only deleted, the usual case, is not locked first.
  *
  * Locking: the caller has fairq.task open with RowExclusiveLock.
  * AccessShareLock on the queue, then the row, all to the end of the
@@ -32,9 +31,8 @@
 #include "outcome.h"
 #include "running.h"
 #include "taken.h"
-#include "transaction.h"
 
-/* Whether that attempt (or any) holds the task's lease. */
+/* Whether an attempt (or any) holds the task's lease. */
 static bool
 is_leased(const FairqTask *task, int32 attempt)
 {
@@ -52,7 +50,7 @@ use_queue(FairqAttempt *a, int32 queue_id, int any_privilege)
 }
 
 /*
- * The same without waiting for a transaction that drops the queue: then
+ * Lock the queue without waiting for a transaction that drops it: in that case
  * a->busy is true, and the result false.
  */
 static bool
@@ -73,8 +71,8 @@ use_queue_nowait(FairqAttempt *a, int32 queue_id, int any_privilege)
 }
 
 /*
- * Note how long the attempt took that its worker ends.  One of a row by SQL
- * may have no beginning.
+ * Record the duration of an attempt that its worker ends.  An attempt in a row
+ * written by SQL may have no beginning.
  */
 static void
 sample_run(FairqQueue *queue, const FairqTask *task)
@@ -93,11 +91,10 @@ notify_slots(FairqQueue *queue)
 }
 
 /*
- * Finish the task whose lease that attempt holds.  Its queue is locked before
- * anything is done to the row, once for a run of tasks.  took is how many
- * microseconds of work it was; -1: since its claim.  A task that was cancelled
- * is finished as such, which a->task.cancelled says.  False if the lease is
- * lost.
+ * Finish the task whose lease an attempt holds.  Its queue is locked before
+ * the row, once for consecutive tasks of one queue.  took is the microseconds
+ * of work; -1: the time since its claim.  A cancelled task ends as cancelled,
+ * and a->task.cancelled is true.  Returns false if the lease is lost.
  */
 bool
 fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
@@ -110,7 +107,6 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 	{
 		bool		changing;
 		FairqTask	task;
-		FairqLane  *lane;
 		FairqPending *pending;
 
 		CHECK_FOR_INTERRUPTS();
@@ -136,8 +132,7 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 			notify_slots(a->queue);
 			return true;
 		}
-		lane = fairq_queue_lane(a->queue, task.priority);
-		pending = fairq_pending(lane, task.group_no);
+		pending = fairq_pending_of(a->queue, &task);
 		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
 		{
 			pending->stats[FAIRQ_STAT_COMPLETED]++;
@@ -149,16 +144,17 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 			fairq_slot_is_left(a->queue, task.group_no);
 			sample_run(a->queue, &task);
 			notify_slots(a->queue);
+			fairq_task_ended(a->queue, tasks, &task, FAIRQ_STATUS_COMPLETED);
 			return true;
 		}
-		/* a transaction has the row: lock it, and look again */
+		/* another transaction has the row: lock it and read it again */
 		locked = true;
 	}
 }
 
 /*
- * Lock the task with that id, if the caller has one of these privileges on its
- * queue.  The queue is locked before the row, as everywhere.
+ * Lock a task by its id, if the caller has one of these privileges on its
+ * queue.  Like all code, this locks the queue before the row.
  */
 bool
 fairq_find_task(FairqAttempt *a, int64 id, int any_privilege)
@@ -171,8 +167,8 @@ fairq_find_task(FairqAttempt *a, int64 id, int any_privilege)
 }
 
 /*
- * Lock the task whose lease that attempt holds.  A worker that comes too late
- * locks nothing.
+ * Lock the task whose lease an attempt holds.  If the worker is too late, no
+ * row is locked.
  */
 bool
 fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
@@ -189,9 +185,8 @@ fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
 }
 
 /*
- * The same without waiting.  If another transaction has locked the row, whose
- * visible attempt is that one, or the queue, a->busy is true, and the result
- * is false.
+ * Do the same without waiting.  If another transaction has locked the queue,
+ * or the row with that attempt, a->busy is true and the result is false.
  */
 bool
 fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
@@ -209,7 +204,8 @@ fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
 		a->busy = changing;
 		if (changing)
 			return false;
-		switch (fairq_task_lock_to_keep(a->tasks, &a->task))
+		switch (fairq_task_lock(a->tasks, &a->task,
+								LockTupleNoKeyExclusive))
 		{
 			case FAIRQ_CLAIMED:
 				return true;
@@ -225,8 +221,8 @@ fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
 }
 
 /*
- * Lock the task whose lease that attempt holds, or find it if this transaction
- * has taken it as that attempt.
+ * Lock the task whose lease an attempt holds, or find it if this transaction
+ * has taken it in that attempt.
  */
 bool
 fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt)
@@ -257,16 +253,16 @@ run_again(FairqAttempt *a, int64 delay, const text *error, bool counts)
 }
 
 /*
- * Returns the delay of the next attempt, in microseconds.  Jitter keeps those
- * apart that have failed together: up to a quarter more or less, and an hour
- * at most.
+ * Returns the delay of the next attempt, in microseconds.  Jitter spreads the
+ * retries of tasks that failed together: up to a quarter more or less, but at
+ * most the queue's backoff_max.
  */
 static int64
 backoff_delay(const FairqQueue *queue, const FairqTask *task)
 {
 	int32		retries = Max(task->attempt - task->released - 1, 0);
 	double		jitter = pg_prng_double(&pg_global_prng_state);
-	double		most = (double) SECS_PER_HOUR * USECS_PER_SEC;
+	double		most = (double) queue->retries.backoff_max;
 	double		delay = (double) queue->retries.backoff * pow(2, Min(retries, 60));
 
 	return (int64) Min(delay * (0.75 + 0.5 * jitter),
@@ -274,9 +270,9 @@ backoff_delay(const FairqQueue *queue, const FairqTask *task)
 }
 
 /*
- * The attempt has failed with that error, if it is not NULL.  The task is
- * retried after retry_in microseconds, -1: after the queue's backoff.  If no
- * attempts are left, or with dead, it has failed for good.
+ * Fail the attempt, with an error unless it is NULL.  The task is retried
+ * after retry_in microseconds; -1: after the queue's backoff.  If no attempts
+ * are left, or with dead, the task fails for good.
  */
 void
 fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in, bool dead,
@@ -293,8 +289,7 @@ fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in, bool dead
 	else
 	{
 		if (!a->task.cancelled)
-			fairq_pending(fairq_queue_lane(a->queue, a->task.priority),
-						  a->task.group_no)->stats[FAIRQ_STAT_RETRIED]++;
+			fairq_pending_of(a->queue, &a->task)->stats[FAIRQ_STAT_RETRIED]++;
 		run_again(a, retry_in >= 0 ? retry_in : backoff_delay(a->queue, &a->task),
 				  error, true);
 	}
@@ -308,23 +303,21 @@ void
 fairq_release_attempt(FairqAttempt *a, int64 delay)
 {
 	if (!a->task.cancelled)
-		fairq_pending(fairq_queue_lane(a->queue, a->task.priority),
-					  a->task.group_no)->stats[FAIRQ_STAT_RELEASED]++;
+		fairq_pending_of(a->queue, &a->task)->stats[FAIRQ_STAT_RELEASED]++;
 	run_again(a, delay, NULL, false);
 }
 
-/* Note until when a running task is leased: it is about to be changed. */
+/* Record the end of a running task's lease, which is about to change. */
 static void
 note_lease(FairqAttempt *a, TimestampTz lease_until)
 {
-	FairqLane  *lane = fairq_queue_lane(a->queue, a->task.priority);
-	FairqPending *pending = fairq_pending(lane, a->task.group_no);
+	FairqPending *pending = fairq_pending_of(a->queue, &a->task);
 
 	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
 	fairq_pending_leased_at_commit(pending, a->task.addr, lease_until, 0);
 }
 
-/* The lease is to end then. */
+/* Write that the lease ends at the given time. */
 void
 fairq_extend_attempt(FairqAttempt *a, TimestampTz until)
 {
@@ -340,7 +333,7 @@ fairq_note_progress(FairqAttempt *a, Datum progress)
 	fairq_task_progress(a->tasks, &a->task, progress);
 }
 
-/* Cancel the task; if it is running, its worker is asked to stop. */
+/* Cancel the task, or ask the worker of a running task to stop. */
 void
 fairq_cancel_task(FairqAttempt *a)
 {

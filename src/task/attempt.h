@@ -1,6 +1,6 @@
 /*
  * attempt.h
- *		Attempts: how they end, and that their leases begin anew.
+ *		Attempts: their ends, and the renewal of their leases.
  */
 #ifndef FAIRQ_ATTEMPT_H
 #define FAIRQ_ATTEMPT_H
@@ -19,7 +19,7 @@ typedef struct FairqAttempt
 								 * locked, and the call did not wait */
 } FairqAttempt;
 
-/* A way to find the task of an attempt. */
+/* A function that finds the task of an attempt. */
 typedef bool (*FairqFinder) (FairqAttempt *a, int64 id, int32 attempt);
 
 extern bool fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt,

@@ -12,23 +12,24 @@
  * key do not use this.
  *
  * A key can be held for some time after it was given up (dedup_for), if its
- * task was started.  Then another row with that time takes the place of the
- * first.  It is void from then on, and is removed when the key is taken, or by
+ * task was started.  Then another row with that time replaces the first.  That
+ * row is void after the time, and is removed when the key is taken, or by
  * maintain().
  *
  * The row may be stale: fairq.task was truncated, or comes from a dump without
- * its rows.  So an enqueue that finds a key looks whether its task is there,
- * and deletes the row if not.  A task that is being changed is there.
+ * its rows.  So an enqueue that finds a key checks whether its task exists,
+ * and deletes the row if not.  A task that is being changed exists.
  *
  * Locking: between the search and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once.  No backend
- * waits for a transaction under it.  An enqueue waits for the end of the
- * transaction that inserts or changes the row.  A stale or void row is locked
- * before it is deleted, if that is possible at once.  The row of a key that is
- * held is inserted under the same lock, also by a claim, which has its task's
- * row.  Under the lock a backend waits for nothing.  A call that takes several
- * keys takes them in order.  Transactions that do so in several calls may
- * deadlock, as with every unique key, and PostgreSQL ends one of them.
+ * waits for a transaction while it holds this lock.  An enqueue waits for the
+ * end of the transaction that inserts or changes the row.  A stale or void row
+ * is locked before it is deleted, if that is possible at once.  The row of a
+ * held key is inserted under the same lock, even by a claim, which has locked
+ * its task's row.  A backend that holds the lock does not wait.  A call that
+ * takes several keys takes them in order.  Transactions that take keys in
+ * several calls may deadlock, as with any unique key.  PostgreSQL then ends
+ * one of them.
  */
 #include "postgres.h"
 
@@ -41,19 +42,13 @@
 
 #include "compat.h"
 #include "dedup.h"
-
-static FairqTable *
-open_keys(FairqTable *tasks)
-{
-	return fairq_table_beside(tasks, &tasks->beside.dedup,
-							  fairq_catalog()->dedup);
-}
+#include "transaction.h"
 
 static FairqScan *
 scan_key(FairqTable *keys, int32 queue_id, Datum key)
 {
 	return fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY,
-							fairq_range_2(Int32GetDatum(queue_id), key), false);
+							fairq_range_2(Int32GetDatum(queue_id), key));
 }
 
 /* The row of a key in fairq.dedup. */
@@ -64,7 +59,7 @@ typedef struct KeyRow
 	TimestampTz free_at;		/* when the key is free; DT_NOEND: the task has
 								 * it */
 	TransactionId other;		/* if there is no row, the transaction that
-								 * inserts or changes one, if any */
+								 * inserts or changes one, or invalid */
 } KeyRow;
 
 /* Read the row that the scan is at. */
@@ -86,7 +81,7 @@ look_up_key(FairqTable *keys, int32 queue_id, Datum key)
 	while (row.id == 0 && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		if (state == FAIRQ_ROW_LIVE)
-			read_key(fairq_scan_slot(scan), &row);
+			read_key(scan->slot, &row);
 		else
 			row.other = fairq_scan_changer(scan);
 	}
@@ -95,7 +90,7 @@ look_up_key(FairqTable *keys, int32 queue_id, Datum key)
 }
 
 /*
- * Whether the task of the scan's row has that key of the queue, and has not
+ * Whether the task of the scan's row has the key in the queue and has not
  * given it up.
  */
 static bool
@@ -110,8 +105,8 @@ has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 }
 
 /*
- * Is there a task of that id and key, also if a transaction is about to insert
- * or to delete it?  A row that is moved meanwhile is not missed: see
+ * Whether a task with the id and the key exists, even one that a transaction
+ * is inserting or deleting.  A row that is moved meanwhile is not missed: see
  * store_task.c.
  */
 static bool
@@ -127,18 +122,15 @@ has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 		   (scan = fairq_task_scan_by_id(tasks, id, &moves)) != NULL)
 	{
 		while (!found && fairq_scan_next(scan) != FAIRQ_ROW_END)
-			found = has_key(fairq_scan_slot(scan), queue_id, key);
-		/* don't keep a buffer pinned that is not read */
-		ExecClearTuple(fairq_scan_slot(scan));
+			found = has_key(scan->slot, queue_id, key);
+		/* keep no buffer pinned that is not being read */
+		ExecClearTuple(scan->slot);
 	}
 	MemoryContextSwitchTo(old);
 	return found;
 }
 
-/*
- * Does the task, which was found to have a key, keep it, though it will never
- * begin?
- */
+/* Whether the task that has the key keeps it, although it will never begin. */
 bool
 fairq_dedup_is_expired(FairqTable *tasks, int64 id)
 {
@@ -175,9 +167,8 @@ hash_of(Datum key)
 }
 
 /*
- * Whether the key has no owner, though there is a row.  gone is a task that
- * had the key and was not there.  A task that is redriven has its own key
- * back.
+ * Whether the key has no owner, although there is a row.  gone is a task that
+ * had the key but was not found.  A redriven task gets its own key back.
  */
 static bool
 is_void(FairqTable *tasks, int32 queue_id, Datum key, const KeyRow *row,
@@ -191,19 +182,19 @@ is_void(FairqTable *tasks, int32 queue_id, Datum key, const KeyRow *row,
 }
 
 /*
- * Take a key for a task, which is written before another key is taken that
- * equals it.  Returns whose it is then: that task's, or that of the one that
- * has it, or had it and keeps it from others.  Without wait, 0 if that is not
- * known as yet.
+ * Take a key for a task, which must be written before an equal key is taken.
+ * Returns the id of the key's owner: the new task, or the task that has the
+ * key, or had it and still holds it.  Without wait, returns 0 if that is not
+ * known yet.
  */
 int64
 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 				 bool wait)
 {
-	FairqTable *keys = open_keys(tasks);
+	FairqTable *keys = fairq_table_beside(tasks, FAIRQ_DEDUP);
 	uint16		hash = hash_of(key);
-	Oid			relid = fairq_catalog()->dedup;
-	int64		gone = 0;		/* a task that had the key and was not there */
+	Oid			relid = fairq_relid(FAIRQ_DEDUP);
+	int64		gone = 0;		/* a task that had the key but was not found */
 
 	fairq_table_open_indexes(keys);
 	for (;;)
@@ -232,7 +223,7 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 			if (row.free_at != DT_NOEND ||
 				has_task(tasks, queue->id, key, row.id))
 				return row.id;
-			/* look again under the lock, where nothing may be waited for */
+			/* search again under the lock, where waiting is not allowed */
 			fairq_table_open_indexes(tasks);
 			gone = row.id;
 		}
@@ -246,7 +237,7 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 }
 
 /*
- * Returns the id of the unfinished task that has the key, as it is committed
+ * Returns the id of the unfinished task that has the key, if that is committed
  * or our own; 0: none.  No key can be inserted meanwhile, so a key that moves
  * from one task to another is not missed.
  */
@@ -267,7 +258,7 @@ fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
 	{
 		live = state == FAIRQ_ROW_LIVE;
 		if (state != FAIRQ_ROW_INSERTING)
-			read_key(fairq_scan_slot(scan), &row);
+			read_key(scan->slot, &row);
 	}
 	fairq_scan_end(scan);
 	UnlockDatabaseObject(relid, queue->id, hash, RowExclusiveLock);
@@ -277,8 +268,8 @@ fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
 }
 
 /*
- * Until when the key of a locked task is held once it gives that up;
- * DT_NOBEGIN: it is not.
+ * The time until which the key of a locked task is held after the task gives
+ * it up; DT_NOBEGIN: it is not held.
  */
 static TimestampTz
 held_until(FairqTable *tasks)
@@ -294,26 +285,23 @@ held_until(FairqTable *tasks)
 }
 
 /*
- * A locked task, or one that was just claimed, gives up its key, which it has.
- * If the task was started the key may be held for a time.
+ * A locked or just claimed task gives up its key.  If the task was started,
+ * the key may stay taken for some time.
  */
 void
 fairq_dedup_free(FairqTable *tasks, const FairqTask *task, bool started)
 {
-	FairqTable *keys = open_keys(tasks);
+	FairqTable *keys = fairq_table_beside(tasks, FAIRQ_DEDUP);
 	TimestampTz until = started ? held_until(tasks) : DT_NOBEGIN;
 	Datum		key = fairq_column(tasks->locked.slot, TASK_DEDUP_KEY);
 	FairqScan  *scan = scan_key(keys, task->queue_id, key);
-	FairqRowState state;
 	bool		found = false;
 
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	while (fairq_scan_next_live(scan))
 	{
 		KeyRow		row;
 
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
-		read_key(fairq_scan_slot(scan), &row);
+		read_key(scan->slot, &row);
 		if (row.id != task->id || row.free_at != DT_NOEND)
 			continue;
 		fairq_table_delete(keys, &row.tid);
@@ -333,26 +321,23 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task, bool started)
 }
 
 /*
- * Delete the keys of a queue whose tasks are gone, or that are not held any
- * more, but those that are being changed.  Returns how many there were.
+ * Delete the keys of a queue whose tasks are gone or that are no longer held.
+ * Skip those that are being changed.  Returns the number of deleted keys.
  */
 int64
-fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)
+fairq_dedup_forget(FairqQueue *queue)
 {
-	FairqTable *keys = open_keys(tasks);
+	FairqTable *tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
+	FairqTable *keys = fairq_table_beside(tasks, FAIRQ_DEDUP);
 	FairqScan  *scan = fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY,
-										fairq_range(Int32GetDatum(queue->id)),
-										false);
-	FairqRowState state;
+										fairq_range(Int32GetDatum(queue->id)));
 	int64		forgotten = 0;
 
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	while (fairq_scan_next_live(scan))
 	{
-		TupleTableSlot *slot = fairq_scan_slot(scan);
+		TupleTableSlot *slot = scan->slot;
 		KeyRow		row;
 
-		if (state != FAIRQ_ROW_LIVE)
-			continue;
 		read_key(slot, &row);
 		if (is_void(tasks, queue->id, fairq_column(slot, DEDUP_KEY), &row, 0,
 					row.id) &&
@@ -363,5 +348,8 @@ fairq_dedup_forget(FairqQueue *queue, FairqTable *tasks)
 		}
 	}
 	fairq_scan_end(scan);
+	fairq_table_close(tasks);
+	if (forgotten > 0)
+		fairq_written();
 	return forgotten;
 }

@@ -3,16 +3,16 @@
  *		Groups: their keys and their numbers.
  *
  * fairq.group_number has a row (queue_id, group_no, group_key) for each group.
- * Its indexes are not unique, for a reason.  The first enqueue of a new key
- * must not wait for another open transaction that is enqueueing for the same
- * key.  Batches of new keys in opposite order must not deadlock, either.  So a
- * transaction that finds a key that is there but not committed inserts a row
- * of its own, with the same number.  Whichever of them commits, the number is
- * right; equal rows are harmless.
+ * Its indexes are deliberately not unique.  The first enqueue of a new key
+ * must not wait for another open transaction that enqueues for the same key.
+ * Batches of new keys in opposite order must not deadlock either.  So a
+ * transaction that finds an uncommitted key inserts its own row with the same
+ * number.  If any of them commits, the number is right; equal rows are
+ * harmless.
  *
- * Numbers are given in order.  When they are used up, a number that is free
- * again is given, as a rule the first.  maintain.c frees numbers of unused
- * groups.
+ * Groups get numbers in ascending order.  When the numbers are used up, a new
+ * group gets one that has become free, usually the first one.  maintain.c
+ * frees numbers of unused groups.
  *
  * Locking: a backend gives a number, or inserts a second row for one, under
  * ExclusiveLock on the object (fairq.group_number, queue_id).  It releases the
@@ -20,16 +20,23 @@
  * transactions see the row by then, with a dirty snapshot.  Reading takes no
  * lock.
  *
+ * In a queue with tenants, a key has a tenant, the separator and a user: the
+ * part before the first separator is the tenant.  A tenant also has a row,
+ * with its part as the key.  A transaction that adds a group makes sure that
+ * it also has a row of the tenant.  So a tenant has a number as long as one of
+ * its groups has one.
+ *
  * Keys and numbers are cached in the backend.  If our own row is rolled back,
- * entries that were read before are forgotten.  A standby caches nothing.  The
- * primary counts freed numbers in its shared memory, and not in the log, so no
- * backend there would notice.  After a promotion the session could write by an
- * old entry.
+ * entries that were read earlier are forgotten.  A standby caches nothing.
+ * The primary counts freed numbers in its shared memory and not in the log, so
+ * no backend on a standby would notice.  After a promotion, the session could
+ * write with an old entry.
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
 #include "common/hashfn.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -37,22 +44,25 @@
 
 #include "compat.h"
 #include "errors.h"
+#include "grow.h"
 #include "group.h"
 #include "shmem.h"
 #include "store.h"
 #include "transaction.h"
 
 /*
- * past that all is forgotten: the cache is bounded, about 10 MB with short
- * keys
+ * number of entries at which the cache is emptied: about 10 MB with short keys
  */
 #define MAX_CACHED 65536
 
-/* groups whose keys are read at once, and how far apart those may be */
+/*
+ * groups whose keys are read at once, and the greatest distance of their
+ * numbers
+ */
 #define MAX_AHEAD 64
 #define NEARBY 8
 
-/* numbers that the walk for a free one checks together */
+/* numbers that the search for a free one checks together */
 #define WALK_STEP 256
 
 typedef struct KeyId
@@ -84,9 +94,11 @@ static MemoryContext cache_context = NULL;
 static HTAB *by_key = NULL;
 static HTAB *by_number = NULL;
 static Oid	cached_relid = InvalidOid;
-static bool uncommitted = false;	/* something cached is our own, as yet */
+static bool uncommitted = false;	/* some cached entry comes from our own
+									 * uncommitted row */
 static bool stale = false;
-static uint64 changes = 0;		/* of the domain's groups, when it was read */
+static uint64 changes = 0;		/* value of the domain's group_changes when it
+								 * was read */
 
 static uint32
 key_hash(const void *key, Size keysize)
@@ -114,7 +126,7 @@ check_group_cache(void)
 
 	uint64		changes_now = pg_atomic_read_u64(&fairq_domain()->group_changes);
 
-	if (cached_relid != fairq_catalog()->group_number ||
+	if (cached_relid != fairq_relid(FAIRQ_GROUP_NUMBER) ||
 		changes != changes_now)
 		stale = true;
 	if (by_key != NULL && !stale &&
@@ -122,7 +134,7 @@ check_group_cache(void)
 		MAX_CACHED)
 		return;
 
-	/* until all is made */
+	/* until the whole cache exists */
 	stale = true;
 	by_key = by_number = NULL;
 	if (cache_context == NULL)
@@ -138,19 +150,17 @@ check_group_cache(void)
 	ctl.match = key_match;
 	by_key = hash_create("fairq groups by key", 256, &ctl,
 						 HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
-	ctl.keysize = sizeof(NumberId);
-	ctl.entrysize = sizeof(NumberEntry);
-	by_number = hash_create("fairq groups by number", 256, &ctl,
-							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	cached_relid = fairq_catalog()->group_number;
+	by_number = fairq_hash(cache_context, "fairq groups by number",
+						   sizeof(NumberId), sizeof(NumberEntry));
+	cached_relid = fairq_relid(FAIRQ_GROUP_NUMBER);
 	changes = changes_now;
 	stale = false;
 }
 
 /*
- * Note that groups were changed, and numbers of some maybe freed.  Forget
- * them, here and in other backends, now and again at the end of the
- * transaction.
+ * Record that groups were changed, and that numbers may have been freed.
+ * Forget cached groups, in this backend and in others, now and again at the
+ * end of the transaction.
  */
 void
 fairq_groups_changed(bool freed)
@@ -160,7 +170,7 @@ fairq_groups_changed(bool freed)
 }
 
 /*
- * Entries of our own rows are committed now, or an abort has made them wrong:
+ * Entries of our own rows are committed now.  Or an abort has made them wrong:
  * then forget all.
  */
 static void
@@ -189,24 +199,23 @@ remember_key(FairqQueue *queue, text *key, int32 group_no)
 	entry->group_no = group_no;
 }
 
-/* The number in the row that the scan is at. */
+/* The number in the scan's row. */
 static int32
 no_at(FairqScan *scan)
 {
-	return fairq_int_of(fairq_scan_slot(scan), NUMBER_GROUP_NO, 0);
+	return fairq_int_of(scan->slot, NUMBER_GROUP_NO, 0);
 }
 
-/* A copy of the key there. */
+/* A copy of the key in that row. */
 static text *
 key_at(FairqScan *scan)
 {
-	return DatumGetTextPCopy(fairq_column(fairq_scan_slot(scan),
-										  NUMBER_GROUP_KEY));
+	return DatumGetTextPCopy(fairq_column(scan->slot, NUMBER_GROUP_KEY));
 }
 
 /*
- * Look for the key.  Returns its number or -1; *committed is whether a row of
- * it is committed, or our own.
+ * Find the key.  Returns its number or -1; *committed is whether a row of it
+ * is committed, or our own.
  */
 static int32
 find_group_key(FairqTable *table, FairqQueue *queue, text *key,
@@ -214,8 +223,7 @@ find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 {
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY,
 										fairq_range_2(Int32GetDatum(queue->id),
-													  PointerGetDatum(key)),
-										false);
+													  PointerGetDatum(key)));
 	FairqRowState state;
 	int32		group_no = -1;
 
@@ -232,9 +240,9 @@ find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 }
 
 /*
- * The lowest number from there on that no row has; limit, if there is none
- * below.  It proceeds in steps, so that it does not read the dead entries of
- * all free numbers behind the first one.
+ * The lowest number from "from" on that no row has; limit if there is none
+ * below it.  It proceeds in steps, so that it does not read the dead entries
+ * of all free numbers behind the first one.
  */
 static int32
 next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
@@ -251,7 +259,7 @@ next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
 		end = Min((int64) end + WALK_STEP, limit);
 		step = fairq_range_before(step, Int32GetDatum(end));
 		if (scan == NULL)
-			scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, step, false);
+			scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, step);
 		else
 			fairq_scan_again(scan, step);
 		while (fairq_scan_next(scan) != FAIRQ_ROW_END)
@@ -269,14 +277,14 @@ next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
 }
 
 /*
- * A number that is free again; limit, if there is none.  Under the lock for
- * giving numbers.
+ * A number that has become free; limit if there is none.  The caller holds the
+ * lock for giving numbers.
  *
  * Shared memory keeps where the last walk ended, and the value of
- * group_changes before it.  That increases when numbers are freed, and then
- * the walk begins anew.  A number may also become free without that, when a
- * new group is rolled back.  So the walk checks all numbers before it reports
- * that they are used up.
+ * group_changes before it.  That value increases when numbers are freed, and
+ * then the walk begins anew.  A number also becomes free when a new group is
+ * rolled back.  So the walk checks all numbers before it reports that they are
+ * used up.
  */
 static int32
 first_free_number(FairqTable *table, FairqQueue *queue, int32 limit)
@@ -298,8 +306,7 @@ is_used(FairqTable *table, FairqQueue *queue, int32 group_no)
 {
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO,
 										fairq_range_2(Int32GetDatum(queue->id),
-													  Int32GetDatum(group_no)),
-										false);
+													  Int32GetDatum(group_no)));
 	bool		used = fairq_scan_next(scan) != FAIRQ_ROW_END;
 
 	fairq_scan_end(scan);
@@ -310,9 +317,9 @@ static int32
 new_number(FairqTable *table, FairqQueue *queue)
 {
 	int32		limit = (int32) Min(queue->block_length, PG_INT32_MAX);
+	FairqRange	of_queue = fairq_range(Int32GetDatum(queue->id));
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO,
-										fairq_range(Int32GetDatum(queue->id)),
-										true);
+										fairq_range_backward(of_queue));
 	int64		next = 0;
 	int32		group_no;
 
@@ -335,6 +342,14 @@ new_number(FairqTable *table, FairqQueue *queue)
 	return group_no;
 }
 
+/* Empty the accounts of a number that a new group gets. */
+static void
+renew_accounts(FairqQueue *queue, int32 group_no)
+{
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		fairq_lane_order_renew(fairq_queue_lane(queue, p), group_no);
+}
+
 /* Write the row that gives the number to the key. */
 void
 fairq_put_group_number(FairqTable *table, FairqQueue *queue, int32 group_no,
@@ -350,7 +365,79 @@ fairq_put_group_number(FairqTable *table, FairqQueue *queue, int32 group_no,
 }
 
 /*
- * The number of a group.  Without create, -1 if there is no such group.
+ * The length of the tenant's part of a key; -1: it has no separator, or the
+ * queue has none.
+ */
+static int
+tenant_length(const FairqQueue *queue, const text *key)
+{
+	const char *data = VARDATA_ANY(key);
+	const char *at = queue->shares.separator == 0 ? NULL :
+		memchr(data, queue->shares.separator, VARSIZE_ANY_EXHDR(key));
+
+	return at == NULL ? -1 : (int) (at - data);
+}
+
+/* The tenant's part of a key that has a separator. */
+static text *
+tenant_of_key(const FairqQueue *queue, const text *key)
+{
+	return cstring_to_text_with_len(VARDATA_ANY(key),
+									tenant_length(queue, key));
+}
+
+/* Whether this is the key of a tenant. */
+bool
+fairq_is_tenant_key(const FairqQueue *queue, const text *key)
+{
+	return queue->shares.separator != 0 && VARSIZE_ANY_EXHDR(key) > 0 &&
+		VARSIZE_ANY_EXHDR(key) <= FAIRQ_MAX_GROUP_KEY &&
+		tenant_length(queue, key) < 0;
+}
+
+static void
+check_length(const text *key)
+{
+	int			length = VARSIZE_ANY_EXHDR(key);
+
+	if (length > FAIRQ_MAX_GROUP_KEY)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("group_key must have at most %d bytes",
+					   FAIRQ_MAX_GROUP_KEY),
+				errdetail("The value has %d bytes.", length));
+}
+
+/*
+ * In a queue with tenants, check that the key names a tenant and a user.  With
+ * or_tenant it may also be a tenant's.
+ */
+void
+fairq_check_group_key(const FairqQueue *queue, text *key, bool or_tenant)
+{
+	int			length;
+
+	if (queue->shares.separator == 0)
+		return;
+	length = tenant_length(queue, key);
+	if ((length > 0 && length + 1 < VARSIZE_ANY_EXHDR(key)) ||
+		(or_tenant && fairq_is_tenant_key(queue, key)))
+		return;
+	/* a key that is too long is not printed */
+	check_length(key);
+	ereport(ERROR,
+			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+			or_tenant ?
+			errmsg("group_key must be a tenant, or a tenant, \"%c\" and a user",
+				   queue->shares.separator) :
+			errmsg("group_key must be a tenant, \"%c\" and a user",
+				   queue->shares.separator),
+			errdetail("The value is \"%s\".", text_to_cstring(key)));
+}
+
+/*
+ * The number of a group.  Without create, -1 if there is no group with the
+ * key.
  */
 int32
 fairq_group_no(FairqQueue *queue, text *key, bool create)
@@ -374,13 +461,9 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	if (entry != NULL)
 		return entry->group_no;
 
-	if (id.length > FAIRQ_MAX_GROUP_KEY)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("group_key must have at most %d bytes",
-					   FAIRQ_MAX_GROUP_KEY),
-				errdetail("The value has %d bytes.", id.length));
-
+	check_length(key);
+	if (create && tenant_length(queue, key) >= 0)
+		(void) fairq_group_no(queue, tenant_of_key(queue, key), true);
 	table = fairq_table_open(cached_relid,
 							 create ? RowExclusiveLock : AccessShareLock);
 	group_no = find_group_key(table, queue, key, &committed);
@@ -391,7 +474,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 		fairq_table_open_indexes(table);
 		LockDatabaseObject(cached_relid, queue->id, 0, ExclusiveLock);
 		group_no = find_group_key(table, queue, key, &committed);
-		/* maintain() may have put it back in that moment: see maintain.c */
+		/* maintain() may have put it back at that moment: see maintain.c */
 		if (group_no < 0)
 			group_no = find_group_key(table, queue, key, &committed);
 		if (!committed)
@@ -401,7 +484,10 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("cannot add a group in a transaction in which fairq.maintain() has removed groups"));
 			if (group_no < 0)
+			{
 				group_no = new_number(table, queue);
+				renew_accounts(queue, group_no);
+			}
 			fairq_put_group_number(table, queue, group_no, key);
 			fairq_written();
 		}
@@ -421,7 +507,15 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	return group_no;
 }
 
-/* The number of a group that must be there. */
+/* The number of a new task's group. */
+int32
+fairq_group_of_task(FairqQueue *queue, text *key)
+{
+	fairq_check_group_key(queue, key, false);
+	return fairq_group_no(queue, key, true);
+}
+
+/* The number of a group that must exist. */
 int32
 fairq_existing_group(FairqQueue *queue, text *key)
 {
@@ -436,16 +530,16 @@ fairq_existing_group(FairqQueue *queue, text *key)
 }
 
 /*
- * How many groups to read when the key of one is not known.  Tasks are served
- * in the order of their groups' numbers.  If the last keys read were requested
- * one after the other, the next ones probably follow.  One scan for many costs
- * a fraction of a scan for each.
+ * The number of groups to read when the key of one is not cached.  Tasks are
+ * served in the order of their groups' numbers.  If the last keys were
+ * requested in order, the next keys will probably be requested, too.  One scan
+ * for many costs a fraction of a scan for each.
  */
 static int32
 read_ahead(FairqQueue *queue, int32 group_no)
 {
 	static int32 queue_id = 0;
-	static int64 end = 0;		/* read up to there */
+	static int64 end = 0;		/* number up to which keys were read */
 	static int32 ahead = 1;
 
 	ahead = queue_id == queue->id && group_no >= end &&
@@ -456,8 +550,8 @@ read_ahead(FairqQueue *queue, int32 group_no)
 }
 
 /*
- * Remember the key of a group, of which the scan is at a row that is
- * committed, or our own.
+ * Cache the key of a group.  The scan is at its row, which is committed or our
+ * own.
  */
 static text *
 remember_number(FairqQueue *queue, int32 group_no, FairqScan *scan)
@@ -478,7 +572,9 @@ remember_number(FairqQueue *queue, int32 group_no, FairqScan *scan)
 	return entry->key;
 }
 
-/* The key of a group that has, or had, a task: a text, or NULL (Datum 0). */
+/*
+ * The key of a group that has or had a task, as a text; NULL (Datum 0): none.
+ */
 Datum
 fairq_group_key(FairqQueue *queue, int32 group_no)
 {
@@ -502,7 +598,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	if (end <= PG_INT32_MAX)
 		range = fairq_range_before(range, Int32GetDatum((int32) end));
 	table = fairq_table_open(cached_relid, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, range, false);
+	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, range);
 	for (;;)
 	{
 		FairqRowState state = fairq_scan_next(scan);
@@ -518,7 +614,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 			continue;
 		}
 		no = no_at(scan);
-		/* all rows of a number are equal, also one that is just freed */
+		/* all rows of a number are equal, even one that is being freed */
 		if (state == FAIRQ_ROW_LIVE && !in_recovery &&
 			changes == pg_atomic_read_u64(&fairq_domain()->group_changes))
 		{
@@ -535,5 +631,170 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	return PointerGetDatum(key);
 }
 
-/* The end of a transaction settles the cache. */
+/*
+ * The number of a group's tenant; -1: it has none.  An uncommitted row of the
+ * tenant counts, as for the group.
+ */
+int32
+fairq_tenant_no(FairqQueue *queue, int32 group_no)
+{
+	Datum		of_group = fairq_group_key(queue, group_no);
+	text	   *key = (text *) DatumGetPointer(of_group);
+	int32		tenant = -1;
+	FairqTable *table;
+	bool		committed;
+
+	if (key == NULL || tenant_length(queue, key) < 0)
+		return -1;
+	key = tenant_of_key(queue, key);
+	tenant = fairq_group_no(queue, key, false);
+	if (tenant >= 0)
+		return tenant;
+	table = fairq_table_open(cached_relid, AccessShareLock);
+	/* one scan can miss a row that was just put back, two cannot */
+	for (int i = 0; i < 2 && tenant < 0; i++)
+		tenant = find_group_key(table, queue, key, &committed);
+	fairq_table_close(table);
+	return tenant;
+}
+
+/* A text of the first bytes of a key, and one more byte. */
+static Datum
+key_with(const text *key, int length, char byte)
+{
+	text	   *made = palloc(VARHDRSZ + length + 1);
+
+	SET_VARSIZE(made, VARHDRSZ + length + 1);
+	memcpy(VARDATA(made), VARDATA_ANY(key), length);
+	VARDATA(made)[length] = byte;
+	return PointerGetDatum(made);
+}
+
+/* The keys of a tenant's groups. */
+static FairqRange
+range_of_tenant(const FairqQueue *queue, const text *tenant)
+{
+	FairqRange	range = fairq_range(Int32GetDatum(queue->id));
+	int			length = VARSIZE_ANY_EXHDR(tenant);
+	char		separator = queue->shares.separator;
+
+	range = fairq_range_from(range, key_with(tenant, length, separator));
+	return fairq_range_before(range, key_with(tenant, length, separator + 1));
+}
+
+/* Whether this is the key of a tenant that has groups. */
+bool
+fairq_tenant_has_groups(const FairqQueue *queue, FairqTable *numbers,
+						text *key)
+{
+	FairqScan  *scan;
+	bool		any;
+
+	if (!fairq_is_tenant_key(queue, key))
+		return false;
+	scan = fairq_scan_begin(numbers, FAIRQ_NUMBER_BY_KEY,
+							range_of_tenant(queue, key));
+	any = fairq_scan_next(scan) != FAIRQ_ROW_END;
+	fairq_scan_end(scan);
+	return any;
+}
+
+/* Whether a key is that of a group, or of a group of a tenant. */
+bool
+fairq_key_is_of(const FairqQueue *queue, const text *key, const text *group)
+{
+	int			length = VARSIZE_ANY_EXHDR(group);
+	bool		longer = fairq_is_tenant_key(queue, group) &&
+		tenant_length(queue, key) == length;
+
+	return (longer || VARSIZE_ANY_EXHDR(key) == length) &&
+		memcmp(VARDATA_ANY(key), VARDATA_ANY(group), length) == 0;
+}
+
+/*
+ * Find the first tenant behind a key (NULL: the first of all).  Returns its
+ * key; NULL: there is none.  It skips the groups of tenants: it reads at most
+ * one of each.
+ */
+static text *
+next_tenant(const FairqQueue *queue, FairqScan *scan, text *key)
+{
+	FairqRange	of_queue = fairq_range(Int32GetDatum(queue->id));
+	Datum		from = key == NULL ? CStringGetTextDatum("") :
+		key_with(key, VARSIZE_ANY_EXHDR(key), 1);
+
+	for (;;)
+	{
+		FairqRowState state;
+		int			length;
+
+		CHECK_FOR_INTERRUPTS();
+		fairq_scan_again(scan, fairq_range_from(of_queue, from));
+		do
+		{
+			state = fairq_scan_next(scan);
+			if (state == FAIRQ_ROW_END)
+				return NULL;
+			key = key_at(scan);
+			length = tenant_length(queue, key);
+		} while (length < 0 && state != FAIRQ_ROW_LIVE);
+		if (length < 0)
+			return key;
+		from = key_with(key, length, queue->shares.separator + 1);
+	}
+}
+
+/* Call a function for each tenant of the queue, in the order of the keys. */
+void
+fairq_each_tenant(FairqQueue *queue, FairqTenantAction action, void *arg)
+{
+	FairqTable *table = fairq_open(FAIRQ_GROUP_NUMBER, AccessShareLock);
+	FairqRange	range = fairq_range_from(fairq_range(Int32GetDatum(queue->id)),
+										 CStringGetTextDatum(""));
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY, range);
+	text	   *key = NULL;
+
+	while ((key = next_tenant(queue, scan, key)) != NULL)
+		action(arg, no_at(scan), key);
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+}
+
+/*
+ * The numbers of the groups that a key names: the group, or the groups of a
+ * tenant.  *n becomes their number.
+ */
+int32 *
+fairq_groups_of(FairqQueue *queue, text *key, int *n)
+{
+	int			max = 16;
+	int32	   *group_nos = palloc(sizeof(int32) * max);
+	FairqTable *table;
+	FairqScan  *scan;
+
+	*n = 1;
+	group_nos[0] = fairq_existing_group(queue, key);
+	if (!fairq_is_tenant_key(queue, key))
+		return group_nos;
+	*n = 0;
+	table = fairq_table_open(cached_relid, AccessShareLock);
+	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY,
+							range_of_tenant(queue, key));
+	while (fairq_scan_next(scan) != FAIRQ_ROW_END)
+	{
+		if (*n == max)
+		{
+			max *= 2;
+			group_nos = repalloc_huge(group_nos, sizeof(int32) * max);
+		}
+		/* rows of one group are neighbours */
+		if (*n == 0 || group_nos[*n - 1] != no_at(scan))
+			group_nos[(*n)++] = no_at(scan);
+	}
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return group_nos;
+}
+
+/* Settle the cache at the end of a transaction. */
 const FairqEnding fairq_groups_ending = {.settle = settle};

@@ -3,39 +3,52 @@
  *		Outcomes: a task is finished, runs again, or is changed.
  *
  * A task that is finished leaves fairq.task, and its dedup_key is free in the
- * same transaction.  It goes to the archive if it has failed, or if its queue
+ * same transaction.  It moves to the archive if it has failed, or if its queue
  * has retain.  A task whose attempt has failed is retried: it gets the time at
- * which it is due, maybe now.  It is served before its group's queued tasks.
- * A task that was released is ready at once, at a fresh address behind its
- * group's others, or it is scheduled.
+ * which it is due, possibly now.  It is served before its group's queued
+ * tasks.  A released task is ready at once, at a fresh address after the
+ * group's other tasks, or it is scheduled.
  *
- * A task that is not running can be changed: its time, and its content.  If it
- * is put off, it gets a time instead of a turn.  If it is ready again, it gets
- * a fresh address; a task that waits for a retry stays among the retried.  The
- * commit removes the row that pops know, and publishes the new one.  An abort
- * publishes the old one, since pops have passed over it meanwhile.
+ * A call can change the time and the content of a task that is not running.
+ * A postponed task gets a time instead of a turn.  If it is ready again, it
+ * gets a fresh address; a task that waits for a retry stays among the retried.
+ * The commit removes the row that pops know, and publishes the new one.  An
+ * abort publishes the old one, because pops may have passed over it meanwhile.
  *
  * The transaction that ends a lease gives up the task's slot at its commit.
- * If it is rolled back, it notes the old lease again (transaction.c).  A task
- * that this transaction has taken has no lease and no row any more (taken.c),
- * and its slot is free already.  If it has failed or is released, its row is
- * written again.
+ * If that transaction is rolled back, it records the old lease again
+ * (transaction.c).  A task that this transaction has taken no longer has a
+ * lease or a row (taken.c), and its slot is already free.  If it has failed or
+ * is released, its row is written again.
+ *
+ * A blocked task waits for the end of its batch (batch.c), or for other tasks
+ * (after.c).  It is timed, and a pop that finds it due checks these.  The
+ * longer the task has waited, the later is the next check.  The end of a task
+ * that may be the last one makes the blocked task due.
+ *
+ * If many tasks wait for one, its end makes the first MAX_LOOKS due.  A check
+ * that ends a wait makes the next ones due, unless they are already due.
  *
  * Locking: the caller has locked the row.  It is in tasks->locked.slot, and
- * its fields are in *task.  The queue is locked, too.
+ * its fields are in *task.  The queue is also locked.
  */
 #include "postgres.h"
 
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "after.h"
 #include "assign.h"
+#include "batch.h"
 #include "dedup.h"
 #include "group.h"
 #include "outcome.h"
 #include "running.h"
 #include "taken.h"
 #include "transaction.h"
+
+/* the most tasks that one end or check makes due */
+#define MAX_LOOKS 100
 
 /* The columns that a task keeps in the archive. */
 static const struct
@@ -58,7 +71,9 @@ static const struct
 	{TASK_PROGRESS, ARCHIVE_PROGRESS},
 	{TASK_UNTIL_STARTED, ARCHIVE_UNTIL_STARTED},
 	{TASK_DEDUP_FOR, ARCHIVE_DEDUP_FOR},
-	{TASK_EXPIRES_AT, ARCHIVE_EXPIRES_AT}
+	{TASK_EXPIRES_AT, ARCHIVE_EXPIRES_AT},
+	{TASK_BATCH, ARCHIVE_BATCH},
+	{TASK_ATTEMPT_LOG, ARCHIVE_ATTEMPT_LOG}
 };
 
 /*
@@ -69,8 +84,7 @@ static void
 archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 			 FairqStatus status, const text *error, Datum result)
 {
-	FairqTable *archived = fairq_table_beside(tasks, &tasks->beside.archive,
-											  fairq_catalog()->archive);
+	FairqTable *archived = fairq_table_beside(tasks, FAIRQ_ARCHIVE);
 	Datum		values[ARCHIVE_NATTS];
 	bool		nulls[ARCHIVE_NATTS];
 	Datum		group_key = fairq_group_key(queue, task->group_no);
@@ -87,6 +101,10 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	nulls[ARCHIVE_WORKER - 1] |= !task->running;
 	if (error != NULL || status == FAIRQ_STATUS_COMPLETED)
 		fairq_set_if_any(values, nulls, ARCHIVE_ERROR, PointerGetDatum(error));
+	if (status == FAIRQ_STATUS_FAILED || error != NULL ||
+		task->took == FAIRQ_TOOK_LEASE)
+		fairq_set(values, nulls, ARCHIVE_ATTEMPT_LOG,
+				  fairq_task_log(tasks, task, error));
 	fairq_set(values, nulls, ARCHIVE_FINISHED_AT,
 			  TimestampTzGetDatum(GetCurrentTimestamp()));
 	fairq_set(values, nulls, ARCHIVE_ATTEMPT, Int32GetDatum(task->attempt));
@@ -103,8 +121,8 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 }
 
 /*
- * How many microseconds it has been running by that time.  One of a row by SQL
- * may have no beginning.
+ * The microseconds that the attempt has run by the given time.  An attempt in
+ * a row written by SQL may have no beginning.
  */
 int64
 fairq_leased_for(const FairqTask *task, TimestampTz now)
@@ -116,9 +134,9 @@ fairq_leased_for(const FairqTask *task, TimestampTz now)
 }
 
 /*
- * Note that the attempt of a running task has ended, if we commit.  The worker
- * reports how long it took, or it is the time since the claim.  If the lease
- * has expired, it is at most the time until then.
+ * Record that the attempt of a running task has ended, if we commit.  The
+ * worker reports its length; otherwise it is the time since the claim.  If the
+ * lease has expired, its length is at most the time until the expiry.
  */
 void
 fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
@@ -127,7 +145,8 @@ fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 	bool		lapsed = task->took == FAIRQ_TOOK_LEASE;
 
 	/*
-	 * the group may have been put aside in another priority until it would run
+	 * the group may have been put aside in another priority until this task
+	 * runs
 	 */
 	if (queue->retries.in_order &&
 		fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
@@ -142,38 +161,165 @@ fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 }
 
 /*
- * Finish a task: it leaves fairq.task, and is archived if its queue says so.
+ * Returns the address of an existing task that is ready at *ready_at, or at
+ * once if that is DT_NOBEGIN: then *ready_at is set to now.  A retried task
+ * precedes its group's queued tasks; any other task follows them, or is
+ * scheduled.
+ *
+ * A task that is served alone always gets a time.  A call may stop before it,
+ * and then gives back the turns behind it.  Calls take turns of several blocks
+ * at once only if tasks come from hands.  If a group is searched for due
+ * tasks, they take turns of one block.  So none of these turns belongs to a
+ * block that has ended.
  */
-void
-fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-			 FairqStatus status, const text *error, Datum result)
+static int64
+address_again(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
+			  bool retried, TimestampTz *ready_at)
 {
-	static const int stat_of[] = {
-		[FAIRQ_STATUS_DROPPED] = -1,
-		[FAIRQ_STATUS_COMPLETED] = FAIRQ_STAT_COMPLETED,
-		[FAIRQ_STATUS_FAILED] = FAIRQ_STAT_FAILED,
-		[FAIRQ_STATUS_CANCELLED] = FAIRQ_STAT_CANCELLED,
-		[FAIRQ_STATUS_EXPIRED] = FAIRQ_STAT_EXPIRED
-	};
-	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
-	FairqPending *pending;
+	bool		now = *ready_at == DT_NOBEGIN;
+	bool		timed = retried || task->lapses >= FAIRQ_LAPSES_ALONE;
 
-	if (status == FAIRQ_STATUS_FAILED ||
-		(status != FAIRQ_STATUS_DROPPED && queue->retains))
-		archive_task(queue, tasks, task, status, error, result);
-	if (task->keyed && !task->taken)
-		fairq_dedup_free(tasks, task, task->attempt > 0 &&
-						 status != FAIRQ_STATUS_DROPPED &&
-						 status != FAIRQ_STATUS_EXPIRED);
+	if (now)
+		*ready_at = timed ? fairq_as_due(GetCurrentTimestamp()) :
+			GetCurrentTimestamp();
+	if (now && !timed)
+		return fairq_assign_address(queue, task->priority, task->group_no,
+									tasks);
+	return fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
+							FAIRQ_REGION_SCHEDULED, *ready_at, task->id);
+}
 
-	pending = fairq_pending(lane, task->group_no);
-	if (stat_of[status] >= 0)
-		pending->stats[stat_of[status]]++;
-	if (task->taken)
+/*
+ * Record that the task was written at an address, so that the commit publishes
+ * it. in_place: it is a new row at its old address, which calls may have
+ * passed meanwhile.
+ */
+static void
+publish_again(FairqPending *pending, FairqTask *task, TimestampTz ready_at,
+			  bool in_place)
+{
+	fairq_pending_tally(pending, fairq_tallied_at(task->addr), 1);
+	if (fairq_is_timed(task->addr))
 	{
-		fairq_taken_ended(task);
+		fairq_pending_scheduled(pending, task->addr);
 		return;
 	}
+	fairq_news_since(&pending->at_commit, ready_at);
+	if (in_place)
+		fairq_pending_stays(pending, task->addr);
+	else
+	{
+		fairq_pending_row_written(0, task->id, &task->tid);
+		fairq_pending_written();
+	}
+}
+
+/*
+ * Change a locked task that is not running: its content, if that is not NULL,
+ * and its time; DT_NOBEGIN: now.  With stays, it keeps its place.
+ */
+static void
+change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+	   TimestampTz run_at, bool stays, const FairqContent *content)
+{
+	FairqRegion region = fairq_region(task->addr);
+	int64		addr = task->addr;
+	FairqPending *pending;
+
+	if (!stays)
+		addr = address_again(queue, tasks, task,
+							 region == FAIRQ_REGION_RETRIED, &run_at);
+	pending = fairq_pending_of(queue, task);
+	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
+	fairq_pending_ready_at_abort(pending, task, NULL);
+	fairq_task_change(tasks, task, addr, stays ? task->run_at : run_at, content);
+	publish_again(pending, task,
+				  stays ? Max(task->enqueued_at, task->run_at) : run_at,
+				  stays);
+	/* the group may have been put aside until the task would have been due */
+	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED && !stays)
+		fairq_pending_settings(queue->hints, task->group_no);
+}
+
+/*
+ * Make the next check of a locked task, which is blocked, due at once.
+ */
+void
+fairq_look_soon(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
+{
+	change(queue, tasks, task, fairq_as_due(GetCurrentTimestamp()), false,
+		   NULL);
+}
+
+/*
+ * Make a blocked task due, unless that would block on another transaction.
+ * The queue may be any queue of the database; its settings are not reread.
+ * Returns false if the task was already due.
+ */
+static bool
+look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
+{
+	FairqTask	waiting;
+	bool		changing;
+
+	if (!fairq_task_find_nowait(tasks, id, &waiting, &changing) ||
+		changing || !waiting.blocked)
+		return true;
+	if (waiting.run_at <= GetCurrentTimestamp())
+		return false;
+	if (!fairq_queue_id_try_lock(waiting.queue_id, AccessShareLock))
+		return true;
+	if (waiting.queue_id != queue->id)
+		queue = fairq_queue_by_id(waiting.queue_id);
+	if (queue == NULL || fairq_task_lock(tasks, &waiting, LockTupleExclusive) !=
+		FAIRQ_CLAIMED || !waiting.blocked)
+		return true;
+	fairq_look_soon(queue, tasks, &waiting);
+	/* a pop that has ended the task can check the wait itself */
+	fairq_written();
+	return true;
+}
+
+/*
+ * After the end of a task, make the tasks due that wait for it and may be
+ * ready, beginning with the id "from".
+ */
+static void
+look_at_waiting(FairqQueue *queue, FairqTable *tasks, int64 id, int64 from)
+{
+	FairqAfterLook look;
+
+	for (int n = 0; n < MAX_LOOKS; n++, from++)
+	{
+		from = fairq_after_next(tasks, id, from);
+		if (from == 0 ||
+			(fairq_after_look(tasks, from, false, &look) &&
+			 look.state != FAIRQ_BATCH_OPEN &&
+			 !look_if_free(queue, tasks, from)))
+			return;
+	}
+}
+
+/* After the end of a task, make the tasks due whose wait may end with it. */
+void
+fairq_task_ended(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
+				 FairqStatus status)
+{
+	bool		success = status == FAIRQ_STATUS_COMPLETED;
+
+	if (task->batch != 0 &&
+		fairq_batch_may_be_over(tasks, task->batch, success))
+		(void) look_if_free(queue, tasks, task->batch);
+	if (success ? queue->hints->awaited :
+		fairq_after_failed(tasks, task->id, status))
+		look_at_waiting(queue, tasks, task->id, 0);
+}
+
+/* Delete a locked task that this transaction has not taken. */
+static void
+remove_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+			FairqPending *pending)
+{
 	if (task->running)
 	{
 		fairq_attempt_ended(queue, pending, task);
@@ -194,113 +340,79 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * Returns the address of an existing task that is ready at *ready_at, or at
- * once if that is DT_NOBEGIN: then *ready_at is set to now.  A retried task
- * comes before its group's queued tasks; any other comes behind them, or is
- * scheduled.
- *
- * A task that is served alone gets a time in any case.  A call may stop before
- * it, and then gives back the turns behind it.  Calls take turns of several
- * blocks at once only if tasks come out of hands.  If a group is searched for
- * due tasks, they take turns of one block.  So none of these turns is of a
- * block that has ended.
+ * Finish a task: delete it from fairq.task, and archive it if its queue has
+ * retain.
  */
-static int64
-address_again(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
-			  bool retried, TimestampTz *ready_at)
+void
+fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+			 FairqStatus status, const text *error, Datum result)
 {
-	bool		now = *ready_at == DT_NOBEGIN;
-	bool		timed = retried || task->lapses >= FAIRQ_LAPSES_ALONE;
+	static const int stat_of[] = {
+		[FAIRQ_STATUS_DROPPED] = -1,
+		[FAIRQ_STATUS_COMPLETED] = FAIRQ_STAT_COMPLETED,
+		[FAIRQ_STATUS_FAILED] = FAIRQ_STAT_FAILED,
+		[FAIRQ_STATUS_CANCELLED] = FAIRQ_STAT_CANCELLED,
+		[FAIRQ_STATUS_EXPIRED] = FAIRQ_STAT_EXPIRED
+	};
+	FairqPending *pending;
 
-	if (now)
-	{
-		*ready_at = GetCurrentTimestamp();
-		/* so that it is due by the millisecond, too */
-		if (timed)
-			*ready_at -= *ready_at % 1000;
-	}
-	if (now && !timed)
-		return fairq_assign_address(queue, task->priority, task->group_no,
-									tasks);
-	return fairq_timed_addr(retried ? FAIRQ_REGION_RETRIED :
-							FAIRQ_REGION_SCHEDULED, *ready_at, task->id);
-}
+	if (status == FAIRQ_STATUS_FAILED ||
+		(status != FAIRQ_STATUS_DROPPED && queue->retains))
+		archive_task(queue, tasks, task, status, error, result);
+	if (task->keyed && !task->taken)
+		fairq_dedup_free(tasks, task, task->attempt > 0 &&
+						 status != FAIRQ_STATUS_DROPPED &&
+						 status != FAIRQ_STATUS_EXPIRED);
 
-/*
- * Note that the task was written there, for the commit to publish it.
- * in_place: it is a new row at its old address, and calls may have passed over
- * it meanwhile.
- */
-static void
-publish_again(FairqPending *pending, FairqTask *task,
-			  TimestampTz ready_at, bool in_place)
-{
-	fairq_pending_tally(pending, fairq_tallied_at(task->addr), 1);
-	if (fairq_is_timed(task->addr))
-	{
-		fairq_pending_scheduled(pending, task->addr);
-		return;
-	}
-	fairq_news_since(&pending->at_commit, ready_at);
-	if (in_place)
-		fairq_pending_stays(pending, task->addr);
+	if (task->blocked && !fairq_after_forget(tasks, task->id))
+		fairq_batch_end(task->id, true);
+	if (task->batch != 0 && status != FAIRQ_STATUS_COMPLETED)
+		fairq_batch_count(tasks, task->batch, status, 1, task->id);
+
+	pending = fairq_pending_of(queue, task);
+	if (stat_of[status] >= 0)
+		pending->stats[stat_of[status]]++;
+	if (task->taken)
+		fairq_taken_ended(task);
 	else
-	{
-		fairq_pending_row_written(0, task->id, &task->tid);
-		fairq_pending_written();
-	}
-}
-
-/*
- * Write a task anew that this transaction has taken.  A key that the task had
- * is taken again, unless the transaction has given that to another task since.
- */
-static void
-put_back(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-		 TimestampTz run_at, const text *error, bool retried)
-{
-	bool		keeps_key = !task->keyed || task->until_started ||
-		fairq_dedup_take(queue, tasks,
-						 fairq_column(tasks->locked.slot, TASK_DEDUP_KEY),
-						 task->id, true) == task->id;
-	int64		addr = address_again(queue, tasks, task, retried, &run_at);
-
-	fairq_task_put_back(tasks, task, addr, run_at, error, retried, keeps_key);
-	publish_again(fairq_pending(fairq_queue_lane(queue, task->priority),
-									  task->group_no), task, run_at, false);
-	fairq_taken_ended(task);
+		remove_task(queue, tasks, task, pending);
+	fairq_task_ended(queue, tasks, task, status);
 }
 
 /*
  * Make a running task run again: at run_at, or at once if that is DT_NOBEGIN.
- * With retried, its attempt has failed with that error, if it is not NULL.  It
- * then comes before the group's other tasks, once it is due.  Otherwise it was
- * released, and goes behind them, or is scheduled.
+ * With retried, its attempt has failed, with an error unless it is NULL.  It
+ * then precedes the group's other tasks once it is due.  Otherwise it was
+ * released, and follows them or is scheduled.  A task that this transaction
+ * has taken gets its key back, unless another task has got the key since.
  */
 void
 fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 				TimestampTz run_at, const text *error, bool retried)
 {
-	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
-	FairqPending *pending;
-	int64		addr;
+	bool		taken = task->taken;
+	bool		keeps_key = !taken || !task->keyed || task->until_started ||
+		fairq_dedup_take(queue, tasks,
+						 fairq_column(tasks->locked.slot, TASK_DEDUP_KEY),
+						 task->id, true) == task->id;
+	int64		addr = address_again(queue, tasks, task, retried, &run_at);
+	FairqPending *pending = fairq_pending_of(queue, task);
 
-	if (task->taken)
+	if (!taken)
 	{
-		put_back(queue, tasks, task, run_at, error, retried);
-		return;
+		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
+		fairq_attempt_ended(queue, pending, task);
 	}
-	addr = address_again(queue, tasks, task, retried, &run_at);
-	pending = fairq_pending(lane, task->group_no);
-	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
-	fairq_attempt_ended(queue, pending, task);
-	fairq_task_return(tasks, task, addr, run_at, error, retried);
+	fairq_task_return(tasks, task, addr, run_at, error, retried, keeps_key);
 	publish_again(pending, task, run_at, false);
-	fairq_slot_is_left(queue, task->group_no);
+	if (taken)
+		fairq_taken_ended(task);
+	else
+		fairq_slot_is_left(queue, task->group_no);
 }
 
 /*
- * Returns how many more attempts a task may have, in addition to those so far.
+ * Returns the number of attempts that a task may still have.
  */
 int32
 fairq_attempts_left(const FairqQueue *queue, const FairqTask *task)
@@ -320,12 +432,11 @@ fairq_finish_expired(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 	fairq_finish(queue, tasks, task, FAIRQ_STATUS_EXPIRED, NULL, (Datum) 0);
 }
 
-/* End the expired lease of a task that no pop is to take over. */
+/* End the expired lease of a task that no pop takes over. */
 void
 fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {
-	fairq_pending(fairq_queue_lane(queue, task->priority),
-				  task->group_no)->stats[FAIRQ_STAT_LAPSED]++;
+	fairq_pending_of(queue, task)->stats[FAIRQ_STAT_LAPSED]++;
 	elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is %s",
 		 task->id, queue->name, task->cancelled ? "cancelled" :
 		 fairq_attempts_left(queue, task) == 0 ? "failed" : "queued again");
@@ -336,43 +447,83 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 					 (Datum) 0);
 	else if (fairq_attempts_left(queue, task) == 0)
 		fairq_finish(queue, tasks, task, FAIRQ_STATUS_FAILED,
-					 cstring_to_text("lease expired"), (Datum) 0);
+					 cstring_to_text(FAIRQ_LEASE_EXPIRED), (Datum) 0);
 	else
 		fairq_run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);
 }
 
-/*
- * Change a locked task that is not running: its content, if that is not NULL,
- * and its time; DT_NOBEGIN: now.  With stays, it keeps its place.
- */
+/* Make a locked task that was blocked ready, with these headers. */
 static void
-change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-	   TimestampTz run_at, bool stays, const FairqContent *content)
+unblock(FairqQueue *queue, FairqTable *tasks, FairqTask *task, Datum headers)
 {
-	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
-	FairqRegion region = fairq_region(task->addr);
-	int64		addr = task->addr;
-	FairqPending *pending;
+	const FairqContent content = {
+		.payload = fairq_column(tasks->locked.slot, TASK_PAYLOAD),
+		.headers = headers,
+		.expires_at = task->expires_at
+	};
 
-	if (!stays)
-		addr = address_again(queue, tasks, task,
-								  region == FAIRQ_REGION_RETRIED, &run_at);
-	pending = fairq_pending(lane, task->group_no);
-	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
-	fairq_pending_ready_at_abort(pending, task, NULL);
-	fairq_task_change(tasks, task, addr, stays ? task->run_at : run_at, content);
-	publish_again(pending, task,
-						stays ? Max(task->enqueued_at, task->run_at) : run_at,
-						stays);
-	/* the group may have been put aside until the task would have been due */
-	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED && !stays)
-		fairq_pending_settings(queue->hints, task->group_no);
+	change(queue, tasks, task, DT_NOBEGIN, false, &content);
+}
+
+/*
+ * The time until the next check, in microseconds.  It is short if open
+ * transactions are ending all tasks that this one waits for.
+ */
+static int64
+look_delay(FairqTable *tasks, const FairqTask *task, bool after)
+{
+	int64		delay = (GetCurrentTimestamp() - task->enqueued_at) / 4;
+	FairqAfterLook look;
+
+	if (after ? fairq_after_look(tasks, task->id, false, &look) &&
+		look.state != FAIRQ_BATCH_OPEN :
+		fairq_batch_may_be_over(tasks, task->id, true))
+		return USECS_PER_SEC;
+	return Min(Max(delay, USECS_PER_SEC), USECS_PER_MINUTE);
+}
+
+/*
+ * Check the tasks that a locked task waits for.  The task becomes ready, or
+ * ends, or gets a later check.
+ */
+void
+fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
+{
+	Datum		headers = fairq_column(tasks->locked.slot, TASK_HEADERS);
+	FairqAfterLook look;
+	bool		after = fairq_after_look(tasks, task->id, true, &look);
+
+	if (!after)
+		look.state = fairq_batch_look(tasks, task, &headers, &look.task);
+	switch (look.state)
+	{
+		case FAIRQ_BATCH_OPEN:
+			change(queue, tasks, task, GetCurrentTimestamp() +
+				   look_delay(tasks, task, after), false, NULL);
+			break;
+		case FAIRQ_BATCH_DONE:
+			if (after)
+				(void) fairq_after_forget(tasks, task->id);
+			unblock(queue, tasks, task, headers);
+			fairq_notify(queue);
+			break;
+		case FAIRQ_BATCH_FAILED:
+			fairq_finish(queue, tasks, task, after ? FAIRQ_STATUS_CANCELLED :
+						 FAIRQ_STATUS_FAILED,
+						 cstring_to_text(psprintf("task " INT64_FORMAT
+												  " did not succeed",
+												  look.task)), (Datum) 0);
+			break;
+	}
+	if (after && look.state != FAIRQ_BATCH_OPEN)
+		look_at_waiting(queue, tasks, look.task, task->id + 1);
 }
 
 /*
  * Change the time of a locked task that is not running.  If the time is past,
- * the task is ready at once; if it was ready, it keeps its turn.  Returns
- * whether something became ready.
+ * the task is ready at once; if it was ready, it keeps its turn.  For a
+ * blocked task it is the time of the next check.  Returns whether a task
+ * became ready.
  */
 bool
 fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
@@ -380,6 +531,11 @@ fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 {
 	if (run_at <= GetCurrentTimestamp())
 		run_at = DT_NOBEGIN;
+	if (run_at == DT_NOBEGIN && task->blocked)
+	{
+		fairq_look_soon(queue, tasks, task);
+		return true;
+	}
 	if (run_at == DT_NOBEGIN && !fairq_is_timed(task->addr))
 		return false;
 	change(queue, tasks, task, run_at, false, NULL);
@@ -387,10 +543,11 @@ fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * Replace a locked task that is not running: with that content, at run_at, or
- * at once if that is DT_NOBEGIN.  If it is ready then, and was before, it
- * keeps its turn.  A task that waits for a retry runs no earlier, unless a
- * time is given (timed).  Returns whether something became ready.
+ * Replace the content of a locked task that is not running, and run it at
+ * run_at, or at once if that is DT_NOBEGIN.  If it is ready then, and was
+ * before, it keeps its turn.  A task that waits for a retry does not run
+ * earlier, unless the caller gives a time (timed).  Returns whether a task
+ * became ready.
  */
 bool
 fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,

@@ -9,15 +9,13 @@
 #include "queue.h"
 #include "store.h"
 
-/* fairq.archive.status; tasks that are dropped have no row there */
-typedef enum FairqStatus
+/* The pending change for a task's group. */
+static inline FairqPending *
+fairq_pending_of(FairqQueue *queue, const FairqTask *task)
 {
-	FAIRQ_STATUS_DROPPED = 0,
-	FAIRQ_STATUS_COMPLETED = 1,
-	FAIRQ_STATUS_FAILED = 2,
-	FAIRQ_STATUS_CANCELLED = 3,
-	FAIRQ_STATUS_EXPIRED = 4
-} FairqStatus;
+	return fairq_pending(fairq_queue_lane(queue, task->priority),
+						 task->group_no);
+}
 
 extern void fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 						 FairqStatus status, const text *error, Datum result);
@@ -33,6 +31,12 @@ extern void fairq_finish_expired(FairqQueue *queue, FairqTable *tasks,
 								 FairqTask *task);
 extern void fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks,
 							 FairqTask *task);
+extern void fairq_task_ended(FairqQueue *queue, FairqTable *tasks,
+							 const FairqTask *task, FairqStatus status);
+extern void fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks,
+								  FairqTask *task);
+extern void fairq_look_soon(FairqQueue *queue, FairqTable *tasks,
+							FairqTask *task);
 extern bool fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks,
 								  FairqTask *task, TimestampTz run_at);
 extern bool fairq_replace_task(FairqQueue *queue, FairqTable *tasks,

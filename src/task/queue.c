@@ -2,52 +2,51 @@
  * queue.c
  *		Queues and their settings, cached in the backend.
  *
- * Settings are read with a dirty snapshot: as they are committed now, whatever
- * snapshot the transaction has.  An address computed with an old block length
- * would be wrong.
+ * Settings are read with a dirty snapshot, which sees what is committed now,
+ * whatever the transaction's snapshot.  An address computed with an old block
+ * length would be wrong.
  *
  * Locking: a transaction that works on a queue holds AccessShareLock on it, an
  * object lock on (fairq.queue, queue_id), to the end of the transaction.
  * Dropping it and changing its block length take AccessExclusiveLock.  Other
- * settings change under ShareUpdateExclusiveLock, one change at a time, and
- * concurrently with all work.  A queue is created under ExclusiveLock on
- * (fairq.queue, hash of the name, 1), released at once; then the row makes
- * others wait.
+ * settings change under ShareUpdateExclusiveLock, one change at a time,
+ * concurrently with all other calls.  A queue is created under ExclusiveLock
+ * on (fairq.queue, hash of the name, 1), released at once; after that the row
+ * makes others wait.
  *
- * Ids are cached by names.  Each change of fairq.queue invalidates it in the
- * relation cache, which makes the ids void.  They are checked after the lock
- * is held, as for tables.
+ * Ids are cached by names.  Each change of fairq.queue invalidates that table
+ * in the relation cache, which makes the ids void.  They are checked after the
+ * lock is held, as for tables.
  *
- * Settings and privileges are read again only if those of this very queue have
+ * Settings and privileges are read again only if those of the same queue have
  * changed: there can be very many queues.  Settings of a group are read again
  * only if its own have changed: a queue can have settings of very many groups
- * (settings.c).  A transaction that changes them increments the queue's
- * version in shared memory when it ends.  There it also notes which ones have
- * changed (changed.c, transaction.c, versions.c).  That is enough:
+ * (settings.c).  A transaction that changes settings increments the queue's
+ * version in shared memory when it ends.  It also records there which settings
+ * have changed (changed.c, transaction.c, versions.c).  That is enough:
  *
- * - The version is incremented after the change is visible, and noted here
- *   before anything is read.  So settings that were read before the change
+ * - The version is incremented after the change is visible, and copied here
+ *   before any setting is read.  So settings that were read before the change
  *   have an old version, and are read again.
  * - It is incremented before locks are released, invalidation messages are
  *   sent and the client is notified of the commit.  So a backend that learns
  *   of a change in any of these ways finds the new version.
  * - It is incremented before the tasks of the same commit are published.  So a
- *   pop that can find these finds it, too.
- * - An abort increments it, too, also that of a subtransaction.  Others may
- *   have read the row while it was changed, and we ourselves may have read our
- *   changes.
- * - fairq_queue_changed() notes changes of our own transaction in progress: it
- *   increments "reading", or the group is noted.  If they are undone, the
- *   version changes, as for all others.
- * - Shared memory may have nothing of the queue when it is changed, but know
- *   it by the time the change is visible.  Then a count of the domain is
- *   incremented instead.
+ *   pop that can find these tasks also finds the new version.
+ * - An abort, even of a subtransaction, also increments it.  Others may have
+ *   read the row during the change, and we may have read our own changes.
+ * - fairq_queue_changed() records changes of our own transaction in progress:
+ *   it increments "reading", or records the group.  If they are undone, the
+ *   version changes, as for all other transactions.
+ * - Shared memory may have no data of the queue when it is changed, but get it
+ *   before the change is visible.  Then a count of the domain is incremented
+ *   instead.
  * - On a standby none of these counts changes.  There the replay of
  *   invalidations makes all settings void.  All settings read there are void
  *   after the promotion.
  *
- * Entries are never freed, only read again.  A pointer is valid for the
- * backend's life, its content until the next fairq_queue_use().
+ * Entries are never freed, only reread.  A pointer is valid for the backend's
+ * life, its content until the next fairq_queue_use().
  */
 #include "postgres.h"
 
@@ -68,6 +67,7 @@
 
 #include "compat.h"
 #include "errors.h"
+#include "grow.h"
 #include "queue.h"
 #include "registry.h"
 #include "shmem.h"
@@ -88,8 +88,9 @@ static uint64 reading = 1;		/* counts events that make all settings void,
 								 * except those of groups */
 static uint64 reading_groups = 1;	/* counts events that make those of all
 									 * groups void */
-static bool changing = false;	/* our own transaction has changed some */
-static bool changing_all = false;	/* and maybe those of any groups */
+static bool changing = false;	/* our own transaction has changed some
+								 * settings */
+static bool changing_all = false;	/* and possibly those of any group */
 
 /* the subtransaction whose commit notifies others of the last change */
 static SubTransactionId told_in = InvalidSubTransactionId;
@@ -116,16 +117,15 @@ invalidate_names(Datum arg, Oid relid)
 	}
 }
 
-/* Make the caches.  If an error occurs, there is none. */
+/* Make the caches.  If an error occurs, there is no cache. */
 static void
 init_cache(void)
 {
 	HASHCTL		ctl = {0};
 	HTAB	   *new_queues;
 
-	ctl.keysize = sizeof(int32);
-	ctl.entrysize = sizeof(FairqQueue);
-	new_queues = hash_create("fairq queues", 64, &ctl, HASH_ELEM | HASH_BLOBS);
+	new_queues = fairq_hash(TopMemoryContext, "fairq queues", sizeof(int32),
+							sizeof(FairqQueue));
 	ctl.keysize = FAIRQ_MAX_QUEUE_NAME + 1;
 	ctl.entrysize = sizeof(QueueName);
 	names = hash_create("fairq queue names", 64, &ctl, HASH_ELEM | HASH_STRINGS);
@@ -136,7 +136,7 @@ init_cache(void)
 static void
 check_queue_cache(void)
 {
-	Oid			relid = fairq_catalog()->queue;
+	Oid			relid = fairq_relid(FAIRQ_QUEUE);
 
 	if (queues == NULL)
 		init_cache();
@@ -155,9 +155,9 @@ check_queue_cache(void)
 }
 
 /*
- * Invalidate names in other backends, and on standbys all that is cached here,
- * if this transaction commits.  Make our own later commands see its changes.
- * One message per subtransaction is enough.
+ * If this transaction commits, invalidate names in other backends, and on
+ * standbys everything cached here.  Make our own later commands see its
+ * changes.  One message per subtransaction is enough.
  */
 static void
 tell_others(void)
@@ -165,15 +165,15 @@ tell_others(void)
 	SubTransactionId sub = GetCurrentSubTransactionId();
 
 	if (told_in != sub)
-		CacheInvalidateRelcacheByRelid(fairq_catalog()->queue);
+		CacheInvalidateRelcacheByRelid(fairq_relid(FAIRQ_QUEUE));
 	fairq_written();
 	told_in = sub;
 	changing = true;
 }
 
 /*
- * Note a change of queues or privileges.  It applies to ourselves from now on,
- * and to other backends once it has committed.
+ * Record a change of queues or privileges.  It applies to this backend from
+ * now on, and to other backends once it has committed.
  */
 void
 fairq_queue_changed(void)
@@ -183,7 +183,7 @@ fairq_queue_changed(void)
 	reading++;
 }
 
-/* The same, and maybe of settings of any groups. */
+/* Record such a change, and possibly changes of settings of any group. */
 void
 fairq_queue_all_changed(void)
 {
@@ -192,7 +192,7 @@ fairq_queue_all_changed(void)
 	changing_all = true;
 }
 
-/* Note a change of a group's settings. */
+/* Record a change of a group's settings. */
 void
 fairq_queue_group_changed(int32 queue_id, int32 group_no)
 {
@@ -205,8 +205,8 @@ fairq_queue_group_changed(int32 queue_id, int32 group_no)
 }
 
 /*
- * End such changes, all of them or those of a subtransaction: they are
- * committed, or undone.
+ * End such changes, all or those of a subtransaction, which are committed or
+ * undone.
  */
 static void
 settle(bool committed, bool all)
@@ -221,23 +221,17 @@ settle(bool committed, bool all)
 		told_in = InvalidSubTransactionId;
 }
 
-static FairqScan *
-scan_name(FairqTable *table, const char *name)
-{
-	return fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME,
-							fairq_range(CStringGetTextDatum(name)), false);
-}
-
 /* 0 if there is none; ids start at 1. */
 static int32
 read_id(const char *name)
 {
 	FairqTable *table = fairq_table_open(queue_relid, AccessShareLock);
-	FairqScan  *scan = scan_name(table, name);
+	FairqRange	range = fairq_range(CStringGetTextDatum(name));
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, range);
 	int32		id = 0;
 
-	if (fairq_scan_next_current(scan))
-		id = fairq_int_of(fairq_scan_slot(scan), QUEUE_ID, 0);
+	if (fairq_scan_find_current(scan, range))
+		id = fairq_int_of(scan->slot, QUEUE_ID, 0);
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 	return id;
@@ -254,9 +248,6 @@ lookup_id(const char *name)
 	if (entry != NULL && entry->generation == generation)
 		return entry->id;
 	id = read_id(name);
-	/* a concurrent update can hide a row from one dirty scan, not from two */
-	if (id == 0)
-		id = read_id(name);
 	if (id != 0)
 	{
 		entry = hash_search(names, name, HASH_ENTER, &found);
@@ -270,11 +261,9 @@ lookup_id(const char *name)
 static void
 read_grants(FairqQueue *queue)
 {
-	FairqTable *table = fairq_table_open(fairq_catalog()->privilege,
-										 AccessShareLock);
+	FairqTable *table = fairq_open(FAIRQ_QUEUE_PRIVILEGE, AccessShareLock);
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_PRIVILEGE_BY_QUEUE,
-										fairq_range(Int32GetDatum(queue->id)),
-										false);
+										fairq_range(Int32GetDatum(queue->id)));
 
 	if (queue->grants.list)
 		pfree(queue->grants.list);
@@ -282,7 +271,7 @@ read_grants(FairqQueue *queue)
 	queue->grants.n = 0;
 	while (fairq_scan_next_current(scan))
 	{
-		TupleTableSlot *slot = fairq_scan_slot(scan);
+		TupleTableSlot *slot = scan->slot;
 		Datum		privilege = fairq_column(slot, PRIVILEGE_PRIVILEGE);
 		FairqGrant *grant;
 
@@ -298,20 +287,33 @@ read_grants(FairqQueue *queue)
 	fairq_table_close(table);
 }
 
-static FairqFairBy
-get_fair_by(TupleTableSlot *slot)
+static char
+get_separator(TupleTableSlot *slot)
 {
-	bool		isnull;
-	Datum		value = slot_getattr(slot, QUEUE_FAIR_BY, &isnull);
-	char	   *name = isnull ? "" : TextDatumGetCString(value);
+	Datum		value = fairq_column(slot, QUEUE_SEPARATOR);
 
-	return strcmp(name, "cost") == 0 ? FAIRQ_BY_COST :
-		strcmp(name, "time") == 0 ? FAIRQ_BY_TIME : FAIRQ_BY_TASKS;
+	return DatumGetPointer(value) == NULL ? 0 :
+		*VARDATA_ANY(DatumGetTextPP(value));
+}
+
+/* The unit of fairness.  The column's CHECK refuses other names. */
+static FairqFairBy
+get_fair_by(TupleTableSlot *slot, bool tenants)
+{
+	char	   *name = TextDatumGetCString(fairq_column(slot, QUEUE_FAIR_BY));
+
+	if (strcmp(name, "cost") == 0)
+		return FAIRQ_BY_COST;
+	if (strcmp(name, "time") == 0)
+		return FAIRQ_BY_TIME;
+	if (strcmp(name, "tasks") != 0)
+		elog(ERROR, "unknown fair_by: \"%s\"", name);
+	return tenants ? FAIRQ_BY_UNITS : FAIRQ_BY_TASKS;
 }
 
 /*
- * Read the lanes' shares.  A share that is out of range, written by hand, is
- * none.
+ * Read the lanes' shares.  A share that was written by SQL and is out of range
+ * counts as none.
  */
 static void
 read_shares(FairqQueue *queue, TupleTableSlot *slot)
@@ -348,7 +350,7 @@ length_of(TupleTableSlot *slot, AttrNumber attno)
 		fairq_interval_length(DatumGetIntervalP(value));
 }
 
-/* Read the settings of groups that have none of their own. */
+/* Read the settings that apply to groups without their own settings. */
 static void
 read_others(FairqQueue *queue, TupleTableSlot *slot)
 {
@@ -366,7 +368,7 @@ read_others(FairqQueue *queue, TupleTableSlot *slot)
 	groups->others.version++;
 }
 
-/* Whether there is a limit or a rate somewhere. */
+/* Whether the queue or any group has a limit or a rate. */
 static bool
 is_limited(const FairqQueue *queue)
 {
@@ -394,12 +396,14 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->retries.lease = *DatumGetIntervalP(fairq_column(slot, QUEUE_LEASE));
 	queue->retries.max_attempts = fairq_int_of(slot, QUEUE_MAX_ATTEMPTS, 1);
 	queue->retries.backoff = (int64) length_of(slot, QUEUE_BACKOFF);
+	queue->retries.backoff_max = (int64) length_of(slot, QUEUE_BACKOFF_MAX);
 	queue->retries.max_run_time = (int64) length_of(slot, QUEUE_MAX_RUN_TIME);
 	queue->retries.in_order = DatumGetBool(fairq_column(slot, QUEUE_IN_ORDER));
 	queue->notify = DatumGetBool(fairq_column(slot, QUEUE_NOTIFY));
 	queue->retains = !slot_attisnull(slot, QUEUE_RETAIN);
 	read_shares(queue, slot);
-	queue->shares.fair_by = get_fair_by(slot);
+	queue->shares.separator = get_separator(slot);
+	queue->shares.fair_by = get_fair_by(slot, queue->shares.separator != 0);
 }
 
 /* Whether the current user has one of these privileges on the queue. */
@@ -418,7 +422,7 @@ check_privilege(const FairqQueue *queue, int any)
 				errmsg("permission denied for queue \"%s\"", queue->name));
 }
 
-/* Cached data of a queue that has to be read again. */
+/* Which cached data of a queue has to be read again. */
 typedef struct Stale
 {
 	bool		row;			/* true: the queue's own settings, and its
@@ -426,11 +430,12 @@ typedef struct Stale
 	bool		groups;			/* true: the settings of all groups */
 	int			n;				/* number of groups whose settings have changed */
 	int32		changes[FAIRQ_CHANGES_KEPT];	/* their numbers */
-	uint64		version;		/* version as of which these are all */
-	uint64		unknown;		/* count of the domain's settings, as of
-								 * then */
-	uint64		reading;		/* count of readings, as of then */
-	uint64		reading_groups; /* count of readings of groups, as of then */
+	uint64		version;		/* version of the settings up to which these
+								 * are complete */
+	uint64		unknown;		/* the domain's count of settings at that
+								 * time */
+	uint64		reading;		/* count of readings at that time */
+	uint64		reading_groups; /* count of readings of groups at that time */
 } Stale;
 
 /* Find cached data of the queue that is stale.  False if there is none. */
@@ -447,7 +452,7 @@ find_stale(FairqQueue *queue, Stale *stale)
 	stale->groups = queue == NULL || queue->as_of.groups != reading_groups ||
 		queue->as_of.unknown != stale->unknown;
 	stale->n = 0;
-	/* after a new CREATE EXTENSION its hints may be another queue's */
+	/* after a new CREATE EXTENSION its hints may belong to another queue */
 	if (stale->groups)
 		return true;
 	versions = &queue->hints->versions;
@@ -467,35 +472,41 @@ find_stale(FairqQueue *queue, Stale *stale)
 	return true;
 }
 
-/* Read what is stale of a queue whose row is read, if it has to be. */
+/* Read the stale parts of a queue, whose row was read if necessary. */
 static void
 read_stale(FairqQueue *queue, Stale *stale)
 {
+	FairqSettings *groups = &queue->groups;
 	int			nread = 0;
 
 	if (stale->groups)
-		fairq_settings_read_all(&queue->groups, queue->id);
+		fairq_settings_read_all(groups, queue->id);
 	else
-		nread = fairq_settings_read(&queue->groups, queue->id, stale->changes,
+	{
+		nread = fairq_settings_read(groups, queue->id, stale->changes,
 									stale->n) +
-			fairq_settings_read_changed(&queue->groups, queue->id);
+			fairq_settings_read(groups, queue->id, groups->changed.group_nos,
+								groups->changed.n);
+		groups->changed.n = 0;
+	}
 	queue->limited = is_limited(queue);
 	queue->as_of.version = stale->version;
 	queue->as_of.unknown = stale->unknown;
 	queue->as_of.reading = stale->reading;
 	queue->as_of.groups = stale->reading_groups;
-	/* this is for those who may see the queue's groups */
+	/* this message is for roles that may see the queue's groups */
 	if (!fairq_may(queue, FAIRQ_PRIV_MONITOR))
 		return;
 	if (stale->groups)
 		elog(DEBUG2, "read the settings of queue \"%s\": %ld groups have some",
-			 queue->name, fairq_settings_count(&queue->groups));
+			 queue->name, groups->own == NULL ? 0 :
+			 hash_get_num_entries(groups->own));
 	else
 		elog(DEBUG2, "read the settings of queue \"%s\" again: those of %d groups%s",
 			 queue->name, nread, stale->row ? ", and its own" : "");
 }
 
-/* Enter the queue whose row the scan is at, or read the row again. */
+/* Cache the queue of the scan's row, or reread the row. */
 static FairqQueue *
 enter_queue(int32 id, FairqHints *hints, TupleTableSlot *slot, Stale *stale)
 {
@@ -505,7 +516,7 @@ enter_queue(int32 id, FairqHints *hints, TupleTableSlot *slot, Stale *stale)
 	if (!found)
 		memset((char *) queue + sizeof(int32), 0,
 			   sizeof(FairqQueue) - sizeof(int32));
-	/* after an error the entry does not look as if it were read */
+	/* so that the entry does not count as valid after an error */
 	queue->as_of.reading = 0;
 	if (stale->groups)
 		queue->as_of.groups = 0;
@@ -534,7 +545,7 @@ lookup_queue(int32 id)
 		return queue;
 	}
 	table = fairq_table_open(queue_relid, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, range, false);
+	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, range);
 	if (fairq_scan_find_current(scan, range))
 	{
 		FairqHints *hints = fairq_shmem_queue(id);
@@ -544,11 +555,14 @@ lookup_queue(int32 id)
 			stale.groups = true;
 			stale.version = pg_atomic_read_u64(&hints->versions.now);
 		}
-		/* changes committed before the version was incremented are read now */
+		/*
+		 * changes that were committed before the version was incremented are
+		 * read now
+		 */
 		pg_read_barrier();
 		if (fairq_scan_find_current(scan, range))
 		{
-			entered = enter_queue(id, hints, fairq_scan_slot(scan), &stale);
+			entered = enter_queue(id, hints, scan->slot, &stale);
 			read_stale(entered, &stale);
 		}
 	}
@@ -563,33 +577,28 @@ lock_queue(int32 id, LOCKMODE lockmode)
 	LockDatabaseObject(queue_relid, id, 0, lockmode);
 }
 
-/*
- * Report that there is no queue of that name: an error, unless it is skipped.
- */
+/* Report that there is no queue of the name: an error, unless missing_ok. */
 void
 fairq_no_such_queue(text *name, bool skip)
 {
 	char		shown[100 + 1];
 
 	/*
-	 * cuts between characters: a part of one could not be sent to the client
+	 * cuts between characters, because a part of one could not be sent to the
+	 * client
 	 */
 	text_to_cstring_buffer(name, shown, sizeof(shown));
-	if (skip)
-		ereport(NOTICE,
-				errcode(ERRCODE_FAIRQ_NO_QUEUE),
-				errmsg("queue \"%s\" does not exist, skipping", shown));
-	else
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_NO_QUEUE),
-				errmsg("queue \"%s\" does not exist", shown),
-				errhint("Create it with fairq.create_queue()."));
+	ereport(skip ? NOTICE : ERROR,
+			errcode(ERRCODE_FAIRQ_NO_QUEUE),
+			skip ? errmsg("queue \"%s\" does not exist, skipping", shown) :
+			errmsg("queue \"%s\" does not exist", shown),
+			skip ? 0 : errhint("Create it with fairq.create_queue()."));
 }
 
 /*
- * The queue of that name, locked until the end of the transaction, for one of
- * these privileges.  A caller that has none of them locks nothing.  NULL:
- * there is no such queue.
+ * The queue of a name, locked until the end of the transaction, for one of
+ * these privileges.  A caller without any of them takes no lock.  NULL: there
+ * is no such queue.
  */
 FairqQueue *
 fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
@@ -610,7 +619,7 @@ fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
 
 		if (queue != NULL && !fairq_may(queue, any_privilege))
 		{
-			/* it may just have been granted */
+			/* the privilege may have just been granted */
 			AcceptInvalidationMessages();
 			check_queue_cache();
 			queue = lookup_queue(id);
@@ -631,7 +640,7 @@ fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
 	return NULL;
 }
 
-/* The same of a queue that must exist. */
+/* The queue of a name, which must exist. */
 FairqQueue *
 fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 {
@@ -643,8 +652,8 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 }
 
 /*
- * The same, after the same errors, if shared memory knows the queue.  Else
- * NULL, and nothing is made there, and nothing locked.
+ * The queue of a name, with the same errors, if shared memory has its hints.
+ * Otherwise NULL, and the call neither creates nor locks an object.
  */
 FairqQueue *
 fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
@@ -680,7 +689,7 @@ fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 	return NULL;
 }
 
-/* The queue of that number, not locked; NULL if it is gone. */
+/* The queue of an id, not locked; NULL if it is gone. */
 FairqQueue *
 fairq_queue_by_id(int32 id)
 {
@@ -689,8 +698,8 @@ fairq_queue_by_id(int32 id)
 }
 
 /*
- * The same, locked as by fairq_queue_use(), if the caller has one of these
- * privileges on it; else NULL.
+ * The queue of an id, locked as by fairq_queue_use(), if the caller has one of
+ * these privileges on it; else NULL.
  */
 FairqQueue *
 fairq_queue_use_id(int32 id, int any_privilege)
@@ -701,7 +710,7 @@ fairq_queue_use_id(int32 id, int any_privilege)
 		return NULL;
 	lock_queue(id, AccessShareLock);
 	queue = fairq_queue_by_id(id);
-	/* it may have been dropped meanwhile, or the privilege revoked */
+	/* the queue may have been dropped meanwhile, or the privilege revoked */
 	if (queue != NULL && fairq_may(queue, any_privilege))
 		return queue;
 	UnlockDatabaseObject(queue_relid, id, 0, AccessShareLock);
@@ -709,7 +718,7 @@ fairq_queue_use_id(int32 id, int any_privilege)
 }
 
 /*
- * The object id, for the name of a queue, of the lock under which it is
+ * For the name of a queue: the object id of the lock under which it is
  * created.
  */
 static Oid
@@ -719,14 +728,15 @@ hash_of_name(const char *name)
 }
 
 /*
- * Whether there is a queue of that name that is committed or our own.  If not,
+ * Whether there is a queue of the name, committed or our own.  If not,
  * *creator is the transaction that is creating one, if any.
  */
 static bool
 name_exists(const char *name, TransactionId *creator)
 {
 	FairqTable *table = fairq_table_open(queue_relid, AccessShareLock);
-	FairqScan  *scan = scan_name(table, name);
+	FairqRange	range = fairq_range(CStringGetTextDatum(name));
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, range);
 	FairqRowState state;
 	bool		exists = false;
 
@@ -743,10 +753,10 @@ name_exists(const char *name, TransactionId *creator)
 }
 
 /*
- * Begin to create a queue of that name; false if there is one.  Waits for a
- * transaction that is creating one.  The INSERT would also wait, but then fail
- * at REPEATABLE READ.  After true the caller inserts the row, and calls
- * fairq_queue_create_end(): until then no other session begins.
+ * Begin to create a queue; returns false if there is one with the name.  Waits
+ * for a transaction that is creating one.  The INSERT would also wait, but
+ * then fail at REPEATABLE READ.  After true the caller inserts the row, and
+ * calls fairq_queue_create_end(): until then no other session begins.
  */
 bool
 fairq_queue_create_begin(const char *name)
@@ -777,44 +787,43 @@ fairq_queue_create_end(const char *name)
 	UnlockDatabaseObject(queue_relid, hash_of_name(name), 1, ExclusiveLock);
 }
 
-/* Lock the queue of that id, if that is possible at once. */
+/* Lock the queue of an id, if that is possible at once. */
 bool
 fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode)
 {
 	LOCKTAG		tag;
 
 	/*
-	 * not queue_relid: a worker that loads has not looked up any queue so far
+	 * not queue_relid: a worker that loads has not looked up any queue yet
 	 */
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_catalog()->queue, id, 0);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_QUEUE), id, 0);
 	return LockAcquire(&tag, lockmode, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 void
 fairq_queue_id_unlock(int32 id, LOCKMODE lockmode)
 {
-	UnlockDatabaseObject(fairq_catalog()->queue, id, 0, lockmode);
+	UnlockDatabaseObject(fairq_relid(FAIRQ_QUEUE), id, 0, lockmode);
 }
 
-/* All queues that there are. */
+/* All existing queues. */
 List *
 fairq_queue_ids(void)
 {
-	FairqTable *table = fairq_table_open(fairq_catalog()->queue,
-										 AccessShareLock);
+	FairqTable *table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME,
-										(FairqRange) {0}, false);
+										(FairqRange) {0});
 	List	   *ids = NIL;
 
 	while (fairq_scan_next_current(scan))
-		ids = lappend_int(ids, fairq_int_of(fairq_scan_slot(scan), QUEUE_ID,
+		ids = lappend_int(ids, fairq_int_of(scan->slot, QUEUE_ID,
 											0));
 	fairq_scan_end(scan);
 	fairq_table_close(table);
 	return ids;
 }
 
-/* An interval in microseconds, a month of 30 days, as far as a double goes. */
+/* An interval in microseconds as a double; a month counts as 30 days. */
 double
 fairq_interval_length(const Interval *interval)
 {
@@ -836,5 +845,5 @@ fairq_notify(const FairqQueue *queue)
 	}
 }
 
-/* The end of a transaction settles the cache. */
+/* Settle the cache at the end of a transaction. */
 const FairqEnding fairq_queues_ending = {.settle = settle};

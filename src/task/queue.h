@@ -22,7 +22,7 @@ typedef struct FairqQueue
 {
 	int32		id;				/* id of the queue; hash key */
 
-	/* versions as of which the settings were read */
+	/* versions at which the settings were read */
 	struct
 	{
 		uint64		version;	/* version of the settings when they were
@@ -34,10 +34,11 @@ typedef struct FairqQueue
 	}			as_of;
 
 	char		name[FAIRQ_MAX_QUEUE_NAME + 1]; /* name of the queue */
-	int64		block_length;	/* length of a block: most groups that there
-								 * can be */
-	bool		paused;			/* true: nothing of the queue may run */
-	bool		limited;		/* true: there is a limit or rate somewhere */
+	int64		block_length;	/* length of a block: the maximum number of
+								 * groups */
+	bool		paused;			/* true: no task of the queue may start */
+	bool		limited;		/* true: the queue or some group has a limit or
+								 * rate */
 	int32		max_running;	/* most tasks of the queue that may run;
 								 * FAIRQ_NO_LIMIT */
 
@@ -49,29 +50,31 @@ typedef struct FairqQueue
 								 * DT_NOBEGIN: none */
 	}			starts;
 
-	/* for how long tasks run, and when they are run again */
+	/* how long tasks run, and when they run again */
 	struct
 	{
-		Interval	lease;		/* lease if a pop names none */
-		int64		max_run_time;	/* how long after its claim a lease ends
-									 * at the latest, in microseconds; 0: any
-									 * time */
-		int32		max_attempts;	/* attempts of a task if it has no number of
-									 * its own */
+		Interval	lease;		/* lease if a pop specifies none */
+		int64		max_run_time;	/* longest time from a claim to the end of
+									 * its lease, in microseconds; 0: none */
+		int32		max_attempts;	/* default limit of attempts */
 		int64		backoff;	/* delay of the first retry in microseconds */
-		bool		in_order;	/* true: a group waits for its task that is to
-								 * be retried */
+		int64		backoff_max;	/* longest delay of a retry in
+									 * microseconds */
+		bool		in_order;	/* true: a group waits for its task to be
+								 * retried */
 	}			retries;
 
 	bool		retains;		/* true: completed and cancelled tasks are
 								 * archived */
 	bool		notify;			/* true: NOTIFY is sent */
 
-	/* shares of the lanes, and what groups get the same of */
+	/* shares of the lanes, and the unit of fairness */
 	struct
 	{
-		FairqFairBy fair_by;	/* the unit of which all groups of a lane get
-								 * the same */
+		FairqFairBy fair_by;	/* the unit in which all groups of a lane get
+								 * equal amounts */
+		char		separator;	/* character between tenant and user in a
+								 * group's key; 0: there are no tenants */
 		bool		any;		/* true: some lane has a share */
 		int32		of[FAIRQ_PRIORITIES];	/* share of each lane; 0: none */
 	}			shares;
@@ -82,7 +85,7 @@ typedef struct FairqQueue
 	struct
 	{
 		int			n;			/* number of grants */
-		FairqGrant *list;		/* one for each row */
+		FairqGrant *list;		/* privileges, one for each row */
 	}			grants;
 
 	FairqHints *hints;			/* the queue's hints in shared memory */
@@ -125,8 +128,8 @@ fairq_group_setting(const FairqQueue *queue, int32 group_no)
 }
 
 /*
- * The latest end of the lease of a task that was popped at that time (0: not
- * popped); DT_NOEND: any time.
+ * The latest possible lease end of a task, by the time of its pop (0: not
+ * popped); DT_NOEND: no limit.
  */
 static inline TimestampTz
 fairq_last_lease_end(const FairqQueue *queue, TimestampTz popped_at)

@@ -1,15 +1,15 @@
 /*
  * recover.c
- *		Recovering a lane: its block, and its groups.
+ *		The recovery of a lane: its block, and its groups.
  *
- * After a restart, and when rows were changed behind fairq's back, shared
- * memory says nothing of a lane.  Its recovery has two parts:
+ * After a restart, and after SQL has changed rows, shared memory has no data
+ * of a lane.  Its recovery has two parts:
  *
  * - Which block is served?  A restart begins a block, that of the first ready
  *	 tasks of some groups.  If rows were changed, service continues where it
  *	 was, but not before the block that precedes that one (lane.c).  The block
- *	 is only a number: at its turn a group is served its first ready task,
- *	 whatever its address.  With that the recovery has begun: tasks that are
+ *	 is only a number: at a group's turn its first ready task is served,
+ *	 whatever its address is.  Then the recovery has begun, and tasks that are
  *	 published from then on count.
  *
  * - Which groups have any rows?  A scan of the index by group skips from group
@@ -19,14 +19,14 @@
  *
  * Calls that take turns do the second part in steps, when they reach a seat
  * that is not known.  Steps begin at the next seat, and wrap around (lane.c).
- * Shared memory has the position of the steps.  So a call that is cancelled,
- * or several calls at once, lose nothing, and the first call does not pay for
- * all groups.  Only a call that finds no group ready has to know them all.
+ * Shared memory has the position of the steps.  So cancelled and concurrent
+ * calls lose no progress, and the first call does not pay for all groups.
+ * Only a call that finds no ready group needs all groups.
  *
- * A load finds which tasks run, and until when (load.c).
+ * A load finds which tasks run and when their leases end (load.c).
  *
  * Locking: none while the table is read.  A step counts only if it continues
- * where the last one has ended.
+ * where the last one ended.
  */
 #include "postgres.h"
 
@@ -42,13 +42,15 @@
 #define FAIRQ_GROUPS_AT_ONCE 64
 #endif
 
-/* and twice that number, if no more entries have to be read for it */
+/* and up to twice that number, without reading more entries */
 #define ENTRIES_AT_ONCE 1024
 
-/* entries of a group that are gone past before the next one is searched for */
+/* entries of a group that are skipped before a search for the next group */
 #define NEIGHBOURS 100
 
-/* times that a call begins anew, because rows were changed meanwhile */
+/*
+ * number of times that a call begins again because rows were changed meanwhile
+ */
 #define MOST_BEGUN 3
 
 /* groups that are checked for the block of their first tasks */
@@ -58,8 +60,8 @@
 #define HEAD_ROWS 100
 
 /*
- * The block of the group's first queued task that is ready; PG_INT64_MAX if it
- * has none, or that is not to be seen at once.
+ * The block of the group's first ready queued task; PG_INT64_MAX if there is
+ * none, or none within the budget.
  */
 static int64
 head_block(FairqScan **scan, FairqQueue *queue, int priority,
@@ -85,15 +87,16 @@ head_block(FairqScan **scan, FairqQueue *queue, int priority,
 static int32
 last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 {
-	Datum		lane = Int32GetDatum(fairq_task_lane(queue->id, priority));
+	int32		lane = fairq_task_lane(queue->id, priority);
+	FairqRange	of_lane = fairq_range(Int32GetDatum(lane));
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP,
-										fairq_range(lane), true);
+										fairq_range_backward(of_lane));
 	FairqTask	task;
 	int32		group_no = FAIRQ_NO_SEAT;
 
 	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
 	{
-		fairq_task_read(fairq_scan_slot(scan), &task);
+		fairq_task_read(scan->slot, &task);
 		group_no = task.group_no;
 	}
 	fairq_scan_end(scan);
@@ -101,9 +104,9 @@ last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 }
 
 /*
- * The least block of a first ready task, in the last group and in others from
- * the first one on, ever farther apart.  0: none of them has any; -1: there is
- * no group.
+ * The least block of a first ready task, among the last group and samples from
+ * the first group on, increasingly far apart.  0: none of them has a ready
+ * task; -1: there is no group.
  */
 static int64
 least_block(FairqQueue *queue, int priority, FairqTable *tasks)
@@ -147,9 +150,9 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks,
 }
 
 /*
- * The first group at or behind a seat, of a scan that has come to the one
- * before.  The index entries of a group are neighbours, mostly on one page.
- * So it pays to skip some of them before a search for the next group.
+ * The first group at or after a seat, with a scan that is at the previous
+ * group.  The index entries of a group are neighbours, mostly on one page.  So
+ * skipping some of them is cheaper than searching for the next group at once.
  */
 static int32
 next_group(FairqScan **scan, FairqQueue *queue, int priority,
@@ -204,7 +207,7 @@ find_groups(FairqQueue *queue, int priority, FairqTable *tasks,
 }
 
 /*
- * Read some more of a lane from the table: the block, if it is not known, and
+ * Read more data of a lane from the table: the block, if it is not known, and
  * the next groups.
  */
 void
@@ -215,7 +218,7 @@ fairq_recover(FairqQueue *queue, int priority, FairqTable *tasks,
 	FairqRecovered at;
 	int			n = 0;
 
-	/* if rows are changed all the time, accept the last reading */
+	/* if rows are changed continuously, accept the last reading */
 	if (!fairq_lane_recovered(lane, &at) &&
 		(recovering->begun < MOST_BEGUN ||
 		 !fairq_lane_accept(lane, recovering->lane_no)))

@@ -1,6 +1,6 @@
 /*
  * recover.h
- *		Recovering a lane: its position, and its groups.
+ *		The recovery of a lane: its position, and its groups.
  */
 #ifndef FAIRQ_RECOVER_H
 #define FAIRQ_RECOVER_H

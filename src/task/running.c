@@ -1,16 +1,16 @@
 /*
  * running.c
- *		Slots of running tasks in queues and groups.
+ *		The slots of running tasks in queues and groups.
  *
  * A claim needs a slot in its queue and one in its group.  counter.c keeps the
- * counters.  This file finds and checks them, and notes them for the changes
- * at the end of the transaction (held.c).
+ * counters.  This file finds and checks them, and records changes for the end
+ * of the transaction (held.c).
  *
- * A queue that never had a limit does not count; tally.c describes how it
- * begins to.  As long as counters are not known, a limited group is passed
- * over, and a limited queue counts as full.  Then serve.c loads them.
+ * A queue that never had a limit does not count tasks; tally.c describes how
+ * counting begins.  While counters are not known, calls skip a limited group,
+ * and a limited queue counts as full.  Then serve.c loads them.
  *
- * Locking: the counters' mutexes, and what lane.c takes.
+ * Locking: the counters' mutexes, and the locks of lane.c.
  */
 #include "postgres.h"
 
@@ -19,37 +19,36 @@
 #include "held.h"
 #include "registry.h"
 #include "running.h"
-#include "shadow.h"
 
 /* The call in progress. */
 static struct
 {
 	FairqQueue *queue;			/* queue of the call; NULL: none in progress */
 	bool		counted;		/* true: the call counts running tasks */
-	bool		changed;		/* true: it does not, and has claimed or ended a
-								 * task */
+	bool		changed;		/* true: it does not count, and has claimed or
+								 * ended a task */
 	bool		peeks;			/* true: it takes no slot */
 	bool		in_queue;		/* true: the call has a slot in the queue */
-	FairqStart	queue_start;	/* start of a task of the queue, taken for
-								 * the next claim */
+	FairqStart	queue_start;	/* start in the queue, taken for the next
+								 * claim */
 	bool		throttled;		/* true: no task of the queue may start yet */
 
-	/* the group of which a task is claimed */
+	/* the group whose task is claimed */
 	struct
 	{
 		int32		no;			/* the group's number */
 		FairqCounter *counter;	/* its counter, pinned; NULL: none */
 		bool		slot;		/* true: a slot in the group is taken for
 								 * the next claim */
-		FairqStart	start;		/* start of a task of the group, taken for
-								 * the next claim */
+		FairqStart	start;		/* start in the group, taken for the next
+								 * claim */
 	}			group;
 }			call;
 
 /*
- * Begin a call that claims tasks, or ends one.  Or begin one that peeks, that
- * is, checks whether a task could be claimed.  That takes no slot, which
- * another call could use.
+ * Begin a call that claims tasks, or ends one.  Or begin a peek, which only
+ * checks whether a task could be claimed.  A peek takes no slot, because
+ * another call could use it.
  */
 void
 fairq_running_begin(FairqQueue *queue, bool peeks)
@@ -63,7 +62,7 @@ fairq_running_begin(FairqQueue *queue, bool peeks)
 	call.queue = queue;
 }
 
-/* Keep the counter of that group by the call. */
+/* Keep a group's counter for the call. */
 static void
 pin_group(int32 group_no)
 {
@@ -79,7 +78,7 @@ unpin_group(void)
 	call.group.counter = NULL;
 }
 
-/* Give back the start of a task of the group, which was not needed. */
+/* Give back the unused start in the group. */
 static void
 group_start_back(void)
 {
@@ -89,7 +88,9 @@ group_start_back(void)
 											  &call.group.start));
 }
 
-/* The same of the queue: others may have found none because of ours. */
+/*
+ * Give back the start in the queue, because other calls may have found none.
+ */
 static void
 queue_start_back(void)
 {
@@ -101,7 +102,7 @@ queue_start_back(void)
 	fairq_wake(&hints->wakeup, 1);
 }
 
-/* Give back the slot in the group, which was not needed. */
+/* Give back the unused slot in the group. */
 void
 fairq_slot_in_group_back(void)
 {
@@ -118,8 +119,8 @@ fairq_slot_in_group_back(void)
 }
 
 /*
- * End the call: it is over, or an error has ended it.  For abort callbacks,
- * too.
+ * End the call: it is over, or an error has ended it.  Abort callbacks also
+ * call this.
  */
 void
 fairq_running_end(void)
@@ -147,14 +148,6 @@ fairq_running_end(void)
 	memset(&call, 0, sizeof(call));
 }
 
-/* Take a slot; or only check whether there is one. */
-static FairqSlot
-try_counter(FairqCounter *counter, FairqKnown now, int32 limit, bool look)
-{
-	return look ? fairq_counter_has_slot(counter, now, limit) :
-		fairq_counter_enter(counter, now, limit);
-}
-
 /* Whether settings have changed since the call read them. */
 bool
 fairq_settings_are_old(const FairqQueue *queue)
@@ -163,8 +156,8 @@ fairq_settings_are_old(const FairqQueue *queue)
 }
 
 /*
- * Make sure of a start in the queue for the next task.  False if none may
- * start yet.
+ * Ensure that the next task has a start in the queue.  Returns false if none
+ * may start yet.
  */
 static bool
 start_in_queue(void)
@@ -195,17 +188,18 @@ fairq_is_paced(int32 group_no)
 }
 
 /*
- * Make sure of a slot in the queue for the next task, and of its start.  False
- * if the queue is full, or no task may start yet, and if the limits are not in
- * effect any more.
+ * Ensure that the next task has a slot and a start in the queue.  Returns
+ * false if the queue is full, no task may start yet, or the limits are no
+ * longer in effect.
  */
 bool
 fairq_slot_in_queue(void)
 {
 	bool		have_slot = !call.counted || call.in_queue ||
-		try_counter(&call.queue->hints->running,
-					fairq_tally_now(&call.queue->hints->tally),
-					call.queue->max_running, call.peeks) == FAIRQ_SLOT_FREE;
+		fairq_counter_enter(&call.queue->hints->running,
+							fairq_tally_now(&call.queue->hints->tally),
+							call.queue->max_running,
+							call.peeks) == FAIRQ_SLOT_FREE;
 
 	call.in_queue = have_slot && call.counted && !call.peeks;
 	have_slot = have_slot && start_in_queue();
@@ -213,8 +207,8 @@ fairq_slot_in_queue(void)
 }
 
 /*
- * Put the group whose turn that is aside until then, since none of its tasks
- * may start; not by settings that only we know.
+ * Put the turn's group aside until the given time, because none of its tasks
+ * may start.  Ignore settings that only our transaction sees.
  */
 static void
 throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -227,7 +221,7 @@ throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	};
 
 	turn->state.throttled = true;
-	/* a turn that is only a glance cannot be ended */
+	/* a peek has no turn that it could end */
 	if (turn->state.begun && !fairq_has_changed_settings() &&
 		fairq_lane_put_aside(lane, lane_no, turn, &cause, until) &&
 		!call.peeks)
@@ -236,10 +230,10 @@ throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 }
 
 /*
- * Put the group whose turn that is aside until its task that is to be retried
- * is due.  A due task has its turn in another lane; until then each call would
- * visit this one for nothing.  So the group is put aside for as long as that
- * task has been due already, and at most a second.  The task's end takes the
+ * Put the turn's group aside until its task that waits for a retry is due.  A
+ * due task has its turn in another lane, and each call would visit this lane
+ * without success until then.  So the group is put aside for as long as that
+ * task has already been due, but at most a second.  The task's end takes the
  * group back (transaction.c), but its start depends on other priorities.
  */
 void
@@ -264,8 +258,8 @@ fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 }
 
 /*
- * Make sure of a start in the group whose turn that is; or with look, see
- * whether there is one.  If there is none, the group is throttled.
+ * Ensure that there is a start in the turn's group.  With look, only check
+ * that.  If there is none, the group is throttled.
  */
 static bool
 start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
@@ -302,8 +296,8 @@ fairq_start_lapsed_done(void)
 }
 
 /*
- * Make sure of the start of a lapsed task, which keeps its slot.  False if it
- * may not start yet.  fairq_start_lapsed_done() ends that.
+ * Ensure that a lapsed task, which keeps its slot, has a start.  Returns false
+ * if it may not start yet.  fairq_start_lapsed_done() ends that.
  */
 bool
 fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
@@ -323,7 +317,7 @@ fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
 	return starts;
 }
 
-/* The call's starts are those of a task that was claimed. */
+/* The call's starts now belong to a claimed task. */
 void
 fairq_start_is_used(void)
 {
@@ -331,9 +325,9 @@ fairq_start_is_used(void)
 }
 
 /*
- * Whether there is a slot in the group whose turn that is.  It is taken if one
- * in the queue is.  If there is none, the group is parked (with may_park), or
- * has to be passed over for this time.
+ * Whether there is a slot in the turn's group.  It is taken if one in the
+ * queue is.  If there is none, the group is parked (with may_park), or the
+ * call has to skip it this time.
  */
 bool
 fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -346,13 +340,13 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (!call.counted)
 		return true;
 	limit = fairq_group_setting(call.queue, turn->group_no)->limit;
-	/* as long as nothing is known, no group that is visited needs a counter */
+	/* while counts are not known, the visited groups need no counter */
 	now = fairq_tally_now(&call.queue->hints->tally);
 	if (limit > 0 && !now.known)
 		return false;
 	fairq_held_room(true);
 	pin_group(turn->group_no);
-	slot = try_counter(call.group.counter, now, limit, !call.in_queue);
+	slot = fairq_counter_enter(call.group.counter, now, limit, !call.in_queue);
 	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
 	{
 		call.group.slot = true;
@@ -362,7 +356,7 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_slot_in_group_back();
 		return false;
 	}
-	/* not by settings that only we know */
+	/* not because of settings that only our transaction sees */
 	if (slot == FAIRQ_SLOT_NONE && may_park && !fairq_has_changed_settings())
 		(void) fairq_lane_put_aside(lane, lane_no, turn, &(FairqCause)
 									{
@@ -377,18 +371,18 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 }
 
 /*
- * Use the call's slots for a task, whose row shows that it is running; or,
- * with removed, that it is gone.  pending is NULL if that is only foreseen.
+ * Use the call's slots for a task whose row shows that it is running, or
+ * (removed) is gone.  pending is NULL if that is only simulated.
  */
 void
 fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 {
-	/* a sweep that sees the lease must reach its task */
+	/* a sweep that sees the lease must reach the task */
 	fairq_lane_reaches(fairq_queue_lane(call.queue, task->priority), task->addr);
-	/* a foreseen claim changes nothing */
+	/* a simulated claim changes nothing */
 	if (pending != NULL)
 	{
-		/* taken: nothing else notes that it has ended */
+		/* taken: no other code records that it has ended */
 		if (removed && call.queue->retries.in_order &&
 			fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
 			pending->done |= FAIRQ_ENDS_RETRIED;
@@ -404,9 +398,9 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 }
 
 /*
- * Note that a running task of the group has ended, and its row shows that.  It
- * counts until we commit.  The note belongs to the call in progress, or is a
- * call of its own.
+ * Record that a running task of the group has ended, and its row shows that.
+ * The task counts until we commit.  This is part of the call in progress, or a
+ * separate call.
  */
 void
 fairq_slot_is_left(FairqQueue *queue, int32 group_no)
@@ -447,7 +441,7 @@ is_within(FairqCounter *counter, FairqKnown now, int32 limit)
 
 /*
  * Whether a task of the group may continue to run with another worker.  It may
- * not if more tasks run than are allowed by now.  FAIRQ_SLOT_UNKNOWN: the
+ * not if more tasks run than the limit now allows.  FAIRQ_SLOT_UNKNOWN: the
  * number of tasks is not known.
  */
 FairqSlot
@@ -472,5 +466,5 @@ fairq_within_limits(int32 group_no)
 	return in_group == FAIRQ_SLOT_FREE ? in_queue : in_group;
 }
 
-/* The end of a transaction gives slots back. */
+/* Give back slots at the end of a transaction. */
 const FairqEnding fairq_running_ending = {.end_call = fairq_running_end};

@@ -1,6 +1,6 @@
 /*
  * running.h
- *		Slots of running tasks in queues and groups.
+ *		The slots of running tasks in queues and groups.
  */
 #ifndef FAIRQ_RUNNING_H
 #define FAIRQ_RUNNING_H

@@ -3,26 +3,25 @@
  *		Settings of a queue's groups, cached in the backend.
  *
  * All of them are read at the first use of a queue, each into an entry of a
- * hash table.  After that only groups whose settings have changed are read
- * again, each by itself; queue.c finds these.  So the change of one group
- * costs each backend one reading, however many groups have settings.
+ * hash table.  After that, only groups with changed settings are reread, one
+ * by one; queue.c finds them.  So a change to one group costs each backend one
+ * read, however many groups have settings.
  *
  * An entry holds the columns of the group's row.  The settings in effect
  * follow from these and the queue's own settings.  They are computed on
- * demand, once for each reading of the queue's settings.  So a change of the
- * queue's settings costs nothing here, either.  Finding a group neither
- * allocates nor fails, since it also happens under a lane's lock.
+ * demand, once after each reading of the queue's settings.  So a change of the
+ * queue's settings costs nothing here.  The search for a group neither
+ * allocates nor fails, because it also happens under a lane's lock.
  *
  * A dirty scan can miss a row that a concurrent update moves.  So all settings
- * are read twice.  A group that the second scan did not find is then read by
- * itself.  A single group is read several times before it counts as missing.
- * Changes made meanwhile are read again when their version is published.
+ * are read twice.  A group that the second scan did not find is then read
+ * separately.  A single group is read several times before it counts as
+ * missing.  Concurrent changes are read again when their version is published.
  *
  * Locking: none.
  */
 #include "postgres.h"
 
-#include "utils/timestamp.h"
 
 #include "counter.h"
 #include "grow.h"
@@ -35,7 +34,7 @@
 typedef struct Entry
 {
 	int32		group_no;		/* hash key */
-	bool		again;			/* true: the second scan has found it, too */
+	bool		again;			/* true: the second scan has also found it */
 
 	/* columns of the group's row */
 	struct
@@ -52,7 +51,7 @@ typedef struct Entry
 								 * they follow; 0: not computed yet */
 } Entry;
 
-/* Add the entry to the counts, or (-1) subtract it. */
+/* Add the entry to the counts, or subtract it (-1). */
 static void
 count_entry(FairqSettings *settings, const Entry *entry, int n)
 {
@@ -62,7 +61,7 @@ count_entry(FairqSettings *settings, const Entry *entry, int n)
 		settings->nlimiting += n;
 }
 
-/* Begin with no settings.  A table is only made for the first one. */
+/* Begin without settings.  Only the first setting makes a table. */
 static void
 forget_all(FairqSettings *settings)
 {
@@ -72,16 +71,7 @@ forget_all(FairqSettings *settings)
 	settings->nlimiting = settings->npaused = 0;
 }
 
-static void
-make_table(FairqSettings *settings)
-{
-	HASHCTL		ctl = {.keysize = sizeof(int32),.entrysize = sizeof(Entry)};
-
-	settings->own = hash_create("fairq settings of groups", 16, &ctl,
-								HASH_ELEM | HASH_BLOBS);
-}
-
-/* Keep the settings of the row at which the scan is. */
+/* Store the settings of the scan's row. */
 static void
 put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 {
@@ -90,7 +80,9 @@ put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 	Entry	   *entry;
 
 	if (settings->own == NULL)
-		make_table(settings);
+		settings->own = fairq_hash(TopMemoryContext,
+								   "fairq settings of groups", sizeof(int32),
+								   sizeof(Entry));
 	entry = hash_search(settings->own, &group_no, HASH_ENTER, &found);
 	if (found)
 		count_entry(settings, entry, -1);
@@ -104,7 +96,7 @@ put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
 	count_entry(settings, entry, 1);
 }
 
-/* The entry of a group; NULL: it has no settings of its own. */
+/* The entry of a group; NULL: it does not have its own settings. */
 static Entry *
 find_entry(const FairqSettings *settings, int32 group_no)
 {
@@ -133,8 +125,8 @@ compare_group_nos(const void *a, const void *b)
 }
 
 /*
- * Read the settings of these groups again, which are put in order.  Returns
- * how many that are.
+ * Reread the settings of these groups, which this sorts.  Returns their
+ * number.
  */
 int
 fairq_settings_read(FairqSettings *settings, int32 queue_id, int32 *group_nos,
@@ -148,15 +140,15 @@ fairq_settings_read(FairqSettings *settings, int32 queue_id, int32 *group_nos,
 	if (n == 0)
 		return 0;
 	qsort(group_nos, n, sizeof(int32), compare_group_nos);
-	table = fairq_table_open(fairq_catalog()->setting, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range, false);
+	table = fairq_open(FAIRQ_GROUP_SETTING, AccessShareLock);
+	scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range);
 	for (int i = 0; i < n; i++)
 	{
 		if (i > 0 && group_nos[i] == group_nos[i - 1])
 			continue;
 		range.equal[1] = Int32GetDatum(group_nos[i]);
 		if (fairq_scan_find_current(scan, range))
-			put_entry(settings, fairq_scan_slot(scan), true);
+			put_entry(settings, scan->slot, true);
 		else
 			remove_entry(settings, group_nos[i]);
 		nread++;
@@ -166,15 +158,15 @@ fairq_settings_read(FairqSettings *settings, int32 queue_id, int32 *group_nos,
 	return nread;
 }
 
-/* Keep the settings of the rows of a scan. */
+/* Store the settings of the rows of a scan. */
 static void
 read_rows(FairqSettings *settings, FairqScan *scan, bool again)
 {
 	while (fairq_scan_next_current(scan))
-		put_entry(settings, fairq_scan_slot(scan), again);
+		put_entry(settings, scan->slot, again);
 }
 
-/* Read those again that the second scan has not found. */
+/* Reread the groups that the second scan did not find. */
 static void
 read_missed(FairqSettings *settings, int32 queue_id)
 {
@@ -188,7 +180,7 @@ read_missed(FairqSettings *settings, int32 queue_id)
 	{
 		int32		group_no = entry->group_no;
 
-		/* that entry may be removed, and none is added */
+		/* that entry may be removed, but none is added */
 		if (!entry->again)
 			(void) fairq_settings_read(settings, queue_id, &group_no, 1);
 	}
@@ -198,11 +190,9 @@ read_missed(FairqSettings *settings, int32 queue_id)
 void
 fairq_settings_read_all(FairqSettings *settings, int32 queue_id)
 {
-	FairqTable *table = fairq_table_open(fairq_catalog()->setting,
-										 AccessShareLock);
+	FairqTable *table = fairq_open(FAIRQ_GROUP_SETTING, AccessShareLock);
 	FairqRange	range = fairq_range(Int32GetDatum(queue_id));
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range,
-										false);
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range);
 
 	forget_all(settings);
 	read_rows(settings, scan, false);
@@ -214,21 +204,9 @@ fairq_settings_read_all(FairqSettings *settings, int32 queue_id)
 	fairq_table_close(table);
 }
 
-/* Read those again that our own transaction has changed. */
-int
-fairq_settings_read_changed(FairqSettings *settings, int32 queue_id)
-{
-	int			n = fairq_settings_read(settings, queue_id,
-										settings->changed.group_nos,
-										settings->changed.n);
-
-	settings->changed.n = 0;
-	return n;
-}
-
 /*
- * Note that our own transaction has changed a group's settings.  False if
- * there are too many of them to be noted.
+ * Record that our own transaction has changed a group's settings.  Returns
+ * false if there are too many groups.
  */
 bool
 fairq_settings_note(FairqSettings *settings, int32 group_no)
@@ -243,14 +221,10 @@ fairq_settings_note(FairqSettings *settings, int32 group_no)
 	return true;
 }
 
-/* How many groups have settings of their own. */
-long
-fairq_settings_count(const FairqSettings *settings)
-{
-	return settings->own == NULL ? 0 : hash_get_num_entries(settings->own);
-}
-
-/* The settings in effect for the group by its row and the queue's settings. */
+/*
+ * Compute the settings in effect for the group from its row and the queue's
+ * settings.
+ */
 static const FairqSetting *
 in_effect(const FairqSettings *settings, Entry *entry)
 {
@@ -274,8 +248,8 @@ in_effect(const FairqSettings *settings, Entry *entry)
 }
 
 /*
- * The settings in effect for the group; settings->others.setting if it has
- * none of its own.  Valid until the queue's settings are read again.
+ * The settings in effect for the group; settings->others.setting if it does
+ * not have its own.  Valid until the queue's settings are read again.
  */
 const FairqSetting *
 fairq_setting_of(const FairqSettings *settings, int32 group_no)
@@ -286,7 +260,7 @@ fairq_setting_of(const FairqSettings *settings, int32 group_no)
 		in_effect(settings, entry);
 }
 
-/* Begin a walk through all groups that have settings of their own. */
+/* Begin a walk through all groups that have their own settings. */
 void
 fairq_settings_walk(const FairqSettings *settings, FairqSettingsWalk *walk)
 {

@@ -19,7 +19,7 @@ typedef struct FairqSetting
 								 * 0: paused */
 	int32		rate;			/* most tasks that start in the queue's
 								 * "per"; 0: any number */
-	FairqPace	pace;			/* pace that follows from rate */
+	FairqPace	pace;			/* pace that results from rate */
 	TimestampTz held_until;		/* time before which no task starts;
 								 * DT_NOBEGIN: none */
 } FairqSetting;
@@ -27,14 +27,13 @@ typedef struct FairqSetting
 /* The settings of the groups of a queue. */
 typedef struct FairqSettings
 {
-	/* settings that groups have from the queue */
+	/* settings that groups get from the queue */
 	struct
 	{
-		FairqSetting setting;	/* setting of groups that have none of their
-								 * own */
+		FairqSetting setting;	/* of groups without their own settings */
 		double		per;		/* span of the rates in microseconds */
 		int32		burst;		/* tasks that may start at once */
-		uint64		version;	/* number of times that these were read */
+		uint64		version;	/* number of times these were read */
 	}			others;
 
 	HTAB	   *own;			/* settings of groups that have some; NULL: none
@@ -47,26 +46,23 @@ typedef struct FairqSettings
 	struct
 	{
 		int			n;			/* number of them; they are not read yet */
-		int			max;		/* number that there is room for */
+		int			max;		/* number for which there is room */
 		int32	   *group_nos;	/* their numbers; NULL: no room yet */
 	}			changed;
 } FairqSettings;
 
-/* A walk through the groups that have settings of their own. */
+/* A walk through the groups that have their own settings. */
 typedef struct FairqSettingsWalk
 {
 	const FairqSettings *settings;	/* settings of the queue; NULL: no group
 									 * has any */
-	HASH_SEQ_STATUS status;		/* how far it is */
+	HASH_SEQ_STATUS status;		/* its progress */
 } FairqSettingsWalk;
 
 extern void fairq_settings_read_all(FairqSettings *settings, int32 queue_id);
 extern int	fairq_settings_read(FairqSettings *settings, int32 queue_id,
 								int32 *group_nos, int n);
-extern int	fairq_settings_read_changed(FairqSettings *settings,
-										int32 queue_id);
 extern bool fairq_settings_note(FairqSettings *settings, int32 group_no);
-extern long fairq_settings_count(const FairqSettings *settings);
 extern const FairqSetting *fairq_setting_of(const FairqSettings *settings,
 											int32 group_no);
 extern void fairq_settings_walk(const FairqSettings *settings,

@@ -3,27 +3,26 @@
  *		The tasks that this transaction has taken.
  *
  * fairq.take() deletes a task's row.  Its worker can still fail or release the
- * task, in the same transaction.  Then the task is written anew, from the
- * deleted row.  So a note has the row's TID and file: CLUSTER and similar
- * commands move rows, or drop deleted ones.  Then the task cannot be found any
- * more, and ending its attempt is an error, so that the transaction gives it
- * back.
+ * task, in the same transaction.  Then the task is written again, from the
+ * deleted row.  So a note has the row's TID and file, because CLUSTER and
+ * similar commands move rows or drop deleted ones.  After such a command the
+ * task cannot be found.  So a call that ends its attempt raises an error, and
+ * the rollback gives the task back.
  *
  * Changes of a subtransaction that was rolled back must not count.  No code
- * here undoes them.  A note has the transaction ids of the takers of the task,
- * and of those that have put it back.  It counts as long as these are of the
- * present transaction.  A task that is put back can be taken again, so it may
- * have several notes; the last one that counts is valid.
+ * here reverts them.  A note has the id of the (sub)transaction that took the
+ * task, and of the one that has put it back.  The note counts while both
+ * belong to the present transaction.  A task that is put back can be taken
+ * again and so may have several notes.  The last one that counts is valid.
  *
- * Most transactions put none back.  So notes are put into a list.  The first
- * search for one makes a hash table to find them.
+ * Most transactions put no task back.  So notes form a list.  The first search
+ * for one makes a hash table to find them.
  *
  * Locking: none.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "utils/hsearch.h"
 
 #include "compat.h"
 #include "grow.h"
@@ -41,13 +40,12 @@ typedef struct Taken
 	int32		attempt;		/* number of the attempt that began then */
 	TransactionId by;			/* transaction, or subtransaction, that has taken
 								 * it */
-	TransactionId ended_by;		/* the same, that has ended the attempt;
-								 * invalid: none has */
+	TransactionId ended_by;		/* the one that has ended the attempt; invalid:
+								 * none has */
 	int32		before;			/* earlier note of the same task; NO_NOTE:
-								 * none.  Known once this one is in the
-								 * index */
+								 * none.  Set when this one is in the index */
 	ItemPointerData tid;		/* TID of the row that was deleted */
-	FairqFile	file;			/* file in which that is */
+	FairqFile	file;			/* file that contains it */
 } Taken;
 
 /* The last note of a task. */
@@ -61,10 +59,11 @@ static Taken *notes = NULL;		/* in TopTransactionContext */
 static int32 nnotes = 0;
 static int32 max_notes = 0;
 static HTAB *last_notes = NULL; /* last notes by id; NULL: no search so far */
-static int32 nindexed = 0;		/* notes that are in there */
+static int32 nindexed = 0;		/* number of notes in it */
 
 /*
- * Note that this transaction has taken a task, whose row it has just deleted.
+ * Record that this transaction has taken a task, whose row it has just
+ * deleted.
  */
 void
 fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
@@ -86,8 +85,8 @@ fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
 }
 
 /*
- * Refuse if the table was written anew since: the deleted row is not where it
- * was.
+ * Refuse if the table has been rewritten since: the deleted row is no longer
+ * in its place.
  */
 static void
 check_file(FairqTable *tasks, const Taken *note)
@@ -102,19 +101,13 @@ check_file(FairqTable *tasks, const Taken *note)
 				errhint("Roll back the transaction; the task is then ready again."));
 }
 
-/* Put all notes into the index that are not there yet. */
+/* Add the notes that are not in the index yet. */
 static void
 index_notes(void)
 {
-	HASHCTL		ctl = {
-		.keysize = sizeof(int64),
-		.entrysize = sizeof(LastNote),
-		.hcxt = TopTransactionContext
-	};
-
 	if (last_notes == NULL)
-		last_notes = hash_create("fairq taken tasks", 64, &ctl,
-								 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		last_notes = fairq_hash(TopTransactionContext, "fairq taken tasks",
+								sizeof(int64), sizeof(LastNote));
 	for (; nindexed < nnotes; nindexed++)
 	{
 		bool		found;
@@ -126,7 +119,7 @@ index_notes(void)
 	}
 }
 
-/* The note of a task that is taken, and not put back; NULL: it is not. */
+/* The note of a task that is taken and not put back; NULL: none. */
 static Taken *
 find_note(int64 id)
 {
@@ -149,9 +142,9 @@ find_note(int64 id)
 }
 
 /*
- * Find a task that this transaction has taken, as that attempt (or any), and
- * that was not put back.  The row that was deleted is in tasks->locked.slot
- * then, and *task has that attempt, and is marked as taken: it has no lease.
+ * Find a task that this transaction has taken in an attempt (or any) and that
+ * was not put back.  The row that was deleted is in tasks->locked.slot then,
+ * and *task has that attempt, and is marked as taken: it has no lease.
  */
 bool
 fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
@@ -181,14 +174,17 @@ fairq_taken_any(void)
 	return nnotes > 0;
 }
 
-/* Note that the attempt of a task that was found has ended. */
+/* Record that the attempt of a task that was found has ended. */
 void
 fairq_taken_ended(const FairqTask *task)
 {
 	find_note(task->id)->ended_by = GetCurrentTransactionId();
 }
 
-/* The transaction has ended, and with it the memory of the notes. */
+/*
+ * Forget the notes: the transaction has ended, and their memory is freed with
+ * it.
+ */
 static void
 settle(bool committed, bool all)
 {
@@ -199,5 +195,5 @@ settle(bool committed, bool all)
 	nnotes = max_notes = nindexed = 0;
 }
 
-/* The end of a transaction settles the tasks that it has taken. */
+/* Settle the tasks that a transaction has taken, at its end. */
 const FairqEnding fairq_taken_ending = {.settle = settle};

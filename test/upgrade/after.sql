@@ -20,6 +20,11 @@ ORDER BY payload::text, id;
 \echo who is resumed is served
 SELECT fairq.resume('life', 'paused');
 SELECT group_key, payload FROM fairq.pop('life', 10);
+\echo what waits for a batch begins after it
+SELECT payload, fairq.complete(id, attempt) FROM fairq.pop('batches', 10);
+SELECT payload, headers, fairq.complete(id, attempt) FROM fairq.pop('batches', 10);
+SELECT fairq.close_batch(id) FROM fairq.batches WHERE status = 'open';
+SELECT payload, headers, fairq.complete(id, attempt) FROM fairq.pop('batches', 10);
 \echo what has failed is redriven
 SELECT fairq.redrive('life');
 \echo privileges

@@ -36,6 +36,12 @@ SELECT fairq.enqueue('life', 'paused', '"paused"', priority => 3);
 SELECT fairq.pause('life', 'paused');
 SELECT fairq.set_group('life', 'own', concurrency => 7);
 
+SELECT fairq.create_queue('batches', lease => '1 day');
+SELECT fairq.create_batch('batches', 'w', '"closed"') AS batch \gset
+SELECT fairq.enqueue('batches', 'm', '"last"', batch => :batch),
+	fairq.cancel(fairq.enqueue('batches', 'm', '"cancelled"', batch => :batch)),
+	fairq.close_batch(:batch), fairq.create_batch('batches', 'w', '"open"');
+
 SELECT fairq.grant_queue('life', 'producer', 'enqueue');
 SELECT fairq.grant_queue('life', 'worker', 'work');
 SELECT fairq.grant_queue('full', '"Big ""Boss"""', 'manage');

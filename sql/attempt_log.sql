@@ -1,0 +1,91 @@
+-- The log of a task's failed attempts: what it has, when it gets an entry, and how large
+-- it gets.
+--
+-- Broken on purpose to see it fail: no entry at the end of a lapsed lease, in
+-- archive_task().  A released attempt had an entry
+-- (fairq_task_return()).  An error was not cut, an entry was not dropped
+-- (add_entry() in store_change.c).  A redriven task had no log (failed.c).
+\a \pset footer off
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+\set VERBOSITY sqlstate
+
+SELECT fairq.create_queue('attempt_log', backoff => '0', retain => '1 hour', max_attempts => 100);
+CREATE VIEW pg_temp.log AS
+	SELECT t.payload #>> '{}' AS task, t.status, l.attempt, l.worker, l.error,
+		l.at BETWEEN t.enqueued_at AND clock_timestamp() AS in_time
+	FROM fairq.tasks t
+	LEFT JOIN LATERAL jsonb_to_recordset(t.attempt_log) AS l (at timestamptz, attempt int, worker text, error text) ON true
+	WHERE t.queue = 'attempt_log';
+
+-- failures, with and without an error; not one that is released
+SELECT fairq.enqueue('attempt_log', 'a', '"a"') AS task \gset
+SELECT attempt_log IS NULL AS none FROM fairq.tasks WHERE id = :task;
+SELECT attempt FROM fairq.pop('attempt_log', worker => 'w1');
+SELECT fairq.fail(:task, 1, E'it "broke"\n\u00fc\t\\', retry_in => '0');
+SELECT attempt FROM fairq.pop('attempt_log');
+SELECT fairq.release(:task, 2);
+SELECT attempt FROM fairq.pop('attempt_log', worker => 'w3');
+SELECT fairq.fail(:task, 3);
+SELECT attempt FROM fairq.pop('attempt_log', worker => 'w4');
+SELECT fairq.fail_batch(ARRAY[:task], errors => ARRAY['of a batch']);
+SELECT * FROM pg_temp.log;
+-- nothing of an attempt that is rolled back
+BEGIN;
+SELECT attempt FROM fairq.take('attempt_log');
+SELECT fairq.fail(:task, 5, 'taken');
+SELECT attempt, worker, error FROM pg_temp.log WHERE attempt > 3;
+ROLLBACK;
+SELECT count(*) FROM pg_temp.log;
+BEGIN;
+SELECT attempt FROM fairq.take('attempt_log');
+SELECT fairq.fail(:task, 5, 'taken'), fairq.fail(:task, 5, 'twice');
+COMMIT;
+SELECT attempt, worker, error FROM pg_temp.log WHERE attempt > 3;
+
+-- expired leases: taken over by a pop, without an entry, and ended by a call
+SELECT attempt FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w6');
+SELECT attempt, lapses FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w7');
+SELECT fairq.expire_leases('attempt_log');
+SELECT attempt, worker, error FROM pg_temp.log WHERE attempt > 5;
+
+-- the archive has the last attempt, too, and redrive keeps all
+SELECT attempt FROM fairq.pop('attempt_log', worker => 'w8');
+SELECT fairq.fail(:task, 8, 'for good', dead => true);
+SELECT status, attempt, worker, error FROM pg_temp.log WHERE attempt > 6;
+SELECT fairq.redrive(:task);
+SELECT status, attempt, worker, error FROM pg_temp.log WHERE attempt > 6;
+SELECT attempt FROM fairq.pop('attempt_log', worker => 'w9');
+SELECT fairq.complete(:task);
+SELECT status, array_agg(attempt) FROM pg_temp.log GROUP BY 1;
+
+-- others that end: cancelled after a failure, with a lapsed lease, without any
+SELECT count(fairq.enqueue('attempt_log', 'b', to_jsonb('b' || n), max_attempts => 1)) FROM generate_series(1, 3) n;
+SELECT count(*) FROM fairq.pop('attempt_log', 2, worker => 'w');
+SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = 'attempt_log' AND status = 'running' ORDER BY id;
+SELECT fairq.fail(id, 1, 'stopped'), fairq.complete(id + 1) FROM fairq.tasks WHERE payload = '"b1"';
+SELECT count(*) FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w');
+SELECT fairq.expire_leases('attempt_log');
+SELECT * FROM pg_temp.log WHERE task ~ '^b' ORDER BY task;
+
+-- at most ten entries, and little of each, whatever errors are
+SELECT fairq.enqueue('attempt_log', 'c', '"c"') AS task \gset
+CREATE PROCEDURE pg_temp.fail_often(task bigint, error text) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..12 LOOP
+		PERFORM fairq.fail(id, attempt, i || error, retry_in => '0') FROM fairq.pop('attempt_log', worker => repeat('w', 1024));
+		COMMIT;
+	END LOOP;
+END $$;
+CALL pg_temp.fail_often(:task, repeat(E'\u00fc', 1000000));
+SELECT min(attempt), max(attempt), count(*), min(octet_length(error)), max(octet_length(error)), max(octet_length(worker)),
+	bool_and(error ~ E'^\\d+\u00fc+$') AS whole
+FROM pg_temp.log WHERE task = 'c';
+SELECT octet_length(attempt_log::text) < 15000 AS small, octet_length(error) FROM fairq.tasks WHERE id = :task;
+-- what SQL has left there does no harm
+SELECT fairq.reset_hints();
+UPDATE fairq.task SET attempt_log = '5' WHERE id = :task;
+SELECT fairq.fail(id, attempt, 'x', dead => true) FROM fairq.pop('attempt_log');
+SELECT jsonb_path_query_array(attempt_log, '$[*] ? (@ == 5 || @.error == "x").attempt') FROM fairq.tasks WHERE id = :task;
+SELECT * FROM fairq.check_queue('attempt_log');
+SELECT fairq.drop_queue('attempt_log', true);
