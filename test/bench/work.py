@@ -20,6 +20,8 @@ POP_TIME = 0.4
 TAIL = 1.0
 # About the same, but for noise: two producers in one group or in two.
 SAME_RATE = 0.85
+# Tasks of a batch take at most 1.05 times the time of others.
+OF_BATCH = 1 / 1.05
 
 
 def clients_text(n, who):
@@ -221,6 +223,41 @@ def few(bench):
             stock.use(tasks * sizes["repeats"])
             compare(bench, "by %d, %s" % (n, text), measured, "fifo_lease")
         drop_database("work")
+
+
+def work_of(bench, tasks, n, of_batch):
+    """The rate of 8 workers at so many tasks, which are of one batch or of none."""
+    fairq = bench.contenders["fairq"]
+    with connect("work") as connection:
+        fairq.run(connection, "empty")
+        connection.execute("SET synchronous_commit = off")
+        batch = "NULL"
+        if of_batch:
+            batch, = connection.execute(
+                "SELECT fairq.create_batch('bench', 'g1')").fetchone()
+        connection.execute(
+            "SELECT count(*) FROM fairq.enqueue_batch('bench',"
+            " ARRAY(SELECT %s FROM generate_series(1, %d)),"
+            " array_fill('1'::jsonb, ARRAY[%d]), batch => %s)"
+            % (key_of(GROUPS), tasks, tasks, batch))
+        if of_batch:
+            connection.execute("SELECT fairq.close_batch(%s)" % batch)
+        vacuum(connection)
+    return n * pgbench("work", fairq.work_script(n), 8, times=tasks // n)
+
+
+def one_batch(bench):
+    """8 workers at tasks of one batch, against tasks of none."""
+    prepare(bench)
+    bench.results.table("pop + complete, tasks, 8 workers", "one batch",
+                        "no batch")
+    for n in (1, 10, 100):
+        tasks = min(100000, bench.sizes["work_tasks"][n])
+        both = [[work_of(bench, tasks, n, of_batch)
+                 for of_batch in (True, False)]
+                for _ in range(bench.sizes["repeats"])]
+        bench.results.row("by %d" % n, both, "/s", at_least=OF_BATCH)
+    drop_database("work")
 
 
 def rate_and_tail(script, clients, **options):

@@ -42,6 +42,8 @@ TEXTS = ["", " ", "a", "NULL", "{}", "'", '"', "\\", "%s", "\n", "a\tb",
          "y" * 1025, "é" * 512, "💡" * 256, "e\u0301", "\u202e", "\U0010ffff"]
 ROLES = GRANTED + ["0", "-", "1", "4294967295", "4294967296", "-1",
                    "nobody_at_all", "", "public", "none", '"', "a.b"]
+UUIDS = ["00000000-0000-0000-0000-000000000001", "00000000000000000000000000000002",
+         "{a0eebc99-9c0b4ef8-bb6d6bb9-bd380a11}", "ffffffff-ffff-ffff-ffff-ffffffffffff", "1", ""]
 DOCUMENTS = ["{}", "[]", "null", "true", "0", '""', '{"a": 1}',
              "1e131071", "1e131072", '"\\u0000"', '"\\ud800"', "{", "NaN",
              '{"a": 1, "a": 2}', '{"": {"": {"": null}}}', "[1, [2, [3]]]"]
@@ -114,6 +116,7 @@ TYPES = {
     "timestamptz": one_of(TIMES),
     "jsonb": document,
     "regrole": one_of(ROLES),
+    "uuid": one_of(UUIDS),
 }
 for _name, _element in list(TYPES.items()):
     TYPES["_" + _name] = (lambda element: lambda r: array(r, element))(
@@ -143,6 +146,7 @@ def a_choice(*choices):
 # by the argument's name; others are drawn by their type alone
 NAMES = {
     "queue": usual(a_choice(*QUEUES), 0.9),
+    "queues": usual(usual_array(a_choice(*QUEUES))),
     "group_key": usual(a_choice(*GROUPS), 0.85),
     "group_keys": usual(usual_array(a_choice(*GROUPS))),
     "payloads": usual(usual_array(a_choice("{}", "[1]"))),
@@ -150,8 +154,15 @@ NAMES = {
     "dedup_key": usual(a_choice(None, None, "k1", "k2", "k3")),
     "id": usual(some_id, 0.9),
     "ids": usual(usual_array(some_id)),
+    "batch": usual(lambda r, world: r.choice([None, None, None, *map(str, world.batches)])),
+    "after": usual(lambda r, world: r.choice([None, None, None, usual_array(some_id)(r, world)]), 0.95),
+    "after_any": usual(a_choice(None, "true", "false")),
+    "on_success": usual(a_choice(None, "true", "false")),
     "attempt": usual(a_choice(None, "1", "1", "2"), 0.9),
     "attempts": usual(usual_array(a_choice("1", "1", "2"))),
+    "to_queue": usual(a_choice(None, *QUEUES)),
+    "to_group": usual(a_choice(None, *GROUPS)),
+    "to_priority": usual(a_choice(None, "0", "9")),
     "max_tasks": usual(a_choice("1", "2", "10", "100")),
     "per_group": usual(a_choice(None, "1", "2", "5")),
     "lease": usual(a_choice(None, "1 microsecond", "10 ms", "1 hour")),
@@ -163,6 +174,8 @@ NAMES = {
     "backoff": usual(a_choice(None, "0", "1 ms", "1 hour")),
     "retain": usual(a_choice(None, "0", "1 ms", "1 hour")),
     "retain_failed": usual(a_choice(None, "0", "1 ms", "1 hour")),
+    "separator": usual(a_choice(None, None, "/", ":", "//"), 0.9),
+    "backoff_max": usual(a_choice(None, "0", "1 ms", "1 day")),
     "max_run_time": usual(a_choice(None, None, "0", "1 ms", "1 hour")),
     "older_than": usual(a_choice(None, "0", "1 ms", "1 hour")),
     "priority": usual(a_choice("0", "0", "0", "1", "9")),

@@ -2,7 +2,8 @@
 
 4 producers and 10 workers do what such programs do, on four queues with and
 without limits: single and batch enqueues, some with a dedup_key, a run_at, an
-expires_at or a priority, and some rolled back; pop with leases of 100 to 500
+expires_at or a priority, some in a batch for which a task waits, and some
+rolled back; pop with leases of 100 to 500
 ms, take, wait, extend, complete, fail, release.  They die all the time: their server process
 is terminated, or their end of the connection is closed without a word, before
 and after the commits of pop and of complete, while they work, while they wait,
@@ -25,6 +26,8 @@ they are right whatever becomes of sessions, and show in the end:
                 another's lease lasts, or before run_at, or past the last one,
                 and the first one not after expires_at;
                 the counters of fairq.queues are the sums of the books
+    batches     a task that waits for others begins after their ends, and
+                the batch has the numbers of these
     limits      seen from outside, in one snapshot at a time: never more tasks
                 are running than may be; no dedup_key stands for two tasks
     starved     no group that has work is passed over for 5 seconds
@@ -48,7 +51,7 @@ from sessions import (Admin, Checker, KINDS, Observer, Producer, REDRIVEN,
 BOOKS = """
     sent (id bigint PRIMARY KEY, queue text, grp text, priority int,
           dedup_key text, max_attempts int, run_at timestamptz,
-          expires_at timestamptz)
+          expires_at timestamptz, batch bigint)
     answers (id bigint, queue text, dedup_key text)
     pops (id bigint, attempt int, lease_until timestamptz,
           begun timestamptz, at timestamptz DEFAULT clock_timestamp())
@@ -146,6 +149,8 @@ class Chaos:
             # whoever has paused them may have lost his connection
             self.db.execute("SELECT fairq.resume(queue, group_key)"
                             " FROM fairq.groups WHERE paused")
+            self.db.execute("SELECT fairq.close_batch(id)"
+                            " FROM fairq.batches WHERE status = 'open'")
             self.drain()
             # failed ones get another chance
             self.db.execute("INSERT INTO life_again SELECT id"
@@ -278,6 +283,29 @@ class Chaos:
         expect(expired > self.seconds, f"only {expired} tasks have expired")
         return (f"{done} completed, {cancelled} cancelled, {expired} expired,"
                 f" {failed} failed for good, {redriven} of those that had were redriven")
+
+    def batches(self):
+        self.none("a batch is not finished",
+                  "SELECT id, status FROM fairq.batches"
+                  " WHERE status IN ('open', 'closed')")
+        self.none("begun before all of its batch had ended",
+                  "SELECT t.id, w.at, m.id, p.at FROM life_sent t"
+                  " JOIN life_pops w ON w.id = t.id AND w.attempt = 1"
+                  " JOIN life_sent m ON m.batch = t.id"
+                  " JOIN life_pops p ON p.id = m.id AND p.at > w.at"
+                  # redriven tasks start again after the batch's end
+                  " WHERE %s NOT IN (t.queue, m.queue) AND NOT EXISTS"
+                  " (SELECT FROM life_again WHERE id IN (t.id, m.id))",
+                  REDRIVEN)
+        self.none("a batch has another number of tasks",
+                  "SELECT * FROM fairq.batches b WHERE status = 'finished'"
+                  " AND completed + failed + cancelled + expired"
+                  " <> (SELECT count(*) FROM life_sent WHERE batch = b.id)")
+        found = rows(self.db, "SELECT status, count(*) FROM fairq.batches"
+                     " GROUP BY 1 ORDER BY 1")
+        expect(dict(found).get("finished") or self.seconds < 10,
+               f"batches: {found}")
+        return ", ".join(f"{count} {status}" for status, count in found)
 
     def attempts(self):
         self.none("attempts are not 1, 2, 3 ...",

@@ -212,8 +212,9 @@ class Storm:
         """Each has his half in any hundred services."""
         db = run.db
         self.begin(db)
-        served, end = [], now() + seconds
-        while now() < end:
+        served, end, enough = [], now() + seconds, 10 * self.window
+        # a slow machine needs longer
+        while now() < end or len(served) <= enough and now() < end + 60:
             served += self.work(db, self.random.choice((1, 1, 2, 3, 5, 8)))
         sound(db, self.queue)
         half = self.window // 2
@@ -225,7 +226,7 @@ class Storm:
         retried = value(db, "SELECT retried FROM fairq.queues"
                         " WHERE queue = %s", self.queue)
         drop(db, self.queue)
-        expect(len(served) > 10 * self.window, "hardly anything was served")
+        expect(len(served) > enough, "hardly anything was served")
         expect(least >= half - 1, f"carol had {least} of {self.window}")
         # nor is bob held off by his failures
         expect(most <= half + 1, f"bob had {self.window - most}"

@@ -140,6 +140,8 @@ class Producer(Session):
             self.may_die("after an enqueue", 0.005)
         elif way < 0.7:
             self.batch(kind.name)
+        elif way < 0.75:
+            self.waiting(kind.name)
         else:
             self.db.execute("BEGIN")
             # keys in one order only, or two of these might wait for each
@@ -169,7 +171,21 @@ class Producer(Session):
                 r.random() * 1.5 if r.random() < 0.15 else None,
                 r.random() * r.choice((0.1, 2)) if r.random() < 0.1 else None)
 
-    def enqueue(self, queue, keyed):
+    def waiting(self, queue):
+        """Create a batch.  If the session dies, its batch stays open."""
+        r = self.random
+        self.db.execute("BEGIN")
+        batch = value(self.db,
+                      "WITH b AS MATERIALIZED (SELECT fairq.create_batch(%s,"
+                      " %s, on_success => %s) AS id) INSERT INTO life_sent"
+                      " SELECT id, %s, %s, 0 FROM b RETURNING id", queue,
+                      group := self.group(), r.random() < 0.3, queue, group)
+        for n in range(r.choice((0, 1, 2, 5))):
+            self.enqueue(r.choice(KINDS).name, False, batch)
+        if self.commit("a batch"):
+            self.db.execute("SELECT fairq.close_batch(%s)", [batch])
+
+    def enqueue(self, queue, keyed, batch=None):
         r = self.random
         group, key = self.group(), self.key() if keyed else None
         priority, delay, expiry = self.options()
@@ -179,12 +195,13 @@ class Producer(Session):
             " now + %s * interval '1 s' AS expires_at FROM clock_timestamp() now),"
             " e AS MATERIALIZED (SELECT fairq.enqueue(%s, %s, priority => %s,"
             " run_at => run_at, dedup_key => %s, max_attempts => %s,"
-            " expires_at => expires_at) AS id, run_at, expires_at FROM t),"
+            " expires_at => expires_at, batch => %s) AS id, run_at, expires_at"
+            " FROM t),"
             " a AS (INSERT INTO life_answers SELECT id, %s, %s FROM e)"
             " INSERT INTO life_sent SELECT id, %s, %s, %s, %s, %s, run_at,"
-            " expires_at FROM e ON CONFLICT DO NOTHING",
-            [delay, expiry, queue, group, priority, key, most, queue, key,
-             queue, group, priority, key, most])
+            " expires_at, %s FROM e ON CONFLICT DO NOTHING",
+            [delay, expiry, queue, group, priority, key, most, batch, queue,
+             key, queue, group, priority, key, most, batch])
 
     def batch(self, queue, keyed=True):
         count = self.random.choice((1, 3, 10, 30))
@@ -477,7 +494,7 @@ class Observer(Session):
         at, tasks, keys = self.db.execute(
             "SELECT clock_timestamp(), (SELECT json_agg(json_build_array("
             "q.name, s.group_key, t.id, t.lease_until IS NOT NULL,"
-            " t.priority = 0 AND t.lease_until IS NULL"
+            " t.priority = 0 AND t.lease_until IS NULL AND t.blocked IS NULL"
             " AND (t.run_at IS NULL OR t.run_at < clock_timestamp())"
             " AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())))"
             " FROM fairq.task t JOIN fairq.queue q USING (queue_id)"

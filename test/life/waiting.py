@@ -4,8 +4,9 @@ import os
 import signal
 import time
 
-from base import (Waiter, all_answers, any_answer, asleep, connect, cut,
-                  drop, expect, median, ms, new_queue, now, put_to_sleep,
+import wakes as events
+from base import (TooSlow, Waiter, all_answers, any_answer, asleep, connect,
+                  cut, drop, expect, median, ms, new_queue, now, put_to_sleep,
                   rows, sound, until, value)
 from wakes import Queue, as_timestamp
 
@@ -13,7 +14,7 @@ MANY = 100
 PROMPT = 0.1                    # seconds, on a machine with nothing else to do
 SOON = 0.01                     # the same of what a clock says; a median
 LOST = 10                       # what takes so long was not told at all
-TRIES = 3
+TRIES = 6
 
 
 def best_of(measure, limit, text):
@@ -26,6 +27,25 @@ def best_of(measure, limit, text):
             break
     expect(best <= limit, f"{text}: {ms(best)}, and {ms(limit)} are allowed")
     return best
+
+
+def unhurried(run, waiters, once):
+    """Once more, with more time, if the machine is too slow."""
+    for factor in 1, 3, 9:
+        events.take_time(factor)
+        q = Queue(run.db, "life_wake")
+        drop(run.db, q.name)
+        try:
+            return once(q)
+        except TooSlow:
+            if factor == 9:
+                raise
+            # an open transaction of its sessions would keep the queue
+            q.close()
+            drop(run.db, q.name)
+            all_answers([w for w in waiters if w.answer is None], LOST)
+        finally:
+            events.take_time(1)
 
 
 def crowd(count):
@@ -50,9 +70,7 @@ def wakes(run, name, function):
     """One case; how long it took."""
     waiters = crowd(2)
 
-    def once():
-        q = Queue(run.db, "life_wake")
-        drop(run.db, q.name)
+    def once(q):
         steps = function(q)
         next(steps)
         put_to_sleep(run.db, waiters, q.name)
@@ -86,7 +104,7 @@ def wakes(run, name, function):
         return max(first - max(at, start), 0)
 
     try:
-        return best_of(once, PROMPT, "told")
+        return best_of(lambda: unhurried(run, waiters, once), PROMPT, "told")
     finally:
         dismiss(run.db, waiters)
 
@@ -97,18 +115,25 @@ def one_for_one(run):
     waiters = crowd(MANY)
     try:
         put_to_sleep(run.db, waiters, queue)
+        start = now()
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         done = any_answer(waiters, LOST)
-        expect(len(done) == 1 and done[0].answer is True,
+        # one more is woken for each second in which nobody takes the task
+        expect(1 <= len(done) <= 1 + int(now() - start)
+               and all(waiter.answer is True for waiter in done),
                f"{[waiter.answer for waiter in done]} have answered")
         time.sleep(0.3)
         done = [waiter for waiter in waiters if waiter.look()]
-        expect(len(done) == 1, f"{len(done)} workers have come for one task")
-        expect(asleep(run.db, waiters) == MANY - 1, "the others don't sleep")
+        expect(len(done) <= 1 + int(now() - start),
+               f"{len(done)} workers have come for one task")
+        sleeping = asleep(run.db, waiters)
+        expect(sleeping >= MANY - 1 - int(now() - start),
+               f"only {sleeping} of the others sleep")
         # the one that has come takes the task and waits again
         expect(len(rows(run.db, "SELECT FROM fairq.pop(%s)", queue)) == 1,
                "the task is not there")
-        put_to_sleep(run.db, done, queue)
+        put_to_sleep(run.db, [w for w in waiters if w.look()], queue)
+        start = now()
         for _ in range(5):
             run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         until(lambda: sum(w.look() for w in waiters) >= 5, "5 don't come")
@@ -116,7 +141,8 @@ def one_for_one(run):
         came = sum(waiter.look() for waiter in waiters)
         # if one of them has minded the clock, another one is woken for that,
         # and finds tasks that nobody has taken yet
-        expect(came in (5, 6), f"{came} workers have come for 5 tasks")
+        expect(5 <= came <= 6 + 5 * int(now() - start),
+               f"{came} workers have come for 5 tasks")
     finally:
         dismiss(run.db, waiters)
         drop(run.db, queue)
@@ -161,9 +187,7 @@ def hands(run, prepare, event, limit, groups=MANY):
     waiters = crowd(MANY)
     vain = []
 
-    def once():
-        q = Queue(run.db, "life_hands")
-        drop(run.db, q.name)
+    def once(q):
         q.groups = [f"g{n % groups}" for n in range(MANY)]
         prepare(q)
         put_to_sleep(run.db, waiters, q.name)
@@ -196,7 +220,8 @@ def hands(run, prepare, event, limit, groups=MANY):
         return last - at
 
     try:
-        took = best_of(once, limit, f"all {MANY} had one")
+        took = best_of(lambda: unhurried(run, waiters, once), limit,
+                       f"all {MANY} had one")
     finally:
         dismiss(run.db, waiters)
     return f"{ms(took)}, {vain[-1]} came in vain"
@@ -264,7 +289,7 @@ def group_raised(q):
 def scheduled(q):
     """Far enough for a hundred workers to go to sleep before."""
     q.create()
-    q.at = now() + 4
+    q.at = now() + events.CROWDED
     q.db.execute("SELECT count(*) FROM fairq.enqueue_batch(%s, %s,"
                  " array_fill('{}'::jsonb, ARRAY[%s::int]), run_at => %s)",
                  [q.name, q.groups, MANY, as_timestamp(q.at)])
@@ -273,12 +298,12 @@ def scheduled(q):
 def leased(q):
     q.create()
     in_a_batch(q)
-    tasks = q.pop(MANY, "4 s")
+    tasks = q.pop(MANY, f"{events.CROWDED} s")
     q.at = q.lease_ends(tasks[0][0])
 
 
 def is_time(q):
-    expect(now() < q.at, "the machine is too slow for this test")
+    events.in_time(now() < q.at, "it was due before all slept")
     return q.at
 
 

@@ -1,4 +1,5 @@
-"""The hand of one group: its next few ready tasks, known without a look.
+"""The hand of one group: its next few ready tasks, known without reading the
+index.
 
 A group has tasks at the addresses 0, 1, 2 ..., and the lane's shared memory
 has of it
@@ -15,26 +16,25 @@ has of it
       by_row    the next reading looks at rows, not only at index entries
     known       has the lane been read since all was forgotten?
 
-All of it is a hint, the rows are the truth.  A step is what happens at once
-for everybody else: a section under the lane's lock, a look at an index entry,
-a claim (tuple lock, verify, update), the moment at which the end of a transaction
-becomes visible and, a step of its own behind that, the callback that tells the
-hand of it.
+All of this is a hint; the rows are the truth.  A step is atomic for all other
+backends: a section under the lane's lock, a read of an index entry, a claim
+(tuple lock, verify, update), or the moment at which the end of a transaction
+becomes visible.  The callback that publishes the end is the next step.
 
-A pop takes the first task of the hand, and then claims the row where the hand
-says that it is.  If the hand is used up, the pop reads the line from upto on,
-entry by entry, and offers what it has read.
+A pop takes the first task of the hand, and then claims the row at the place
+that the hand has.  If the hand is used up, the pop reads the line from upto
+on, entry by entry, and offers what it has read.
 
 Promised is
 
-stranded    when all is quiet (every pop is over, every transaction has ended
-            and was told), a session that pops until nothing comes gets every
+stranded    when all is quiet (every pop is over, every transaction has ended and
+            was published), a session that pops until there is no task gets every
             ready task, once, in the order of the addresses.
-not ready   nothing is claimed that is not ready.
-forever     that session comes to an end.
+not ready   no task is claimed that is not ready.
+forever     that session ends.
 
-What is a matter of cost only is not seen here: who reads for himself, and that
-a reader's name goes when he ends.
+The model leaves out matters of cost: which pops read for themselves, and that
+a reader's name is removed at its end.
 """
 
 from collections import namedtuple
@@ -46,7 +46,7 @@ NOBODY = -1
 # a row; GONE: finished or rolled back, and the place can be used again
 ABSENT, INSERTING, READY, CLAIMED, FINISHED, DEAD, GONE = range(7)
 
-# What makes it sound.  Each can be left out.
+# The rules that make it sound.  Each can be left out.
 RULES = {
     "told after visible": "a commit is told when it is visible, not before",
     "abort tells": "a pop that is rolled back tells its task again",
@@ -229,8 +229,8 @@ class Model(Explorer):
         return s._replace(entry=empty(upto)._replace(hand=hand))
 
     def vanished(self, s, address):
-        """The row is not there.  The rest of the hand is likely as old: it is
-        read again, and no reading that has begun reaches further."""
+        """The row is not there.  The rest of the hand is probably as old, so it is read
+        again, and no reading that has begun reaches further."""
         if not self.on("vanished lowers upto"):
             return s
         entry = s.entry
@@ -251,7 +251,7 @@ class Model(Explorer):
     # ---- looks at index and rows
 
     def next_entry(self, s, at, by_row):
-        """The index keeps dead entries, and shows nobody what they are."""
+        """The index keeps dead entries, and does not show that they are dead."""
         seen = ((READY,) if self.by_row or by_row else
                 (INSERTING, READY, CLAIMED, FINISHED, DEAD))
         return next((i for i in range(at, len(s.rows))
@@ -324,7 +324,7 @@ class Model(Explorer):
     def end_of(self, at):
         return at if self.on("partial reading") else INFINITE
 
-    # ---- all that can happen
+    # ---- all possible steps
 
     def steps(self, s):
         yield from self.steps_of_rows(s)
@@ -385,7 +385,7 @@ class Model(Explorer):
 
     @staticmethod
     def then(s, me, phase, **values):
-        """The pop goes on, and forgets all but values."""
+        """The pop continues, and forgets all other values."""
         pop = IDLE._replace(phase=phase, left=s.pops[me].left)
         return s._replace(pops=replaced(s.pops, me, pop._replace(**values)))
 

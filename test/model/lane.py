@@ -1,5 +1,5 @@
-"""The lane of seat.py, which says what this is part of: its state, and the sections
-under its lock, each a method.
+"""The lane of seat.py: its state, and the sections under its lock, each a
+method.
 """
 
 from states import Fault
@@ -10,7 +10,7 @@ INFINITE = 1 << 20
 ABSENT, INSERTING, READY, CLAIMED, GONE = range(5)
 BUSY = -1                       # the group that always has work
 
-# What makes it sound.  Each can be left out.
+# The rules that make it sound.  Each can be left out.
 RULES = {
     "late at eviction": "evicted with what may be ready below its turn: late",
     "parked is late": "evicted while parked: late, since the position goes on",
@@ -85,7 +85,7 @@ class Group:
 
 
 class Lane:
-    """A state that can be changed.
+    """A mutable state.
 
     tasks       (status, address) of each
     position    address of the highest turn that was not in front
@@ -175,7 +175,7 @@ class Lane:
         return self.seats_off(g) < self.known
 
     def is_unsure(self, g):
-        """Passed in the block in which recovery began, and not known?"""
+        """Whether the seat was passed in the block in which recovery began, and is not known."""
         return (not self.is_known(g)
                 and self.turn(g, 0) < self.first)
 
@@ -231,7 +231,7 @@ class Lane:
     # ---- what is told
 
     def enter(self, g):
-        """The one door into the ring."""
+        """The only way into the ring."""
         group = self.groups[g]
         if group.parked:
             return
@@ -310,14 +310,14 @@ class Lane:
     # ---- turns
 
     def can_take(self):
-        """Is there a turn to be taken, or is more to be known first?"""
+        """Whether a turn can be taken, or recovery must continue first."""
         if self.goes_on() is not None:
             return True
         after = self.next_turn()
         return after is not None and self.is_covered(*after[1:])
 
     def goes_on(self):
-        """The group whose turn has room for more, or None."""
+        """The group whose turn has room for more tasks, or None."""
         if self.on("a turn goes on"):
             for g, group in enumerate(self.groups):
                 if group.ring and self.in_turn(g):
@@ -325,7 +325,7 @@ class Lane:
         return None
 
     def in_turn(self, g):
-        """Is the last turn the group's, with room for more?"""
+        """Whether the last turn is the group's, with room for more tasks."""
         turn, left = self.last
         return left > 0 and turn % self.of.length == self.of.seats[g]
 
@@ -349,7 +349,7 @@ class Lane:
         return g, seats[g] + length * (block if ahead else block + 1), False
 
     def waits(self, g):
-        """Has it a ready task, and a slot, that is not in flight?"""
+        """Whether it has a slot, and a ready task that is not in flight."""
         if self.groups[g].parked:
             return False
         free = set(self.ready(g))
@@ -446,7 +446,7 @@ class Lane:
             group.served, group.front = 1, 0
 
     def give_back(self, held, rule):
-        """A turn that came to nothing, as its group has left the ring."""
+        """A turn that yields no task, because its group has left the ring."""
         g, turn, _, _, _ = held
         group = self.groups[g]
         same = self.block(turn) == self.block(self.position)
@@ -458,7 +458,7 @@ class Lane:
             group.served = 0
 
     def is_whole(self, held):
-        """Can nobody have gone on with the turn?"""
+        """Whether no other call can have continued the turn."""
         g, turn, _, _, first = held
         weight = self.of.weights[g]
         return first and (weight == 1 or self.last == (turn, weight - 1))

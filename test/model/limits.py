@@ -5,12 +5,12 @@ protocol.py as atomic steps.  Here each scenario, a few tasks and the
 transactions of two or three backends, is explored: every state that any order
 of the steps can lead to, once.  Promised is
 
-strict          with a claim never more tasks run than the limit says that was
-                in effect when the slot for it was had, or since.  A task runs
+strict          with a claim, the number of running tasks is at most a limit that was
+                in effect when the slot for it was taken, or since.  A task runs
                 from its claim until its end is visible.
-too little      a counter that is known says no less than the truth.
-not exact       when all is quiet (every transaction is over, or idle), a
-                known counter says the truth.
+too little      a known counter is at least the true number.
+not exact       when all is quiet (every transaction is over, or idle), a known
+                counter is exact.
 stranded        when all is quiet, and a task is ready, and there is room by
                 the truth and the settings that are committed, then a pop
                 serves it; unless a transaction is open that does not count.
@@ -177,7 +177,7 @@ class Model:
         return own
 
     def step(self, shared, own, number):
-        """All that this backend can do next: (step, shared, own)."""
+        """All next steps of this backend: (step, shared, own)."""
         if own[STEP] == "":
             return
         if own[STEP] == "end":
@@ -304,6 +304,6 @@ def trace(came, state):
 
 
 def size(scenario):
-    """Roughly, how long it takes."""
+    """Its approximate duration."""
     texts = SCENARIOS[scenario][1]
     return len(texts), sum(len(text.split()) for text in texts)

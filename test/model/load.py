@@ -1,17 +1,17 @@
-"""The load: how many tasks there are, and run, by commits and one pass.
+"""The load: the numbers of tasks and running tasks, from commits and one pass.
 
 A queue has one group, and a few tasks that are ready or running (src/serve/load.c,
-counter.c, running.c).  Its numbers of tasks are kept by commits.  The group's
+counter.c, running.c).  Commits maintain its numbers of tasks.  The group's
 counter has two: committed, the running tasks as commits have them; and open,
 the slots of transactions that have not ended here.  A load reads all rows as
 of a snapshot, row by row, and adds what it has found.  There are two books of
 numbers: that of the current load, the last that is over, and that of the load
 in progress.  A load's number is even in book 0, and odd in book 1.  Promised is
 
-strict          when a task is claimed with a slot, or goes on running with
-                another worker, no more run than the limit says.  A task runs
+strict          when a task is claimed with a slot, or continues to run with
+                another worker, the limit is not exceeded.  A task runs
                 from its claim until its end is visible.
-too little      a known counter says no less than the truth.
+too little      a known counter is at least the true number.
 wrong           when no transaction is between the moment at which its commit
                 is visible and its end here, known numbers of tasks are those
                 of the rows, and a known counter says the truth.
@@ -19,10 +19,10 @@ unknown         when all is quiet, and no load was cancelled, and nothing was
                 changed by SQL since the last one began, the numbers are known;
                 and so is the counter, if the load began with a limit and no
                 transaction that does not count.
-lost            what was known is known until rows are changed by SQL: also
-                while another load goes on, and when it comes to nothing.
+lost            known numbers remain known until SQL changes rows: also while
+                another load runs, and when that load fails.
 
-A step is what happens at once for all others.  A transaction is an xid, and
+A step is atomic for all other sessions.  A transaction is an xid, and
 has a savepoint at most.  A row's versions are (task, made by, kind, ended by);
 to be made or ended by 0 is to be so from before, by None is not to be ended.
 """
@@ -301,7 +301,7 @@ class Model(Explorer):
     # rows
 
     def gone(self, state, by):
-        """Was that rolled back?"""
+        """Whether that was rolled back."""
         return by in state.aborted or by and by[0] in state.aborted
 
     def committed(self, state, by):
@@ -685,7 +685,7 @@ class Model(Explorer):
                 session._replace(snapshot=(xmax, running)))
 
     def sees(self, state, session, by):
-        """Has the session's snapshot seen that transaction commit?"""
+        """Whether the session's snapshot has seen the transaction commit."""
         xmax, running = session.snapshot
         if by == 0 or by is None:
             return by == 0
@@ -748,7 +748,7 @@ class Model(Explorer):
     # what is promised
 
     def truth(self, state):
-        """How many tasks run, from the claim until the end is visible."""
+        """The number of running tasks, from the claim until the end is visible."""
         tasks = set()
         for task, made, kind, end in state.versions:
             if kind == RUNNING and not self.gone(state, made) and (

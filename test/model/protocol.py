@@ -1,17 +1,17 @@
-"""The limit protocol as atomic steps; see limits.py for what this is part of.
+"""The limit protocol as atomic steps, for limits.py.
 
-One queue, one lane, one group, a few tasks, a few backends.  A step is what
-happens at once for everybody else: a section of code under a spinlock, an
-access to an atomic, a look at a row or a write of one, the moment at which a
-transaction's end becomes visible.  A section under the lane's lock is one step
-but for fairq_lane_put_aside(), which takes a counter's mutex in the middle, and so
-holds the lock over two.  Steps bear the names of the functions in C.
+One queue, one lane, one group, a few tasks, a few backends.  A step is atomic
+for all other backends: a section of code under a spinlock, an access to an
+atomic, a read or a write of a row, or the moment at which a transaction's end
+becomes visible.  A section under the lane's lock is one step but for
+fairq_lane_put_aside(), which takes a counter's mutex in the middle, and so
+holds the lock over two.  Steps have the names of the functions in C.
 
 A state is a tuple: what is shared, then each backend's own.  A step is a
 function (rules, shared, own, number) that changes both records, and names the
 step that comes next; NOT_NOW if it has to wait.
 
-What is left out, and why nothing is lost by that:
+The model leaves out these parts, without losing a fault:
 
 - Addresses.  All tasks stand where waiting ones do, so the group is irregular
   as long as anything of it is ready.  Of the group's hints there is only
@@ -70,7 +70,7 @@ OWN = {
 IN_CALL = ("counted", "since", "tried", "lane_no", "turn", "row", "as_of",
            "running", "changed", "bits")
 
-# What makes it sound.  Each can be left out.
+# The rules that make it sound.  Each can be left out.
 RULES = {
     "enter_in_mutex": "the check of the limit and the slot are one",
     "leave_after": "a slot is closed when the end is visible, not before",

@@ -1,4 +1,4 @@
-"""The ring of one lane: which group is served next, and what is known of it.
+"""The ring of one lane: the next group, and the data of groups.
 
 A few groups have one seat each in every block, and a busy group beside them
 always has work, so that blocks go by.  The lane keeps its position (the block
@@ -6,11 +6,11 @@ that is served, and the seat that service has reached in it) and one bit per
 group for each of these:
 
     ring        may have a ready task
-    front       of these, who is to be served before the position goes on
+    front       of these, the groups that are served before the position moves on
     served      has had a turn in the block of the position
     parked      has no slot under a limit, and is not in the ring
-    late        something of it may be ready below its next turn
-    vain        its last turn came to nothing, and the call goes on
+    late        one of its tasks may be ready below its next turn
+    vain        its last turn yielded no task, and the call continues
 
 A group may have an entry in the cache: a hand, its first ready tasks by
 address, and "upto": each ready task below that is in the hand, or in

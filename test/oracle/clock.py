@@ -1,10 +1,10 @@
-"""Time: the instants at which tasks fall due and leases expire.
+"""Time: the instants at which tasks become due and leases expire.
 
 The server has the clock of this machine, so between which times a call was
-made is known here.  No instant may lie in between, or it would not be known
-what the call had to find: so a call that an instant is near waits for it to
-pass.  If a call takes so long that one passes nevertheless, nothing can be
-said any more, and the history is given up (TooSlow).
+made is known here.  No instant may lie between these times, because the result
+of the call would then be unknown.  So a call near an instant waits until the
+instant has passed.  If a call takes so long that an instant passes
+nevertheless, the model cannot judge it, and the history is given up (TooSlow).
 
 Instants are planned ahead, a few milliseconds apart from each other, more on a
 machine that is busy.  A history passes them by its steps, the ticks; if it is
@@ -53,7 +53,7 @@ class Clock:
         time.sleep(seconds)
 
     def expect(self, instant):
-        """Something falls due or expires then."""
+        """A task becomes due or a lease expires then."""
         heappush(self.instants, instant)
 
     def __enter__(self):

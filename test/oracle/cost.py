@@ -1,4 +1,4 @@
-"""The model of a queue that is fair by cost: which group is served next.
+"""The model of a cost-fair queue: the next group.
 
 Terms.  A lane has a *virtual time* v, the highest start tag that was served in
 it, 0 at first.  Each group has an *account*, where its last service ended, and
@@ -22,7 +22,7 @@ tasks are served in rounds, as elsewhere, and charged.
 
 An account is kept as the least and the most that it may be; that differs where
 it is not known whether a group has come since its last service, or which seat
-it has.  So does v.  What may be right is no fault.
+it has.  So does v.  A possibly correct result is no fault.
 """
 
 import struct
@@ -94,7 +94,7 @@ class Order:
                         and other.came[1] > self.recovered))
 
     def is_before(self, one, other, seats):
-        """Does the one account stand before the other, for sure?"""
+        """Whether one account certainly precedes the other."""
         if self.is_newcomer(other):
             return self.is_newcomer(one) and self.came_before(one, other,
                                                               seats)
@@ -118,12 +118,11 @@ class CostModel(Model):
         self.still = set()      # groups that waited all along, there
         self.per_group = None
 
-    # ---- what a call has to serve
+    # ---- tasks that a call must serve
 
     def _check_claims(self, session, wanted, claims, per_group, take, lease):
         self.call, self.per_group = None, per_group
-        for priority in self.lanes:
-            self._order(priority).calls += 1
+        self._next_call()
         super()._check_claims(session, wanted, claims, per_group, take, lease)
         if len(claims) < wanted and per_group is None and not self.stopped:
             settings = self.settings_of(session)
@@ -131,24 +130,41 @@ class CostModel(Model):
                 for order in self.orders.values():
                     if order.recovered is None:
                         order.recovered = order.calls
+        self._next_call()
+
+    def _next_call(self):
         for priority in self.lanes:
-            self._order(priority).calls += 1
+            self._order(priority)
+        for order in self.orders.values():
+            order.calls += 1
+
+    def _levels(self, task):
+        """Where the task is served: (order, name in it, the others that could
+        have been served in its stead), for each level."""
+        return [(self._order(task.lane), task.group, self._others(task))]
 
     def _in_order(self, session, lane, waiting, task, addr, in_full):
-        order = self._order(task.lane)
         if self.call != task.lane:
             self.call, self.each, self.still = task.lane, {}, set(waiting)
         self.still &= waiting
-        account = self._account(task.lane, task.group)
+        self._account(task.lane, task.group)
+        levels = self._levels(task)
         if in_full is False:
             if addr < TIMES:
                 self.seats[task.group] = addr % self.block_length
-            self._check_first(order, account, task)
+            for level in levels:
+                self._check_first(*level, task)
             self.each[task.group] = self.each.get(task.group, 0) + 1
-        self._charge(order, account, task, in_full)
-        for group, other in order.accounts.items():
-            if group not in waiting and other.came is not None:
-                other.came = DOUBT
+        for level in levels:
+            self._charge(*level, task, in_full)
+        for order, _, _ in levels:
+            for name, other in order.accounts.items():
+                if other.came is not None and not self._is_among(name, waiting):
+                    other.came = DOUBT
+
+    @staticmethod
+    def _is_among(name, waiting):
+        return name in waiting
 
     def _passed(self, group):
         """Has the group had all its turns in the call?"""
@@ -161,11 +177,12 @@ class CostModel(Model):
                 for group in self.still
                 if group != task.group and not self._passed(group)]
 
-    def _check_first(self, order, account, task):
-        for group, other in self._others(task):
-            seats = (self.seats.get(group), self.seats.get(task.group))
+    def _check_first(self, order, name, others, task):
+        account = order.accounts[name]
+        for group, other in others:
+            seats = (self.seats.get(group), self.seats.get(name))
             if order.is_before(other, account, seats):
-                raise Fault("order", f"task {task.id} of {task.group}, which"
+                raise Fault("order", f"task {task.id} of {name}, which"
                             f" stands at {self._stand(order, account)}, before"
                             f" {group}, which does at"
                             f" {self._stand(order, other)}")
@@ -176,7 +193,8 @@ class CostModel(Model):
                 f" {account.tie}, came {account.came}; v {order.low / UNIT} to"
                 f" {order.high / UNIT})")
 
-    def _charge(self, order, account, task, in_full):
+    def _charge(self, order, name, others, task, in_full):
+        account = order.accounts[name]
         low, high = account.low, account.high
         if in_full is False:
             low = max(low, order.low)
@@ -185,8 +203,7 @@ class CostModel(Model):
         if in_full is False:
             # no other one that could have been served stood before it
             high = max(low, min([high] + [
-                order.stands_at_most(other)
-                for _, other in self._others(task)]))
+                order.stands_at_most(other) for _, other in others]))
             order.services += 1
             order.low = low
         if in_full is not True:
@@ -194,8 +211,7 @@ class CostModel(Model):
         elif not account.is_new():
             # it may have come since, and stand at v
             high = max(high, order.high)
-        amount = units(1 if task.cost is None else task.cost,
-                       self._weight(task.group)[0])
+        amount = units(self._cost(task), self._weight(name)[0])
         if in_full is True and account.is_new() and not account.away:
             high = max(high, order.high)
         account.low, account.high = low + amount, high + amount
@@ -205,14 +221,20 @@ class CostModel(Model):
         order.most = max(order.most, account.high)
         self._see_who_left(order, task.lane)
 
+    @staticmethod
+    def _cost(task):
+        return 1 if task.cost is None else task.cost
+
     def _see_who_left(self, order, priority):
         """Who stands before v, and has nothing, was come by in vain."""
-        for group, account in order.accounts.items():
+        for name, account in order.accounts.items():
             if (account.came is None and not account.away
                     and order.is_newcomer(account)):
-                account.away = self._has_nothing(
-                    group, self.lanes[priority].groups[group])
+                account.away = self._is_away(name, priority)
                 account.came = None if account.away else DOUBT
+
+    def _is_away(self, name, priority):
+        return self._has_nothing(name, self.lanes[priority].groups[name])
 
     def _has_nothing(self, group, fifo):
         """And will nothing be put back?"""
@@ -245,13 +267,15 @@ class CostModel(Model):
                 or (task.status == RUNNING
                     and task.instant < self.clock.end + SOON)):
             return
+        self._comes(task, self._order_of(task.lane, task.group), account)
+
+    def _comes(self, task, order, account):
         account.away = False
         sure = (task.status == READY and task.owner not in self.undo
                 and self.settings.limit(task.group) is None
                 and self.settings.max_running is None
                 and not account.ran
                 and not self._runs(task.lane, task.group))
-        order = self._order(task.lane)
         account.came = (order.services, order.calls) if sure else DOUBT
 
     def _runs(self, priority, group):
@@ -280,11 +304,13 @@ class CostModel(Model):
                 order.accounts[group] = Account(order.most, False)
 
     def forget(self):
-        """All are even, and stand in the order of their seats."""
+        """All groups are equal, in the order of their seats."""
         super().forget()
+        self.orders = {}
         for priority, lane in self.lanes.items():
-            order = self.orders[priority] = Order()
+            self._order(priority)
             for group, fifo in lane.groups.items():
+                order = self._order_of(priority, group)
                 account = order.accounts[group] = Account()
                 account.away = self._has_nothing(group, fifo)
                 account.ran = self._runs(priority, group)
@@ -296,9 +322,15 @@ class CostModel(Model):
     def _order(self, priority):
         return self.orders.setdefault(priority, Order())
 
+    def _order_of(self, priority, group):
+        """The order in which the group is served."""
+        return self._order(priority)
+
     def _account(self, priority, group):
-        order = self._order(priority)
-        if group not in order.accounts:
-            order.accounts[group] = (Account() if self.seats_are_new
-                                     else Account(order.most, False))
-        return order.accounts[group]
+        return self._have(self._order_of(priority, group), group)
+
+    def _have(self, order, name):
+        if name not in order.accounts:
+            order.accounts[name] = (Account() if self.seats_are_new
+                                    else Account(order.most, False))
+        return order.accounts[name]

@@ -2,6 +2,7 @@
 
 from life import due_at
 from cost import CostModel
+from tenants import TenantsModel
 from model import Model
 from state import (CANCELLED, FOREVER, LAPSES_ALONE, READY, RUNNING,
                    SCHEDULED, Fault)
@@ -12,12 +13,14 @@ DAY = 24 * 3600 * 1000000       # the queue's lease
 
 class Driver:
     def __init__(self, server, sessions, block_length=1048576, options={}):
-        """options: max_attempts, backoff, retain, fair_by, as in the settings.
+        """options: max_attempts, backoff, retain, fair_by, separator, as in the
+        settings.
         """
         self.server = server
         self.log = []
         self.clock = server.clock(self.log)
-        model = CostModel if options.get("fair_by") == "cost" else Model
+        model = (TenantsModel if options.get("separator") else
+                 CostModel if options.get("fair_by") == "cost" else Model)
         self.model = model(self.clock, block_length)
         self.model.settings = self.model.settings.changed(**options)
         self.sessions = server.open(sessions, self.log, block_length,
@@ -28,6 +31,8 @@ class Driver:
         self.restarted = False      # the server was restarted, in this history
 
     def _call(self, s, name, *arguments):
+        if name not in ("enqueue", "enqueue_batch", "create_batch", "look"):
+            self.model.touches(s)
         with self.clock:
             return getattr(self.sessions[s], name)(*arguments)
 
@@ -65,17 +70,59 @@ class Driver:
     # ---- producers
 
     def enqueue(self, s, group, priority=0, when=None, key=None,
-                max_attempts=None, cost=None):
+                max_attempts=None, cost=None, batch=None):
         """when: None, "past", "never", or how many instants ahead; None if
         the key is another open transaction's."""
         run_at = self._run_at(when)
         if key is not None and self.model.busy(s, key):
             return self._blocked(s, group, priority, run_at, key)
         id = self._call(s, "enqueue", group, priority, run_at, key,
-                        max_attempts, cost)
+                        max_attempts, cost, batch)
         self.model.enqueued(s, id, group, priority, run_at, key, max_attempts,
-                            cost)
+                            cost, batch)
         return id
+
+    # ---- batches
+
+    def create_batch(self, s, group, priority=0, on_success=False, batch=None):
+        id = self._call(s, "create_batch", group, priority, on_success, batch)
+        self.model.created(s, id, group, priority, on_success, batch)
+        return id
+
+    def close_batch(self, s, task):
+        closed = self._call(s, "close_batch", task.id)
+        if closed != self.model.close_batch(s, task):
+            raise Fault("batch", f"close_batch({task.id}) is {closed}")
+
+    def cancel_batch(self, s, task):
+        cancelled = self._call(s, "cancel_batch", task.id)
+        due = self.model.cancel_batch(s, task)
+        if cancelled != due:
+            raise Fault("batch", f"{cancelled} cancelled, not {due}")
+
+    def _batch_ends(self, s):
+        """By a pop or a wait that is over."""
+        blocked = [task.id for task in self.model.blocked(s)]
+        rows = self.sessions[s].batches(blocked) if blocked else {}
+        return {id: row for id, row in rows.items() if row.status != "blocked"}
+
+    def _end_batches(self, rng):
+        """Close all batches, and request a look at each."""
+        while True:
+            for task in self.model.open_batches(0):
+                self.close_batch(0, task)
+            over = [task for task in self.model.blocked(0)
+                    if self.model.is_over(task)]
+            if not over:
+                break
+            for task in over:
+                self.sessions[0].reschedule(task.id)
+            self._pop_all(rng)
+            for task in over:
+                if task.blocked and task.unfinished():
+                    raise Fault("batch", f"task {task.id} is still blocked")
+        if self.model.blocked(0):
+            raise Fault("batch", "a task waits for a task that has ended")
 
     def batch(self, s, groups, priority=0, when=None, keys=None, costs=None):
         run_at = self._run_at(when)
@@ -123,6 +170,8 @@ class Driver:
             foreseen = None if per_group else session.peek(tasks)
             claims = session.pop(tasks, per_group, take,
                                  None if lease == DAY else lease)
+        self.model.touches(s)
+        ends = self._batch_ends(s)
         claimed = {claim.id for claim in claims}
         doubtful = [task for task in self.model.doubtful(s)
                     if task.id not in claimed]
@@ -131,8 +180,9 @@ class Driver:
         if self.restarted and claimed & {task.id for task in
                                          self.model.expired(s)}:
             foreseen = None
-        self.model.popped(s, tasks, claims, per_group, take, lease, found)
-        if foreseen is not None:
+        self.model.popped(s, tasks, claims, per_group, take, lease, found,
+                          ends, foreseen=not per_group)
+        if foreseen is not None and not ends:
             self._check_foreseen(foreseen, claims)
         return claims
 
@@ -333,6 +383,9 @@ class Driver:
     def wait(self, s):
         """For a moment; and is a pop worth it then, as it says?"""
         ready = self._call(s, "wait")
+        self.model.looked(s)
+        ends = self.model.end_failed_batches(s, self._batch_ends(s))
+        self.model.end_batches(s, ends)
         # it ends those that no pop would return
         expired = self.model.expired(s)
         self._lapsed(s, expired, self._look_at(s, expired))
@@ -384,7 +437,9 @@ class Driver:
         for task in self.model.unfinished():
             if task.status != SCHEDULED:
                 raise Fault("lost", f"task {task.id} is left, {task.status}")
-            self.cancel(0, task.id)
+            if not task.blocked:
+                self.cancel(0, task.id)
+        self._end_batches(rng)
         self.check_archive()
         self.check_queue()
 

@@ -2,18 +2,20 @@
 
 It serves by rounds: each group has one seat in each block, and of the groups
 that have something the one with the lowest next turn is served, its weight at
-most.  It is here to show that the properties can be had, and so that each
-fault (faults.py, life_faults.py), which is a small change to it, is the only
-reason for the oracle to complain.  Its clock runs only when it is read.
+most.  It shows that the properties are possible.  Each fault (faults.py,
+life_faults.py) is a small change to it, so only the fault can make the oracle
+complain.  Its clock moves only when a call reads it.
 """
 
 from collections import namedtuple
 
 from clock import Clock, Pace
 from life import HOUR, LEASE_EXPIRED, due_at, due_order
-from server import Blocked, Claim, Row
+from batches import ENDS
+from server import Batch, Blocked, Claim, Row
 from shares import PARTS, Shares
-from state import CANCELLED, FAILED, LAPSES_ALONE, NO_LIMIT, COMPLETED
+from state import (CANCELLED, COMPLETED, FAILED, LAPSES_ALONE, NO_LIMIT,
+                   PURGED)
 
 DAY = 24 * HOUR
 READING = 100                   # microseconds that reading the clock takes
@@ -50,6 +52,8 @@ class Task:
         self.run_at = self.lease_until = self.finished = None
         self.outcome = self.error = self.result = None
         self.cancelled = False
+        self.batch = self.how = self.numbers = None
+        self.on_success = self.closed = False
 
 
 class Round(namedtuple("Round", "block seat had turn served")):
@@ -78,7 +82,7 @@ START = Round(0, -1, frozenset(), None, 0)
 
 
 class Fake:
-    """The queue and its faultless service; sessions in, claims out."""
+    """The queue and its correct service: sessions call it, and it returns claims."""
 
     def __init__(self, clock, settings, block_length):
         self.clock = clock
@@ -141,22 +145,28 @@ class Fake:
     # ---- enqueue
 
     def enqueue(self, session, group, lane, run_at=None, key=None,
-                max_attempts=None, cost=None):
+                max_attempts=None, cost=None, batch=None):
         if key is not None:
             holder = self.holder(session, key)
             if holder is not None:
                 return holder.id
+        id, row = self.add(session, group, lane, key, max_attempts, cost)
+        row.batch = batch
+        if run_at is None or run_at <= self.now:
+            self.change(session, row, "ready", last=True)
+        else:
+            self.change(session, row, "scheduled", run_at=run_at)
+        return id
+
+    def add(self, session, group, lane, key=None, max_attempts=None,
+            cost=None):
         id = len(self.rows) + 1
         self.seats.setdefault(group, len(self.seats))
         row = self.rows[id] = Task(id, group, lane, key, max_attempts,
                                    self.now, cost)
         if session in self.undo:
             row.born = session
-        if run_at is None or run_at <= self.now:
-            self.change(session, row, "ready", last=True)
-        else:
-            self.change(session, row, "scheduled", run_at=run_at)
-        return id
+        return id, row
 
     def holder(self, session, key):
         for row in self.rows.values():
@@ -167,6 +177,54 @@ class Fake:
                 if row.state != "done":
                     return row
         return None
+
+    # ---- batches
+
+    def create_batch(self, session, group, lane, on_success, batch):
+        id, row = self.add(session, group, lane)
+        row.batch, row.on_success = batch, on_success
+        self.change(session, row, "blocked")
+        return id
+
+    def close_batch(self, session, id):
+        row = self.rows[id]
+        if row.state != "blocked" or row.closed:
+            return False
+        self.change(session, row, "blocked", closed=True)
+        return True
+
+    def cancel_batch(self, session, id):
+        self.close_batch(session, id)
+        return sum(self.cancel(session, row.id) for row in self.rows.values()
+                   if row.batch == id and self.mine(session, row)
+                   and row.state in ("ready", "scheduled", "blocked"))
+
+    def look_at_batches(self, session):
+        for row in self.rows.values():
+            if row.state == "blocked" and self.mine(session, row):
+                self.look_at_batch(session, row)
+
+    def look_at_batch(self, session, row):
+        members = [member for member in self.rows.values()
+                   if member.batch == row.id and member.state != "none"]
+        ends = {member.id: member.how for member in members
+                if member.state == "done" and self.mine(session, member)}
+        failed = [id for id, how in ends.items() if how != COMPLETED]
+        if row.on_success and failed:
+            self.finish(session, row, FAILED,
+                        error=f"task {min(failed)} did not succeed")
+        elif self.is_over(row, members, ends):
+            numbers = {how: list(ends.values()).count(how) for how in ENDS}
+            self.again(session, row, numbers=numbers)
+
+    def is_over(self, row, members, ends):
+        return row.closed and len(ends) == len(members)
+
+    def batches(self, session, ids):
+        return {id: Batch(id, self.row(self.rows[id]).status,
+                          self.rows[id].order, self.rows[id].error, None,
+                          self.rows[id].numbers)
+                for id in ids}
 
     # ---- limits
 
@@ -333,6 +391,7 @@ class Fake:
         inside = session in self.undo
         if not inside:
             self.undo[session], self.marks[session] = [], []
+        self.look_at_batches(session)
         while len(claims) < tasks:
             before = dict(self.cursors)
             row = self.choose(session)
@@ -363,6 +422,7 @@ class Fake:
         return None
 
     def worth_a_pop(self, session):
+        self.look_at_batches(session)
         return any(row.state != "running" or self.may_take_over(session, row)
                    for row in self.candidates(session)[1])
 
@@ -387,7 +447,8 @@ class Fake:
         else:
             values["stands"] = self.stands(row)
         if take:
-            self.change(session, row, "done", lease_until=None, **values)
+            self.change(session, row, "done", lease_until=None, how=COMPLETED,
+                        **values)
         else:
             self.change(session, row, "running",
                         lease_until=self.now + (lease or DAY), **values)
@@ -421,10 +482,11 @@ class Fake:
             self.again(session, row, **values)
 
     def finish(self, session, row, outcome, **values):
+        how = outcome
         if outcome != FAILED and not self.settings_of(session).retain:
             outcome = None
-        self.change(session, row, "done", outcome=outcome, finished=self.now,
-                    **values)
+        self.change(session, row, "done", outcome=outcome, how=how,
+                    finished=self.now, **values)
 
     def held(self, id, attempt):
         row = self.rows.get(id)
@@ -491,9 +553,9 @@ class Fake:
     def purge(self, session, group):
         rows = [row for row in self.rows.values()
                 if group in (None, row.group) and self.mine(session, row)
-                and row.state in ("ready", "scheduled")]
+                and row.state in ("ready", "scheduled", "blocked")]
         for row in rows:
-            self.change(session, row, "done")
+            self.change(session, row, "done", how=PURGED)
         return len(rows)
 
     def expire_leases(self, session, most):
@@ -634,11 +696,26 @@ class FakeSession:
     # ---- calls
 
     def enqueue(self, group, priority, run_at=None, key=None,
-                max_attempts=None, cost=None):
+                max_attempts=None, cost=None, batch=None):
         return self.ask("enqueue", group, priority, run_at, key, max_attempts,
-                        cost)
+                        cost, batch)
 
     enqueue_briefly = enqueue
+
+    def create_batch(self, *arguments):
+        return self.ask("create_batch", *arguments)
+
+    def close_batch(self, id):
+        return self.ask("close_batch", id)
+
+    def cancel_batch(self, id):
+        return self.ask("cancel_batch", id)
+
+    def batches(self, ids):
+        return self.ask("batches", ids)
+
+    def reschedule(self, id):
+        pass
 
     def enqueue_batch(self, groups, priority, run_at=None, keys=None,
                       costs=None):

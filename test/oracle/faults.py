@@ -80,13 +80,13 @@ class RejoinsInItsBlock(Fake):
     """A group that comes back is served at once, though it has had its turn in
     the block."""
 
-    def enqueue(self, session, group, lane, *arguments):
+    def enqueue(self, session, group, lane, *arguments, **values):
         if not any(row.group == group and row.state == "ready"
                    for row in self.rows.values()):
             now = self.cursors.get(lane, START)
             self.cursors[lane] = now._replace(
                 had=now.had - {self.seats.get(group)})
-        return super().enqueue(session, group, lane, *arguments)
+        return super().enqueue(session, group, lane, *arguments, **values)
 
 
 class RollbackGivesBack(Fake):

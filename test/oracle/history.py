@@ -1,11 +1,11 @@
-"""Random histories: drawn, driven, and made small when they find a fault.
+"""Random histories: they are drawn, run, and reduced when they find a fault.
 
-A history is a list of steps, drawn from a random number generator before it
-starts, so that the seed says all.  A step names its session and its operation;
-which task it completes or releases is a number that picks from those that are
-running when it comes to that.  A step that is not possible then is skipped.
-So any part of a history is a history, and one that finds a fault is made small
-by leaving out steps as long as the same kind of fault is found.
+A history is a list of steps.  A random number generator draws all of them
+before the start, so the seed determines the history.  A step names its session
+and its operation; which task it completes or releases is a number that picks
+from those that are running when it comes to that.  An impossible step is
+skipped.  So any part of a history is a history.  A history that finds a fault
+is reduced: steps are left out while the same kind of fault is found.
 
 Steps of several sessions are mixed in one thread, with transactions that stay
 open in between: no call may wait for another session, so this reaches every
@@ -47,6 +47,10 @@ class History:
         self.options = self._options()
         self.groups = [f"g{number}" for number in
                        range(rng.choice((1, 2, 2, 3, 5, 10, 50)))]
+        if has("tenants"):
+            tenants = rng.choice((1, 2, 2, 3, 8))
+            self.groups = [f"t{rng.randrange(tenants)}/{group}"
+                           for group in self.groups]
         self.few = self.groups[:1 + len(self.groups) // 8]
         self.priorities = (rng.sample(range(10), rng.randint(2, 4))
                            if has("priorities") and rng.random() < 0.7
@@ -87,6 +91,8 @@ class History:
             options["retain"] = True
         if self.has("cost"):
             options["fair_by"] = "cost"
+        if self.has("tenants"):
+            options["separator"] = "/"
         if self._chance("by_shares"):
             options["shares"] = self._shares()
         return options
@@ -104,7 +110,9 @@ class History:
         """The steps that come first: weights and limits."""
         rng, steps = self.rng, []
         if self.has("weights"):
-            for name in self.groups:
+            tenants = {name.split("/")[0] for name in self.groups
+                       if self.has("tenants")}
+            for name in [*self.groups, *sorted(tenants)]:
                 if rng.random() < 0.6:
                     steps.append((0, "weight", name, rng.randint(1, 5)))
         if self._chance("limits"):
@@ -118,7 +126,7 @@ class History:
         return steps
 
     def _draws(self):
-        """For each kind of step that has arguments, what draws them."""
+        """For each kind of step with arguments, the function that draws them."""
         rng = self.rng
         # to look at the view is to read what others write
         levels = LEVELS[:1] if not self.has("levels") else (
@@ -170,6 +178,9 @@ class History:
                                 if self._chance("attempts")
                                 and rng.random() < 0.3 else None, cost()),
             "batch": batch,
+            "create": lambda: (pick(), group(), rng.choice(self.priorities),
+                               rng.random() < 0.3, rng.random() < 0.3),
+            "join": lambda: (pick(), group(), rng.choice(self.priorities)),
             "pop": lambda: (*pop(0.5), lease()),
             "take": lambda: (*pop(0.3), None),
             "begin": lambda: (rng.choice(levels),),

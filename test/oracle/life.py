@@ -1,4 +1,5 @@
-"""The life of a task: how it becomes ready, ends, and what is kept of it.
+"""The life of a task: how it becomes ready, how it ends, and what the archive
+keeps.
 
 Terms.  A *scheduled* task has an instant from which on it is *due*; a running
 one's lease has an instant at which it *expires*.  A call reads the clock once.
@@ -52,7 +53,7 @@ def due_order(task):
 
 
 class Life(Transactions):
-    # ---- what a session finds
+    # ---- results that a session sees
 
     def holder(self, key):
         """The unfinished task of a dedup key, or None."""
@@ -77,7 +78,7 @@ class Life(Transactions):
         return self.ids - {task.id for task in self.unfinished()}
 
     def is_late(self, task):
-        """Is it due, or has its lease expired?"""
+        """Whether it is due, or its lease has expired."""
         return task.instant is not None and task.instant <= self.clock.start
 
     def expired(self, session):
@@ -99,7 +100,7 @@ class Life(Transactions):
     # ---- calls and their results
 
     def enqueued(self, session, id, group, priority, run_at=None, key=None,
-                 max_attempts=None, cost=None):
+                 max_attempts=None, cost=None, batch=None):
         holder = self.holder(key) if key is not None else None
         if holder is not None:
             if id != holder.id:
@@ -109,7 +110,7 @@ class Life(Transactions):
         if id in self.ids:
             raise Fault("unknown", f"id {id} was given twice")
         task = Task(id, group, priority, key, max_attempts,
-                    (self.clock.start, self.clock.end), cost)
+                    (self.clock.start, self.clock.end), cost, batch)
         self._learn(task)
         if run_at is None or run_at <= self.clock.start:
             self._change(session, task, READY, last=True, born=session)
@@ -141,9 +142,10 @@ class Life(Transactions):
                      since=(self.clock.start, self.clock.end), **values)
 
     def _end(self, session, task, outcome, status=GONE, ended=None, **values):
+        how = outcome
         if outcome != FAILED and not self.settings_of(session).retain:
             outcome = None
-        self._change(session, task, status, outcome=outcome,
+        self._change(session, task, status, outcome=outcome, how=how,
                      ended=ended or self.clock.start, **values)
 
     def finished(self, session, id, result=None):
@@ -222,7 +224,7 @@ class Life(Transactions):
         self.clock.expect(lease_until)
 
     def cancel(self, session, id):
-        """Cancel by the model; what the call must return."""
+        """Cancel in the model.  Returns the required result of the call."""
         task = self.tasks.get(id)
         if task is None or not task.unfinished():
             return False
@@ -234,14 +236,14 @@ class Life(Transactions):
         return True
 
     def purge(self, session, group=None):
-        """Purge by the model; how many tasks it dropped."""
+        """Purge in the model.  Returns the number of dropped tasks."""
         dropped = [task for task in self.tasks.values()
                    if group in (None, task.group)
                    and task.status in (READY, SCHEDULED)
                    and task.owner in (None, session)]
         for task in dropped:
             self._fifo(task).regular = False
-            self._change(session, task, PURGED)
+            self._change(session, task, PURGED, how=PURGED)
         return len(dropped)
 
     def lapsed(self, session, task, status, when):
@@ -259,7 +261,7 @@ class Life(Transactions):
                       lapses=lapses)
 
     def redrive(self, session, group=None, most=None):
-        """Redrive by the model; how many tasks are back."""
+        """Redrive in the model.  Returns the number of redriven tasks."""
         failed = sorted((task for task in self.tasks.values()
                          if task.outcome == FAILED
                          and group in (None, task.group)
@@ -271,7 +273,7 @@ class Life(Transactions):
                 break
             if task.key is None or not (self.holder(task.key) or
                                         self.busy(session, task.key)):
-                self._again(session, task, outcome=None,
+                self._again(session, task, outcome=None, how=None,
                             released=task.attempt, lapses=0)
                 back += 1
         return back
@@ -291,7 +293,7 @@ class Life(Transactions):
     # ---- the view
 
     def check_row(self, session, task, row):
-        """Is this the task's row, as the session must see it?"""
+        """Whether this is the task's row, in the version that the session must see."""
         if not task.unfinished() and task.outcome is None:
             if row is not None:
                 raise Fault("view", f"task {task.id} is gone, but {row}")
@@ -304,8 +306,10 @@ class Life(Transactions):
                                                    (task.outcome,))
         if task.status == SCHEDULED and self.is_late(task):
             statuses = ("queued", "waiting")
+        if task.blocked and task.unfinished():
+            statuses = ("blocked",)
         due = {"attempt": task.attempt}
-        if task.status == SCHEDULED:
+        if task.status == SCHEDULED and not task.blocked:
             low, high = task.retry or (task.run_at, task.run_at)
             due["run_at"] = min(max(low, row.run_at or 0), high)
         if task.status == RUNNING:

@@ -1,10 +1,10 @@
-"""The model: what a fair queue must do.
+"""The model: the required behaviour of a fair queue.
 
 A lane is a priority of a queue; each lane holds one FIFO of ready tasks per
 group, and beside it those that have an instant instead (life.py).  The model
 is told every call and its result, in the order in which the calls were made,
-and raises Fault where a result breaks a promise.  It knows nothing of how the
-server chooses, nor where a task stands.  Calls are made one at a time, but by
+and raises Fault where a result breaks a promise.  It does not know how the
+server chooses, or the place of a task.  Calls are made one at a time, but by
 several sessions, whose transactions may stay open as long as they like.
 
 Terms.  A task is *visible* to a session if it is ready, due or expired, and so
@@ -17,9 +17,14 @@ session acts by: its own uncommitted ones, else the committed ones.  (Room for
 sure: a task that a transaction releases and claims again is two until that
 ends, and what another open transaction purges may count, too, since who counts
 rows cannot tell what it did with them.  None of a limited group, beside a
-transaction that had changed tasks before the queue got its first limit.)  The
-queue has room likewise.  Expired
+transaction that had changed tasks before the queue got its first limit; and
+none while calls may be *blind*, below.)  The queue has room likewise.  Expired
 tasks need no room, but that no more run than the limit says.
+
+A call may be blind after the queue's first limit, a restart and a reset: it
+does not know what runs, until the server has read the table.  It passes over
+limited groups and expired tasks, and those groups may lose their turns.  A
+call that would return too little, or foresees, waits for that, and is not.
 
 A *service* is one task in the result of a pop or take; services are ordered by
 call, then by their place in the result, and they count although the pop is
@@ -73,8 +78,9 @@ behind    the expired tasks of a group are served in cycles, in the order in
           those that had failed, then those that were scheduled, by their
           instants.  The next one is the first behind the one that was served
           last, else the first.  So one that expires again and again keeps none
-          of the others waiting.  (Of a weighted group a released task may stand
-          anywhere in its turn here, too.)
+          of the others waiting.  (Of a weighted group a released task may
+          stand anywhere in its turn here, too; and any may be next behind one
+          that stood before a restart, as places may begin anew.)
 
 The address of a service names a turn: a block, and the group's seat in that.
 What is served at one address is one turn.  (What is served in a full queue,
@@ -139,18 +145,22 @@ wait      fairq.wait() is true if a pop is worth it, and then it is: it serves
           a task, or ends one that has expired.
 
 A reset of the hints, or a restart of the server, ends all waits and stretches,
-and costs no task.  A restart begins a block: no group has had a turn in it.  (Of
-a group with a limit it is not known at once what runs; it may lose that turn.)
-After a reset nothing is known of turns: it may cost a group one, or give it one too
-many, as an empty lane begins with its first block.
+and loses no task.  A restart begins a block: no group has had a turn in it.
+After a reset nothing is known of turns: it may cost a group one, or give it one
+too many, as an empty lane begins with its first block.
 """
 
-from life import Life, due_at, due_order
+from batches import Batches
+from life import due_at, due_order
 from shares import PARTS, Shares
-from state import (GONE, NO_LIMIT, READY, RUNNING, SCHEDULED, UNKNOWN, Fault)
+from state import (COMPLETED, GONE, NO_LIMIT, READY, RUNNING, SCHEDULED,
+                   UNKNOWN, Fault)
 
 
-class Model(Life):
+ANYWHERE = "anywhere"   # a cycle may continue with any task
+
+
+class Model(Batches):
     def __init__(self, clock, block_length):
         super().__init__(clock)
         self.block_length = block_length
@@ -163,6 +173,8 @@ class Model(Life):
         self.single = None      # session whose pop is a transaction by itself
         self.shares = Shares()
         self.shares_of = None   # settings by which that is
+        self.blind = False      # may calls not know the running tasks?
+        self.oldest = 0         # the last place that was given before a restart
 
     # ---- calls and their results
 
@@ -174,33 +186,51 @@ class Model(Life):
                 or self._too_many(session, task.group)]
 
     def popped(self, session, wanted, claims, per_group=None, take=False,
-               lease=None, found={}):
+               lease=None, found={}, ends={}, foreseen=False):
         """found: what became of doubtful tasks, and when they ended, but for
-        those that still run."""
+        those that still run.  ends: of batches.  foreseen: was the call?"""
         inside = session in self.undo
         if not inside:
             self.begin(session)     # what was claimed counts to its end
             self.single = session
         self.found = dict(found)
         self.ended = bool(found)
+        self._see_limits(session)
+        if foreseen:
+            self._sees()
+        self.ends = self.end_failed_batches(session, ends)
         self._check_claims(session, wanted, claims, per_group, take, lease)
+        self.end_batches(session, self.ends)
         for task in sorted((self.tasks[id] for id in self.found),
                            key=lambda task: task.stands):
             self._found(session, task)
         if (len(claims) < wanted and per_group is None and not inside
                 and not self.stopped):
             self._check_ended(session)
+        if not self.settings_of(session).paused and (
+                not claims or not (per_group or self.stopped)
+                and len(claims) < wanted):
+            self._sees()
         if not inside:
             self.commit(session)
             self.single = None
 
     def _see_limits(self, session):
         if not self.limited and self.settings_of(session).are_limits():
-            self.limited = True
+            self.limited = self.blind = True
             self.uncounted = {s for s, undo in self.undo.items() if undo}
 
-    def _check_claims(self, session, wanted, claims, per_group, take, lease):
+    def _sees(self):
+        """A call has waited until it knew the running tasks."""
+        self.blind = bool(self.uncounted)
+
+    def looked(self, session):
+        """A wait has the effects of a pop."""
         self._see_limits(session)
+        for lane in self.lanes.values() if self.blind else ():
+            self._waiting(session, lane)
+
+    def _check_claims(self, session, wanted, claims, per_group, take, lease):
         available = self.available(session)
         due = min(wanted, available)
         self._see_stop(session, claims)
@@ -217,6 +247,8 @@ class Model(Life):
         turns = []
         for claim in claims:
             task = self.tasks.get(claim.id)
+            if claim.id in self.ends:
+                self.end_batch(session, self.ends.pop(claim.id))
             self._check_claim(session, claim, task, take, lease)
             if self.shares.share and not (per_group and lane):
                 self._check_priority(session, task)
@@ -305,12 +337,12 @@ class Model(Life):
         values = {"attempt": task.attempt + 1,
                   "lease": int(task.status != RUNNING)}
         if task.status == RUNNING:
-            self._fifo(task).cycles = {task.stands}
+            self._fifo(task).cycles = {self._cycle_at(task)}
             values["lapses"] = task.lapses + 1
         else:
             values["stands"] = self._stands(task)
         if take:
-            self._change(session, task, GONE, **values)
+            self._change(session, task, GONE, how=COMPLETED, **values)
         else:
             self._change(session, task, RUNNING, instant=claim.lease_until,
                          **values)
@@ -321,6 +353,12 @@ class Model(Life):
         if task.status == READY:
             return 0, task.place, 0, task.id
         return 1 if task.begun else 2, *due_order(task), task.id
+
+    def _cycle_at(self, task):
+        """Where a cycle continues after the task.  After a restart, places begin
+        anew if all earlier ones are empty."""
+        waits, place, *_ = task.stands
+        return ANYWHERE if not waits and place <= self.oldest else task.stands
 
     def _have_shares(self, session):
         """A call goes by the shares that it finds; if they are others than
@@ -344,6 +382,7 @@ class Model(Life):
 
     def forget(self):
         """The hints were thrown away: all stretches end."""
+        self.blind = True
         for lane in self.lanes.values():
             lane.forget_turns()
             for fifo in lane.groups.values():
@@ -351,23 +390,22 @@ class Model(Life):
 
     def restarted(self):
         self.forget()
-        settings = self.settings
+        self.oldest = self.places
         for lane in self.lanes.values():
-            for group, fifo in lane.groups.items():
-                if settings.max_running is None is settings.limit(group):
-                    fifo.turn = None
+            for fifo in lane.groups.values():
+                fifo.turn = None
         self.shares_of = None
         self.limited = False
 
-    # ---- who may be served
+    # ---- tasks that may be served
 
     def _due(self, session, fifo):
         return fifo.late(session, self.clock.start, SCHEDULED)
 
-    def _expired(self, session, fifo):
+    def _expired(self, session, fifo, blind=None):
         """Those that are to be served again.  Of what a transaction leased
         itself it may find out, or not, what has expired."""
-        if self._leaves_expired(session, fifo):
+        if self._is_blind(blind) or self._leaves_expired(session, fifo):
             return []
         return [task for task in fifo.late(session, self.clock.start, RUNNING)
                 if task.owner is None and not self.ending(session, task)]
@@ -380,20 +418,26 @@ class Model(Life):
                 and any(self.ending(session, task) for task in fifo.late(
                     session, self.clock.start, RUNNING)))
 
-    def _places(self, session, group):
-        """How many more may be claimed for sure; below 0: too many run."""
+    def _is_blind(self, blind):
+        return self.blind if blind is None else blind
+
+    def _places(self, session, group, blind=None):
+        """How many more may be claimed for sure; below 0: too many run.  By a
+        call that is blind, or not; None: that may be."""
         limit = self.settings_of(session).limit(group)
         if limit is None:
             return NO_LIMIT
-        if self.uncounted:
+        if self.uncounted or self._is_blind(blind):
             return -1
         return limit - self._counts(group).most(session)
 
-    def _queue_places(self, session):
+    def _queue_places(self, session, blind=None):
         most = self.settings_of(session).max_running
         if most is None:
             return NO_LIMIT
-        return -1 if self.uncounted else most - self.total.most(session)
+        if self.uncounted or self._is_blind(blind):
+            return -1
+        return most - self.total.most(session)
 
     def _too_many(self, session, group):
         return (self._places(session, group) < 0
@@ -429,9 +473,10 @@ class Model(Life):
                                self._is_ready(session, fifo))
 
     def available(self, session):
-        """How many tasks must be served if so many are wanted."""
+        """How many tasks must be served if so many are wanted.  A call that
+        has fewer is not blind."""
         visible, expired = {}, 0
-        room = self._queue_places(session)
+        room = self._queue_places(session, False)
         if room < 0:
             return 0
         for lane in self.lanes.values():
@@ -439,10 +484,10 @@ class Model(Life):
                 visible[group] = (visible.get(group, 0)
                                   + fifo.visible(session)
                                   + len(self._due(session, fifo)))
-                if fifo.timed and self._places(session, group) >= 0:
-                    expired += len(self._expired(session, fifo))
+                if fifo.timed and self._places(session, group, False) >= 0:
+                    expired += len(self._expired(session, fifo, False))
         return expired + min(room, sum(
-            count and min(count, max(self._places(session, group), 0))
+            count and min(count, max(self._places(session, group, False), 0))
             for group, count in visible.items()))
 
     # ---- the properties
@@ -529,6 +574,8 @@ class Model(Life):
         sure = [other for other in expired if other.owner is None]
         views = [sure] + [sure + [other] for other in expired
                           if other.owner is not None]
+        if self.blind:
+            views.append([])
         if self._leaves_expired(session, fifo):
             views.append([])
             views += [[other for other in view
@@ -547,6 +594,8 @@ class Model(Life):
         or behind what was: in what order within a turn nobody knows."""
         firsts = set()
         for last in fifo.cycles:
+            if last is ANYWHERE:
+                return set(expired)
             behind = [other for other in expired
                       if last is not None and other.stands > last]
             first = min(behind or expired, key=lambda other: other.stands)
@@ -613,7 +662,7 @@ class Model(Life):
         if status == READY and not self._too_many(session, task.group):
             raise Fault("expiry", f"task {task.id}, whose lease expired, is"
                         " ready again, but it was its turn")
-        self._fifo(task).cycles |= {task.stands}
+        self._fifo(task).cycles |= {self._cycle_at(task)}
         self.lapsed(session, task, status, when)
 
     def _check_ended(self, session):
@@ -639,8 +688,10 @@ class Model(Life):
                 fifo.waits_since = None
             else:
                 fifo.end_wait()
-                if self.undo.keys() - {self.single}:
+                if self.blind or self.undo.keys() - {self.single}:
                     fifo.turn = UNKNOWN
+                if self.blind:
+                    fifo.served_at = None
             if not self._expired(session, fifo):
                 self._served_since(fifo, True)
             if not self._full(session, group, fifo):
@@ -663,7 +714,7 @@ class Model(Life):
         return None if self._queue_places(session) <= 0 else False
 
     def _in_order(self, session, lane, waiting, task, addr, in_full):
-        """Was it the group's turn?"""
+        """Whether it was the group's turn."""
         if in_full is None:
             lane.forget_turns()
         else:
@@ -694,7 +745,7 @@ class Model(Life):
         """Did the last turn of fifo's group begin when this one did not wait?
         """
         if fifo.served_at is None:
-            return fifo.turn == UNKNOWN
+            return fifo.turn is not None
         came = lane.groups[group].waits_since
         return came is None or came > fifo.served_at
 
@@ -722,7 +773,7 @@ class Model(Life):
             self.seats[task.group] = seat
 
     def _check_next(self, lane, group, block, seat, name):
-        """Does a group that waits have its turn behind this one?"""
+        """Whether a waiting group has its turn after this one."""
         fifo = lane.groups[group]
         if fifo.turn == UNKNOWN:
             return

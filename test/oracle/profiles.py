@@ -2,16 +2,16 @@
 
 OPTIONS = ("priorities", "weights", "levels", "per_group", "limits", "most",
            "attempts", "retain", "backoff", "schedule", "keys", "leases",
-           "delay", "cost", "by_shares")
+           "delay", "cost", "by_shares", "tenants")
 
 
 class Profile:
-    """What a family of histories does, and how often: the rates of its steps,
+    """The steps of a family of histories, and their rates.
     and the OPTIONS.  The latter are chances: that groups ("limits") or the
     queue ("most") are limited from the start, or attempts; that the queue
     retains, or has a short backoff; that an enqueue is scheduled or has a key;
     that a lease is short, a release delayed; that the queue is fair by
-    cost; that priorities have shares from the start."""
+    cost; that priorities have shares from the start; that groups have tenants."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share
@@ -30,7 +30,7 @@ ALL = {**SERVE, **OPEN, **SAVEPOINTS, "take": 2, "purge": 1, "stale": 1,
 LIMITS = {"limits": 1, **SERVE, "complete": 10, "complete_batch": 4}
 CHANGES = {"limit": 3, "pause": 1, "resume": 1.5, "max_running": 1}
 
-# what passes with time
+# events that time causes
 SCHEDULE = {"schedule": 0.4, "tick": 2, "wait": 0.5, "look": 1}
 LEASES = {"leases": 0.5, "tick": 2.5, "expire": 0.5, "extend": 1.5, "look": 1}
 # how tasks end
@@ -122,6 +122,21 @@ LIVES = (
             **{**ALL, **CHANGES, **LIFE, "limits": 0.4, "most": 0.3}),
 )
 
+# Without leases, keys and limits, which say nothing of batches; at READ
+# COMMITTED, as batches are looked at by SQL.
+BATCHES = {**SERVE, "priorities": 1, "create": 4, "join": 20, "close": 3,
+           "cancel_batch": 0.4, "fail": 4, "cancel": 1, "redrive": 1,
+           "purge": 0.4, "wait": 0.5, "look": 1, "attempts": 0.6,
+           "retain": 0.5, "pop": 20, "complete": 8}
+
+FAN_IN = (
+    Profile("batches", 3, (1, 2), take=1, **BATCHES),
+    Profile("batches, transactions", 5, (2, 3, 4), take=1,
+            **{**BATCHES, **OPEN, **SAVEPOINTS, "commit": 5, "rollback": 3}),
+    Profile("batches, restarts", 1, (1, 2, 3), exclusive=True, restart=1,
+            **{**BATCHES, **OPEN, **SAVEPOINTS}),
+)
+
 COSTS = (
     Profile("by cost", 3, cost=1, priorities=1, **SERVE),
     Profile("by cost, shares", 3, (1, 2), cost=1, priorities=1, by_shares=1,
@@ -151,4 +166,28 @@ COSTS = (
             cost=1, **{**ALL, **CHANGES, "limits": 0.3, "most": 0.2}),
 )
 
-PROFILES = SERVICE + LIVES + COSTS
+# Restarts and thrown away hints are left out: a user that is not found yet waits.
+TENANTS = (
+    Profile("tenants", 3, tenants=1, priorities=1, **SERVE),
+    Profile("tenants, by cost", 3, tenants=1, cost=1, priorities=1, **SERVE),
+    Profile("tenants, weights", 3, (1, 2), tenants=1, weights=1, weight=1,
+            take=2, **SERVE),
+    Profile("tenants, by cost, weights", 3, (1, 2), tenants=1, cost=1, weights=1,
+            take=2, **SERVE),
+    Profile("tenants, transactions", 4, (1, 2, 3), tenants=1, weights=1, take=2,
+            purge=1, **{**SERVE, **OPEN, **SAVEPOINTS, "rollback": 5}),
+    Profile("tenants, by cost, late commits", 3, (2, 3), tenants=1, cost=1, **{
+        **SERVE, **OPEN, "commit": 0.5, "rollback": 0.2}),
+    Profile("tenants, per_group", 3, (1, 2), tenants=1, per_group=1, weights=1,
+            **SERVE, **OPEN),
+    Profile("tenants, limits that change", 3, (1, 2, 3), tenants=1, limit=4,
+            pause=1, resume=1.5, purge=1, take=2,
+            **{**LIMITS, **OPEN, "limits": 0.7}),
+    Profile("tenants, max_running", 2, (1, 2, 3), tenants=1, most=0.7,
+            max_running=1, leases=0.3, tick=1,
+            **{**SERVE, **OPEN, "complete": 10}),
+    Profile("tenants, everything", 4, (1, 2, 3, 4), tenants=1, cost=1,
+            **{**ALL, **CHANGES, "limits": 0.4, "most": 0.3}),
+)
+
+PROFILES = SERVICE + LIVES + FAN_IN + COSTS + TENANTS

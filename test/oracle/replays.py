@@ -1,4 +1,4 @@
-"""Short histories that once found a fault, or come near one.
+"""Short histories that once found a fault, or are similar to one.
 
 One line each: steps between semicolons, each a session and a call.  Tasks are
 numbered as they are enqueued, from 1; "release 3" is the third one.  "a/1" is
@@ -6,11 +6,14 @@ group a with priority 1, "a@2" is scheduled for the second instant ahead,
 "a#k" has the dedup key k, "a!1" one attempt; a limit without a group is the
 queue's.  A number after "lease", "release 3", "fail 3" or "extend 3" is how
 many instants ahead that is, "fail 3 dead" is for good; a tick lets the next
-one pass.  At the end all is drained, and all properties are checked all along.
+one pass.  At the end all tasks are drained.  All properties are checked
+throughout.
 """
 
 import random
 import re
+
+from scenarios import Scenario
 
 REPLAYS = {
     # the transaction's own tasks, after a pop of its own
@@ -277,6 +280,10 @@ REPLAYS = {
     "reset, rolled back, in the turn of one with a weight":
         "0 weight a 3; 1 enqueue a b; 1 begin; 0 limit 3; 1 take 1; 1 reset;"
         "1 enqueue c/5; 0 max_running 2; 1 pop 1; 1 rollback; 2 pop 20",
+    "restart, then what expired stands behind new tasks":
+        "0 enqueue a a a a; 0 take 3; 0 pop 1 lease 1; 0 restart; 0 tick;"
+        "0 take 1; 0 enqueue a; 0 enqueue a@1; 0 pop 1 lease 3; 0 tick;"
+        "0 pop 1 lease 2; 0 tick; 0 tick; 0 tick; 0 pop 1",
     "restart, then an own completion of what ran furthest on":
         "1 enqueue a/4 b/4 a/6; 1 pop 3; 1 restart; 1 limit b 2; 0 begin;"
         "0 complete 2; 0 enqueue a/4; 1 enqueue b/4 b/6; 1 pop 2",
@@ -356,9 +363,8 @@ def _replay(text):
     return function
 
 
-# name, function, sessions
-REPLAY_SCENARIOS = [(f"replay: {name}", _replay(text), 4)
-                    for name, text in REPLAYS.items()]
-# the steps of these touch what all queues share
-EXCLUSIVE = {f"replay: {name}" for name, steps in REPLAYS.items()
-             if re.search(r"\d (reset|restart)\b", steps)}
+# a reset or restart touches what all queues share
+REPLAY_SCENARIOS = [
+    Scenario(f"replay: {name}", _replay(text), 4, exclusive=bool(
+        re.search(r"\d (reset|restart)\b", text)))
+    for name, text in REPLAYS.items()]

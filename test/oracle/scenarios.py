@@ -6,11 +6,26 @@ are checked at every service; what a scenario adds is said in its docstring.
 
 import random
 import threading
+from collections import namedtuple
+from contextlib import contextmanager
 
 from clock import TooSlow
 from driver import Driver
 from server import LEVELS
 from state import Fault
+
+
+class Scenario(namedtuple("Scenario",
+                          "name function sessions size exclusive",
+                          defaults=(1, None, False))):
+    """Exclusive: it touches what all queues share.  A size, of which the docstring speaks, is passed to the function.  Size
+    and sessions may be pairs: whole, and with --small, of which some are small
+    enough for a test of a minute, and still find what they are for."""
+
+    def at_size(self, small):
+        return self._replace(**{
+            name: value[small] for name, value in self._asdict().items()
+            if isinstance(value, tuple)})
 
 
 def need(condition, text):
@@ -53,13 +68,13 @@ def pop_one_after_a_backlog(driver):
     driver.purge(0)
 
 
-def pop_one_and_come_back(driver):
-    """Alice has one task at a time, the next after each completion; for
-    1,000 rounds neither she nor bob gets two turns running."""
-    driver.batch(0, ["bob"] * 1100)
+def pop_one_and_come_back(driver, rounds):
+    """Alice has one task at a time, the next after each completion; for so
+    many rounds neither she nor bob gets two turns running."""
+    driver.batch(0, ["bob"] * (rounds + 100))
     driver.enqueue(0, "alice")
     served = []
-    while len(served) < 2000:
+    while len(served) < 2 * rounds:
         claims = work(driver, 0, 1)
         served += groups_of(claims)
         if claims[0].group == "alice":
@@ -69,18 +84,16 @@ def pop_one_and_come_back(driver):
     driver.purge(0)
 
 
-def pop_one_many_come_back(driver):
+def pop_one_many_come_back(driver, pops):
     """20 clients, each enqueues after its completion, before or after the
     next pop, beside two groups with a backlog: all alternate."""
     rng = random.Random(1)
-    driver.batch(0, ["bob", "carol"] * 400)
+    driver.batch(0, ["bob", "carol"] * (pops // 10))
     for number in range(20):
         driver.enqueue(0, f"client {number}")
     back = []
-    for _ in range(4000):
+    for _ in range(pops):
         claims = work(driver, 0, 1)
-        if not claims:
-            break
         for group in back:
             driver.enqueue(0, group)
         back = [group for group in groups_of(claims)
@@ -100,51 +113,52 @@ def others(driver, rounds):
         driver.batch(0, ["a", "b", "c"] * min(1000, rounds - start))
 
 
-def burst_of_a_late_commit(driver):
-    """10,000 tasks of one group, from a transaction that was open for 5,000
-    rounds."""
-    others(driver, 6500)
+def burst_of_a_late_commit(driver, rounds):
+    """Two tasks of one group for each of so many rounds in which their
+    transaction was open."""
+    others(driver, rounds * 13 // 10)
     driver.begin(1)
     for _ in range(10):
-        driver.batch(1, ["late"] * 1000)
-    for _ in range(150):
+        driver.batch(1, ["late"] * (rounds // 5))
+    for _ in range(3 * rounds // 100):
         work(driver, 0, 100)
     driver.commit(1)
-    for _ in range(1000):
+    for _ in range(rounds // 5):
         work(driver, 0, 1)
     for size in (2, 3, 5, 7, 11, 100, 1000):
         work(driver, 0, size)
     work_all(driver, (500,))
 
 
-def burst_of_late_commits(driver):
-    """100 transactions of 16 tasks of one group each that commit together:
+def burst_of_late_commits(driver, count):
+    """So many transactions of 16 tasks of one group each that commit together:
     16 groups, then a group with all of them."""
     for groups in ([f"late {number}" for number in range(16)], ["late"]):
-        others(driver, 2000)
-        for s in range(1, 101):
+        others(driver, 20 * count)
+        for s in range(1, count + 1):
             driver.begin(s)
             driver.batch(s, [groups[s % len(groups)]] * 16)
             work(driver, 0, 7)
-        for s in range(1, 101):
+        for s in range(1, count + 1):
             driver.commit(s)
-        for size in [1] * 200 + [10] * 20:
+        for size in [1] * (2 * count) + [10] * (count // 5):
             work(driver, 0, size)
         work_all(driver)
 
 
-def burst_of_a_rollback(driver):
-    """A pop of 1,000, of one group mostly, that is rolled back after others
+def burst_of_a_rollback(driver, tasks):
+    """A pop of so many, of one group mostly, that is rolled back after others
     were served for many rounds; twice over."""
-    driver.batch(0, ["back"] * 900)
-    others(driver, 2000)
+    driver.batch(0, ["back"] * (tasks * 9 // 10))
+    others(driver, 2 * tasks)
+    sizes = [1] * (tasks // 10) + [30] * (tasks // 100)
     for _ in range(2):
         driver.begin(1)
-        driver.pop(1, 1000)
-        for size in [1] * 100 + [30] * 10:
+        driver.pop(1, tasks)
+        for size in sizes:
             work(driver, 0, size)
         driver.rollback(1)
-        for size in [1] * 100 + [30] * 10:
+        for size in sizes:
             work(driver, 0, size)
     work_all(driver)
 
@@ -182,12 +196,12 @@ def burst_behind_a_rollback(driver):
     work_all(driver)
 
 
-def burst_of_a_savepoint(driver):
-    """Rolled back to a savepoint, 200 times over, in between tasks that stay
+def burst_of_a_savepoint(driver, times):
+    """Rolled back to a savepoint, so many times, in between tasks that stay
     and that commit late."""
-    others(driver, 1000)
+    others(driver, 5 * times)
     driver.begin(1)
-    for _ in range(200):
+    for _ in range(times):
         driver.savepoint(1)
         driver.batch(1, ["torn"] * 5)
         driver.rollback_to(1, 0)
@@ -195,7 +209,7 @@ def burst_of_a_savepoint(driver):
         driver.enqueue(1, "torn")
         work(driver, 0, 2)
     driver.commit(1)
-    for _ in range(300):
+    for _ in range(times * 3 // 2):
         work(driver, 0, 1)
     work_all(driver)
 
@@ -232,49 +246,36 @@ def pop_all(driver, size):
         served += groups_of(claims)
 
 
-def many_groups(driver):
-    """150,000 groups of one task, then another one for each hundredth: two
+def many_groups(driver, count):
+    """So many groups of one task, then another one for each hundredth: two
     rounds, in which nobody is served twice."""
-    names = [f"g{number}" for number in range(150000)]
-    for start in range(0, len(names), 10000):
+    names = [f"g{number}" for number in range(count)]
+    for start in range(0, count, 10000):
         driver.sessions[0].enqueue_batch(names[start:start + 10000], 0)
     driver.sessions[0].enqueue_batch(names[::100], 0)
     served = pop_all(driver, 10000)
-    need(len(served) == 151500, f"served {len(served)}")
-    need(set(served[:150000]) == set(names), "somebody was served twice")
-    need(set(served[150000:]) == set(names[::100]), "or somebody else")
+    need(len(served) == count + len(names[::100]), f"served {len(served)}")
+    need(set(served[:count]) == set(names), "somebody was served twice")
+    need(set(served[count:]) == set(names[::100]), "or somebody else")
 
 
-def many_late_groups(driver):
-    """15,000 groups of two tasks each that commit late, all at once: three
+def many_late_groups(driver, count):
+    """So many groups of two tasks each that commit late, all at once: three
     groups with a backlog are served once in each of the rounds."""
-    before, served = late_groups(driver, 15000)
-    need(before == ["a", "b", "c"] * 100, f"served {before}")
-    need(len(served) == 30300, f"served {len(served)}")
-    first, second = served[:15003], served[15003:30006]
-    for turn in first, second:
-        need(len(set(turn)) == 15003, "somebody missed a turn")
-
-
-def very_many_late_groups(driver):
-    """50,000 of them: more than a transaction remembers.  Their turns are
-    found out as service goes on, so this is about completeness only."""
-    before, served = late_groups(driver, 50000)
-    need(len(served) == 100300, f"served {len(served)}")
-
-
-def late_groups(driver, count):
-    """The groups as served, before and after the late commit."""
+    names = [f"late {number}" for number in range(count)]
     driver.sessions[0].enqueue_batch(["a", "b", "c"] * 200, 0)
     driver.sessions[1].begin()
     for _ in range(2):
         for start in range(0, count, 10000):
-            driver.sessions[1].enqueue_batch(
-                [f"late {number}"
-                 for number in range(start, min(start + 10000, count))], 0)
+            driver.sessions[1].enqueue_batch(names[start:start + 10000], 0)
     before = groups_of(driver.sessions[0].pop(300, take=True))
+    need(before == ["a", "b", "c"] * 100, f"served {before}")
     driver.sessions[1].commit()
-    return before, pop_all(driver, 10000)
+    served = pop_all(driver, 10000)
+    need(len(served) == 2 * count + 300, f"served {len(served)}")
+    round = count + 3
+    for turn in served[:round], served[round:2 * round]:
+        need(len(set(turn)) == round, "somebody missed a turn")
 
 
 # ---- the shape of the service
@@ -405,6 +406,69 @@ def weights_share_exactly(driver):
         turn = served[start:start + 8]
         need(all(turn.count(group) == weight
                  for group, weight in weights.items()), f"round of {turn}")
+
+
+# ---- while nobody knows what runs
+
+LARGE = 8200            # pages of a table that calls do not read themselves
+
+
+@contextmanager
+def large_table(driver):
+    """Another queue has a page for each of its tasks."""
+    session = driver.sessions[-1]
+    session.call("SELECT fairq.create_queue('large')")
+    session.call("SELECT count(*) FROM fairq.enqueue_batch('large',"
+                 " array_fill('a'::text, ARRAY[%s::int]),"
+                 " array_fill(to_jsonb(repeat('x', 1700)), ARRAY[%s::int]))",
+                 LARGE, LARGE)
+    pages = session.value("SELECT pg_relation_size('fairq.task') / 8192")
+    try:
+        need(pages >= LARGE, f"{pages} pages")
+        yield
+    finally:
+        session.call("SELECT fairq.drop_queue('large', true)")
+        session.call("VACUUM fairq.task")
+
+
+def blind_calls(driver, begin):
+    """Calls pass over two limited groups, which lose turns; a call that would
+    find nothing waits.  A group without a limit is served, and so is a later priority."""
+    for group in "abc":
+        driver.batch(0, [group] * 4)
+    driver.batch(0, ["c"] * 4, priority=1)
+    driver.pop(0, 2)
+    begin(driver)
+    for _ in range(6):
+        driver.pop(0, 1, per_group=3)
+    driver.pop(0, 20)
+    driver.drain(random.Random(8))
+
+
+def limit_two(driver):
+    for group in "ab":
+        driver.set_limit(0, group, 3)
+
+
+def blind_at_the_first_limit(driver):
+    with large_table(driver):
+        blind_calls(driver, limit_two)
+
+
+def blind_and_all_limited(driver):
+    """A call that passes over all groups begins another block."""
+    with large_table(driver):
+        driver.batch(0, ["a", "b", "c"])
+        driver.pop(0, 1)
+        driver.set_limit(0, None, 1)
+        driver.pop(0, 1, per_group=3)
+        driver.drain(random.Random(9))
+
+
+def blind_after_a_restart(driver):
+    limit_two(driver)
+    with large_table(driver):
+        blind_calls(driver, lambda driver: driver.restart(crash=True))
 
 
 # ---- at the same time
@@ -544,43 +608,51 @@ def turmoil(driver):
     driver.check_queue()
 
 
-# name, function, sessions
-SCENARIOS = [
-    ("pop(1): one task after a backlog of 10,000", pop_one_after_a_backlog, 1),
-    ("pop(1): a client that comes back each time", pop_one_and_come_back, 1),
-    ("pop(1): many clients that come back", pop_one_many_come_back, 1),
-    ("burst: 10,000 tasks committed late", burst_of_a_late_commit, 2),
-    ("burst: 100 transactions committed late", burst_of_late_commits, 101),
-    ("burst: a pop of 1,000 rolled back", burst_of_a_rollback, 2),
+SCENARIOS = [Scenario(*fields) for fields in (
+    ("pop(1): one task after a backlog of 10,000", pop_one_after_a_backlog),
+    ("pop(1): a client that comes back each time", pop_one_and_come_back, 1,
+     (1000, 100)),
+    ("pop(1): many clients that come back", pop_one_many_come_back, 1,
+     (4000, 400)),
+    ("burst: many tasks committed late", burst_of_a_late_commit, 2,
+     (5000, 500)),
+    ("burst: many transactions committed late", burst_of_late_commits,
+     (101, 21), (100, 20)),
+    ("burst: a pop of many rolled back", burst_of_a_rollback, 2, (1000, 100)),
     ("burst: behind 1,000 purged tasks", burst_behind_a_purge, 2),
     ("burst: behind 1,000 rolled back tasks", burst_behind_a_rollback, 2),
-    ("burst: between savepoints", burst_of_a_savepoint, 2),
+    ("burst: between savepoints", burst_of_a_savepoint, 2, (200, 20)),
     ("burst: all kinds at once", burst_of_all_kinds, 4),
-    ("many groups", many_groups, 1),
-    ("many groups that are late", many_late_groups, 2),
-    ("many groups that are late, too many", very_many_late_groups, 2),
-    ("service: layers", layers, 1),
-    ("service: unequal groups", unequal_groups, 1),
-    ("service: first in, first out in a group", first_in_first_out, 1),
+    # shared memory remembers 28,000
+    ("many groups", many_groups, 1, (150000, 30000)),
+    ("many groups that are late", many_late_groups, 2, (50000, 30000)),
+    ("service: layers", layers),
+    ("service: unequal groups", unequal_groups),
+    ("service: first in, first out in a group", first_in_first_out),
     ("service: invisible until commit", invisible_until_commit, 2),
-    ("service: rollback restores", rollback_restores, 1),
-    ("service: who comes is next", who_comes_is_next, 1),
-    ("service: what was begun goes first", begun_first, 1),
-    ("service: per_group", blocks_of_one_call, 1),
-    ("service: per_group, in the middle of a block", window_of_one_call, 1),
-    ("service: weights share exactly", weights_share_exactly, 1),
+    ("service: rollback restores", rollback_restores),
+    ("service: who comes is next", who_comes_is_next),
+    ("service: what was begun goes first", begun_first),
+    ("service: per_group", blocks_of_one_call),
+    ("service: per_group, in the middle of a block", window_of_one_call),
+    ("service: weights share exactly", weights_share_exactly),
+    ("blind: at the first limit", blind_at_the_first_limit, 2, None, True),
+    ("blind: at the first limit, of all groups", blind_and_all_limited, 2,
+     None, True),
+    ("blind: after a restart", blind_after_a_restart, 2, None, True),
+    # these two need their size to meet
     ("at once: workers and producers", workers_at_once, 6),
     ("at once: turmoil", turmoil, 6),
-]
+)]
 
 
-def run_scenario(server, function, sessions):
+def run_scenario(server, scenario):
     """The fault that it finds, with its log, or None.  One that was too slow
     is run again, with more time."""
     for _ in range(6):
-        driver = Driver(server, sessions)
+        driver = Driver(server, scenario.sessions)
         try:
-            function(driver)
+            scenario.function(driver, *filter(None, [scenario.size]))
             driver.check_queue()
             need(not driver.model.unfinished(), "the scenario left tasks")
             driver.close(clean=True)

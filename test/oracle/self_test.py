@@ -1,17 +1,18 @@
-"""Can the oracle fail?  A sound queue passes, each fault is found."""
+"""Tests the oracle: a sound queue passes, and it finds each fault."""
 
+from batch_faults import BATCH_FAULTS
 from fake import Fake, FakeServer
 from cost_faults import COST_FAULTS, FakeByCost
 from faults import FAULTS
 from history import History
 from life_faults import LIFE_FAULTS
-from profiles import COSTS, LIVES, SERVICE
+from profiles import COSTS, FAN_IN, LIVES, SERVICE
 
 KINDS = {
-    "self-test: a sound queue passes": (Fake, (), SERVICE + LIVES, 8),
+    "self-test: a sound queue passes": (Fake, (), SERVICE + LIVES + FAN_IN, 8),
     "self-test: a sound queue by cost passes": (FakeByCost, (), COSTS, 8)}
 for faults, profiles in ((FAULTS, SERVICE), (LIFE_FAULTS, LIVES),
-                         (COST_FAULTS, COSTS)):
+                         (BATCH_FAULTS, FAN_IN), (COST_FAULTS, COSTS)):
     for kind, kinds in faults.items():
         KINDS[f"self-test: {kind.__name__} is found"] = (kind, kinds, profiles,
                                                          60)

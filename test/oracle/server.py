@@ -20,6 +20,7 @@ from state import FOREVER
 
 Claim = namedtuple("Claim", "id group attempt priority addr enqueued_at lapses"
                    " lease_until")
+Batch = namedtuple("Batch", "id status addr error headers numbers")
 Row = namedtuple("Row", "id status attempt run_at lease_until finished_at"
                  " error result")
 
@@ -47,8 +48,16 @@ ROWS_CHANGED = (
     " NULL, finished_at, error, result FROM fairq.archive) t"
     " WHERE pg_xact_status(xmin::text::xid8) = 'in progress' AND ")
 
+BATCHES = (
+    "SELECT id, t.status, t.addr, t.error, t.headers -> 'batch', CASE WHEN"
+    " b.completed IS NOT NULL THEN jsonb_build_object('completed',"
+    " b.completed, 'failed', b.failed, 'cancelled', b.cancelled, 'expired',"
+    " b.expired, 'purged', b.purged) END"
+    " FROM fairq.batches b LEFT JOIN fairq.tasks t USING (id) WHERE ")
+
 # in a replay the rows are enough
 SHORT = {CLAIMS: "SELECT * FROM fairq.",
+         BATCHES: "SELECT * FROM fairq.batches WHERE ",
          ROWS: "SELECT * FROM fairq.tasks WHERE ",
          ROWS_CHANGED: "-- changed: SELECT * FROM fairq.tasks WHERE ",
          f"SELECT {_micros('extend')} FROM": "SELECT * FROM"}
@@ -130,6 +139,7 @@ class Session:
                    "retain": "1 day" if settings.retain else None,
                    "fair_by": None if settings.fair_by == "tasks"
                    else settings.fair_by,
+                   "separator": settings.separator,
                    "shares": list(settings.shares) or None}
         self._named(sql, (self.queue, block_length), options)
 
@@ -142,7 +152,8 @@ class Session:
                  "delay": "interval", "retry_in": "interval",
                  "dead": "boolean", "error": "text", "max_tasks": "int",
                  "per_group": "int", "fair_by": "text", "cost": "real",
-                 "costs": "real[]", "shares": "int[]"}
+                 "costs": "real[]", "shares": "int[]", "batch": "bigint",
+                 "separator": "text"}
         given = {name: value for name, value in options.items()
                  if value is not None}
         sql += "".join(f", {name} => %s::{types[name]}" for name in given)
@@ -202,12 +213,13 @@ class Session:
     # ---- tasks
 
     def enqueue(self, group, priority, run_at=None, key=None,
-                max_attempts=None, cost=None):
+                max_attempts=None, cost=None, batch=None):
         return self._named(
             "SELECT fairq.enqueue(%s::text, %s::text, priority => %s::int",
             (self.queue, group, priority),
             {"run_at": _timestamp(run_at), "dedup_key": key,
-             "max_attempts": max_attempts, "cost": cost})[0][0]
+             "max_attempts": max_attempts, "cost": cost,
+             "batch": batch})[0][0]
 
     def enqueue_briefly(self, *arguments):
         """It may wait for a moment."""
@@ -286,6 +298,31 @@ class Session:
     def maintain(self):
         self.call("SELECT fairq.maintain(%s::text)", self.queue)
 
+    # ---- batches
+
+    def create_batch(self, group, priority, on_success, batch):
+        return self._named(
+            "SELECT fairq.create_batch(%s::text, %s::text,"
+            " priority => %s::int, on_success => %s::boolean",
+            (self.queue, group, priority, on_success), {"batch": batch})[0][0]
+
+    def close_batch(self, id):
+        return self.value("SELECT fairq.close_batch(%s::bigint)", id)
+
+    def cancel_batch(self, id):
+        return self.value("SELECT fairq.cancel_batch(%s::bigint)", id)
+
+    def reschedule(self, id):
+        return self.value("SELECT fairq.reschedule(%s::bigint)", id)
+
+    def batches(self, ids):
+        """By id: the task that waits, and the numbers if there are any."""
+        rows = self.call(BATCHES + "id = ANY(%s::bigint[])", ids)
+        self.log[-1][3] = [Batch(*row) for row in rows]
+        return {row.id: row for row in self.log[-1][3]}
+
+    # ---- views
+
     def look(self, ids=None):
         """The rows of the view, by id; of all tasks of the queue."""
         if ids is None:
@@ -328,7 +365,7 @@ class Server:
         return sessions
 
     def close(self, sessions, clean):
-        """Done with the queue; unless clean, in whatever state it is."""
+        """Ends the use of the queue; unless clean, in any state."""
         if clean:
             self.pace.fast_enough()
             sessions[0].drop_queue()
@@ -357,12 +394,8 @@ class Server:
         return "FAIRQ_RESTART_COMMAND" in os.environ
 
     def restart(self, crash):
-        """Run the command; the same with "fast" for a clean restart.
-
-        The table is small then: so the first call finds all that is running,
-        and what has expired comes first at once.  In a large one that takes as
-        many calls as there are steps of 128 pages.
-        """
+        """Run the command; the same with "fast" for a clean restart.  The table
+        is small then, if it can be: so the first call reads it at once."""
         last = Session("vacuum", None, [])
         last.call("VACUUM fairq.task")
         last.close()

@@ -1,10 +1,10 @@
-"""Shares of priorities: which of them is to be served, to the task.
+"""Shares of priorities: the next priority, exact to the task.
 
 What a lane has got is its services, or by cost their costs, divided by its share.
-Who has got least is next, of equal ones the lower priority.  A lane that comes has
-got at least what the lane served last had before that, rounded up to a part of a
-task.  A call with per_group serves one lane: all but its first service are not what
-the lane served last.
+The lane that has got least is next; among equal lanes, the lower priority.  A
+lane that comes has got at least what the lane served last had before that,
+rounded up to a part of a task.  A call with per_group serves one lane: all but
+its first service are not what the lane served last.
 """
 
 import struct
@@ -20,7 +20,7 @@ class Shares:
         self.reached = 0
 
     def start(self, lane):
-        """What it has got, if it is served now."""
+        """Its amount, if it is served now."""
         got = self.got.get(lane, 0)
         if got >= self.reached:
             return got
@@ -42,5 +42,5 @@ class Shares:
 
 
 def parts_of(cost):
-    """What a task of that cost charges."""
+    """The charge of a task with a cost."""
     return max(1, int(struct.unpack("f", struct.pack("f", cost))[0] * PARTS))

@@ -1,4 +1,4 @@
-"""What the model knows: tasks, settings, counts, and each group's tasks."""
+"""The model's data: tasks, settings, counts, and each group's tasks."""
 
 from bisect import bisect_left, insort
 from heapq import merge
@@ -13,7 +13,7 @@ UNKNOWN = -1                    # a turn: there may have been one
 
 
 class Fault(Exception):
-    """A promise that was broken; kind names it, see model.py and life.py."""
+    """A broken promise; kind names it, see model.py and life.py."""
 
     def __init__(self, kind, text):
         super().__init__(f"{kind}: {text}")
@@ -41,18 +41,26 @@ class Task:
                 "retry",        # at once: between these two times
                 "stands",       # running: its place among those that expire
                 "cancelled",    # while it ran
+                "blocked",      # waits for its batch; None: has none
+                "closed",       # its batch takes no more tasks
+                "how",          # ended: as what
                 "outcome",      # ended and in the archive: as what
                 "ended",        # when it was put there
                 "error", "result")
     __slots__ = ("id", "group", "lane", "key", "max_attempts",
-                 "enqueued", "cost") + CHANGING
+                 "enqueued", "cost", "batch", "on_success") + CHANGING
 
     def __init__(self, id, group, lane, key=None, max_attempts=None,
-                 enqueued=(0, 0), cost=None):
+                 enqueued=(0, 0), cost=None, batch=None, on_success=None):
+        """batch: that it is in; on_success: of the one for which it waits."""
         self.id, self.group, self.lane = id, group, lane
         self.key, self.max_attempts = key, max_attempts
         self.enqueued = enqueued    # between these two times
         self.cost = cost
+        self.batch, self.on_success = batch, on_success
+        self.blocked = None if on_success is None else False
+        self.closed = False
+        self.how = None
         self.status, self.owner, self.born = GONE, None, None
         self.place = self.attempt = self.released = self.leases = 0
         self.lapses = 0
@@ -95,6 +103,7 @@ class Settings:
         self.backoff = 1000000      # microseconds
         self.retain = False
         self.fair_by = "tasks"
+        self.separator = None       # between tenant and user; None: no tenants
         self.shares = ()            # of priorities; (): strict
 
     def changed(self, **values):

@@ -30,8 +30,11 @@ def perform(driver, s, name, *rest):
         driver.rollback_to(s, rest[0] % depth)
     elif name == "release_savepoint" and depth:
         driver.release_savepoint(s, rest[0] % depth)
+    elif name in ("create", "join", "close", "cancel_batch"):
+        _batch(driver, s, name, *rest)
     elif name == "purge" and rest[0] in {None, *model.groups}:
-        driver.purge(s, *rest)      # others may not exist
+        if not model.batches_are_busy(s):
+            driver.purge(s, *rest)      # others may not exist
     elif name == "weight" and not inside and model.may_set(s):
         driver.set_weight(s, *rest)
     elif name == "shares" and not inside and model.may_set(s):
@@ -122,11 +125,34 @@ def _stale(driver, s, pick):
         call(done[pick % len(done)], None)
 
 
+def _batch(driver, s, name, pick, *rest):
+    """Choose a batch, mostly one that takes tasks."""
+    model = driver.model
+    batches = model.open_batches(s)
+    if name in ("close", "cancel_batch"):
+        if pick % 3 == 0:
+            batches = model.blocked(s)
+        batches = [task for task in batches if model.may_change(s, task)]
+    batch = batches[pick % len(batches)] if batches else None
+    if name == "create":
+        group, priority, on_success, nested = rest
+        driver.create_batch(s, group, priority, on_success,
+                            batch.id if batch and nested else None)
+    elif batch is None:
+        return
+    elif name == "join":
+        driver.enqueue(s, *rest, batch=batch.id)
+    elif name == "close":
+        driver.close_batch(s, batch)
+    else:
+        driver.cancel_batch(s, batch)
+
+
 def _cancel(driver, s, pick):
     """Mostly of an unfinished task, of whatever state."""
     model = driver.model
     tasks = [task for task in model.tasks.values()
-             if task.owner in (None, s)]
+             if model.may_change(s, task)]
     unfinished = [task for task in tasks if task.unfinished()]
     if pick % 8 and unfinished:
         driver.cancel(s, unfinished[pick % len(unfinished)].id)
@@ -154,6 +180,8 @@ def _tend(driver, s, name, *rest):
                   if task.outcome == FAILED]
         known = model.groups | {task.group for task in failed} | {None}
         # whose key is not free stays, locked
+        if model.batches_are_busy(s):
+            return
         if rest[0] in known and (s not in model.undo or not any(
                 task.key for task in failed)):
             driver.redrive(s, *rest)

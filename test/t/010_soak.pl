@@ -2,7 +2,8 @@
 # takes: in the end each task is done once.
 #
 # Broken on purpose to see it fail: a task whose claim is undone was not ready
-# again (fairq_claim()).
+# again (fairq_claim()); a task was lost if the pop that found its batch to be
+# finished was rolled back (unblock() in outcome.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -13,10 +14,12 @@ use Test::More;
 my $node = new_server('soak');
 prepare_account($node);
 
+# seconds of the load, and how often it is disturbed
+my ($seconds, $times) = $ENV{FAIRQ_SHORT} ? (3, 8) : (10, 20);
 my $load = start_load($node, producers => 4, workers => 4);
-sleep 10;
+sleep $seconds;
 # hints thrown away, and settings changed, in the middle
-foreach (1 .. 20)
+foreach (1 .. $times)
 {
 	$node->safe_psql(
 		'postgres', q{
@@ -27,7 +30,7 @@ foreach (1 .. 20)
 	});
 	sleep 0.3;
 }
-sleep 3;
+sleep $seconds / 3;
 end_load($load);
 account($node, 'soak');
 

@@ -29,13 +29,22 @@ sub wait_until_up
 $node->safe_psql('postgres',
 	q{SELECT fairq.create_queue('r');
 	  SELECT fairq.enqueue_batch('r', ARRAY['a', 'b', 'a', 'b', 'a', 'b'], ARRAY['1', '1', '2', '2', '3', '3']::jsonb[]);
-	  SELECT id FROM fairq.pop('r')});
+	  SELECT id FROM fairq.pop('r');
+	  SELECT fairq.create_queue('w');
+	  SELECT fairq.create_batch('w', 'open');
+	  SELECT fairq.close_batch(fairq.create_batch('w', 'closed'));
+	  SELECT fairq.enqueue('w', 'after', after => '{1}')});
 foreach my $call (
 	q{SELECT count(*) FROM fairq.pop('r', 2)},
 	q{SELECT count(*) FROM fairq.take('r', 2)},
 	q{SELECT fairq.enqueue('r', 'c')},
 	q{SELECT fairq.release(1)},
 	q{SELECT fairq.complete(1)},
+	q{SELECT fairq.enqueue('r', 'a', batch => 7)},
+	q{SELECT fairq.close_batch(7)},
+	q{SELECT fairq.pop('w')},
+	q{SELECT fairq.enqueue('w', 'rolled back', after => '{1}')},
+	q{SELECT fairq.fail(1, dead => true)},
 	q{SELECT fairq.purge('r')})
 {
 	my $session = $node->background_psql('postgres', on_error_stop => 0);
@@ -50,9 +59,11 @@ foreach my $call (
 	wait_until_up();
 	is( $node->safe_psql(
 			'postgres',
-			q{SELECT string_agg(group_key || payload || left(status, 1), ' ' ORDER BY addr) FROM fairq.tasks}
+			q{SELECT string_agg(group_key || payload || left(status, 1), ' ' ORDER BY addr) FROM fairq.tasks
+				WHERE queue = 'r' UNION ALL SELECT string_agg(status, ' ' ORDER BY id) FROM fairq.batches
+				UNION ALL SELECT string_agg(d::text, ' ') FROM fairq.dependency d}
 		),
-		'a1r b1q a2q b2q a3q b3q',
+		'a1r b1q a2q b2q a3q b3q' . "\nopen closed\n(9,1,t,)",
 		"after \"$call\" all is as it was");
 	is($node->safe_psql('postgres', q{SELECT fairq.check_queue('r')}),
 		'', 'and the queue is sound');
@@ -63,7 +74,12 @@ is( $node->safe_psql(
 	),
 	'a2 b1 a3 b2 b3',
 	'what was ready is served in order');
-$node->safe_psql('postgres', q{SELECT fairq.drop_queue('r', true)});
+is( $node->safe_psql('postgres', q{SELECT group_key, headers IS NOT NULL FROM fairq.pop('w', 2)}),
+	'closed|t', 'and what waited for a batch');
+is( $node->safe_psql('postgres', q{SELECT fairq.complete(1); SELECT fairq.reschedule(9);
+		SELECT group_key FROM fairq.pop('w')}),
+	"t\nt\nafter", 'and what waited for a task');
+$node->safe_psql('postgres', q{SELECT fairq.drop_queue('r', true), fairq.drop_queue('w', true)});
 prepare_account($node);
 
 # Any backend dies, under load.

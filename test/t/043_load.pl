@@ -5,8 +5,9 @@
 #
 # Fails when a load sees what its own transaction has changed (fairq_tally_begin() in
 # tally.c), when a queue that is being dropped is taken as loaded (publish_queue() in
-# load.c), when a call does not load if there is no worker (fairq_load_finish()), and
-# when a pop does not wait for the load (is_to_load() in serve.c).
+# load.c), when a call does not load if there is no worker (fairq_load_finish()), when
+# a pop does not wait for the load (is_to_load() in serve.c), and when SQL does not wait
+# for loads that it makes void (fairq_load_precedes_sql() in load.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -160,24 +161,31 @@ $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe("BEGIN; SELECT fairq.drop_queue('limited', force => true)");
 cmp_ok(sql("SET statement_timeout = '60s'; SELECT count(*) FROM fairq.pop('expired', 1000000)"),
 	'>', 0, 'dropped: nobody waits for it');
+$node->poll_query_until('postgres', 'SELECT count(running) > 0 FROM fairq.stats')
+  or die 'the load does not end';
+is(sql("SELECT string_agg(queue, ' ') FROM fairq.stats WHERE running IS NULL"),
+	'limited', 'dropped: what runs there is not loaded');
 $sessions[0]->query_safe('ROLLBACK');
 is(sql($pop), '0', 'dropped and back: the limit holds');
 is(sql($running), '3', 'dropped and back: and is not exceeded');
 
-# Rows are changed by SQL again and again, so each load is void.
+# Rows are changed by SQL again and again, so each load would be void.
+sql('CREATE TABLE enough ()');
 my $changing = $node->background_psql('postgres');
 $changing->query_until(
 	qr/started/, q{\echo started
-	DO $$BEGIN FOR i IN 1 .. 3000 LOOP
+	DO $$BEGIN WHILE NOT EXISTS (SELECT FROM enough) LOOP
 		UPDATE fairq.task SET worker = worker WHERE id = -1; COMMIT;
 	END LOOP; END$$;
 });
 is(sql($pop), '0', 'changed all the time: the limit holds')
   foreach 1 .. 3;
-$changing->quit;
 sql(complete_one());
-is(sql($pop), '1', 'changed all the time: then a place is given away');
+ok($node->poll_query_until('postgres', $pop, '1'),
+	'changed all the time: a place is given away');
 is(sql($running), '3', 'changed all the time: up to the limit');
+sql('INSERT INTO enough DEFAULT VALUES');
+$changing->quit;
 
 is(sql("SELECT fairq.check_queue(q) FROM unnest('{limited,others,expired,full}'::text[]) q"
 	),

@@ -14,15 +14,16 @@ use Test::More;
 my $node = new_server('dump');
 $node->safe_psql(
 	'postgres', q{
-	SELECT fairq.create_queue('other', fair_by => 'cost'), fairq.create_queue('ordered', concurrency => 1, in_order => true), fairq.create_queue('q', block_length => 1000, lease => '1 hour');
+	SELECT fairq.create_queue('other', fair_by => 'cost'), fairq.create_queue('tenants', separator => '/'), fairq.create_queue('ordered', concurrency => 1, in_order => true), fairq.create_queue('q', block_length => 1000, lease => '1 hour');
 	SELECT fairq.enqueue_batch('q', ARRAY['a', 'b', 'a', 'b', 'a', 'b'], ARRAY['1', '1', '2', '2', '3', '3']::jsonb[]);
 	SELECT fairq.set_group('q', 'c', weight => 2);
 	SELECT fairq.pop('q', 3, worker => 'w');
 	SELECT fairq.enqueue('q', 'a', '9', priority => 3);
+	SELECT fairq.register_worker(gen_random_uuid(), 'w', '{q}');
 
 	-- a queue in full life
 	SELECT fairq.create_queue('life', concurrency => 2, retain => '1 day', notify => true,
-		backoff => '1 hour', max_attempts => 3, shares => '{70,20,10}', retain_failed => '2 days', max_run_time => '3 hours');
+		backoff => '1 hour', max_attempts => 3, shares => '{70,20,10}', retain_failed => '2 days', max_run_time => '3 hours', backoff_max => '2 hours');
 	SELECT fairq.enqueue('life', 'l', '"done"'), fairq.enqueue('life', 'l', '"dead"');
 	SELECT fairq.complete(id, attempt, '"result"') FROM fairq.pop('life');
 	SELECT fairq.fail(id, attempt, 'no way', dead => true) FROM fairq.pop('life');
@@ -38,6 +39,9 @@ $node->safe_psql(
 	-- and one that is fair by cost
 	SELECT fairq.enqueue_batch('other', ARRAY['o', 'o', 'p', 'p', 'p', 'p'], ARRAY['1', '2', '1', '2', '3', '4']::jsonb[],
 		costs => ARRAY[2.5, 2.5, 1, 1, 1, 1]);
+	SELECT fairq.enqueue_batch('tenants', ARRAY['a/x', 'a/y', 'a/y', 'b/z', 'b/z', 'b/z'], ARRAY['1', '1', '2', '1', '2', '3']::jsonb[]);
+	SELECT fairq.enqueue('ordered', 'part', batch => fairq.create_batch('ordered', 'whole'));
+	SELECT fairq.enqueue('ordered', 'last', after => array_agg(id)) FROM fairq.tasks WHERE group_key = 'part';
 });
 my $open = $node->background_psql('postgres');
 $open->query_safe(
@@ -60,7 +64,7 @@ $open->quit;
 foreach my $database ('plain', 'custom')
 {
 	foreach my $table ('queue', 'group_number', 'group_setting', 'task', 'dedup',
-		'archive')
+		'archive', 'batch', 'batch_delta', 'dependency')
 	{
 		my $rows =
 		  "SELECT string_agg(t::text, chr(10) ORDER BY t::text) FROM fairq.$table t";
@@ -70,6 +74,8 @@ foreach my $database ('plain', 'custom')
 			$node->safe_psql('postgres', $rows),
 			"$database: fairq.$table");
 	}
+	is($node->safe_psql($database, 'SELECT count(*) FROM fairq.worker'),
+		'0', "$database: workers are not dumped");
 	is( $node->safe_psql(
 			$database,
 			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', 2)}
@@ -131,10 +137,33 @@ foreach my $database ('plain', 'custom')
 		),
 		'o1 p1 p2 p3 o2 p4',
 		"$database: costs are kept, and what the queue is fair by");
+	is( $node->safe_psql(
+			$database,
+			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('tenants', 100);
+			  SELECT fairq.check_queue('tenants')}
+		),
+		'a/x1 b/z1 a/y1 b/z2 a/y2 b/z3',
+		"$database: tenants are kept");
+	is( $node->safe_psql(
+			$database,
+			q{SELECT fairq.close_batch(id) FROM fairq.batches;
+			  SELECT fairq.complete(id) FROM fairq.pop('ordered');
+			  SELECT fairq.reschedule(id) FROM fairq.batches;
+			  SELECT group_key, headers->'batch'->'completed' FROM fairq.pop('ordered')}
+		),
+		"t\nt\nt\nwhole|1",
+		"$database: a batch is finished");
+	is( $node->safe_psql(
+			$database,
+			q{SELECT fairq.reschedule(id) FROM fairq.tasks WHERE group_key = 'last';
+			  SELECT group_key FROM fairq.pop('ordered')}
+		),
+		"t\nlast",
+		"$database: a wait for a task ends");
 	$node->safe_psql($database, q{SELECT fairq.create_queue('third')});
 	is( $node->safe_psql(
 			$database, q{SELECT max(queue_id) FROM fairq.queue}),
-		'5',
+		'6',
 		"$database: queues' ids go on");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('q')}),
 		'', "$database: the queue is sound");

@@ -73,7 +73,7 @@ my @ids = split /\n/,
   $node->safe_psql('postgres', 'SELECT id FROM fairq.tasks ORDER BY id');
 my %by_type = (
 	integer => '0', bigint => '1', text => "'q'", boolean => 'true',
-	regrole => "'nobody'", interval => "'0'", jsonb => "'1'",
+	uuid => "'00000000-0000-0000-0000-000000000001'", regrole => "'nobody'", interval => "'0'", jsonb => "'1'",
 	'timestamp with time zone' => 'NULL', 'bigint[]' => "'{@{[join ',', @ids]}}'",
 	'text[]' => "'{some-group}'", 'jsonb[]' => "'{1}'", 'integer[]' => 'NULL');
 my %by_name = (

@@ -3,7 +3,8 @@
 # Producers note the id of each task that they enqueue in table "sent",
 # workers the id of each that they finish in table "done", both in the very
 # transaction that does it.  So whatever happens to sessions and servers, in
-# the end each id of "sent" must be in "done" once, and no other.
+# the end each id of "sent" must be in "done" once, and no other.  A task that
+# waits for a batch is in "done" after the batch's tasks.
 package Load;
 
 use strict;
@@ -37,6 +38,16 @@ INSERT INTO sent SELECT fairq.enqueue('q', 'g' || floor(random() * 8), priority 
 ROLLBACK TO s;
 INSERT INTO sent SELECT fairq.enqueue('q', 'g' || floor(random() * 8), priority => :n);
 COMMIT;
+\elif :way <= 8
+SELECT fairq.create_batch('q', 'g' || floor(random() * 8)) AS batch \gset
+INSERT INTO sent VALUES (:batch);
+INSERT INTO sent SELECT id, :batch FROM fairq.enqueue_batch('q', ARRAY['g1', 'g' || :n], '{1,2}', batch => :batch) id;
+COMMIT;
+BEGIN;
+INSERT INTO sent SELECT fairq.enqueue('q', 'g' || :n, batch => :batch), :batch;
+SELECT fairq.close_batch(:batch);
+ROLLBACK;
+SELECT fairq.close_batch(:batch);
 \else
 COMMIT;
 \endif
@@ -77,14 +88,33 @@ INSERT INTO done SELECT id FROM unnest(':ids'::bigint[]) id WHERE fairq.complete
 \endif
 SQL
 
+# From 17 on PostgreSQL::Test::Cluster itself copies INITDB_TEMPLATE, where that is
+# set, in place of running initdb.
+sub init
+{
+	my ($node, %params) = @_;
+	my $run = \&PostgreSQL::Test::Utils::system_or_bail;
+
+	no warnings 'redefine';
+	local *PostgreSQL::Test::Utils::system_or_bail = sub {
+		return $_[0] eq 'initdb' && defined $ENV{INITDB_TEMPLATE}
+		  ? $run->('cp', '-a', $ENV{INITDB_TEMPLATE}, $node->data_dir)
+		  : $run->(@_);
+	};
+	$node->init(%params);
+	return;
+}
+
 sub new_server
 {
 	my ($name, %settings) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
-	$node->init(map { $_ => delete $settings{$_} } qw(allows_streaming has_archiving));
+	init($node, map { $_ => delete $settings{$_} } qw(allows_streaming has_archiving));
 	# a notice, say of a group that is created, ends what a background session does
 	$node->append_conf('postgresql.conf', 'client_min_messages = warning');
+	# of a load that would be most of what the server does
+	$node->append_conf('postgresql.conf', 'log_statement = none');
 	$node->append_conf('postgresql.conf', "$_ = '$settings{$_}'")
 	  foreach sort keys %settings;
 	$node->start;
@@ -110,8 +140,8 @@ sub prepare_account
 	$node->safe_psql(
 		'postgres', q{
 		SELECT fairq.create_queue('q');
-		CREATE TABLE sent (id bigint);
-		CREATE TABLE done (id bigint);
+		CREATE TABLE sent (id bigint, batch bigint);
+		CREATE TABLE done (id bigint, at timestamptz DEFAULT clock_timestamp());
 		INSERT INTO sent SELECT fairq.enqueue_batch('q',
 			(SELECT array_agg('g' || least(i % 20, 7)) FROM generate_series(1, 5000) i),
 			array_fill('1'::jsonb, ARRAY[5000]));
@@ -177,20 +207,25 @@ sub account
 	my $orphans = $node->safe_psql('postgres',
 		q{WITH o AS (INSERT INTO done SELECT id FROM fairq.tasks WHERE status = 'running' AND fairq.complete(id) RETURNING 1)
 		  SELECT count(*) FROM o});
-	while ($node->safe_psql('postgres',
-			q{WITH t AS (INSERT INTO done SELECT id FROM fairq.take('q', 10000) RETURNING 1)
-			  SELECT count(*) FROM t}) > 0)
+	# nor have those closed their batches
+	$node->safe_psql('postgres',
+		q{SELECT fairq.close_batch(id) FROM fairq.batches WHERE status = 'open'});
+	# the next look at a batch is after a quarter of its age
+	while ($node->safe_psql('postgres', 'SELECT count(*) FROM fairq.task') > 0
+		&& $node->safe_psql('postgres', q{CALL fairq.wait('q', '60 s')}) eq 't')
 	{
+		$node->safe_psql('postgres',
+			q{INSERT INTO done SELECT id FROM fairq.take('q', 10000)});
 		$rounds++;
 	}
 	is( $node->safe_psql('postgres', 'SELECT count(*) FROM fairq.task'),
 		'0', "$name: nothing is left ready that no pop finds");
 	is( $node->safe_psql(
-			'postgres', '(TABLE sent EXCEPT TABLE done) ORDER BY 1 LIMIT 10'),
+			'postgres', 'SELECT id FROM sent EXCEPT SELECT id FROM done ORDER BY 1 LIMIT 10'),
 		'',
 		"$name: nothing is lost");
 	is( $node->safe_psql(
-			'postgres', '(TABLE done EXCEPT TABLE sent) ORDER BY 1 LIMIT 10'),
+			'postgres', 'SELECT id FROM done EXCEPT SELECT id FROM sent ORDER BY 1 LIMIT 10'),
 		'',
 		"$name: nothing is done that was not enqueued");
 	is( $node->safe_psql(
@@ -199,8 +234,23 @@ sub account
 		),
 		'',
 		"$name: nothing is done twice");
+	is( $node->safe_psql(
+			'postgres',
+			'SELECT batch FROM sent JOIN done t USING (id) JOIN done w ON w.id = batch WHERE w.at < t.at LIMIT 10'
+		),
+		'',
+		"$name: what waits for a batch is done after it");
+	is( $node->safe_psql(
+			'postgres',
+			q{SELECT batch, status, completed, count(*) FROM sent LEFT JOIN fairq.batches b ON b.id = batch
+			  WHERE batch > 0 GROUP BY 1, 2, 3 HAVING (status = 'finished' AND completed = count(*)) IS NOT TRUE LIMIT 10}
+		),
+		'',
+		"$name: the batches are finished, and count their tasks");
 	my $done = $node->safe_psql('postgres', 'SELECT count(*) FROM done');
 	cmp_ok($done, '>', 100, "$name: there was work");
+	cmp_ok($node->safe_psql('postgres', 'SELECT count(DISTINCT batch) FROM sent'),
+		'>', 10, "$name: and there were batches");
 	note("$name: $done tasks, $orphans of sessions that had died, $rounds rounds to drain");
 	return;
 }

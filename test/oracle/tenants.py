@@ -1,0 +1,89 @@
+"""The model of a queue with tenants: the order of cost.py, at two levels.
+
+The group t/u is user u of tenant t.  A lane has an order of its tenants, and each
+tenant one of its users, with a virtual time and ties of its own.  At a service of
+a user the tenant is the first of those that have a user who waits properly, and
+the user the first of the tenant's.  Both are charged: the task's cost, divided by
+the weight of the tenant, or of the user.  If fair_by is "tasks", each task costs 1.
+
+A tenant comes if a user comes and no other has anything.  Tenants that come
+between the same two pops stand in an order that the model does not know.
+"""
+
+from cost import DOUBT, Account, CostModel
+
+
+def tenant_of(group):
+    return group.split("/")[0]
+
+
+class TenantsModel(CostModel):
+    def _levels(self, task):
+        tenant = tenant_of(task.group)
+        others = self._others(task)
+        lane = self._order(task.lane)
+        tenants = sorted({tenant_of(group) for group, _ in others} - {tenant})
+        self._have(lane, tenant)
+        return [
+            (lane, tenant, [(name, self._have(lane, name))
+                            for name in tenants]),
+            (self._order_of(task.lane, task.group), task.group,
+             [(group, account) for group, account in others
+              if tenant_of(group) == tenant])]
+
+    @staticmethod
+    def _is_among(name, waiting):
+        return name in waiting or any(tenant_of(group) == name
+                                      for group in waiting)
+
+    def _cost(self, task):
+        return (super()._cost(task) if self.settings.fair_by == "cost" else 1)
+
+    def _parts_of(self, task):
+        return super()._parts_of(task) if self.settings.fair_by == "cost" else (
+            super(CostModel, self)._parts_of(task))
+
+    def _users(self, priority, tenant):
+        return [(group, fifo)
+                for group, fifo in self.lanes[priority].groups.items()
+                if tenant_of(group) == tenant]
+
+    def _is_away(self, name, priority):
+        if "/" in name:
+            return super()._is_away(name, priority)
+        return all(self._has_nothing(*user)
+                   for user in self._users(priority, name))
+
+    def _put(self, task):
+        lane = self._order(task.lane)
+        tenant = self._have(lane, tenant_of(task.group))
+        was_away = tenant.away
+        user = self._account(task.lane, task.group)
+        user_was_away = user.away
+        super()._put(task)
+        if was_away and user_was_away and not user.away:
+            self._comes(task, lane, tenant)
+            if any(self._runs(task.lane, group) for group, _ in
+                   self._users(task.lane, tenant_of(task.group))):
+                tenant.came = DOUBT
+
+    def _unknown(self, group):
+        super()._unknown(group)
+        for order in self.orders.values():
+            if tenant_of(group) in order.accounts:
+                order.accounts[tenant_of(group)] = Account(order.most, False)
+
+    def forget(self):
+        super().forget()
+        for priority, lane in self.lanes.items():
+            order = self._order(priority)
+            for group in lane.groups:
+                user = self._account(priority, group)
+                tenant = order.accounts.setdefault(tenant_of(group), Account())
+                tenant.away &= user.away
+                tenant.ran |= user.ran
+                if not user.away:
+                    tenant.came = DOUBT
+
+    def _order_of(self, priority, group):
+        return self._order((priority, tenant_of(group)))
