@@ -12,16 +12,23 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .producer import NO_GROUP, acancel, aenqueue, aenqueue_batch, cancel, enqueue, enqueue_batch
-from .task import Dead, NoHandler, Retry, Stopped, Task, TimedOut, Undecodable, current_task
+from .producer import (NO_GROUP, acancel, acancel_batch, aclose_batch, acreate_batch, aenqueue,
+                       aenqueue_batch, aenqueue_or_find, aensure_queues, afind, aredrive,
+                       aredrive_task, areschedule, before_enqueue, cancel, cancel_batch, close_batch, create_batch,
+                       enqueue, enqueue_batch, enqueue_or_find, ensure_queues, find, redrive,
+                       redrive_task, reschedule, set_json_default)
+from .task import Crashed, Dead, NoHandler, Retry, Stopped, Task, TimedOut, Undecodable, current_task
 
 if TYPE_CHECKING:
     from .worker import Worker, WorkerError
 
 __version__ = "1.0.0"
-__all__ = ["NO_GROUP", "Dead", "NoHandler", "Retry", "Stopped", "Task", "TimedOut", "Undecodable",
-           "Worker", "WorkerError", "acancel", "aenqueue", "aenqueue_batch", "cancel", "current_task", "enqueue",
-           "enqueue_batch"]
+__all__ = ["NO_GROUP", "Crashed", "Dead", "NoHandler", "Retry", "Stopped", "Task", "TimedOut", "Undecodable",
+           "Worker", "WorkerError", "acancel", "acancel_batch", "aclose_batch", "acreate_batch",
+           "aenqueue", "aenqueue_batch", "aenqueue_or_find", "aensure_queues", "afind", "aredrive",
+           "aredrive_task", "areschedule", "before_enqueue", "cancel", "cancel_batch", "close_batch", "create_batch",
+           "current_task", "enqueue", "enqueue_batch", "enqueue_or_find", "ensure_queues", "find",
+           "redrive", "redrive_task", "reschedule", "set_json_default"]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,8 @@ HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 # The statement exceeds a limit of PostgreSQL, so no retry helps.
 TOO_LARGE = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 
-# seconds until a retry after HELD, and for which other statements are likely to get HELD
+# seconds until a retry after HELD, and seconds after it during which threads retry one at
+# a time
 HELD_PAUSE, HELD_LATELY = 0.5, 2
 
 # seconds for which fairq.wait sleeps
@@ -64,7 +65,8 @@ def connect(uri: str, name: str) -> psycopg.Connection[Tuple[Any, ...]]:
     ports = str(at.get("port") or os.environ.get("PGPORT", "")).split(",")
     if len(hosts) == 1:
         return psycopg.connect(**at, autocommit=True)
-    # one by one, since a host that does not answer would use up the time of all
+    # each host has a time limit of its own: a host that does not answer would use up a
+    # common limit
     for i, host in enumerate(hosts):
         at.update(host=host, port=ports[i % len(ports)])
         try:
@@ -75,7 +77,7 @@ def connect(uri: str, name: str) -> psycopg.Connection[Tuple[Any, ...]]:
 
 
 class Database:
-    """A connection for several threads, which reconnects when it is lost.
+    """A connection that several threads share.  It reconnects after a loss.
 
     limit is the time limit of a statement in seconds: check() ends the connection of a
     statement that takes longer.  If the server refuses connections for give_up seconds,
@@ -94,7 +96,7 @@ class Database:
         self.begun = math.inf       # start of the current statement, by the monotonic clock
         self.answered = -math.inf   # time of the last answer
         self.held = -math.inf       # time of the last HELD
-        self.hopeless = math.inf    # since when the server has refused connections
+        self.hopeless = math.inf    # time of the first refused connection
         self.losses = 0             # of connections
         self.warned = ""            # the last error that was logged, until an answer
 
@@ -118,7 +120,7 @@ class Database:
 
     def query(self, sql: str, *args: Any, once: bool = False,
               brief: bool = False) -> List[Tuple[Any, ...]]:
-        """The rows of a statement.  Unless once, it is retried until the server answers.
+        """The rows of a statement.  Unless once, retries until the server answers.
 
         With brief, which is for SELECTs without FROM, it waits for a lock only briefly.
         An open transaction may have locked the row of a task, and other tasks need this
@@ -129,7 +131,7 @@ class Database:
         except HELD:
             if once:
                 raise
-        # One thread retries at a time, and seldom, so others can use the connection.
+        # One thread retries at a time, with pauses, so others can use the connection.
         # Once it succeeds, the others follow at once.
         self.stopping.wait(HELD_PAUSE)
         while True:
@@ -202,6 +204,9 @@ class Database:
         if time.monotonic() - self.begun > self.limit:
             log.warning("no answer for %g s", self.limit)
             self.cut()
+
+    def is_connected(self) -> bool:
+        return self.connection is not None and not self.connection.closed
 
     def cut(self) -> None:
         connected = self.socket

@@ -1,14 +1,16 @@
-"""A task that a worker has, and the exceptions for its handler."""
+"""An attempt to run a task, and the exceptions for its handler."""
 
 from __future__ import annotations
 
 import contextvars
 import json
+import logging
 import math
+import threading
 import time
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Dict, Optional, Union
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Optional, Union
 
 from .producer import Statement, afetch, fetch, seconds, to_json
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 current: contextvars.ContextVar["Task"] = contextvars.ContextVar("fairq task")
 
 
+log = logging.getLogger("fairq")
+
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -26,17 +30,25 @@ class Stopped(Exception):
 
 
 class Dead(Exception):
-    """The task has failed for good: no retry."""
+    """The task fails for good."""
 
 
 class Retry(Exception):
-    """The task is to be retried after a delay, or with the queue's backoff."""
+    """The worker retries the task after a delay, or with the queue's
+    backoff."""
 
     def __init__(self, delay: Union[timedelta, float, None] = None, error: Optional[str] = None):
         self.delay = None if delay is None else timedelta(seconds=seconds(delay))
         if error is None:
             error = "retry" if delay is None else f"retry in {seconds(delay):g} s"
         super().__init__(error)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.delay, str(self))
+
+
+class Crashed(Exception):
+    """The process that ran the handler has ended."""
 
 
 class NoHandler(Exception):
@@ -56,28 +68,37 @@ class Task:
 
     def __init__(self, shard: "Shard", id: int, attempt: int, group_key: str, queue: str,
                  priority: int, enqueued_at: Decimal, attempts_left: int, lapses: int,
-                 payload: Optional[str], headers: Optional[str],
+                 batch: Optional[int], payload: Optional[str], headers: Optional[str], progress: Optional[str],
                  problem: Optional[Exception] = None):
         self.shard: "Shard" = shard
         self.id, self.attempt = id, attempt
         self.group_key, self.queue, self.priority = group_key, queue, priority
-        # psycopg reads times in a single DateStyle only
+        # psycopg reads times in only one DateStyle
         self.enqueued_at = EPOCH + timedelta(microseconds=int(enqueued_at * 1_000_000))
-        self.attempts_left, self.lapses = attempts_left, lapses
+        self.attempts_left, self.lapses, self.batch = attempts_left, lapses, batch
         self.payload: Any = None
         self.headers: Any = {}
+        self.plain: Any = None      # the progress without steps and cursor
+        self.steps: Dict[str, Any] = {}         # the results of steps
+        self.cursor: Any = None     # the last value of checkpoint() in this or an earlier attempt
         self.unread = problem       # why there is no payload, or no headers
         try:
             self.headers = decode("headers", headers) or {}
             self.payload = decode("payload", payload)
+            self.read_progress(decode("progress", progress))
         except Undecodable as error:
             self.unread = error
+        self.begins = False         # the handler has been called
         self.stopped = False
         self.handed_back = False                # released, since the worker stops
         self.completed = False                  # in a transaction of its handler
         self.timeout: Optional[float] = None    # seconds
         self.timed_out = False
-        self.stop_coroutine: Any = None         # cancels an asynchronous handler
+        self.stop_handler: Any = None   # asks it to stop, unless it calls check()
+        self.end_process: Any = None    # ends the handler's process
+        self.saving = threading.Lock()
+        self.saved_at = -math.inf
+        self.saved_cursor = self.cursor
         # start, end and time limit of the work, by the monotonic clock
         self.begun = self.ended = self.deadline = math.inf
 
@@ -92,22 +113,96 @@ class Task:
         if self.stopped:
             raise Stopped(f"task {self.id} was cancelled, or its lease is lost")
 
+    @property
+    def progress(self) -> Any:
+        """The progress of this attempt and earlier ones.
+
+        If there are steps or a cursor, it is a dict whose item "fairq" has them.
+        """
+        return self.whole(self.plain, self.steps)
+
     def set_progress(self, progress: Any) -> None:
-        """Sets the column progress of fairq.tasks; raises Stopped like check()."""
-        if not self.call("set_progress", to_json(progress)):
-            self.stopped = True
-        self.check()
+        """Sets the progress, for fairq.tasks and later attempts; raises Stopped like check().
+
+        Keeps the steps and the cursor.
+        """
+        with self.saving:
+            self.save(json.loads(to_json(progress)), self.steps)
 
     async def aset_progress(self, progress: Any) -> None:
         """The same in an asynchronous handler."""
-        import asyncio
-        from concurrent.futures import ThreadPoolExecutor
-        # not the loop's executor, since all its threads may wait for locked rows
-        executor = ThreadPoolExecutor(1)
-        try:
-            await asyncio.get_running_loop().run_in_executor(executor, self.set_progress, progress)
-        finally:
-            executor.shutdown(wait=False)
+        await in_thread(self.set_progress, progress)
+
+    def step(self, name: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Calls the function, and saves its result as JSON.  Returns the result from JSON.
+
+        If an earlier attempt has saved a result of that name, does not call
+        the function.  Raises Stopped like check().
+        """
+        if name not in self.steps:
+            self.check()
+            items(self.plain)
+            self.save_step(name, function(*args, **named))
+        return self.steps[name]
+
+    async def astep(self, name: str, function: Callable[..., Awaitable[Any]], *args: Any,
+                    **named: Any) -> Any:
+        """The same in an asynchronous handler, for an asynchronous function."""
+        if name not in self.steps:
+            self.check()
+            items(self.plain)
+            await in_thread(self.save_step, name, await function(*args, **named))
+        return self.steps[name]
+
+    def checkpoint(self, cursor: Any) -> None:
+        """Records how far the work is, for the cursor of a later attempt; call
+        it often.
+
+        It saves the value once per heartbeat.  If the attempt fails or is released, the
+        worker saves the last one.  Raises Stopped like check().
+        """
+        if self.is_due(cursor):
+            self.save_cursor()
+
+    async def acheckpoint(self, cursor: Any) -> None:
+        """The same in an asynchronous handler."""
+        if self.is_due(cursor):
+            await in_thread(self.save_cursor)
+
+    def is_due(self, cursor: Any) -> bool:
+        self.check()
+        items(self.plain)
+        self.cursor = json.loads(to_json(cursor))
+        return time.monotonic() - self.saved_at >= self.shard.worker.lease.total_seconds() / 3
+
+    def save_cursor(self) -> None:
+        with self.saving:
+            if self.cursor is not self.saved_cursor:
+                self.save(self.plain, self.steps)
+
+    def save_step(self, name: str, result: Any) -> None:
+        with self.saving:
+            self.save(self.plain, {**self.steps, name: json.loads(to_json(result))})
+
+    def save(self, plain: Any, steps: Dict[str, Any]) -> None:
+        cursor = self.cursor
+        if not self.call("set_progress", to_json(self.whole(plain, steps))):
+            self.stopped = True
+        self.check()
+        self.plain, self.steps, self.saved_cursor = plain, steps, cursor
+        self.saved_at = time.monotonic()
+
+    def whole(self, plain: Any, steps: Dict[str, Any]) -> Any:
+        ours = {"steps": steps, "cursor": self.cursor}
+        ours = {key: value for key, value in ours.items() if value not in (None, {})}
+        return {**items(plain), "fairq": ours} if ours else plain
+
+    def read_progress(self, progress: Any) -> None:
+        self.plain = progress
+        ours = progress.get("fairq") if isinstance(progress, dict) else None
+        if isinstance(ours, dict):
+            self.plain = {key: value for key, value in progress.items() if key != "fairq"} or None
+            self.steps, self.cursor = ours.get("steps") or {}, ours.get("cursor")
 
     def complete(self, connection: Any, result: Any = None) -> None:
         """Completes the task in the handler's transaction, so that it is done exactly once.
@@ -148,16 +243,44 @@ class Task:
 
     def release(self) -> None:
         """Releases the task, or ends it if it is cancelled."""
+        self.save_rest()
         self.call("release")
+
+    def save_rest(self) -> None:
+        """Saves the cursor before the attempt is released or fails."""
+        try:
+            self.save_cursor()
+        except Stopped:
+            pass
+        except Exception as error:
+            log.warning("task %s, attempt %s: its cursor could not be saved: %s", self.id,
+                        self.attempt, error)
 
     def stop(self) -> None:
         """Asks the handler to stop."""
         self.stopped = True
-        if self.stop_coroutine is not None:
-            self.stop_coroutine()
+        if self.stop_handler is not None:
+            self.stop_handler()
 
     def __repr__(self) -> str:
         return f"<fairq task {self.id}, attempt {self.attempt}, of {self.queue!r}>"
+
+
+def items(plain: Any) -> Dict[str, Any]:
+    if plain is not None and not isinstance(plain, dict):
+        raise TypeError("the progress of a task with steps or a cursor must be a dict")
+    return plain or {}
+
+
+async def in_thread(function: Callable[..., None], *args: Any) -> None:
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+    # not the loop's executor, since all its threads may wait for locked rows
+    executor = ThreadPoolExecutor(1)
+    try:
+        await asyncio.get_running_loop().run_in_executor(executor, function, *args)
+    finally:
+        executor.shutdown(wait=False)
 
 
 def decode(what: str, text: Optional[str]) -> Any:

@@ -1,9 +1,10 @@
 """A worker: takes tasks of queues, and runs their handlers.
 
-A worker has two connections and two threads per database.  One pops and sleeps in
-fairq.wait, the other renews leases.  Functions run in a pool with one thread per slot,
-async handlers in an event loop.  Other threads complete tasks, since that may wait for
-locks, and one watches time limits.  All of them wait for the condition "changed".
+A worker has two connections and three threads per database.  One pops and sleeps in
+fairq.wait, one renews leases, and one shows the worker in fairq.workers.  Functions run in
+a pool with one thread per slot, or one process, and async handlers in an event loop.  Other threads complete
+tasks, since that may wait for locks, and one watches time limits.  All of them wait for
+the condition "changed".
 
 A queue may be spread over several databases, its shards.  Shard.take_slots() divides
 the free slots among them.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
-import inspect
+import functools
 import logging
 import math
 import os
@@ -25,34 +26,48 @@ import socket
 import sys
 import threading
 import time
-from contextlib import contextmanager
-from datetime import timedelta
-from typing import (Any, Awaitable, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence,
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta, tzinfo
+from typing import (TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence,
                     Set, Tuple, TypeVar, Union)
 
 import psycopg
 
+from . import __version__, schedule
 from .database import LOST, TOO_LARGE, WAIT, Database, WorkerError as WorkerError, explain
-from .producer import Delay, seconds, to_json
-from .task import Dead, NoHandler, Retry, Stopped, Task, TimedOut, Undecodable, current
+from .ends import STOPPED, End, failure, log_end
+from .handler import Handler, arguments_of, close_old_connections, is_async
+from .processes import Processes, place_of
+from .producer import Delay, Group, seconds, to_json
+from .registry import Registration
+from .task import Crashed, NoHandler, Stopped, Task, TimedOut, Undecodable, current
 from .threads import Threads
 
-Handler = Callable[..., Any]
-Entry = Tuple[Handler, Optional[float]]     # with its timeout
-H = TypeVar("H", bound=Handler)
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+    P = ParamSpec("P")
+
+R = TypeVar("R")
+Function = Callable[..., Any]
+Entry = Tuple[Function, Optional[float]]        # with its timeout
+F = TypeVar("F", bound=Function)
+H = TypeVar("H", bound="Handler[..., Any]")
 
 log = logging.getLogger("fairq")
 
 # seconds for the server's answers after the grace
 TO_ANSWER = 4
 
-# seconds after which the other shards do not wait for a server
+# seconds after which the other shards stop waiting for one
 SILENCE = 1
 
-# seconds in which a handler has to end after its timeout
+# seconds that a task that runs alone waits for the server to store the ends of others
+ALONE = 10
+
+# seconds that a handler has to end after its timeout
 TO_STOP = 1
 
-# seconds for exit handlers, if handlers of tasks have been left behind
+# seconds for exit handlers, if handlers of tasks still run
 TO_EXIT = 10
 
 # seconds until the main thread notices a signal that another thread received
@@ -61,10 +76,11 @@ TO_NOTICE = 0.5
 # bounds of a statement's time limit, in seconds, without the time of fairq.wait
 LIMIT_LEAST, LIMIT_MOST = 5, 10
 
-# Payloads are read as text, so that each is decoded, and fails, by itself.
+# The worker reads payloads as text and decodes each separately, so that a bad one fails only
+# its own task.
 CLAIM = ("id, attempt, group_key, queue, priority, extract(epoch FROM enqueued_at),"
-         " attempts_left, lapses")
-TEXTS = "payload::text, headers::text"
+         " attempts_left, lapses, batch")
+TEXTS = "payload::text, headers::text, progress::text"
 POP = "fairq.pop(%s::text[], %s, lease => %s, worker => %s)"
 
 # in this process: the previous handlers of the signals that a worker handles
@@ -84,7 +100,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def signals_to(wake: Callable[[], object], asked: bool) -> Iterator[None]:
-    """Makes SIGTERM and SIGINT call wake(), if asked and in the main thread."""
+    """Makes SIGTERM and SIGINT call wake(), if requested and in the main thread."""
     ours = {}
     if asked and threading.current_thread() is threading.main_thread():
         for number in signal.SIGTERM, signal.SIGINT:
@@ -102,7 +118,7 @@ def signals_to(wake: Callable[[], object], asked: bool) -> Iterator[None]:
 
 
 class Shard:
-    """A database with the queues, or with some of their groups."""
+    """A database that has the queues, or some of their groups."""
 
     def __init__(self, worker: "Worker", uri: str):
         self.worker = worker
@@ -111,6 +127,7 @@ class Shard:
         # new connection to renew the leases in time.
         limit = max(LIMIT_LEAST, min(LIMIT_MOST, worker.lease.total_seconds() / 4))
         self.keeper: Database = Database(uri, worker.name, worker.ended, limit)
+        self.registration = Registration(self)
         self.groups = 1             # number of active groups
         self.counted = -math.inf    # time of that count, by the monotonic clock
         self.service = 0.0          # tasks taken, per group
@@ -128,7 +145,7 @@ class Shard:
         return self.taking > time.monotonic() - SILENCE
 
     def is_stuck(self, late: float) -> bool:
-        """Whether the server does not accept the ends of tasks.
+        """Whether the server refuses the ends of tasks.
 
         A shard that answers may have tasks whose rows are locked.
         """
@@ -143,7 +160,7 @@ class Shard:
                 worker.queues)
             groups = groups or 1
             with worker.changed:
-                # its lead is a number of tasks, now divided by another number of groups
+                # its lead in tasks is now divided by another number of groups
                 least = min((s.service for s in worker.shards if s.answers()),
                             default=self.service)
                 self.service = least + (self.service - least) * self.groups / groups
@@ -153,9 +170,9 @@ class Shard:
     def take_slots(self) -> int:
         """The number of free slots for this shard; waits for one.
 
-        A free slot goes to the shard with tasks that has had the fewest tasks per group.
-        So groups of all shards get the same.  The others do not wait for a shard that
-        does not answer within a second.  A stuck shard gets no more slots.
+        A free slot goes to the shard that has tasks and has had the fewest tasks per group.
+        So the groups of all shards get equal shares.  The others do not wait for a shard
+        that does not answer within a second.  A stuck shard gets no more slots.
         """
         worker = self.worker
         with worker.changed:
@@ -164,7 +181,8 @@ class Shard:
                 if worker.alone is None and not self.is_stuck(late):
                     others = [s.service for s in self.others() if s.answers()]
                     if others and not self.answers():
-                        # it saves up no service; and workers must not all choose it at once
+                        # an idle shard earns no service, and workers must not all choose it
+                        # at once
                         self.service = max(self.service,
                                            min(others) + random.random() / self.groups)
                     self.taking = time.monotonic()
@@ -184,7 +202,7 @@ class Shard:
         self.service += slots / self.groups
 
     def got(self, tasks: Sequence[Task]) -> None:
-        """Adds the tasks of a pop; the other slots are free again."""
+        """Adds the tasks of a pop, and frees the other slots."""
         with self.worker.changed:
             self.count(len(tasks) - self.slots)
             self.slots = 0
@@ -202,25 +220,26 @@ class Worker:
                     died; the worker renews its leases every third of that
     grace           seconds that running tasks have to end when the worker stops
     timeout         seconds that a task may take; a handler may have its own
-    poll            seconds between two looks for tasks.
+    poll            seconds between polls for tasks.
                     None: sleep in fairq.wait; through a pooler, 1.
                     0: sleep in fairq.wait, also through a pooler
     databases       a connection string, or one for each shard; '': PGHOST and so on
     name            the worker's name in fairq.tasks
     give_up         seconds after which the worker ends if the server refuses its
                     connections; None: it waits
+    alive           a file that the worker touches every second while it works
+    processes       run functions in a pool of processes, and not of threads
     """
 
     def __init__(self, queues: Union[str, Sequence[str]], *, concurrency: int = 4,
                  lease: Delay = 60, grace: Delay = 5, timeout: Optional[Delay] = None,
                  poll: Optional[Delay] = None, databases: Union[str, Sequence[str]] = "",
-                 name: Optional[str] = None, give_up: Optional[Delay] = 60):
+                 name: Optional[str] = None, give_up: Optional[Delay] = 60,
+                 alive: Optional[str] = None, processes: bool = False):
         self.queues = [queues] if isinstance(queues, str) else list(queues)
         if not self.queues:
             raise ValueError("a worker needs a queue")
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, and not {concurrency}")
-        self.concurrency = concurrency
+        self.concurrency = self.checked(concurrency)
         self.lease = timedelta(seconds=seconds(lease))
         self.grace = seconds(grace)
         self.timeout = None if timeout is None else seconds(timeout)
@@ -228,14 +247,17 @@ class Worker:
         self.poll = None if poll is None else seconds(poll)
         self.databases = [databases] if isinstance(databases, str) else list(databases)
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
-        self.tasks: Dict[str, Entry] = {}
+        self.alive, self.in_processes = alive, processes
+        self.schedules: List[schedule.Schedule] = []
+        self.tasks: Dict[str, "Handler[..., Any]"] = {}
         self.handlers: Dict[Optional[str], Entry] = {}      # of a queue; None: of all others
+        self.hooks: Dict[str, List[Function]] = {"before": [], "after": [], "error": [], "lost": []}
 
         self.stopping = threading.Event()
-        self.changed = threading.Condition()            # protects all below, and shards
+        self.changed = threading.Condition()            # protects shards and all fields below
         self.running: Set[Task] = set()
         self.working: Set[Task] = set()     # whose handlers have begun, and not ended
-        self.left: Set[Task] = set()        # of working, those that failed by their timeouts
+        self.left: Set[Task] = set()        # those of working that have failed by their timeouts
         self.alone: Optional[Task] = None   # runs, or is to run, without other tasks
         self.shards: List[Shard] = []
         self.room = threading.Semaphore(concurrency)    # for the work of running tasks
@@ -245,70 +267,193 @@ class Worker:
         self.wake: Callable[[], object] = lambda: None    # wakes run() or serve()
         self.told_of_pooler = False
         self.workers = Threads("fairq handler", concurrency)
+        self.processes: Optional[Processes] = None
         self.helpers = Threads("fairq helper")
         self.coroutines: Set["asyncio.Task[None]"] = set()
         self.ended = threading.Event()
 
+    def checked(self, concurrency: int) -> int:
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, and not {concurrency}")
+        return concurrency
+
+    def configure(self, *, queues: Optional[Sequence[str]] = None,
+                  concurrency: Optional[int] = None, alive: Optional[str] = None,
+                  processes: bool = False) -> None:
+        """Overrides arguments of a worker that has not been started, for command lines."""
+        if queues:
+            self.queues = list(queues)
+        if concurrency is not None:
+            self.concurrency = self.checked(concurrency)
+            self.room = threading.Semaphore(concurrency)
+            self.workers = Threads("fairq handler", concurrency)
+        if alive is not None:
+            self.alive = alive
+        self.in_processes = self.in_processes or processes
+
+    def status(self) -> Dict[str, Any]:
+        """The present state of the worker.  Any thread may call it."""
+        with self.changed:
+            running = [{"id": task.id, "attempt": task.attempt, "queue": task.queue,
+                        "group": task.group_key, "task": task.name,
+                        "seconds": time.monotonic() - task.begun} for task in self.working]
+        return {"name": self.name, "queues": self.queues, "concurrency": self.concurrency,
+                "running": len(running), "tasks": running,
+                "started": bool(self.shards), "stopping": self.stopping.is_set(),
+                "connected": [shard.popper.is_connected() for shard in self.shards]}
+
     # ---- handlers
 
-    def task(self, name: str, *, timeout: Optional[Delay] = None) -> Callable[[H], H]:
-        """Decorates the handler of tasks with that name."""
-        def register(handler: H) -> H:
+    def task(self, name: str, *, queue: Optional[str] = None,
+             timeout: Optional[Delay] = None) -> "Callable[[Callable[P, R]], Handler[P, R]]":
+        """Decorates the handler of tasks with that name.
+
+        Its enqueue() adds tasks to the queue, by default to the worker's first one.
+        """
+        def register(function: "Callable[P, R]") -> "Handler[P, R]":
             if name in self.tasks:
                 raise ValueError(f"task {name!r} has a handler already")
-            self.tasks[name] = handler, self.timeout if timeout is None else seconds(timeout)
+            handler = Handler(function, name, queue or self.queues[0],
+                              self.timeout if timeout is None else seconds(timeout))
+            self.tasks[name] = handler
             return handler
         return register
 
     def handler(self, queue: Optional[str] = None, *,
-                timeout: Optional[Delay] = None) -> Callable[[H], H]:
+                timeout: Optional[Delay] = None) -> Callable[[F], F]:
         """Decorates the handler of all other tasks of the queue, or of all queues.
 
         The worker calls it with the Task, whose payload may be anything.
         """
-        def register(handler: H) -> H:
+        def register(handler: F) -> F:
             if queue in self.handlers:
                 raise ValueError("the queue has a handler already")
             self.handlers[queue] = handler, self.timeout if timeout is None else seconds(timeout)
             return handler
         return register
 
-    def find_work(self, task: Task) -> Tuple[Handler, Callable[[], Any]]:
-        """The handler of the task, and the call of it."""
+    # ---- schedules
+
+    def every(self, interval: Union[str, Delay], *, group: Group = "schedule", payload: Any = None,
+              name: Optional[str] = None, catch_up: Delay = 3600) -> Callable[[H], H]:
+        """Decorates a handler, and enqueues a task for it in each interval, such as "5 min".
+
+        The times are multiples of the interval since 1970, by the server's clock.
+        """
+        return self.scheduled(schedule.every(schedule.interval_of(interval)), group, payload, name,
+                              catch_up)
+
+    def cron(self, line: str, *, zone: Union[str, tzinfo] = "UTC", group: Group = "schedule",
+             payload: Any = None, name: Optional[str] = None,
+             catch_up: Delay = 3600) -> Callable[[H], H]:
+        """Decorates a handler, and enqueues a task for it at the times of a cron line."""
+        return self.scheduled(schedule.cron(line, zone), group, payload, name, catch_up)
+
+    def scheduled(self, times: schedule.Times, group: Group, payload: Any, name: Optional[str],
+                  catch_up: Delay) -> Callable[[H], H]:
+        def register(handler: H) -> H:
+            new = schedule.Schedule(name or handler.name, handler.name, handler.queue, group,
+                                    payload, times, catch_up)
+            if any(new.name == old.name for old in self.schedules):
+                raise ValueError(f"there is a schedule {new.name!r} already: give this one a name")
+            self.schedules.append(new)
+            return handler
+        return register
+
+    def keep_schedules(self, shard: Shard) -> None:
+        while not self.stopping.wait(schedule.tick(self.schedules, shard.keeper)):
+            pass
+
+    # ---- hooks
+
+    def before(self, hook: F) -> F:
+        """Decorates a function that is called with each task before its handler."""
+        return self.add_hook("before", hook)
+
+    def after(self, hook: F) -> F:
+        """Decorates a function that is called with each task whose handler has returned."""
+        return self.add_hook("after", hook)
+
+    def on_error(self, hook: F) -> F:
+        """Decorates a function that is called with each task that fails, and the error."""
+        return self.add_hook("error", hook)
+
+    def on_lost(self, hook: F) -> F:
+        """Decorates a function that is called with each lost task.  The task was cancelled,
+        its lease was lost, or the worker has released it.
+        """
+        return self.add_hook("lost", hook)
+
+    def add_hook(self, kind: str, hook: F) -> F:
+        if is_async(hook):
+            raise TypeError("a hook must be a function, and no coroutine function")
+        self.hooks[kind].append(hook)
+        return hook
+
+    def call_hooks(self, kind: str, task: Task, *args: Any) -> None:
+        for hook in self.hooks[kind]:
+            try:
+                hook(task, *args)
+            except Exception:
+                log.exception("a hook of task %s, attempt %s", task.id, task.attempt)
+
+    def call_last_hooks(self, task: Task, error: Optional[BaseException]) -> None:
+        """Runs the hooks where the handler has run, after its end."""
+        if error is None:
+            self.call_hooks("after", task)
+        elif task.timed_out:
+            self.call_hooks("error", task, timed_out(task, error))
+        elif isinstance(error, Stopped):
+            self.call_hooks("lost", task)
+        else:
+            self.call_hooks("error", task, error)
+
+    def find_work(self, task: Task) -> Tuple[Function, bool]:
+        """The handler of the task, and whether it is one for tasks of that name."""
         if task.unread is not None:
             raise task.unread
-        entry = self.tasks.get(task.name) if task.name is not None else None
-        if entry is not None:
-            payload, (found, task.timeout) = task.payload, entry
-            if isinstance(payload, dict):
-                return found, lambda: found(**payload)
-            if isinstance(payload, list):
-                return found, lambda: found(*payload)
-            raise TypeError(f"the payload of task {task.name} must be an object or an array")
+        named = self.tasks.get(task.name) if task.name is not None else None
+        if named is not None:
+            task.timeout = named.timeout
+            return named.function, True
         entry = self.handlers.get(task.queue) or self.handlers.get(None)
         if entry is None:
             if task.name is None:
                 raise NoHandler(f"no handler for tasks of queue {task.queue}")
             raise NoHandler(f"no handler for task {task.name}")
         handler, task.timeout = entry
-        return handler, lambda: handler(task)
+        return handler, False
 
     # ---- taking tasks
 
     def free_slots(self, late: float) -> int:
-        # slots of a shard that has not answered since "late" are free for others
+        # other shards may use the slots of a shard that has not answered since "late"
         popping = sum(shard.slots for shard in self.shards if shard.answers())
         return (self.concurrency - len(self.left) - popping
                 - sum(task.ended > late for task in self.running))
 
     def pop_tasks(self, shard: Shard) -> None:
         try:
+            self.log_start(shard)
+            self.helpers.run(shard.registration.keep)
             while not self.stopping.is_set():
                 self.pop_once(shard)
+        except LOST:
+            pass            # at the end
         except BaseException as error:
             self.end_by(error)
         finally:
             self.wake()
+
+    def log_start(self, shard: Shard) -> None:
+        [(extension, server)] = shard.popper.query(
+            "SELECT fairq.version(), current_setting('server_version')")
+        extra = {"queues": self.queues, "concurrency": self.concurrency,
+                 "client_version": __version__, "extension_version": extension,
+                 "server_version": server}
+        log.info("worker %s begins: queues %s, concurrency %s, package fairq %s, extension fairq %s,"
+                 " PostgreSQL %s", self.name, ", ".join(self.queues), self.concurrency,
+                 __version__, extension, server, extra=extra)
 
     def pop_once(self, shard: Shard) -> None:
         tasks: List[Task] = []
@@ -344,8 +489,8 @@ class Worker:
         try:
             rows = shard.popper.query(f"SELECT {TEXTS} FROM fairq.tasks WHERE id = %s", id)
         except TOO_LARGE as error:
-            return None, None, Undecodable(f"payload or headers cannot be read: {explain(error)}")
-        return rows[0] if rows else (None, None, Stopped("the task does not exist any more"))
+            return None, None, None, Undecodable(f"payload or headers cannot be read: {explain(error)}")
+        return rows[0] if rows else (None, None, None, Stopped("the task does not exist any more"))
 
     def admit(self, tasks: Sequence[Task]) -> List[Task]:
         """Returns the tasks to begin, and releases the others.
@@ -363,7 +508,7 @@ class Worker:
             for task in back:
                 task.begun = task.ended = time.monotonic()
         for task in back:
-            self.helpers.run(self.finish, task, "release", (), {})
+            self.helpers.run(self.finish, task, End("release"))
         return admitted
 
     def sleep(self, shard: Shard) -> None:
@@ -381,7 +526,7 @@ class Worker:
             shard.popper.query("CALL fairq.wait(%s::text[], %s)", self.queues,
                                timedelta(seconds=WAIT), once=True)
         except LOST:
-            pass    # cancelled, or lost at the end
+            pass    # cancelled, or lost at the worker's end
 
     # ---- running tasks
 
@@ -393,22 +538,30 @@ class Worker:
 
     def begin_alone(self, task: Task) -> None:
         with self.changed:
-            # after SILENCE, do not wait for tasks whose end the server does not accept
+            # If it kills the process before the server has the end of another task, that
+            # task runs again.  The row of such a task may be locked, so the wait is short.
             while not self.stopping.is_set() and any(
-                    other.ended > time.monotonic() - SILENCE
+                    other.ended > time.monotonic() - ALONE
                     for other in self.running if other is not task):
                 self.changed.wait(0.5)
         self.begin_now(task)
 
     def begin_now(self, task: Task) -> None:
         try:
-            handler, call = self.find_work(task)
+            handler, named = self.find_work(task)
+            args, keywords = arguments_of(task, named)
         except Exception as error:
             task.begun = task.ended = time.monotonic()
-            self.helpers.run(self.finish, task, *self.outcome(task, error))
+            if not isinstance(error, Stopped):
+                self.call_hooks("error", task, error)
+            self.helpers.run(self.finish, task, self.end_of(task, error))
             return
+        call = functools.partial(handler, *args, **keywords)
         if not is_async(handler):
-            self.workers.run(self.work, task, call)
+            if self.processes is None:
+                self.workers.run(self.work, task, call)
+            else:
+                self.workers.run(self.work_in_process, self.processes, task, handler, named)
         elif self.room.acquire(blocking=False):
             self.begin_async(task, call)
         else:               # a shard has answered late
@@ -428,9 +581,24 @@ class Worker:
                 result = call()
             except BaseException as raised:
                 error = raised
+            if task.begins:
+                self.call_last_hooks(task, error)
             self.has_ended(task, error, result)
             close_old_connections()
         current.reset(token)
+
+    def work_in_process(self, processes: Processes, task: Task, handler: Function,
+                        named: bool) -> None:
+        try:
+            process = processes.take()
+        except Exception as error:
+            if not isinstance(error, Stopped):
+                self.end_by(error)
+            task.begun = task.ended = time.monotonic()
+            self.finish(task, End("release"))
+            return
+        self.work(task, lambda: process.run(task, place_of(handler), named))
+        processes.give(process)
 
     def may_begin(self, task: Task) -> None:
         task.begun = time.monotonic()
@@ -441,6 +609,10 @@ class Worker:
             self.working.add(task)
             if task.timeout is not None:
                 task.deadline = task.begun + task.timeout
+        task.begins = True
+        log.debug("task %s (%s), queue %s, group %s, attempt %s: begins", task.id, task.name,
+                  task.queue, task.group_key, task.attempt)
+        self.call_hooks("before", task)
 
     def has_ended(self, task: Task, error: Optional[BaseException], result: Any) -> None:
         """Records the end of the work, and finishes the task unless leave() has."""
@@ -453,7 +625,7 @@ class Worker:
                 self.changed.notify_all()
                 return
             task.ended = time.monotonic()
-        self.helpers.run(self.finish, task, *self.outcome(task, error, result))
+        self.helpers.run(self.finish, task, self.end_of(task, error, result))
 
     def begin_async(self, task: Task, call: Callable[[], Awaitable[Any]]) -> None:
         loop = self.event_loop()
@@ -472,7 +644,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         me = asyncio.current_task()
         assert me is not None
-        task.stop_coroutine = lambda: loop.call_soon_threadsafe(me.cancel)
+        task.stop_handler = lambda: loop.call_soon_threadsafe(me.cancel)
         current.set(task)       # in a context of its own
         result: Any = None
         error: Optional[BaseException] = None
@@ -483,7 +655,9 @@ class Worker:
             error = Stopped() if task.stopped else raised
         except BaseException as raised:
             error = raised
-        task.stop_coroutine = None
+        task.stop_handler = None
+        if task.begins:
+            self.call_last_hooks(task, error)
         self.has_ended(task, error, result)
         self.close_async(loop)
 
@@ -503,57 +677,55 @@ class Worker:
                 self.helpers.run(self.loop.run_forever)
             return self.loop
 
-    def outcome(self, task: Task, error: Optional[BaseException],
-                result: Any = None) -> Tuple[str, Tuple[Any, ...], Dict[str, Any]]:
-        """The function that finishes the task, and its arguments."""
+    def end_of(self, task: Task, error: Optional[BaseException], result: Any = None) -> End:
         if error is None:
             try:
-                return "complete", (None if result is None else to_json(result),), {}
-            except Exception as raised:     # also what its objects raise, and RecursionError
+                return End("complete", (None if result is None else to_json(result),))
+            except Exception as raised:     # also the exceptions of its objects, and RecursionError
                 error = raised
         if task.timed_out:
-            error = timed_out(task, error)
-        elif isinstance(error, Stopped) and task.stopped and not self.stopping.is_set():
+            return failure(timed_out(task, error))
+        if isinstance(error, Stopped) and task.stopped and not self.stopping.is_set():
             # The attempt counts, since the queue's max_run_time may be over.  This call also
             # ends a cancelled task, and has no effect if another worker has the task.
-            return "fail", ("stopped: it was cancelled, its lease was lost, or it has run for"
-                            " longer than its queue allows",), {}
-        elif isinstance(error, Stopped):
-            return "release", (), {}
-        text = text_of(error)
-        if isinstance(error, Retry):
-            log.info("task %s, attempt %s: %s", task.id, task.attempt, text)
-            return "fail", (text,), {"retry_in": error.delay}
-        if isinstance(error, (Dead, NoHandler, TimedOut, Undecodable)):
-            log.error("task %s, attempt %s: %s", task.id, task.attempt, text)
-        else:
-            log.error("task %s, attempt %s", task.id, task.attempt, exc_info=error)
-        return "fail", (text,), {"dead": isinstance(error, Dead)}
+            return End("fail", (STOPPED,), {}, Stopped(STOPPED))
+        if isinstance(error, Stopped):
+            return End("release")
+        return failure(error)
 
-    def finish(self, task: Task, function: str, args: Tuple[Any, ...],
-               named: Dict[str, Any]) -> None:
-        if function != "release":
-            named["took"] = task.took()
-        losses = task.shard.keeper.losses
+    def finish(self, task: Task, end: End) -> None:
         try:
-            if not task.handed_back and not (task.completed and function == "complete"):
-                mine = task.call(function, *args, **named)
-                if not mine and function == "complete":
-                    self.warn_of_refusal(task, losses)
+            if task.handed_back:
+                log_end(task, "released", None)
+            elif task.completed and end.function == "complete":
+                log_end(task, "completed", None)
+            else:
+                self.call_end(task, end)
         except psycopg.Error as error:
             if isinstance(error, LOST) and not isinstance(error, TOO_LARGE):
                 log.error("task %s, attempt %s, could not be finished; its lease will expire: %s",
-                          task.id, task.attempt, error)
+                          task.id, task.attempt, error, exc_info=end.error)
                 return
             # a result that PostgreSQL cannot keep
-            log.error("task %s, attempt %s: %s", task.id, task.attempt, error)
-            task.call("fail", text_of(error), took=task.took())
+            self.call_end(task, failure(error))
         finally:
             with self.changed:
                 self.running.discard(task)
                 if self.alone is task:
                     self.alone = None
                 self.changed.notify_all()
+
+    def call_end(self, task: Task, end: End) -> None:
+        losses = task.shard.keeper.losses
+        if end.function != "complete":
+            task.save_rest()
+        took = {} if end.function == "release" else {"took": task.took()}
+        if task.call(end.function, *end.args, **end.named, **took):
+            log_end(task, end.accepted(task), end.error)
+        elif end.function == "complete":
+            self.warn_of_refusal(task, losses)
+        else:
+            log_end(task, "lost", end.error)
 
     def warn_of_refusal(self, task: Task, losses: int) -> None:
         if task.shard.keeper.losses != losses:
@@ -563,6 +735,7 @@ class Worker:
         log.warning("the server refuses to complete task %s, attempt %s, of queue %s and group %s:"
                     " it was cancelled, or its lease was lost",
                     task.id, task.attempt, task.queue, task.group_key)
+        self.call_hooks("lost", task)
 
     def heartbeat(self, shard: Shard) -> None:
         while not self.ended.wait(self.lease.total_seconds() / 3):
@@ -589,9 +762,11 @@ class Worker:
 
     def watch(self) -> None:
         """Ends connections without an answer, and tasks past their timeouts."""
-        limited = any(timeout is not None for _, timeout in
-                      [*self.tasks.values(), *self.handlers.values()])
+        limits = [*(handler.timeout for handler in self.tasks.values()),
+                  *(timeout for _, timeout in self.handlers.values())]
+        limited = any(limit is not None for limit in limits)
         while not self.ended.wait(0.2 if limited else 1):
+            self.show_life()
             for shard in self.shards:
                 shard.popper.check()
                 shard.keeper.check()
@@ -606,15 +781,30 @@ class Worker:
                     task.deadline = now + TO_STOP
                     task.stop()
 
+    def show_life(self) -> None:
+        if self.alive is None or not all(thread.is_alive() for thread in self.popping):
+            return
+        try:
+            with open(self.alive, "w", encoding="utf-8") as file:
+                file.write(f"{self.name}\n")
+        except OSError as error:
+            log.error("%s: %s", self.alive, error)
+            self.alive = None
+
     def leave(self, task: Task) -> None:
-        """Fails a task whose handler does not end after its timeout."""
+        """Ends the process of a handler that does not end after its timeout.  Without one,
+        fails the task.
+        """
         with self.changed:
             if task not in self.working:
                 return          # the handler has just ended
+            if task.end_process is not None:
+                task.end_process()
+                return
             self.left.add(task)
             task.ended = time.monotonic()
             slots = self.concurrency - len(self.left)
-        self.helpers.run(self.finish, task, *self.outcome(task, Stopped()))
+        self.helpers.run(self.finish, task, self.end_of(task, Stopped()))
         log.error("the handler of task %s, attempt %s, of queue %s does not end after its timeout;"
                   " until then %s of %s slots are left", task.id, task.attempt,
                   task.queue, slots, self.concurrency)
@@ -631,6 +821,12 @@ class Worker:
     def start(self) -> None:
         if self.shards:
             raise RuntimeError("a worker can be started only once")
+        if self.in_processes:
+            for function in [*(handler.function for handler in self.tasks.values()),
+                             *(function for function, _ in self.handlers.values())]:
+                if not is_async(function):
+                    place_of(function)
+            self.processes = Processes(self.lease.total_seconds())
         self.shards = [Shard(self, uri) for uri in self.databases]
         self.popping = [threading.Thread(target=self.pop_tasks, args=(shard,), daemon=True)
                         for shard in self.shards]
@@ -639,13 +835,15 @@ class Worker:
         for shard in self.shards:
             self.helpers.run(self.heartbeat, shard)
         self.helpers.run(self.watch)
+        if self.schedules:
+            self.helpers.run(self.keep_schedules, self.shards[0])
 
     def end_shard(self, shard: Shard, popping: threading.Thread) -> None:
         """Waits for its tasks to end, and releases the others."""
         mute = time.monotonic() + TO_ANSWER / 2
         while popping.is_alive():
             if time.monotonic() < mute:
-                # most likely it is in fairq.wait; to cancel may take some time
+                # most likely it is in fairq.wait; the cancellation may take some time
                 self.helpers.run(shard.popper.cancel)
             else:
                 shard.popper.cut()
@@ -653,7 +851,7 @@ class Worker:
         with self.changed:
             self.changed.wait_for(lambda: not shard.tasks(), self.grace)
             left = [task for task in shard.tasks() if task.ended == math.inf]
-        # concurrently, since the row of one may be locked
+        # concurrently, since one of the rows may be locked
         releasing = [threading.Thread(target=self.hand_back, args=(task,), daemon=True)
                      for task in left]
         for thread in releasing:
@@ -663,6 +861,7 @@ class Worker:
         with self.changed:      # the server may not have answered yet
             self.changed.wait_for(lambda: all(task.handed_back for task in shard.tasks()),
                                   TO_ANSWER)
+        shard.registration.end()
         shard.popper.close()
         shard.keeper.close()
 
@@ -686,6 +885,8 @@ class Worker:
         for thread in ending:
             thread.join(max(0, limit - time.monotonic()))
         self.ended.set()
+        if self.processes is not None:
+            self.processes.end()
 
     async def end_coroutines(self) -> None:
         """Waits for the end of handlers that were cancelled."""
@@ -702,7 +903,8 @@ class Worker:
             raise WorkerError(explain(self.problem)) from self.problem
 
     def run(self, *, signals: bool = False) -> None:
-        """Works until stop().  With signals, in the main thread, also until SIGTERM or SIGINT.
+        """Works until stop().  With signals, in the main thread, SIGTERM and SIGINT also end
+        it.
 
         Raises WorkerError if it cannot work.
         """
@@ -753,6 +955,21 @@ class Worker:
                 await self.end_coroutines()
         self.raise_problem()
 
+    @asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
+        """Works while a web application does, as its lifespan: FastAPI(lifespan=worker.lifespan).
+
+        Raises WorkerError at the end if it could not work.
+        """
+        serving = asyncio.ensure_future(self.serve())
+        serving.add_done_callback(log_problem)
+        await asyncio.sleep(0)      # so that it has begun
+        try:
+            yield
+        finally:
+            self.stop()
+            await serving
+
     def main(self) -> NoReturn:
         """run() with signals.  Ends the program with status 0, or 1 and a line on stderr."""
         status = 0
@@ -785,56 +1002,15 @@ def exit_besides(status: int) -> NoReturn:
     os._exit(status)
 
 
-def close_old_connections() -> None:
-    """Does what Django does around each request: connections belong to a thread."""
-    conf, db = sys.modules.get("django.conf"), sys.modules.get("django.db")
-    if conf is None or db is None or not conf.settings.configured:
-        return
-    try:
-        db.close_old_connections()
-    except Exception:
-        log.exception("close_old_connections()")
-
-
-def is_async(handler: Handler) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None))
+def log_problem(serving: "asyncio.Future[None]") -> None:
+    """At once, since the application may run for long."""
+    if not serving.cancelled() and serving.exception() is not None:
+        log.error("worker: %s", serving.exception())
 
 
 def timed_out(task: Task, error: BaseException) -> TimedOut:
     text = f"timed out after {task.timeout:g} s"
     new = TimedOut(text)
-    if not isinstance(error, (Stopped, asyncio.CancelledError)):
+    if not isinstance(error, (Crashed, Stopped, asyncio.CancelledError)):
         new.__cause__ = error
     return new
-
-
-def text_of(error: BaseException) -> str:
-    """The texts of the error and its causes, without zero bytes."""
-    texts: List[str] = []
-    seen: Set[int] = set()
-    what = ""
-    cause: Optional[BaseException] = error
-    while cause is not None and id(cause) not in seen and len(seen) < 10:
-        seen.add(id(cause))
-        texts.append(what + own_text(cause))
-        for part in getattr(cause, "exceptions", ()):       # of an ExceptionGroup
-            if isinstance(part, BaseException) and id(part) not in seen and len(seen) < 10:
-                seen.add(id(part))
-                texts.append("with " + own_text(part))
-        what = "caused by "
-        if cause.__cause__ is None and not cause.__suppress_context__:
-            what, cause = "while handling ", cause.__context__
-        else:
-            cause = cause.__cause__
-    return ", ".join(texts).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
-
-
-def own_text(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception as raised:
-        text = f"(its text could not be made: {type(raised).__name__})"
-    if isinstance(error, (Dead, NoHandler, Retry, TimedOut, Undecodable)):
-        return text
-    return f"{type(error).__name__}: {text}"

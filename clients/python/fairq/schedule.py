@@ -1,0 +1,123 @@
+"""Schedules: all workers together add one task for each of the regular times.
+
+Each worker that has a schedule enqueues a task at each of its times, by the server's clock.
+The dedup_key contains the schedule's name and the time, so fairq adds only one
+of these tasks. dedup_for keeps the key until no worker enqueues that time any
+more.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from datetime import datetime, timedelta, timezone, tzinfo
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
+
+import psycopg
+
+from .producer import Delay, Group, enqueue_statement, seconds
+
+if TYPE_CHECKING:
+    from .database import Database
+
+log = logging.getLogger("fairq")
+
+UNITS = {"s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
+         "d": 86400, "day": 86400, "week": 604800}
+
+# longest time in seconds between reads of the server's clock
+TO_LOOK = 60
+
+# for which a key stays taken in addition to catch_up
+MARGIN = timedelta(minutes=5)
+
+Times = Callable[[datetime, datetime], List[datetime]]
+
+
+def interval_of(text: Union[str, Delay]) -> float:
+    """Seconds of "5 min", a number or a timedelta."""
+    if not isinstance(text, str):
+        interval = seconds(text)
+    else:
+        match = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+?)s?\s*", text)
+        if match is None or (match.group(2) or "s") not in UNITS:
+            raise ValueError(f"no interval: {text!r}; examples are '30 s', '5 min', '1 hour', '1 day'")
+        interval = float(match.group(1)) * UNITS[match.group(2)]
+    if not interval >= 1:
+        raise ValueError(f"an interval must be at least a second, and not {interval:g} s")
+    return interval
+
+
+def every(interval: float) -> Times:
+    """The multiples of an interval since 1970."""
+    def times(after: datetime, until: datetime) -> List[datetime]:
+        first = math.floor(after.timestamp() / interval) + 1
+        last = math.floor(until.timestamp() / interval)
+        return [datetime.fromtimestamp(n * interval, timezone.utc) for n in range(first, last + 1)]
+    return times
+
+
+def zone_of(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo       # of Python 3.9 or later
+    return ZoneInfo(name)
+
+
+def cron(line: str, zone: Union[str, tzinfo]) -> Times:
+    """The times of a cron line in a time zone."""
+    from cronsim import CronSim     # an optional dependency
+    place = zone_of(zone) if isinstance(zone, str) else zone
+    CronSim(line, datetime.now(place))      # raises an error if the line is wrong
+
+    def times(after: datetime, until: datetime) -> List[datetime]:
+        found = []
+        for at in CronSim(line, after.astimezone(place)):
+            if at > until:
+                break
+            found.append(at.astimezone(timezone.utc))
+        return found
+    return times
+
+
+class Schedule:
+    def __init__(self, name: str, task: str, queue: str, group: Group, payload: Any,
+                 times: Times, catch_up: Delay):
+        self.name, self.task, self.queue, self.group = name, task, queue, group
+        self.payload, self.times = payload, times
+        self.catch_up = timedelta(seconds=seconds(catch_up))
+        self.seen: Optional[datetime] = None    # the times until then have their tasks
+
+    def due(self, now: datetime) -> List[datetime]:
+        """The times since the last call.  The first call returns the last missed time."""
+        after = now - self.catch_up
+        if self.seen is None:
+            return self.times(after, now)[-1:]
+        return self.times(max(after, self.seen), now)
+
+    def next_in(self, now: datetime) -> float:
+        """Seconds until its next time, at most TO_LOOK."""
+        soon = self.times(now, now + timedelta(seconds=TO_LOOK))
+        return (soon[0] - now).total_seconds() if soon else TO_LOOK
+
+    def enqueue(self, database: "Database", at: datetime) -> None:
+        text = at.strftime("%Y-%m-%dT%H:%M:%SZ") if at.microsecond == 0 else at.isoformat()
+        headers: Dict[str, Any] = {"schedule": self.name, "scheduled_at": text}
+        sql, values = enqueue_statement(
+            self.queue, self.group, self.payload, task=self.task, headers=headers,
+            dedup_key=f"schedule {self.name} {text}", dedup_for=self.catch_up + MARGIN)
+        database.query(sql, *values)
+
+
+def tick(schedules: List[Schedule], database: "Database") -> float:
+    """Enqueues what is due.  Returns the seconds until the next call."""
+    try:
+        [(epoch,)] = database.query("SELECT extract(epoch FROM clock_timestamp())::float8")
+        now = datetime.fromtimestamp(epoch, timezone.utc)
+        for schedule in schedules:
+            for at in schedule.due(now):
+                schedule.enqueue(database, at)
+            schedule.seen = now
+    except psycopg.Error as error:
+        log.error("schedules: %s", error)
+        return 5
+    return max(0.01, min(schedule.next_in(now) for schedule in schedules))
