@@ -1,15 +1,28 @@
 // Types of the package fairq: see README.md.
 
+declare global {
+  interface SymbolConstructor {
+    readonly asyncDispose: unique symbol;
+  }
+}
+
 /** A Client, PoolClient or Pool of pg, or any object with this method.  It resolves to rows or
  * to an object that has rows. */
 export interface Queryable {
   query(text: string, values: any[]): PromiseLike<{ rows: any[] } | any[]>;
 }
 
+/** The payloads of an application's tasks, by their names.  The application declares them in
+ * "declare module 'fairq'"; while there are none, names and payloads are free. */
+export interface TaskMap {}
+
+/** A name whose payload has no declared type. */
+export type FreeName = keyof TaskMap extends never ? string : never;
+
 /** Options of a task in each call that adds it. */
-export interface TaskOptions {
+export interface TaskOptions<Name = FreeName> {
   /** The name of the handler. */
-  task?: string | null;
+  task?: Name | null;
   /** Seconds until the task may run, by the server's clock. */
   delay?: number | null;
   /** The task does not run before that time.  A text must have a time zone. */
@@ -24,41 +37,169 @@ export interface TaskOptions {
   headers?: Record<string, unknown> | null;
 }
 
-export interface EnqueueOptions extends TaskOptions {
-  /** How long the key is taken. */
+export interface EnqueueOptions<Name = FreeName> extends TaskOptions<Name> {
+  /** The key is taken until the task is finished or started. */
   dedupUntil?: 'finished' | 'started' | null;
   /** Seconds for which the key stays taken after that. */
   dedupFor?: number | null;
   /** An unfinished task with the key gets this payload, these headers and these times. */
   replace?: boolean | null;
-  /** Overrides that of the queue. */
+  /** Overrides the queue's max_attempts. */
   maxAttempts?: number | null;
   /** A task that has not started by then does not run. */
   expiresAt?: Date | string | null;
+  /** The id of the batch to which the task is added. */
+  batch?: number | null;
+  /** The ids of tasks that must succeed first. */
+  after?: number | number[] | null;
+  /** True: those tasks only have to end, not to succeed. */
+  afterAny?: boolean | null;
   /** True allows an empty group. */
   emptyGroup?: boolean;
 }
 
-export interface NewTask extends TaskOptions {
+export interface NewTask<Name = FreeName> extends TaskOptions<Name> {
   /** The tenant or user among whom fairq is fair. */
   group: string;
   /** The arguments of the handler; left out: {}. */
   payload?: unknown;
 }
 
+/** A task of TaskMap. */
+export type MappedTask = {
+  [Name in keyof TaskMap]: NewTask<Name> & { task: Name; payload: TaskMap[Name] }
+}[keyof TaskMap];
+
+/** Adds a task of TaskMap, in the client's transaction; resolves to its id. */
+export function enqueue<Name extends keyof TaskMap>(client: Queryable, queue: string, group: string,
+  payload: TaskMap[Name], options: EnqueueOptions<Name> & { task: Name }): Promise<number>;
+
 /** Adds a task, in the client's transaction; resolves to its id. */
 export function enqueue(client: Queryable, queue: string, group: string, payload?: unknown,
   options?: EnqueueOptions): Promise<number>;
 
+/** Does the same as enqueue with a task of TaskMap; also resolves to whether it was added. */
+export function enqueueOrFind<Name extends keyof TaskMap>(client: Queryable, queue: string, group: string,
+  payload: TaskMap[Name], options: EnqueueOptions<Name> & { task: Name }): Promise<{ id: number; added: boolean }>;
+
+/** Does the same as enqueue; also resolves to whether the task was added. */
+export function enqueueOrFind(client: Queryable, queue: string, group: string, payload?: unknown,
+  options?: EnqueueOptions): Promise<{ id: number; added: boolean }>;
+
 /** Adds all tasks or none in one call; resolves to their ids, in the same order.
  *  The options apply to all of them. */
 export function enqueueBatch(client: Queryable, queue: string,
-  tasks: Iterable<NewTask>, options?: Pick<EnqueueOptions, 'expiresAt' | 'emptyGroup'>): Promise<number[]>;
+  tasks: Iterable<NewTask | MappedTask>, options?: Pick<EnqueueOptions, 'expiresAt' | 'batch' | 'after' | 'afterAny' | 'emptyGroup'>): Promise<number[]>;
 
-/** Cancels a task; false: it is finished, or unknown. */
+/** Cancels a task; resolves to false if it is finished or unknown. */
 export function cancel(client: Queryable, id: number): Promise<boolean>;
 
-/** A task as its handler gets it. */
+/** Options of the task that waits for a batch. */
+export interface BatchOptions<Name = FreeName> {
+  /** The name of the handler. */
+  task?: Name | null;
+  /** True: it fails as soon as a task of the batch ends without success. */
+  onSuccess?: boolean | null;
+  /** 0, the first, to 9. */
+  priority?: number | null;
+  /** Overrides the queue's max_attempts. */
+  maxAttempts?: number | null;
+  /** Data in addition to the payload, such as a traceparent. */
+  headers?: Record<string, unknown> | null;
+  /** The id of another batch, to which the task is added. */
+  batch?: number | null;
+  /** True allows an empty group. */
+  emptyGroup?: boolean;
+}
+
+/** The task that waits for a batch. */
+export interface NewBatch<Name = FreeName> extends BatchOptions<Name> {
+  queue: string;
+  group: string;
+  payload?: unknown;
+}
+
+/** The same with a task of TaskMap. */
+export type MappedBatch = {
+  [Name in keyof TaskMap]: NewBatch<Name> & { task: Name; payload: TaskMap[Name] }
+}[keyof TaskMap];
+
+/** Creates a batch, and adds a task of TaskMap that waits for its end; resolves to the id of both. */
+export function createBatch<Name extends keyof TaskMap>(client: Queryable, queue: string, group: string,
+  payload: TaskMap[Name], options: BatchOptions<Name> & { task: Name }): Promise<number>;
+
+/** Creates a batch, and adds a task that waits for its end; resolves to the id of both. */
+export function createBatch(client: Queryable, queue: string, group: string, payload?: unknown,
+  options?: BatchOptions): Promise<number>;
+
+/** Creates a batch, calls addTasks with its id, and closes it; resolves to the id. */
+export function inBatch(client: Queryable, then: NewBatch | MappedBatch,
+  addTasks: (batch: number) => unknown): Promise<number>;
+
+/** Closes a batch, so that no more tasks can be added; resolves to false if it is
+ * closed, finished or unknown. */
+export function closeBatch(client: Queryable, id: number): Promise<boolean>;
+
+/** Closes a batch and cancels its tasks that are not running; resolves to their number. */
+export function cancelBatch(client: Queryable, id: number): Promise<number>;
+
+/** Resolves to the id of the unfinished task that has the key; null: there is none. */
+export function find(client: Queryable, queue: string, dedupKey: string): Promise<number | null>;
+
+/** Moves a task that is not running to another time, or to now; resolves to false
+ * if it is running, finished or unknown. */
+export function reschedule(client: Queryable, id: number, runAt?: Date | string): Promise<boolean>;
+
+/** The queue, priority and group that redriven tasks get. */
+export interface RedriveTarget {
+  toQueue?: string | null;
+  toPriority?: number | null;
+  toGroup?: string | null;
+}
+
+export interface RedriveOptions extends RedriveTarget {
+  /** Only failed tasks of this group. */
+  group?: string | null;
+  /** The maximum number of tasks, the oldest failures first. */
+  maxTasks?: number | null;
+}
+
+/** Enqueues the failed tasks of a queue again; resolves to their number. */
+export function redrive(client: Queryable, queue: string, options?: RedriveOptions): Promise<number>;
+
+/** Enqueues one failed task again; resolves to false if it has not failed, or
+ * another task has its key. */
+export function redriveTask(client: Queryable, id: number, options?: RedriveTarget): Promise<boolean>;
+
+/** Settings of a queue, with seconds for intervals.  A missing setting is not
+ * changed. */
+export interface QueueSettings {
+  concurrency?: number | null;
+  maxRunning?: number | null;
+  lease?: number | null;
+  maxAttempts?: number | null;
+  backoff?: number | null;
+  backoffMax?: number | null;
+  retain?: number | null;
+  retainFailed?: number | null;
+  notify?: boolean | null;
+  blockLength?: number | null;
+  fairBy?: 'tasks' | 'cost' | 'time' | null;
+  rate?: number | null;
+  per?: number | null;
+  burst?: number | null;
+  maxRate?: number | null;
+  shares?: number[] | null;
+  inOrder?: boolean | null;
+  maxRunTime?: number | null;
+  /** Separates tenant and user in the keys of groups.  It cannot be changed: another one is rejected. */
+  separator?: string | null;
+}
+
+/** Creates the queues that are missing, and gives the others these settings. */
+export function ensureQueues(client: Queryable, queues: Record<string, QueueSettings>): Promise<void>;
+
+/** The task that a handler gets. */
 export interface Task<Payload = any> {
   readonly id: number;
   /** 1 for the first attempt. */
@@ -74,17 +215,30 @@ export interface Task<Payload = any> {
   readonly payload: Payload;
   readonly headers: Record<string, any>;
   readonly priority: number;
+  /** The id of its batch; undefined: none. */
+  readonly batch: number | undefined;
   readonly enqueuedAt: Date;
-  /** Is aborted when the work is wasted. */
+  /** Aborted when the work is wasted. */
   readonly signal: AbortSignal;
-  /** Sets the column progress of fairq.tasks; rejects with Stopped if the work is wasted. */
+  /** The progress that this or an earlier attempt set last; null: none. */
+  readonly progress: any;
+  /** Sets the progress, for fairq.tasks and later attempts; rejects with Stopped if the work is
+   *  wasted. */
   setProgress(progress: unknown): Promise<void>;
+  /** Runs a part of the work and saves its result, or resolves to the saved
+   * result. */
+  step<Result>(name: string, run: () => Result | Promise<Result>): Promise<Result>;
+  /** The last value of checkpoint() in this or an earlier attempt; undefined:
+   * there is none. */
+  readonly cursor: any;
+  /** Records how far the work is; rejects with Stopped if the work is wasted. */
+  checkpoint(cursor: unknown): Promise<void>;
   /** Completes the task in the client's transaction; rejects with Stopped if the work is wasted. */
   complete(client: Queryable, result?: unknown): Promise<void>;
 }
 
-/** Runs tasks with a name; its return value is the task's result. */
-export type Handler = (args: any, task: Task) => unknown;
+/** Runs tasks with this name; its return value is the task's result. */
+export type Handler<Args = any> = (args: Args, task: Task<Args>) => unknown;
 
 /** Runs all other tasks. */
 export type DefaultHandler = (task: Task) => unknown;
@@ -96,29 +250,76 @@ export interface TimedHandler<Run> {
 }
 
 /** The handlers, by the names of their tasks. */
-export type Handlers = Record<string, Handler | TimedHandler<Handler>>;
+export type Handlers = keyof TaskMap extends never ? Record<string, Handler | TimedHandler<Handler>>
+  : { [Name in keyof TaskMap]?: Handler<TaskMap[Name]> | TimedHandler<Handler<TaskMap[Name]>> };
 
 /** A URI, or a configuration object of pg without functions. */
 export type Database = string | Record<string, any>;
 
+/** A logger that gets lines, such as console. */
 export interface Log {
   info?(line: string): void;
   warn(line: string): void;
   error(line: string): void;
 }
 
+/** A logger such as pino, which gets an object of fields and a line. */
+export interface StructuredLog {
+  info(fields: Record<string, any>, line: string): void;
+  warn(fields: Record<string, any>, line: string): void;
+  error(fields: Record<string, any>, line: string): void;
+  fatal(...args: any[]): void;
+  child(...args: any[]): any;
+}
+
+/** Functions that a worker calls around each attempt.  One of after, error and lost follows
+ * before.  The worker logs their errors, except those of around. */
+export interface Hooks {
+  before?(task: Task): unknown;
+  /** The handler has returned. */
+  after?(task: Task, result: unknown): unknown;
+  /** The handler has thrown, or its timeout is over. */
+  error?(task: Task, error: unknown): unknown;
+  /** The attempt has ended without effect: the task was cancelled, its lease is lost, or the worker
+   * stops. */
+  lost?(task: Task): unknown;
+  /** Calls the handler with next(), and returns the handler's result. */
+  around?(task: Task, next: () => Promise<unknown>): unknown;
+}
+
+/** A task at regular times, by the server's clock.  All workers together add one for each time. */
+export interface Schedule {
+  /** Seconds between its times, which are the multiples of this number since 1970. */
+  every?: number;
+  /** A cron line, instead of every. */
+  cron?: string;
+  /** The time zone of cron.  Default: UTC. */
+  zone?: string;
+  /** The name of the handler.  Default: the schedule's. */
+  task?: FreeName | keyof TaskMap;
+  /** Default: the worker's first one. */
+  queue?: string;
+  /** Default: schedule. */
+  group?: string;
+  /** The arguments of the handler.  Default: {}. */
+  payload?: unknown;
+  /** Seconds for which a missed time is enqueued when a worker starts.  Default: 3600. */
+  catchUp?: number;
+}
+
 export interface WorkerOptions {
   /** Number of tasks at a time.  Default: 4. */
   concurrency?: number;
-  /** Seconds after which others may run the tasks of a worker that died.  Default: 60. */
+  /** Seconds after which other workers may run the tasks of a dead worker.
+   * Default: 60. */
   lease?: number;
   /** Seconds that a task may take before it fails and is retried.  Default: no limit. */
   timeout?: number;
   /** Seconds that running tasks have to end when the worker stops.  Default: 5. */
   grace?: number;
-  /** Seconds between looks for tasks; 0: sleep in fairq.wait, also through a pooler. */
+  /** Seconds between polls; 0: sleep in fairq.wait, also through a pooler. */
   poll?: number;
-  /** A database, or all shards.  Default: that of PGHOST and so on. */
+  /** A database, or all shards.  Default: the database of PGHOST and so on. */
   databases?: Database | Database[];
   /** Seconds after which the worker ends if the server refuses its connections.  Default: 60.
    * Infinity: it waits. */
@@ -127,8 +328,14 @@ export interface WorkerOptions {
   name?: string;
   /** The handler of tasks without a name, or with another name. */
   default?: DefaultHandler | TimedHandler<DefaultHandler>;
-  /** Gets one line for each problem.  Default: stderr. */
-  log?: Log;
+  /** A logger, or the level of the lines on stderr.  Default: 'warn'. */
+  log?: 'error' | 'warn' | 'info' | Log | StructuredLog;
+  /** Functions that the worker calls around each attempt. */
+  hooks?: Hooks;
+  /** Tasks at regular times, by the names of their schedules. */
+  schedules?: Record<string, Schedule>;
+  /** A file that the worker writes every second while it works. */
+  alive?: string;
 }
 
 export class Worker {
@@ -141,6 +348,22 @@ export class Worker {
   run(): Promise<void>;
   /** Ends the worker, and returns ended. */
   stop(): Promise<void> | null;
+  /** The present state of the worker. */
+  status(): WorkerStatus;
+  /** For "await using": stop(). */
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** The state of a worker. */
+export interface WorkerStatus {
+  name: string;
+  queues: string[];
+  concurrency: number;
+  /** The number of tasks whose handlers run. */
+  running: number;
+  stopping: boolean;
+  /** The tasks that run. */
+  tasks: Task[];
 }
 
 /** A worker that has been started. */

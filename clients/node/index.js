@@ -4,16 +4,32 @@
 //
 //     fairq.main('mail', { send: async ({ to }) => { ... } });
 'use strict';
-const { enqueue, enqueueBatch, cancel } = require('./lib/producer');
+const {
+  createBatch, inBatch, closeBatch, cancelBatch,
+} = require('./lib/batch');
+const {
+  ensureQueues, find, redrive, redriveTask, reschedule,
+} = require('./lib/manage');
+const { enqueue, enqueueOrFind, enqueueBatch, cancel } = require('./lib/producer');
 const { Dead, Retry, Stopped, WorkerError } = require('./lib/errors');
 const { Worker } = require('./lib/worker');
 const { work, main } = require('./lib/main');
 
-// By this form an ES module finds the names, too.
+// ES modules find the names only in this form.
 module.exports = {
   enqueue,
+  enqueueOrFind,
   enqueueBatch,
   cancel,
+  createBatch,
+  inBatch,
+  closeBatch,
+  cancelBatch,
+  find,
+  reschedule,
+  redrive,
+  redriveTask,
+  ensureQueues,
   work,
   main,
   Worker,

@@ -1,17 +1,18 @@
-// A task that a worker has, and the calls for it.
+// An attempt to run a task, and the calls for it.
 'use strict';
 const { now } = require('./clock');
 const {
-  Dead, Retry, Stopped, TimedOut, explain, textOf,
+  Dead, Retry, Stopped, TimedOut, archived, explain,
 } = require('./errors');
 const { fetch } = require('./producer');
+const { Progress } = require('./progress');
 const { Task } = require('./task');
 const { toJson, fromJson } = require('./values');
 
 class Attempt {
-  // claim is JSON without the payload and the headers, which are separate JSON texts.
+  // claim is JSON without payload, headers and progress, which are separate JSON texts.
   constructor(shard, {
-    claim: text, payload, headers, too_long: tooLong = false, problem,
+    claim: text, payload, headers, progress = null, too_long: tooLong = false, problem,
   }) {
     const claim = JSON.parse(text);
     this.shard = shard;
@@ -19,15 +20,19 @@ class Attempt {
     this.number = claim.attempt;
     this.begun = Infinity; // the work, by now()
     this.ended = Infinity; // the work, or the wait for it
+    this.called = false; // whether its handler was called
     this.completed = false; // in a transaction of the handler
     this.handedBack = false; // the worker does not do it
     this.stopped = null; // why the work is wasted
-    this.lost = false; // the server has said so
+    this.lost = false; // the server has reported it
     this.undecodable = null; // the error of its payload or headers
     if (tooLong) this.undecodable = unreadable('they have 256 MB of text');
     if (problem !== undefined) this.undecodable = unreadable(explain(problem));
     this.controller = new AbortController();
     this.signal = this.controller.signal;
+    this.progress = new Progress(this.decode(progress, 'the progress'), {
+      save: (json) => this.saveProgress(json), interval: shard.worker.lease / 3,
+    });
     this.task = new Task(this, claim, this.decode(payload, 'the payload'),
       this.decode(headers, 'headers'));
   }
@@ -36,9 +41,23 @@ class Attempt {
     return `task ${this.id}, attempt ${this.number}`;
   }
 
-  // With the queue and the group.
+  // A description with the task's name, queue and group.
   describe() {
-    return `${this} (queue ${this.task.queue}, group ${this.task.group})`;
+    const { name, queue, group } = this.task;
+    return `${this} (${name === undefined ? '' : `${name}, `}queue ${queue}, group ${group})`;
+  }
+
+  // Fields for a structured log.
+  fields() {
+    const { name, queue, group } = this.task;
+    return {
+      id: this.id, task: name, queue, group, attempt: this.number, duration: this.took(),
+    };
+  }
+
+  // Whether no attempt follows if this one fails.
+  isLast(error) {
+    return error instanceof Dead || this.task.attemptsLeft === 0;
   }
 
   // Keeps the error, which fails only this task.
@@ -84,12 +103,26 @@ class Attempt {
     this.stop(new TimedOut(timeout));
   }
 
-  async setProgress(progress) {
-    const json = progress === null ? null : toJson(progress, 'the progress');
+  // Changes the progress for the handler.  Rejects if the work is wasted.
+  async keep(change) {
     this.check();
-    const held = await this.call('set_progress($1::bigint, $2::int, $3::jsonb)', json);
+    const value = await change(this.progress);
+    this.check();
+    return value;
+  }
+
+  async saveProgress(json) {
+    const held = await this.call('set_progress($1::bigint, $2::int, $3::jsonb)',
+      json === 'null' ? null : json);
     if (!held) this.lose();
-    this.check();
+  }
+
+  // Saves the cursor before the attempt fails or is released.
+  async saveRest() {
+    if (this.lost) return;
+    await this.progress.saveCursor().catch((error) => {
+      this.shard.worker.log.warn(`${this}: its cursor cannot be saved: ${explain(error)}`);
+    });
   }
 
   async completeBy(client, result) {
@@ -101,7 +134,8 @@ class Attempt {
     if (!held) this.lose();
     this.check();
     this.completed = true;
-    // a heartbeat would wait for the transaction, and with it those of all other tasks
+    // a heartbeat would wait for the transaction, and so would the heartbeats of all other
+    // tasks
     this.shard.worker.heartbeat.drop(this);
   }
 
@@ -113,7 +147,8 @@ class Attempt {
   }
 
   // text is the error's text for the server.
-  fail(error, text = textOf(error)) {
+  async fail(error, text = archived(error)) {
+    await this.saveRest();
     const delay = error instanceof Retry && error.delay !== undefined ? error.delay : null;
     return this.call(`fail($1::bigint, $2::int, $3::text,
       retry_in => make_interval(secs => $4::float8), dead => $5::bool,
@@ -122,7 +157,8 @@ class Attempt {
   }
 
   // Releases the task, or ends it if it is cancelled.
-  release() {
+  async release() {
+    await this.saveRest();
     return this.call('release($1::bigint, $2::int)');
   }
 
@@ -141,7 +177,7 @@ function unreadable(why) {
   return new TypeError(`the payload or headers cannot be read: ${why}`);
 }
 
-// null: there is no result.  In a list of results, undefined becomes null.
+// Returns null if there is no result.  In a list of results, undefined becomes null.
 function jsonOf(result) {
   return result === undefined ? null : toJson(result, 'the result', { holes: true });
 }

@@ -5,10 +5,10 @@ const net = require('net');
 const CODE = 80877102; // of a CancelRequest
 const PATIENCE = 3000; // milliseconds
 
-// Sends it on a separate connection in plain text, like libpq.  Its only secret is the key, which
-// can only cancel statements.  The request may arrive before the statement, or too late.
-// Resolves when the server has closed that connection.  Some poolers fail if the client closes
-// it earlier.
+// Sends the request on a separate connection in plain text, like libpq.  The only secret in it
+// is the key, which can only cancel statements.  The request may arrive before the statement,
+// or after its end.  Resolves when the server has closed that connection.  Some poolers fail if
+// the client closes it earlier.
 async function cancel(client) {
   const request = Buffer.alloc(16);
   [request.length, CODE, client.processID, client.secretKey].forEach(
@@ -18,7 +18,7 @@ async function cancel(client) {
     : net.connect(client.port, client.host);
   socket.on('error', () => {}); // the server is down: there is nothing to cancel
   socket.setTimeout(PATIENCE, () => socket.destroy());
-  socket.resume(); // so that the end is detected
+  socket.resume(); // so that the client detects the end
   socket.write(request);
   await new Promise((resolve) => { socket.once('close', resolve); });
 }

@@ -3,13 +3,13 @@
 const { performance } = require('perf_hooks');
 const { setTimeout: sleep } = require('timers/promises');
 
-const LONGEST = 2 ** 31 - 1; // milliseconds that a timer can have
+const LONGEST = 2 ** 31 - 1; // greatest number of milliseconds for a timer
 
 function milliseconds(seconds) {
   return Math.min(seconds * 1000, LONGEST);
 }
 
-// By a clock that is independent of changes of the system's time.
+// The time of a clock that changes of the system's time do not affect.
 function now() {
   return performance.now() / 1000;
 }

@@ -1,4 +1,4 @@
-// A connection that several callers use one after the other, and that reconnects when it is lost.
+// A connection that several callers use one after the other.  It reconnects after a loss.
 'use strict';
 const { cancel } = require('./cancel-request');
 const { now, pause } = require('./clock');
@@ -6,17 +6,17 @@ const {
   Unavailable, isTransient, isHopeless, isLost, isHeld, explain,
 } = require('./errors');
 
-const RETRY = 1; // seconds for which a database that is down is left alone
+const RETRY = 1; // seconds between tries while a database is down
 const HELD = 0.5; // seconds until a retry after a lock of another transaction
-const LATELY = 2; // seconds for which other statements are likely to meet a lock
-const CALL = 30; // seconds that a call may take before the server is taken for gone
+const LATELY = 2; // seconds after a lock during which callers retry one at a time
+const CALL = 30; // seconds after which a call fails, because the server or the network has vanished
 const KEEPALIVE = 10; // seconds of silence after which the kernel asks whether the host is there
 const PARTING = 1; // seconds for a connection to end before its socket is destroyed
 
 class Database {
   // - places: hosts, one of which accepts writes
   // - pg: the file of node-postgres
-  // - stopping: aborted when statements are not to be retried any more
+  // - stopping: aborted when the worker must not retry statements any more
   // - giveUp: seconds for which to retry if the server refuses connections
   // - warn: gets one line for each problem
   constructor(places, {
@@ -31,7 +31,7 @@ class Database {
     this.asking = null; // the client, during a statement
     this.warned = null; // the text of the last failure, until the server answers
     this.answered = -Infinity; // when the server last answered, by now()
-    this.hopeless = null; // since when it has refused connections
+    this.hopeless = null; // time of the first refused connection
     this.held = -Infinity; // when a statement last met a lock
     this.turn = Promise.resolve(); // of the last caller
     this.holding = Promise.resolve(); // of the last caller that retries after a lock
@@ -52,7 +52,7 @@ class Database {
       if (!isHeld(error) || once || this.stopping.aborted) throw error;
     }
     await pause(HELD, this.stopping);
-    // One caller retries at a time, and seldom, so others can use the connection.  Once it
+    // One caller retries at a time, with pauses, so others can use the connection.  Once it
     // succeeds, the others follow at once.
     for (;;) {
       const attempt = this.holding.then(async () => {
@@ -145,7 +145,7 @@ class Database {
     }
   }
 
-  // Tries one host after the other.  Prefers the error of a host that may come back.
+  // Tries one host after the other.  If all fail, prefers the error of a host that may come back.
   async connect() {
     let problem;
     for (const place of this.places) {
@@ -172,7 +172,7 @@ class Database {
       await client.connect();
       const [row] = await askWithin(CALL, client, `SELECT pg_backend_pid() AS pid,
         current_setting('transaction_read_only') = 'on' AS read_only`, []);
-      if (row.read_only && this.places.length > 1) throw new Error('no host takes writes');
+      if (row.read_only && this.places.length > 1) throw new Error('no host accepts writes');
       if (this.closed) throw new Error('the worker has ended');
       // a pooler invents the process number that its clients see
       this.pooled = Number(row.pid) !== client.processID;
@@ -188,7 +188,7 @@ class Database {
     end(client);
   }
 
-  // Cancels the current statement, if there is one.
+  // Cancels the current statement, if any.
   async interrupt() {
     if (this.asking !== null) await cancel(this.asking).catch(() => {});
   }
@@ -200,8 +200,8 @@ class Database {
   }
 }
 
-// Ends a connection.  A host that has vanished would never confirm that, and its socket would
-// keep the process.
+// Ends a connection.  A host that has vanished would never confirm the end, and its socket would
+// keep the process alive.
 function end(client) {
   const { stream } = client.connection;
   const timer = setTimeout(() => stream.destroy(), PARTING * 1000);

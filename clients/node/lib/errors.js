@@ -28,7 +28,7 @@ class TimedOut extends Stopped {
 // The worker cannot work, for example because a queue does not exist.
 class WorkerError extends Error {}
 
-// A server that refuses connections, retried for some time nonetheless.
+// The server refuses connections; the worker still retries for some time.
 class Unavailable extends Error {}
 
 // The worker has no handler for the task.
@@ -44,7 +44,7 @@ function isServers(error) {
 }
 
 // Whether time or a new connection may fix it: the server is down, busy, or read-only like a
-// former primary.  Not if the call itself is wrong or too large, nor if the privilege, the
+// former primary.  False if the call itself is wrong or too large, or if the privilege, the
 // password or the database's name is wrong.
 function isTransient(error) {
   return !isServers(error) || !/^(QF|0A|22|23|28|3D|3F|42|54)/.test(error.code);
@@ -68,7 +68,7 @@ function isLost(error) {
   return !isServers(error) || /^(08|25006|57P)/.test(error.code);
 }
 
-// Whether the statement was cancelled, by the end of the worker or a statement_timeout.
+// Whether the worker's end or a statement_timeout has cancelled the statement.
 function isCancelled(error) {
   return isServers(error) && error.code === '57014';
 }
@@ -89,8 +89,8 @@ function explain(error) {
   return text.replace(/\s+/g, ' ').trim();
 }
 
-const DEEPEST = 10; // most causes of causes
-const MOST = 10; // most parts of an AggregateError
+const DEEPEST = 10; // limit for the depth of causes
+const MOST = 10; // limit for the parts of an AggregateError
 
 // The texts of an error, of its causes, and of the parts of an AggregateError.  The most common
 // error of fetch() is "fetch failed", and only its cause names the problem.
@@ -118,26 +118,46 @@ const IN_LINES = {
   cause: (text) => `\ncaused by: ${text}`,
 };
 
-// The text of anything that a handler throws, for the server, which stores no zero bytes.
+// The text of anything that a handler throws, in one line.
 function textOf(error) {
-  return chained(error, textOfOne, IN_A_LINE).replace(/\0/g, '\\x00');
+  return chained(error, textOfOne, IN_A_LINE);
 }
 
-// The same for the log, with the stacks, without the lines of this package.
+const LONGEST = 10000; // characters of an error in the archive
+
+// The text for the archive: the line and then the stacks, without zero bytes, which the server
+// cannot store.
+function archived(error) {
+  const stack = stackOf(error);
+  const head = textOfOne(error);
+  const stacks = stack.startsWith(`${head}\n`) && /\n +at /.test(stack) ? stack.slice(head.length) : '';
+  return Array.from(textOf(error) + stacks).slice(0, LONGEST).join('').replace(/\0/g, '\\x00');
+}
+
+// Whether only the error's text matters, because the code that throws it has no fault.
+function isPlain(error) {
+  return [Dead, Retry, NoHandler, Stopped].some((kind) => error instanceof kind);
+}
+
+// Whether a line of a stack belongs to the handler's code or to a package that it uses.
+function isOfHandler(line) {
+  return !line.includes(__dirname) && !/^ +at .*(\(?node:|\(<anonymous>\)$|\(index \d+\)$)/.test(line);
+}
+
+// The texts with the stacks, without the lines of this package and of JavaScript itself.
 function stackOf(error) {
   return chained(error, (one) => {
     const text = textOfOne(one);
-    if (!isError(one) || typeof one.stack !== 'string') return text;
+    if (!isError(one) || isPlain(one) || typeof one.stack !== 'string') return text;
     const head = String(one);
     const stack = one.stack.startsWith(head) ? text + one.stack.slice(head.length) : one.stack;
-    return stack.split('\n').filter((line) => !line.includes(__dirname)).join('\n');
+    return stack.split('\n').filter(isOfHandler).join('\n');
   }, IN_LINES);
 }
 
 function textOfOne(error) {
   if (!isError(error)) return typeof error === 'object' ? inspect(error) : String(error);
-  if (error instanceof Dead || error instanceof Retry || error instanceof NoHandler
-    || error instanceof Stopped) return error.message;
+  if (isPlain(error)) return error.message;
   return error.message === '' && error.code ? `${error}: ${error.code}` : String(error);
 }
 
@@ -147,5 +167,5 @@ function isError(value) {
 
 module.exports = {
   Dead, Retry, Stopped, TimedOut, WorkerError, Unavailable, NoHandler, isTransient, isHopeless,
-  isTooLarge, isLost, isCancelled, isHeld, explain, textOf, stackOf,
+  isTooLarge, isLost, isCancelled, isHeld, explain, textOf, archived, stackOf,
 };

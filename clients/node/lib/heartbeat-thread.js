@@ -10,7 +10,7 @@ const {
   databases, lease, name, pg,
 } = workerData;
 const EVERY = lease / 3;
-// Seconds for a call, and for a connection, which leave time for another one.
+// Seconds for a call, and for a connection.  They leave time for a second try.
 const LIMIT = Math.min(Math.max(EVERY, 3), CALL);
 // Seconds after a timeout until this thread assumes that a handler blocks the event loop.
 const SLACK = 5;
@@ -18,7 +18,7 @@ const SLACK = 5;
 const FAIL = `SELECT fairq.fail($1::bigint, $2::int, $3::text,
   took => make_interval(secs => $4::float8))`;
 
-const stopping = new AbortController().signal; // never: the worker ends the whole thread
+const stopping = new AbortController().signal; // never happens: the worker ends the whole thread
 const warn = (warning) => parentPort.postMessage({ warning });
 
 class Beats {
@@ -53,8 +53,8 @@ class Beats {
     this.timers.delete(id);
   }
 
-  // The worker has not ended the attempt, since a handler computes.  Another process can retry
-  // the task.
+  // A handler blocks the event loop, so the worker has not ended the attempt.  Fail the task, so
+  // that another process can retry it.
   async timeOut(id, number, timeout) {
     if (this.numbers.get(id) !== number) return;
     const text = `${new TimedOut(timeout).message}: a handler keeps the event loop from turning`;
@@ -73,7 +73,7 @@ class Beats {
     this.drop({ id, number });
   }
 
-  // Renews the leases, and reports those that are lost or cancelled.
+  // Renews the leases, and reports tasks whose lease is lost or that were cancelled.
   async beat() {
     const asked = new Map(this.numbers);
     if (asked.size === 0) return;

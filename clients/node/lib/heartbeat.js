@@ -1,5 +1,5 @@
-// A thread renews the leases of a worker's tasks.  So the worker keeps them while a handler
-// computes and blocks the event loop.
+// A thread renews the leases of a worker's tasks.  So the worker keeps its leases while a
+// handler blocks the event loop.
 'use strict';
 const path = require('path');
 const { Worker: Thread } = require('worker_threads');
@@ -22,7 +22,8 @@ class Heartbeat {
     });
   }
 
-  // If the worker has two attempts of a task, keeps the later one: the other has lost its lease.
+  // If the worker has two attempts of a task, it keeps the later one: the other has lost its
+  // lease.
   keep(attempt) {
     this.tell(attempt, true);
   }

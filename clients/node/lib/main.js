@@ -3,7 +3,7 @@
 const { milliseconds, now } = require('./clock');
 const { Worker } = require('./worker');
 
-const PARTING = 1; // seconds for the program to end in, at least
+const PARTING = 1; // least number of seconds that the program has to end
 
 // Starts a worker and returns it.  Its promise "ended" resolves when it has ended.
 function work(queues, handlers, options) {
@@ -20,7 +20,7 @@ function work(queues, handlers, options) {
 // after the rest of the grace.
 function main(queues, handlers, options) {
   const worker = new Worker(queues, handlers, options);
-  let stopped = Infinity; // since when it has been asked to end
+  let stopped = Infinity; // time of the first signal
   for (const signal of ['SIGTERM', 'SIGINT']) {
     process.on(signal, () => {
       stopped = Math.min(stopped, now());

@@ -1,7 +1,7 @@
 // The hosts of a database, each in the form for node-postgres.
 //
 // PGHOST and PGPORT, a URI or an object may name several hosts, with commas between them.  libpq
-// finds the primary among them by itself, node-postgres does not.
+// finds the primary among them; node-postgres does not.
 'use strict';
 const v8 = require('v8');
 
@@ -29,7 +29,7 @@ function placesOf(database) {
 function copyOf(database) {
   const copy = { ...database };
   if (copy.ssl && typeof copy.ssl === 'object') {
-    // node-postgres hides the key of an object that it was given before
+    // node-postgres hides the key of an object after its first use
     copy.ssl = { ...copy.ssl, ...('key' in copy.ssl && { key: copy.ssl.key }) };
   }
   try {

@@ -5,10 +5,11 @@
 // occurs once and in order, so that drivers with "?" can replace them.
 'use strict';
 const {
-  toJson, text, number, seconds, time, groupOf, flag, refuseUnknown,
+  toJson, text, number, seconds, time, groupOf, idOf, idsOf, flag, refuseUnknown,
 } = require('./values');
 
-// The argument of each option in SQL, where $ is the parameter, and what makes its text.
+// For each option its argument in SQL, where $ is the parameter, and the function that makes
+// the parameter's text.
 const ARGUMENTS = {
   delay: ['run_at => clock_timestamp() + make_interval(secs => $::float8)', seconds],
   runAt: ['run_at => $::timestamptz', time],
@@ -21,12 +22,16 @@ const ARGUMENTS = {
   maxAttempts: ['max_attempts => $::int', number],
   cost: ['cost => $::real', number],
   headers: ['headers => $::jsonb', (value, what) => toJson(value, what)],
+  batch: ['batch => $::bigint', idOf],
+  after: ['after => $::bigint[]', idsOf],
+  afterAny: ['after_any => $::bool', flag],
 };
 
 const BATCH = `
-  SELECT fairq.enqueue_batch($1::text, groups, payloads, run_ats => run_ats,
+  SELECT fairq.enqueue_batch($1::text, groups, payloads,
+      run_ats => CASE WHEN array_remove(run_ats, NULL) <> '{}' THEN run_ats END,
       priorities => priorities, dedup_keys => dedup_keys, costs => costs, headers => headers,
-      expires_at => expires_at) AS id
+      expires_at => expires_at, batch => batch, after => predecessors, after_any => after_any) AS id
     FROM (SELECT array_agg(task ->> 'group' ORDER BY n) AS groups,
         array_agg(task -> 'payload' ORDER BY n) AS payloads,
         array_agg(coalesce((task ->> 'runAt')::timestamptz, clock_timestamp()
@@ -35,8 +40,11 @@ const BATCH = `
         array_agg(task ->> 'dedupKey' ORDER BY n) AS dedup_keys,
         array_agg(coalesce((task ->> 'cost')::real, 1) ORDER BY n) AS costs,
         array_agg(task -> 'headers' ORDER BY n) AS headers
-      FROM jsonb_array_elements($2::text::jsonb) WITH ORDINALITY AS tasks(task, n)) AS batch,
-      CAST(nullif($3::text, 'infinity') AS timestamptz) AS expires_at`;
+      FROM jsonb_array_elements($2::text::jsonb) WITH ORDINALITY AS tasks(task, n)) AS columns,
+      CAST(nullif($3::text, 'infinity') AS timestamptz) AS expires_at,
+      CAST(nullif($4::text, '') AS bigint) AS batch,
+      CAST(nullif($5::text, '') AS bigint[]) AS predecessors,
+      CAST($6::text AS boolean) AS after_any`;
 const OF_BATCH = ['delay', 'runAt', 'priority', 'dedupKey', 'cost', 'headers'];
 
 async function fetch(client, sql, values) {
@@ -68,25 +76,36 @@ function isObject(value) {
 }
 
 // Adds a task for the group, in the client's transaction; resolves to its id.
-async function enqueue(client, queue, group, payload = {}, options = {}) {
+async function enqueue(client, ...task) {
+  return (await add(client, 'enqueue', ARGUMENTS, task)).id;
+}
+
+// The same; resolves to the id, and whether the task was added.
+async function enqueueOrFind(client, ...task) {
+  return add(client, 'enqueue_or_find', ARGUMENTS, task, '* FROM ');
+}
+
+// Calls a function that adds a task and has these arguments for options; resolves to its row.  A
+// worker adds a FROM to the statement of enqueue.
+async function add(client, name, known, [queue, group, payload = {}, options = {}], columns = '') {
   const { emptyGroup: mayBeEmpty, ...rest } = options;
-  refuseUnknown(rest, ['task', ...Object.keys(ARGUMENTS)], 'enqueue');
+  refuseUnknown(rest, ['task', ...Object.keys(known)], name);
   const values = [text(queue, 'queue'), groupOf(group, 'group', { mayBeEmpty }),
     toJson(payload, 'the payload')];
   const parts = ['$1::text', '$2::text', '$3::text::jsonb'];
-  for (const [name, value] of Object.entries(given(rest))) {
-    const [sql, toText] = ARGUMENTS[name];
-    values.push(toText(value, name));
+  for (const [option, value] of Object.entries(given(rest))) {
+    const [sql, toText] = known[option];
+    values.push(toText(value, option));
     parts.push(sql.replace('$', () => `$${values.length}::text`));
   }
-  const rows = await fetch(client, `SELECT fairq.enqueue(${parts.join(', ')}) AS id`, values);
-  return Number(rows[0].id);
+  const [row] = await fetch(client, `SELECT ${columns}fairq.${name}(${parts.join(', ')}) AS id`, values);
+  return { ...row, id: Number(row.id) };
 }
 
 // Adds all tasks or none in one call; resolves to their ids, in the same order.
 // The options apply to all of them.
 async function enqueueBatch(client, queue, tasks, options = {}) {
-  refuseUnknown(options, ['expiresAt', 'emptyGroup'], 'enqueueBatch');
+  refuseUnknown(options, ['expiresAt', 'batch', 'after', 'afterAny', 'emptyGroup'], 'enqueueBatch');
   const { emptyGroup: mayBeEmpty } = options;
   if (!tasks || typeof tasks[Symbol.iterator] !== 'function') {
     throw new TypeError(`tasks must be an array, and is ${String(tasks)}`);
@@ -103,19 +122,23 @@ async function enqueueBatch(client, queue, tasks, options = {}) {
     }
     return toJson(fields, what);
   });
-  const expiresAt = options.expiresAt ?? null;
-  const values = [text(queue, 'queue'), `[${encoded.join()}]`,
-    expiresAt === null ? 'infinity' : time(expiresAt, 'expiresAt')];
+  const shared = given({ ...options, emptyGroup: undefined });
+  const textOf = (name, otherwise) => (shared[name] === undefined ? otherwise
+    : ARGUMENTS[name][1](shared[name], name));
+  const values = [text(queue, 'queue'), `[${encoded.join()}]`, textOf('expiresAt', 'infinity'),
+    textOf('batch', ''), textOf('after', ''), textOf('afterAny', 'false')];
   if (encoded.length === 0) return [];
   return (await fetch(client, BATCH, values)).map((row) => Number(row.id));
 }
 
-// Cancels a task; a running one is asked to stop.  Resolves to false if it is finished, or
+// Cancels a task, or asks a running one to stop.  Resolves to false if the task is finished or
 // unknown.
 async function cancel(client, id) {
   const rows = await fetch(client, 'SELECT fairq.cancel($1::text::bigint) AS there',
-    [number(Number(id), 'id')]);
+    [idOf(id, 'id')]);
   return rows[0].there;
 }
 
-module.exports = { enqueue, enqueueBatch, cancel, fetch };
+module.exports = {
+  ARGUMENTS, add, enqueue, enqueueOrFind, enqueueBatch, cancel, fetch,
+};

@@ -1,18 +1,20 @@
 // Arguments and options of a worker.
 'use strict';
+const { logOf } = require('./log');
 const { seconds, text, refuseUnknown } = require('./values');
 const { placesOf } = require('./places');
 
 const OPTIONS = ['concurrency', 'lease', 'timeout', 'grace', 'poll', 'databases', 'giveUp', 'name', 'default',
-  'log'];
+  'log', 'hooks', 'schedules', 'alive'];
 
-// A log may have info(), which gets the messages of each Retry.
-const STDERR = { warn: (line) => console.error(line), error: (line) => console.error(line) };
+const HOOKS = {
+  before: () => {}, after: () => {}, error: () => {}, lost: () => {}, around: (task, next) => next(),
+};
 
 function readOptions(options) {
   refuseUnknown(options, OPTIONS, 'a worker');
   const {
-    concurrency = 4, lease = 60, timeout, grace = 5, poll, databases = {}, giveUp = 60, name, log = STDERR,
+    concurrency = 4, lease = 60, timeout, grace = 5, poll, databases = {}, giveUp = 60, name, log = 'warn', hooks, alive,
   } = options;
   if (!Number.isInteger(concurrency) || concurrency < 1) {
     throw new TypeError(`concurrency must be at least 1, and is ${String(concurrency)}`);
@@ -24,14 +26,20 @@ function readOptions(options) {
   checkTimeout(timeout, 'timeout');
   if (giveUp !== Infinity) atLeast(0, giveUp, 'giveUp');
   if (name !== undefined) text(name, 'name');
-  if (typeof log.warn !== 'function' || typeof log.error !== 'function') {
-    throw new TypeError('log must have warn() and error()');
-  }
+  if (alive !== undefined) text(alive, 'alive');
   const places = [databases].flat().map(placesOf);
   if (places.length === 0) throw new TypeError('databases must not be empty');
   return {
-    concurrency, lease, timeout, grace, poll, databases: places, giveUp, name, log,
+    concurrency, lease, timeout, grace, poll, databases: places, giveUp, name, alive, log: logOf(log), hooks: readHooks(hooks),
   };
+}
+
+function readHooks(hooks = {}) {
+  refuseUnknown(hooks, Object.keys(HOOKS), 'hooks');
+  for (const [name, hook] of Object.entries(hooks)) {
+    if (typeof hook !== 'function') throw new TypeError(`the hook ${name} is no function`);
+  }
+  return { ...HOOKS, ...hooks };
 }
 
 function atLeast(least, value, what) {

@@ -1,4 +1,4 @@
-// A database with the queues of a worker, or with some of their groups.
+// A database that has a worker's queues, or some of their groups.
 'use strict';
 const { setMaxListeners } = require('events');
 const { Attempt } = require('./attempt');
@@ -6,28 +6,33 @@ const { now, pause } = require('./clock');
 const { Database } = require('./database');
 const { isCancelled, isTooLarge, isTransient } = require('./errors');
 const { extend } = require('./leases');
+const { keepRegistered } = require('./presence');
 
 const WAIT = 30; // seconds that fairq.wait sleeps at most
-const MARGIN = 10; // seconds more that its answer may take
-const SILENCE = 1; // seconds after which the others do not wait for a shard
-const POLL = 1; // seconds between looks for tasks, through a pooler
+const MARGIN = 10; // more seconds for its answer
+const SILENCE = 1; // seconds after which the other shards stop waiting for one
+const POLL = 1; // seconds between polls through a pooler
 
-// Payload and headers are fetched as text and decoded task by task.  The driver's parsers, which
+// Payload, headers and progress are fetched as text and decoded task by task.  The driver's parsers, which
 // the program may have changed, would decode all of them or none.  A text of 256 MB is not
 // fetched: V8 has no string of 512 MB, and node-postgres would end the process.
 const TEXTS = `CASE WHEN octet_length(s.payload) < 1 << 28 THEN s.payload END AS payload,
     CASE WHEN octet_length(s.headers) < 1 << 28 THEN s.headers END AS headers,
-    greatest(octet_length(s.payload), octet_length(s.headers)) >= 1 << 28 AS too_long`;
-const AS_TEXT = 'LATERAL (SELECT t.payload::text, t.headers::text OFFSET 0) AS s';
+    CASE WHEN octet_length(s.progress) < 1 << 28 THEN s.progress END AS progress,
+    greatest(octet_length(s.payload), octet_length(s.headers), octet_length(s.progress))
+      >= 1 << 28 AS too_long`;
+const AS_TEXT = 'LATERAL (SELECT t.payload::text, t.headers::text, t.progress::text OFFSET 0) AS s';
 const CLAIMS = `fairq.pop($1::text[], $2::int, lease => make_interval(secs => $3::float8),
       worker => $4::text) AS t,
     LATERAL (SELECT t.id, t.attempt, t.attempts_left, t.queue, t.group_key, t.priority,
-      t.enqueued_at, t.lapses) AS c`;
+      t.enqueued_at, t.lapses, t.batch) AS c`;
 const POP = `SELECT to_json(c)::text AS claim, ${TEXTS} FROM ${CLAIMS}, ${AS_TEXT}`;
 
-// The same by parts.
+// The same in parts.
 const POP_CLAIMS = `SELECT to_json(c)::text AS claim, t.id FROM ${CLAIMS}`;
 const READ = `SELECT ${TEXTS} FROM fairq.tasks AS t, ${AS_TEXT} WHERE t.id = $1::bigint`;
+const VERSIONS = `SELECT fairq.version() AS extension,
+  current_setting('server_version') AS server`;
 const GROUPS = `SELECT sum(groups_active)::float8 AS groups FROM fairq.stats
   WHERE queue = ANY ($1::text[])`;
 
@@ -46,6 +51,8 @@ class Shard {
     this.closing = new AbortController();
     setMaxListeners(0, this.closing.signal); // each retry listens
     this.keeper = new Database(places, { ...options, stopping: this.closing.signal });
+    this.leaving = new AbortController();
+    this.registered = null; // the promise of the end of its row in fairq.workers
     this.groups = 1; // number of active groups
     this.counted = -Infinity; // time of that count, by now()
     this.service = 0; // tasks taken, per group
@@ -67,14 +74,14 @@ class Shard {
     return this.taking > now() - SILENCE;
   }
 
-  // Whether the server does not accept the ends of tasks.  A shard that answers may have tasks
+  // Whether the server refuses the ends of tasks.  A shard that answers may have tasks
   // whose rows are locked.
   isStuck(late) {
-    const untold = this.attempts().filter((attempt) => attempt.ended <= late).length;
-    return untold >= (this.keeper.answered > late ? this.worker.concurrency : 1);
+    const unreported = this.attempts().filter((attempt) => attempt.ended <= late).length;
+    return unreported >= (this.keeper.answered > late ? this.worker.concurrency : 1);
   }
 
-  // The heartbeat has found an attempt lost.
+  // Stops an attempt that has lost its lease.
   lose({ id, number }) {
     for (const attempt of this.attempts()) {
       if (attempt.id === id && attempt.number === number) attempt.lose();
@@ -86,17 +93,17 @@ class Shard {
     if (shards.length < 2 || now() - this.counted < 1) return;
     const [row] = await this.popper.query(GROUPS, [queues]);
     const groups = Number(row.groups) || 1;
-    // its lead is a number of tasks, now divided by another number of groups
+    // its lead in tasks is now divided by another number of groups
     const least = Math.min(this.service, ...this.answering().map((s) => s.service));
     this.service = least + (this.service - least) * this.groups / groups;
     this.groups = groups;
     this.counted = now();
   }
 
-  // The number of free slots for this shard; waits for one.  A free slot goes to the shard with
-  // tasks that has had the fewest tasks per group.  So groups of all shards get the same.  The
-  // others do not wait for a shard that does not answer within a second.  A stuck shard gets no
-  // more slots.
+  // The number of free slots for this shard; waits for one.  A free slot goes to the shard that
+  // has tasks and has had the fewest tasks per group.  So the groups of all shards get equal
+  // shares.  The others do not wait for a shard that does not answer within a second.  A stuck
+  // shard gets no more slots.
   async takeSlots() {
     const { worker } = this;
     while (!worker.stopping.aborted) {
@@ -104,7 +111,7 @@ class Shard {
       if (!this.isStuck(late)) {
         const others = this.answering().filter((s) => s !== this);
         if (others.length > 0 && !this.answers()) {
-          // it saves up no service; and workers must not all choose it at once
+          // an idle shard earns no service, and workers must not all choose it at once
           this.service = Math.max(this.service,
             Math.min(...others.map((s) => s.service)) + Math.random() / this.groups);
         }
@@ -127,7 +134,7 @@ class Shard {
     this.service += slots / this.groups;
   }
 
-  // Adds the tasks of a pop; the other slots are free again.
+  // Adds the tasks of a pop, and frees the other slots.
   got(attempts) {
     this.count(attempts.length - this.slots);
     this.slots = 0;
@@ -144,9 +151,11 @@ class Shard {
         await this.countGroups();
         if (await this.takeSlots() === 0) return;
         attempts = await this.pop();
+        if (this.registered === null) this.registered = keepRegistered(this, this.leaving.signal);
+        if (!this.worker.toldOfStart) await this.announce();
       } catch (error) {
         if (isCancelled(error)) {
-          // a statement_timeout, or the end
+          // a statement_timeout, or the worker's end
         } else if (isTransient(error)) {
           this.got([]);
           this.counted = -Infinity; // countGroups() reconnects, without slots
@@ -171,9 +180,15 @@ class Shard {
       return this.popByParts(values);
     });
     const attempts = rows.map((row) => new Attempt(this, row));
-    // A handler that computes may have blocked this process since they were leased.
+    // A handler may have blocked this process since the pop leased them.
     if (attempts.length > 0 && now() - asked > lease / 3) await this.confirm(attempts);
     return attempts;
+  }
+
+  // Reports the start; without an answer, the next pop tries again.
+  async announce() {
+    await this.popper.query(VERSIONS, [], { once: true })
+      .then(([versions]) => this.worker.tellOfStart(versions), () => {});
   }
 
   // A few kB of jsonb may be a GB of text, for example a list of numbers like 1e100000.  The
@@ -219,8 +234,8 @@ class Shard {
     }
   }
 
-  // Ends popTasks, which most likely is in fairq.wait.  The first try may come before that
-  // statement.  A running pop may end, unless that takes long: then the worker takes none of its
+  // Ends popTasks, which is most likely in fairq.wait.  The first request may arrive before that
+  // statement.  A running pop has some time to end.  After that time the worker ignores its
   // tasks.
   async endPop(popping) {
     let over = false;
@@ -233,11 +248,18 @@ class Shard {
     this.popper.close();
   }
 
+  // Removes the worker from fairq.workers.
+  unregister() {
+    this.leaving.abort();
+    return this.registered;
+  }
+
   close() {
+    this.leaving.abort();
     this.popper.close();
     this.keeper.close();
     this.closing.abort();
   }
 }
 
-module.exports = { Shard };
+module.exports = { POP, Shard };

@@ -4,7 +4,7 @@
 class Task {
   #attempt;
 
-  // claim is what pop has returned, payload and headers are decoded.
+  // claim is the row that pop has returned; payload and headers are decoded.
   constructor(attempt, claim, payload, headers) {
     this.#attempt = attempt;
     this.id = claim.id;
@@ -17,18 +17,43 @@ class Task {
     this.headers = headers || {};
     this.name = typeof this.headers.task === 'string' ? this.headers.task : undefined;
     this.priority = claim.priority;
+    this.batch = claim.batch ?? undefined;
     this.enqueuedAt = new Date(claim.enqueued_at);
   }
 
-  // Is aborted when the work is wasted: the task was cancelled, its lease is lost, its timeout,
-  // the queue's max_run_time, or the grace is over.
+  // Aborted when the work is wasted: the task was cancelled, its lease is lost, or its timeout,
+  // max_run_time or the grace is over.
   get signal() {
     return this.#attempt.signal;
   }
 
-  // Sets the column progress of fairq.tasks.
+  // The progress that this or an earlier attempt set last; null: none.  If there are steps or a
+  // cursor, it is an object whose property "fairq" has them.
+  get progress() {
+    return this.#attempt.progress.value;
+  }
+
+  // Sets the progress, for fairq.tasks and later attempts.  Keeps the steps and the cursor.
   async setProgress(progress) {
-    await this.#attempt.setProgress(progress);
+    await this.#attempt.keep((kept) => kept.set(progress));
+  }
+
+  // Calls run(), and saves its result as JSON.  Resolves to the result from JSON.  If an earlier
+  // attempt has saved a result of that name, run is not called.
+  async step(name, run) {
+    return this.#attempt.keep((kept) => kept.step(name, run));
+  }
+
+  // The last value of checkpoint() in this or an earlier attempt; undefined: there is none.
+  get cursor() {
+    return this.#attempt.progress.cursor;
+  }
+
+  // Records how far the work is, for the cursor of a later attempt.  It saves the value once per
+  // heartbeat, so call it often.  If the attempt fails or is released, the worker saves the last
+  // one.
+  async checkpoint(cursor) {
+    await this.#attempt.keep((kept) => kept.checkpoint(cursor));
   }
 
   // Completes the task with its result in a transaction of the handler, together with the changes

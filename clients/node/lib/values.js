@@ -2,8 +2,8 @@
 'use strict';
 
 // JSON of the value.  JSON.stringify alone would write null for NaN and for undefined in an
-// array, and leave functions out.  A property that is undefined is left out.
-// holes: undefined in an array becomes null.
+// array, and omit functions.  It omits a property that is undefined.  With holes, undefined in an
+// array becomes null.
 function toJson(value, what, { holes = false } = {}) {
   const refuse = (why) => { throw new TypeError(`${what} is no JSON: ${why}`); };
   function check(key, one) {
@@ -27,12 +27,12 @@ function toJson(value, what, { holes = false } = {}) {
   return json;
 }
 
-// PostgreSQL prints a number in full, so that one beyond JavaScript's range has as many digits
-// in a row.
+// PostgreSQL prints all digits of a number, so a number beyond JavaScript's range has at least
+// this many digits in a row.
 const OUT_OF_RANGE = /\d{309}/;
 
-// The value of a JSON text.  Throws if JavaScript cannot represent it: JSON.parse makes Infinity
-// of a number that is out of range, which no handler expects.
+// The value of a JSON text.  Throws if JavaScript cannot represent it: JSON.parse turns a number
+// that is out of range into Infinity, which no handler expects.
 function fromJson(json, what) {
   const refuse = (why) => { throw new TypeError(`${what} cannot be decoded: ${why}`); };
   let value;
@@ -42,7 +42,7 @@ function fromJson(json, what) {
     refuse(error.message);
   }
   if (OUT_OF_RANGE.test(json)) {
-    // not by recursion, which the nesting of the value might exceed
+    // without recursion, because the value may be nested too deeply for it
     for (const left = [value]; left.length > 0;) {
       const one = left.pop();
       if (one === Infinity || one === -Infinity) {
@@ -74,11 +74,11 @@ function seconds(value, what) {
   return number(value, what, ' of seconds');
 }
 
-// A time of day with a zone: Z, an offset, or a name that PostgreSQL knows.
+// A time of day with a time zone: Z, an offset, or a name that PostgreSQL knows.
 const ZONED = /[T\s]\d\d(:?\d\d(:?\d\d(\.\d+)?)?)?\s*(Z|[+-]\d\d?(:?\d\d){0,2}|(?!(AM|PM|BC|AD)$)[A-Z][\w/+-]*)$/i;
 
-// A Date, or another object with toISOString(), or a text that PostgreSQL reads.  A text without
-// a zone is refused, since it would mean another time in each session.
+// A Date, or another object with toISOString(), or a text that PostgreSQL reads.  Refuses a text
+// without a time zone, since it would mean another time in each session.
 function time(value, what) {
   if (typeof value === 'string') {
     if (!/^-?infinity$/i.test(value) && !ZONED.test(value)) {
@@ -92,13 +92,25 @@ function time(value, what) {
   return value.toISOString();
 }
 
-// A group.  An empty one is most likely a mistake: all such tasks would share the turns and the
-// limits of one tenant.
+// A group.  An empty group is most likely a mistake: all such tasks would share the turns and
+// the limits of one tenant.
 function groupOf(value, what, { mayBeEmpty = false } = {}) {
   if (text(value, what) === '' && !mayBeEmpty) {
     throw new TypeError(`${what} must not be empty; if it is meant, give the option emptyGroup`);
   }
   return value;
+}
+
+// The id of a task or a batch.
+function idOf(value, what) {
+  const id = Number(value);
+  if (!Number.isSafeInteger(id)) throw new TypeError(`${what} must be an integer, and is ${String(value)}`);
+  return String(id);
+}
+
+// The ids of tasks, or the id of one.
+function idsOf(value, what) {
+  return `{${[value].flat().map((one) => idOf(one, what)).join()}}`;
 }
 
 function flag(value, what) {
@@ -108,7 +120,7 @@ function flag(value, what) {
   return String(value);
 }
 
-// An unknown option is a mistake, which would have no other effect.
+// Refuses an unknown option, which is a mistake and would have no effect.
 function refuseUnknown(options, known, what) {
   for (const name of Object.keys(options)) {
     if (!known.includes(name)) throw new TypeError(`${what} has no option "${name}"`);
@@ -116,5 +128,5 @@ function refuseUnknown(options, known, what) {
 }
 
 module.exports = {
-  toJson, fromJson, text, number, seconds, time, groupOf, flag, refuseUnknown,
+  toJson, fromJson, text, number, seconds, time, groupOf, idOf, idsOf, flag, refuseUnknown,
 };

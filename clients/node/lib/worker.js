@@ -1,38 +1,48 @@
 // A worker: takes tasks of queues, and runs their handlers.
 //
-// It has three connections per database: one pops and sleeps in fairq.wait, one ends tasks, and
+// It has three connections per database.  One pops and sleeps in fairq.wait, one ends tasks, and
 // the thread of heartbeat.js renews leases with the third.  A queue may be spread over several
 // databases, its shards.  Shard.takeSlots divides the free slots among them.
 'use strict';
+const { randomUUID } = require('crypto');
 const events = require('events');
 const os = require('os');
 const { setImmediate: breathe } = require('timers/promises');
 const { jsonOf } = require('./attempt');
 const { now, pause, milliseconds } = require('./clock');
 const {
-  Dead, NoHandler, Retry, Stopped, TimedOut, WorkerError, explain, isTransient, stackOf, textOf,
+  Dead, NoHandler, Stopped, TimedOut, WorkerError, explain, isTransient, stackOf, textOf,
 } = require('./errors');
 const { Heartbeat } = require('./heartbeat');
-const { pathOfPg } = require('./pg');
+const { pathOf } = require('./packages');
+const { keepAlive } = require('./presence');
+const { keepSchedules, readSchedules } = require('./schedule');
 const { readHandlers, readOptions, readQueues } = require('./settings');
 const { Shard } = require('./shard');
+const { version } = require('../package.json');
 
-const PARTING = 0.5; // seconds that handlers have to end in once their signal is aborted
-const PATIENCE = 4; // more seconds at the end for a server that does not answer
+const PARTING = 0.5; // seconds that handlers have to end after the abort of their signal
+const PATIENCE = 4; // more seconds at the worker's end for a server that does not answer
 
-const SILENCE = 1; // seconds after which others do not wait for an outcome that is not sent
+// Seconds that a task that runs alone waits for the server to store the outcomes of others.
+// The row of such a task may be locked, so the wait is short.
+const ALONE = 10;
 
 const ENDING = 'the worker stops';
 
 class Worker {
   #stop = new AbortController();
 
+  #over = new AbortController();
+
   constructor(queues, handlers, options = {}) {
-    this.pg = pathOfPg();
+    this.pg = pathOf('pg', 'a worker needs node-postgres, the package "pg"');
     Object.assign(this, readOptions(options));
     this.queues = readQueues(queues);
     [this.handlers, this.default] = readHandlers(handlers, options.default);
+    this.schedules = readSchedules(options.schedules || {}, this.queues[0]);
     this.name = this.name || `${os.hostname()}:${process.pid}`;
+    this.id = randomUUID(); // that only the server learns
     this.stopping = this.#stop.signal;
     events.setMaxListeners(0, this.stopping); // each shard listens
     this.running = new Set(); // attempts that have not ended
@@ -42,8 +52,9 @@ class Worker {
     this.careful = false; // the last pop returned such a task, and the next may return others
     this.shards = [];
     this.waiting = new Set(); // callbacks for when one of these changes
-    this.ended = null; // the promise of its end, once the worker has been started
+    this.ended = null; // the promise of the worker's end, after its start
     this.toldOfPooler = false;
+    this.toldOfStart = !this.log.has('info');
   }
 
   // ---- from start to end
@@ -55,17 +66,27 @@ class Worker {
     return this.ended;
   }
 
-  // Ends the worker: running tasks have the grace to end, and it then releases the others.
+  // Ends the worker.  Running tasks have the grace to end; then the worker releases the others.
   stop() {
     this.#stop.abort();
     this.changed();
     return this.ended;
   }
 
+  status() {
+    const { name, queues, concurrency } = this;
+    const tasks = [...this.working].map((attempt) => attempt.task);
+    return {
+      name, queues: [...queues], concurrency, running: tasks.length, stopping: this.stopping.aborted, tasks,
+    };
+  }
+
   async live() {
     this.heartbeat = new Heartbeat(this);
     this.shards = this.databases.map((places, i) => new Shard(this, places, i));
     const popping = this.shards.map((shard) => shard.popTasks());
+    if (this.schedules.length > 0) keepSchedules(this, this.shards[0].keeper);
+    if (this.alive !== undefined) keepAlive(this, this.#over.signal);
     const stopped = new Promise((resolve) => this.stopping.addEventListener('abort', resolve));
     const broken = this.heartbeat.broken.then((error) => { throw error; });
     const exhausted = new Promise((resolve, reject) => { this.exhaust = reject; });
@@ -77,6 +98,7 @@ class Worker {
     }
     this.stop();
     await this.end(popping);
+    this.#over.abort();
     if (problem !== null) throw new WorkerError(explain(problem), { cause: problem });
   }
 
@@ -96,11 +118,12 @@ class Worker {
     await this.untilIdle(shard, this.grace);
     for (const attempt of shard.attempts()) attempt.giveUp(ENDING);
     await this.untilIdle(shard, PARTING);
-    // a server that was down has to receive the ends of the others
+    // a server that was down must receive the ends of the other tasks
     const ends = (attempt) => attempt.ended < Infinity;
     await Promise.all(shard.attempts().filter((attempt) => !ends(attempt))
       .map((attempt) => this.handBack(attempt)));
     while (shard.attempts().some(ends)) await this.change(PATIENCE);
+    await shard.unregister();
   }
 
   async untilIdle(shard, seconds) {
@@ -125,7 +148,7 @@ class Worker {
     for (const wake of this.waiting) wake();
   }
 
-  // Resolves when something has changed, or after that many seconds.
+  // Resolves after a change, or after the given number of seconds.
   change(seconds) {
     return new Promise((resolve) => {
       const wake = () => {
@@ -135,6 +158,17 @@ class Worker {
       };
       const timer = setTimeout(wake, milliseconds(seconds));
       this.waiting.add(wake);
+    });
+  }
+
+  // Logs the start, after the first pop.
+  tellOfStart({ extension, server }) {
+    if (this.toldOfStart) return;
+    this.toldOfStart = true;
+    const { name, queues, concurrency } = this;
+    this.log.info(`fairq ${version}: worker ${name} takes tasks of ${queues.join(', ')}, ${concurrency} at a time;`
+      + ` extension ${extension}, PostgreSQL ${server}`, {
+      worker: name, queues, concurrency, client: version, extension, server,
     });
   }
 
@@ -156,8 +190,8 @@ class Worker {
     this.heartbeat.keep(attempt);
   }
 
-  // Begins the attempts, each in a turn of the event loop.  So one that computes does not delay
-  // the end of another, nor the end of the worker.
+  // Begins each attempt in its own turn of the event loop.  So an attempt that computes delays
+  // neither the end of another nor the end of the worker.
   //
   // A task whose lease has expired may have killed its process, and other tasks with it.  So the
   // worker runs one such task at a time, and nothing else meanwhile.  It releases the others, and
@@ -180,6 +214,7 @@ class Worker {
 
   async handBack(attempt) {
     attempt.handedBack = true;
+    this.report(attempt, 'released');
     await attempt.release().catch((error) => this.log.error(`${attempt}: ${explain(error)}`));
   }
 
@@ -193,7 +228,7 @@ class Worker {
   // Whether the suspect can run alone: there is no work, no outcome that the server may still
   // accept, and no pop.
   isAlone(attempt) {
-    const late = now() - SILENCE;
+    const late = now() - ALONE;
     return [...this.working].every((other) => this.deaf.has(other))
       && [...this.running].every((other) => other === attempt || other.ended < late)
       && this.shards.every((shard) => shard.slots === 0);
@@ -225,14 +260,42 @@ class Worker {
     while (!room() && !this.stopping.aborted && attempt.stopped === null) await this.change(0.5);
     if (this.stopping.aborted) attempt.giveUp(ENDING);
     attempt.begun = now();
+    this.working.add(attempt); // before any await, since other attempts also look for a free slot
     try {
       attempt.check();
-      if (attempt.undecodable !== null) throw attempt.undecodable;
-      const { call, timeout = this.timeout } = this.callOf(attempt.task);
-      return await this.within(timeout, attempt, call);
+      return await this.withHooks(attempt, async () => {
+        if (attempt.undecodable !== null) throw attempt.undecodable;
+        const { call, timeout = this.timeout } = this.callOf(attempt.task);
+        return this.within(timeout, attempt, () => this.hooks.around(attempt.task, async () => call()));
+      });
     } finally {
+      if (!attempt.called) this.working.delete(attempt);
       attempt.ended = now();
       this.changed();
+    }
+  }
+
+  // Calls the hooks before, and one of after, error and lost.
+  async withHooks(attempt, run) {
+    await this.hook('before', attempt);
+    try {
+      const result = await run();
+      await this.hook(attempt.lost ? 'lost' : 'after', attempt, result);
+      return result;
+    } catch (error) {
+      const isLost = attempt.stopped !== null && !(error instanceof TimedOut);
+      await this.hook(isLost ? 'lost' : 'error', attempt, error);
+      throw error;
+    }
+  }
+
+  // Calls a hook, and only logs its error.
+  async hook(name, attempt, value) {
+    try {
+      await this.hooks[name](attempt.task, value);
+    } catch (error) {
+      this.log.error(`${attempt.describe()}: the hook ${name} has failed: ${stackOf(error)}`,
+        { ...attempt.fields(), hook: name, err: error });
     }
   }
 
@@ -256,7 +319,7 @@ class Worker {
   // Nothing can end a handler that ignores its signal, so it keeps its slot.
   async within(timeout, attempt, call) {
     const limited = timeout !== undefined && timeout !== Infinity;
-    this.working.add(attempt);
+    attempt.called = true;
     if (limited) this.heartbeat.limit(attempt, timeout); // first: the handler may compute forever
     const result = (async () => call())();
     const returned = () => {
@@ -284,7 +347,7 @@ class Worker {
     }
   }
 
-  // The handler has had some time to end after its signal.
+  // Called after the handler has had some time to end after its signal.
   loseSlot(attempt) {
     if (!this.working.has(attempt) || this.stopping.aborted) return;
     this.deaf.add(attempt);
@@ -300,9 +363,10 @@ class Worker {
 
   async complete(attempt, json) {
     // if a transaction that completed it was rolled back, its lease will expire
-    if (attempt.handedBack || attempt.completed) return;
+    if (attempt.handedBack) return;
     try {
-      if (!await attempt.complete(json)) this.tellOfRefusal(attempt, 'complete');
+      if (attempt.completed || await attempt.complete(json)) this.report(attempt, 'completed');
+      else this.tellOfRefusal(attempt, 'complete');
     } catch (error) {
       if (isTransient(error)) throw error;
       await this.fail(attempt, error); // a result that PostgreSQL cannot keep
@@ -313,38 +377,51 @@ class Worker {
     if (attempt.handedBack) return;
     if (attempt.lost) {
       // True: it has run for the queue's max_run_time, and the attempt counts.
-      if (await attempt.fail(attempt.stopped)) this.tellOfFailure(attempt, attempt.stopped);
+      if (await attempt.fail(attempt.stopped)) this.reportFailure(attempt, attempt.stopped);
+      else this.report(attempt, 'stopped');
       return;
     }
     if (!(error instanceof TimedOut) && (attempt.stopped !== null || error instanceof Stopped)) {
+      this.report(attempt, 'released');
       await attempt.release();
       return;
     }
-    this.tellOfFailure(attempt, error);
+    this.reportFailure(attempt, error);
     const held = await attempt.fail(error).catch((refused) => {
       if (isTransient(refused)) throw refused;
-      // it cannot store the error's text, or a Retry's delay is out of range
+      // the server cannot store the error's text, or a Retry's delay is out of range
       return attempt.fail(error instanceof Dead ? error : refused, textOf(refused));
     });
     if (!held) this.tellOfRefusal(attempt, 'fail');
   }
 
-  tellOfFailure(attempt, error) {
-    const { log } = this;
-    if (error instanceof Retry) {
-      if (log.info) log.info(`${attempt}: ${textOf(error)}`);
-    } else if ([Dead, NoHandler, Stopped].some((kind) => error instanceof kind)) {
-      log.error(`${attempt}: ${textOf(error)}`);
-    } else {
-      log.error(`${attempt}: ${stackOf(error)}`);
-    }
+  // Logs a retry as a warning, and the failure of the last attempt as an error.
+  reportFailure(attempt, error) {
+    if (attempt.isLast(error)) this.report(attempt, 'failed', { level: 'error', error });
+    else this.report(attempt, 'retried', { level: 'warn', error });
   }
 
-  // The work may have been done twice, so report it.
+  // Logs the end of an attempt.
+  report(attempt, outcome, { level = 'info', error } = {}) {
+    if (!this.log.has(level)) return;
+    const fields = attempt.fields();
+    const line = `${attempt.describe()}: ${outcome} after ${fields.duration.toFixed(3)} s`;
+    if (error === undefined) this.log.at(level, line, { ...fields, outcome });
+    else this.log.at(level, `${line}: ${stackOf(error)}`, { ...fields, outcome, err: error });
+  }
+
+  // The work may have been done twice, so log it.
   tellOfRefusal(attempt, call) {
     this.log.warn(`${attempt.describe()}: the server refused its ${call}: it was cancelled, its`
       + ' lease was lost, or an earlier call had ended it');
   }
+}
+
+// Node.js 18.0 does not have it.
+if (Symbol.asyncDispose !== undefined) {
+  Worker.prototype[Symbol.asyncDispose] = async function dispose() {
+    await this.stop();
+  };
 }
 
 module.exports = { Worker };

@@ -2,7 +2,7 @@
 'use strict';
 const os = require('os');
 const {
-  fairq, check, equal, errorOf, until, sleep, admin, rows, ask, connect, queue, drop, add, taskOf, ended, work,
+  fairq, check, equal, errorOf, until, sleep, admin, rows, ask, connect, queue, drop, add, taskOf, ended, said, work,
   Program,
 } = require('./harness');
 
@@ -92,8 +92,11 @@ async function failures() {
     ['error', null, 'TypeError: the payload of task error must be an object or an array'],
   ]) {
     const id = await add(name, payload, task, { maxAttempts: 1 });
-    equal((await ended(id, 'failed')).error, error, `the error of ${task}, ${JSON.stringify(payload)}`);
+    equal(said((await ended(id, 'failed')).error), error, `the error of ${task}, ${JSON.stringify(payload)}`);
   }
+  const { error: kept } = await ended(await add(name, {}, 'caused', { maxAttempts: 1 }), 'failed');
+  check(/^TypeError: fetch failed, caused by .*\n +at .*handlers\.js.*\ncaused by: AggregateError: ECONNREFUSED\n +at .*\n +part: /
+    .test(kept) && !/node:|lib.worker|anonymous/.test(kept), 'it has the stacks of its causes, too', kept);
   const dead = await ended(await add(name, {}, 'dead'), 'failed');
   equal([dead.attempt, dead.error], [1, 'no such address'], 'Dead: no other attempt');
   const id = await add(name, { delay: 4 }, 'retry');
@@ -107,7 +110,8 @@ async function failures() {
   check(worker.lines.some((line) => new RegExp('TypeError: fetch failed\n +at [^]*\ncaused by: [^]*ECONNREFUSED[^]*'
     + '\n +part: Error: connect ::1\n +at [^]*\n +part: Error: connect 127').test(line)), 'and with its causes',
   worker.lines);
-  equal(worker.lines.filter((line) => /retry/.test(line)), [], 'that a handler asked for a retry is not');
+  check(worker.lines.some((line) => line.startsWith(`task ${id}, attempt 1 (retry, queue ${name}, group bob): retried after `)
+    && line.endsWith('retry in 4 s')), 'and that a handler asked for a retry', worker.lines);
   await worker.stop();
   await drop(name);
 }
@@ -140,6 +144,35 @@ async function progress() {
 }
 
 // README's way to do something exactly once, and what may go wrong with it.
+async function resumed() {
+  const name = await queue('resumed', "backoff => '0.1 s'");
+  const seen = [];
+  const nameOf = async (promise) => (await errorOf(promise)).name;
+  const worker = work(name, async (task) => {
+    seen.push([task.progress, task.cursor]);
+    if (task.attempt === 1) {
+      await task.setProgress([1]);
+      seen.push(await nameOf(task.step('s', () => 1)), await nameOf(task.checkpoint(1n)));
+      await task.setProgress({ page: 1 });
+      const both = ['a', 'b'].map((step) => task.step(step, async () => ({ step, at: undefined })));
+      seen.push(await Promise.all(both), await nameOf(task.step('zero', () => '\0')));
+      seen.push(await nameOf(task.setProgress(5)));
+      for (let n = 0; n < 5; n++) await task.checkpoint({ n });
+      throw new fairq.Retry(0);
+    }
+    await task.step('a', () => seen.push('not again'));
+    await task.setProgress(null);
+    return task.progress;
+  });
+  const done = await ended(await add(name, {}));
+  const ours = { steps: { a: { step: 'a' }, b: { step: 'b' } }, cursor: { n: 4 } };
+  equal(seen, [[null, undefined], 'TypeError', 'TypeError', [{ step: 'a' }, { step: 'b' }], 'error',
+    'TypeError', [{ page: 1, fairq: ours }, { n: 4 }]], 'what attempts see', seen);
+  equal([done.progress, done.result], [{ fairq: ours }, { fairq: ours }], 'steps and cursor stay');
+  await worker.stop();
+  await drop(name);
+}
+
 async function exactlyOnce() {
   const name = await queue('once', "backoff => '0.1 s'");
   await ask('CREATE TABLE credit (n int)');
@@ -161,7 +194,7 @@ async function exactlyOnce() {
       throw error;
     }
     return 'not this';
-  }, { concurrency: 1, lease: 1 });
+  }, { concurrency: 1, lease: 5 });
   const done = await ended(await add(name, {}));
   equal([done.status, done.result, await credited()], ['completed', { credited: true }, 1],
     'a task that is completed in a transaction is done with it');
@@ -245,7 +278,7 @@ async function undecodable() {
   }
   for (const [id, what] of bad) {
     const task = await ended(id, 'failed');
-    equal([task.attempt, task.error], [2, `TypeError: ${what} cannot be decoded: it has a number that is out of`
+    equal([task.attempt, said(task.error)], [2, `TypeError: ${what} cannot be decoded: it has a number that is out of`
       + ' the range of JavaScript'], 'what cannot be decoded fails by itself, after its attempts');
   }
   equal(seen, good.length, 'without its handler');
@@ -324,7 +357,7 @@ async function timeouts() {
 
   const id = await add(name, {}, 'deaf', { maxAttempts: 1 });
   equal((await ended(id, 'failed')).error, 'timed out after 1.5 s', 'nor does it wait for one that is deaf');
-  const lost = `task ${id}, attempt 1 (queue timeouts, group bob): timed out, and its handler still runs;`
+  const lost = `task ${id}, attempt 1 (deaf, queue timeouts, group bob): timed out, and its handler still runs;`
     + ' until it ends, 1 of 2 slots are left';
   check(await until(() => worker.lines.includes(lost)), 'which keeps its slot', worker.lines);
   events.length = 0;
@@ -405,5 +438,5 @@ async function suspects() {
 }
 
 module.exports = {
-  results, failures, progress, exactlyOnce, again, took, undecodable, refusal, timeouts, hanging, suspects,
+  results, failures, progress, resumed, exactlyOnce, again, took, undecodable, refusal, timeouts, hanging, suspects,
 };

@@ -4,7 +4,7 @@ const fs = require('fs');
 const os = require('os');
 const path = require('path');
 const util = require('util');
-const { spawn } = require('child_process');
+const { spawn, spawnSync } = require('child_process');
 const { setTimeout: sleep } = require('timers/promises');
 const { Client } = require('pg');
 
@@ -60,6 +60,15 @@ async function until(condition, seconds = LIMIT) {
   return condition();
 }
 
+// The packages of npm, for the tests that need them; null: they are not available.
+function fromNpm(...packages) {
+  const done = spawnSync(path.join(__dirname, 'npm'), packages, { encoding: 'utf8' });
+  if (done.status === 0) return done.stdout.trim();
+  if (done.status !== 2) throw new Error(done.stderr);
+  console.log(`ok - ${packages.join(', ')} # SKIP npm does not have them: ${done.stderr.trim().split('\n').pop()}`);
+  return null;
+}
+
 // ---- the server
 
 const admin = new Client();
@@ -97,6 +106,9 @@ async function ended(id, status = 'completed') {
   await until(async () => ((await taskOf(id)) || {}).status === status);
   return taskOf(id);
 }
+
+// The texts of an error that a task keeps, without the stacks.
+const said = (error) => error.split('\n')[0];
 
 // The backends of a worker, most likely in a statement like that.
 function backends(worker, like = '%') {
@@ -166,6 +178,6 @@ async function run(tests) {
 }
 
 module.exports = {
-  TREE, PACKAGE, WORK, INSTALLED, fairq, read, check, equal, errorOf, until, sleep, admin, rows, ask, connect,
-  queue, drop, add, taskOf, ended, backends, work, Program, run,
+  TREE, PACKAGE, WORK, INSTALLED, fairq, read, check, equal, errorOf, until, fromNpm, sleep, admin, rows, ask, connect,
+  queue, drop, add, taskOf, ended, said, backends, work, Program, run,
 };

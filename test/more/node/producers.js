@@ -71,8 +71,10 @@ async function enqueueArguments() {
 
   await add(name, {}, 'x', { dedupKey: 'k', dedupUntil: 'started', dedupFor: 3600 });
   await ask('SELECT count(*) FROM fairq.take($1, 9)', name);
-  equal(await ask('SELECT added FROM fairq.enqueue_or_find($1, $2, dedup_key => $3)', name, 'bob', 'k'),
-    false, 'dedupUntil and dedupFor');
+  equal((await fairq.enqueueOrFind(admin, name, 'bob', {}, { dedupKey: 'k' })).added, false, 'dedupUntil and dedupFor');
+  const found = await fairq.enqueueOrFind(admin, name, 'bob', { n: 1 }, { dedupKey: 'new', task: 'x' });
+  equal([found.added, (await taskOf(found.id)).payload], [true, { n: 1 }], 'enqueueOrFind adds a task');
+  equal(await fairq.enqueueOrFind(admin, name, 'bob', {}, { dedupKey: 'new' }), { id: found.id, added: false }, 'or finds it');
   await drop(name);
 }
 
@@ -114,6 +116,141 @@ async function batches() {
   check(error instanceof TypeError && /^task 1 of the batch is no JSON/.test(error.message),
     'an error says which task it is', error);
   await drop(name);
+}
+
+// A task that waits for others, until all have ended, or one fails.
+async function waiting() {
+  const name = await queue('waiting', 'max_attempts => 1');
+  const create = (options) => fairq.createBatch(admin, name, 'bob', { n: 1 }, { task: 'report', ...options });
+  const outer = await create({ priority: 4, maxAttempts: 7, headers: { a: 1 } });
+  const strict = await create({ batch: outer, onSuccess: true });
+  const { status, payload, headers, priority, max_attempts: attempts } = await taskOf(outer);
+  equal([status, payload, headers, priority, attempts], ['blocked', { n: 1 }, { a: 1, task: 'report' }, 4, 7],
+    'a task that waits, with its arguments');
+  equal([typeof strict, (await taskOf(strict)).batch], ['number', String(outer)], 'and its batch');
+  await add(name, {}, 'fails', { batch: strict });
+  const [later] = await fairq.enqueueBatch(admin, name, [{ group: 'bob', task: 'works' }], { batch: outer });
+  equal([await fairq.closeBatch(admin, strict), await fairq.closeBatch(admin, outer),
+    await fairq.closeBatch(admin, outer)], [true, true, false], 'closeBatch');
+  const seen = [];
+  const worker = work(name, {
+    fails: () => { throw new Error('it broke'); },
+    works: (_, task) => { seen.push(task.batch); },
+    report: (_, task) => { seen.push([task.id, task.batch, task.headers.batch]); },
+  });
+  await ended(outer);
+  await worker.stop();
+  equal(seen, [outer, [outer, undefined, { completed: 1, failed: 1, cancelled: 0, expired: 0, purged: 0 }]],
+    'it runs when all have ended, one of them without success');
+  equal([(await taskOf(later)).status, (await taskOf(strict)).status], ['completed', 'failed'], 'onSuccess');
+
+  const first = await add(name, {}, 'x', { delay: 3600 });
+  const second = await add(name, {}, 'x', { after: first });
+  const [third] = await fairq.enqueueBatch(admin, name, [{ group: 'bob' }], { after: [first, second], afterAny: true });
+  const waitsFor = async (id) => [(await taskOf(id)).status, (await taskOf(id)).waits_for];
+  equal([await waitsFor(second), await waitsFor(third)], [['blocked', [`${first}`]], ['blocked', [`${first}`, `${second}`]]], 'after');
+  for (const id of [third, second, first]) await fairq.cancel(admin, id);
+
+  const open = await create();
+  await add(name, {}, 'works', { batch: open });
+  equal([await fairq.cancelBatch(admin, open), await fairq.cancelBatch(admin, open)], [1, 0], 'cancelBatch');
+  const { code } = await errorOf(add(name, {}, 'works', { batch: open }));
+  equal(code, 'QF009', 'a closed batch takes no task');
+  const broken = await errorOf(fairq.inBatch(admin, { queue: name, group: 'bob' }, async (batch) => {
+    throw new Error(`batch ${batch}`);
+  }));
+  const last = Number(/^batch (\d+)$/.exec(broken.message)[1]);
+  equal(await fairq.closeBatch(admin, last), true, 'inBatch does not close a batch whose tasks were not added');
+  for (const bad of ['x', 1.5, {}]) {
+    check((await errorOf(add(name, {}, 'x', { batch: bad }))) instanceof TypeError, `no batch: ${bad}`);
+  }
+  await drop(name);
+}
+
+// What follows when the predecessors of a task end.
+async function successors() {
+  const name = await queue('successors', 'max_attempts => 1');
+  const good = await add(name, {}, 'works', { delay: 3600 });
+  const bad = await add(name, {}, 'fails', { delay: 3600 });
+  const stopped = await add(name, {}, 'works', { delay: 3600 });
+  const once = (after, afterAny) => add(name, {}, 'works', { after, afterAny });
+  const wanted = [
+    [await once(good), 'completed'], [await once(good, true), 'completed'],
+    [await once(bad), 'cancelled'], [await once([bad, good], true), 'completed'],
+    [await once(stopped), 'cancelled'], [await once([good, stopped]), 'cancelled'], [await once(stopped, true), 'completed'],
+  ];
+  const chained = await once(wanted[0][0]);
+  const [first, second] = await fairq.enqueueBatch(admin, name, [{ group: 'alice', task: 'works' }, { group: 'bob', task: 'works' }],
+    { after: [good, chained] });
+  const order = [];
+  const worker = work(name, {
+    works: (_, task) => { order.push(task.id); },
+    fails: (_, task) => { order.push(task.id); throw new Error('it broke'); },
+  });
+  await fairq.cancel(admin, stopped);
+  for (const id of [bad, good]) {
+    equal((await taskOf(wanted[0][0])).status, 'blocked', 'a successor waits');
+    await fairq.reschedule(admin, id);
+    await ended(id, id === bad ? 'failed' : 'completed');
+  }
+  for (const id of [first, second]) wanted.push([id, 'completed']);
+  const seen = [];
+  for (const [id, status] of wanted) seen.push([id, (await ended(id, status)).status]);
+  await worker.stop();
+  equal(seen, wanted, 'it runs, or is cancelled if a predecessor has not succeeded');
+  const ran = wanted.filter(([, status]) => status === 'completed').map(([id]) => id);
+  equal(order.slice().sort(), [good, bad, chained, ...ran].sort(), 'each that runs does so once');
+  const at = (id) => order.indexOf(id);
+  equal([good, wanted[0][0], chained, first].map(at), [good, wanted[0][0], chained, first].map(at).sort((a, b) => a - b),
+    'after its predecessors');
+  await drop(name);
+}
+
+// Queues of the application, and tasks that are found, moved and redriven.
+async function queuesAndTasks() {
+  const all = { concurrency: 1, maxRunning: 9, lease: 1.5, maxAttempts: 1, backoff: 2, backoffMax: 60, retain: 3600, retainFailed: 7200,
+    notify: true, fairBy: 'cost', rate: 5, per: 10, burst: 2, maxRate: 50, shares: Array.from('9876543211', Number), inOrder: true,
+    maxRunTime: 30 };
+  const seen = async (name) => (await ask('SELECT (to_jsonb(q) - \'queue_id\')::text AS q FROM fairq.queue q WHERE name = $1', name));
+  await fairq.ensureQueues(admin, { first: {}, second: all });
+  await ask("SELECT fairq.create_queue('like second', concurrency => 1, max_running => 9, lease => '1.5 s', max_attempts => 1,"
+    + " backoff => '2 s', backoff_max => '60 s', retain => '3600 s', retain_failed => '7200 s', notify => true, fair_by => 'cost',"
+    + " rate => 5, per => '10 s', burst => 2, max_rate => 50, shares => '{9,8,7,6,5,4,3,2,1,1}', in_order => true, max_run_time => '30 s')");
+  await ask("SELECT fairq.create_queue('like first')");
+  for (const name of ['first', 'second']) {
+    equal(await seen(name), (await seen(`like ${name}`)).replace(`like ${name}`, name), `the queue ${name} is made with its settings`);
+  }
+  await fairq.ensureQueues(admin, { second: { maxRunning: 8 } });
+  equal(await seen('second'), (await seen('like second')).replace('like second', 'second').replace('"max_running": 9', '"max_running": 8'),
+    'and keeps those that are not given');
+
+  await fairq.ensureQueues(admin, { second: { rate: 0, maxRate: 0 } });
+  const id = await add('second', {}, 'x', { dedupKey: 'k' });
+  equal([await fairq.find(admin, 'second', 'k'), await fairq.find(admin, 'second', 'other')], [id, null], 'find');
+  equal(await fairq.reschedule(admin, id, AT), true, 'reschedule');
+  equal((await taskOf(id)).run_at, AT, 'to a time');
+  equal([await fairq.reschedule(admin, id), (await taskOf(id)).status], [true, 'queued'], 'or to now');
+  const fail = () => ask("SELECT count(fairq.fail(t.id, t.attempt, 'x', dead => true)) FROM fairq.pop('second', 9, per_group => 9) t");
+  await add('second', {}, 'x');
+  await fairq.enqueue(admin, 'second', 'alice');
+  while (Number(await fail()) > 0);
+  equal([await fairq.redrive(admin, 'second', { group: 'alice' }), await fairq.redrive(admin, 'second', { maxTasks: 1 })], [1, 1], 'redrive');
+  equal([await fairq.redriveTask(admin, id, { toQueue: 'first' }), await fairq.reschedule(admin, id + 99)], [false, false],
+    'false for a task that is not of that kind');
+  while (Number(await fail()) > 0);
+  equal(await fairq.redriveTask(admin, id, { toQueue: 'first', toPriority: 3, toGroup: 'carol' }), true, 'redriveTask');
+  const { queue: place, priority, group_key: group } = await taskOf(id);
+  equal([place, priority, group], ['first', 3, 'carol'], 'into another queue, priority and group');
+  for (const bad of [{ concurency: 1 }, { lease: '5 s' }, { shares: ['1'] }]) {
+    check((await errorOf(fairq.ensureQueues(admin, { bad }))) instanceof TypeError, 'a bad setting is refused', bad);
+  }
+  for (let i = 0; i < 2; i++) await fairq.ensureQueues(admin, { tenants: { separator: '/', notify: true } });
+  equal(await ask("SELECT separator FROM fairq.queues WHERE queue = 'tenants'"), '/', 'a separator');
+  for (const [name, separator] of [['tenants', '/'], ['first', null]]) {
+    equal((await errorOf(fairq.ensureQueues(admin, { [name]: { separator: ':' } }))).message,
+      `the queue ${name} has the separator ${separator}, which cannot be changed`, 'which cannot be changed');
+  }
+  for (const name of ['first', 'second', 'like first', 'like second', 'tenants']) await drop(name);
 }
 
 // Clients of other libraries: what they are asked, and may answer.
@@ -188,7 +325,7 @@ async function refused() {
       'tasks must be an array, and is [object Object]'],
     ['no task in a batch', () => fairq.enqueueBatch(client, name, [null]),
       'task 0 of the batch must be an object, and is null'],
-    ['no id', () => fairq.cancel(client, 'x'), 'id must be a number, and is NaN'],
+    ['no id', () => fairq.cancel(client, 'x'), 'id must be an integer, and is x'],
   ]) {
     const error = await errorOf(call);
     equal([error.name, error.message], ['TypeError', wanted], `${what} is refused`);
@@ -212,4 +349,4 @@ async function refused() {
   await drop(name);
 }
 
-module.exports = { transactions, enqueueArguments, expiry, batches, otherClients, refused };
+module.exports = { transactions, enqueueArguments, expiry, batches, waiting, successors, queuesAndTasks, otherClients, refused };

@@ -5,7 +5,7 @@ const path = require('path');
 const { spawnSync } = require('child_process');
 const { Pool } = require('pg');
 const {
-  TREE, WORK, INSTALLED, fairq, read, check, equal, until, admin, ask, queue, drop, add, taskOf, ended,
+  TREE, WORK, INSTALLED, fairq, read, check, equal, until, admin, ask, queue, drop, add, taskOf, ended, said,
   work, Program,
 } = require('./harness');
 
@@ -32,19 +32,19 @@ function fields(name) {
   const [, base, body] = new RegExp(`^export (?:interface|class) ${name}\\b(.*) \\{\n([^]*?)^\\}`, 'm').exec(TYPES);
   const inherited = /extends (\w+)/.exec(base);
   return [...(inherited ? fields(inherited[1]) : []),
-    ...[...body.matchAll(/^ {2}(?:readonly )?(\w+)\??[:(]/gm)].map((match) => match[1])].sort();
+    ...[...body.matchAll(/^ {2}(?:readonly )?(\w+)\??[:(<]/gm)].map((match) => match[1])].sort();
 }
 
 async function hello() {
   const [sql] = blocks('sql', 'Hello');
   const [tasks, producer] = blocks('javascript', 'Hello');
-  const [, said] = /The worker prints `(.*?)`/.exec(section('Hello'));
+  const [, printed] = /The worker prints `(.*?)`/.exec(section('Hello'));
   await admin.query(sql);
   const worker = new Program(tasks);
   const enqueued = new Program(producer);
   equal([await enqueued.status(), enqueued.stdout, enqueued.stderr], [0, '', ''], 'README\'s producer enqueues');
   await until(() => worker.stdout);
-  equal(worker.stdout, `${said}\n`, 'README\'s worker does it');
+  equal(worker.stdout, `${printed}\n`, 'README\'s worker does it');
   worker.kill();
   equal([await worker.status(), worker.stderr], [0, ''], 'and ends at SIGTERM with status 0');
   equal(await ask("SELECT status FROM fairq.tasks WHERE queue = 'mail'"), 'completed', 'and the task is done');
@@ -65,6 +65,22 @@ async function examples() {
     + " WHERE queue = 'mail'"), ['bob{"to": "x"}{"task": "send"}', 'alice{"to": "y"}{"task": "send"}',
     'bob{"to": "x@example.com"}{"task": "send"}'], 'README\'s examples enqueue');
   equal(await ask('SELECT count(*)::int FROM orders'), 1, 'and commit');
+  const [deploy] = blocks('javascript', 'Queues and failed tasks');
+  await new AsyncFunction('client', 'ensureQueues', deploy)(pool, fairq.ensureQueues);
+  equal(await ask("SELECT array_agg(concat(name, concurrency, max_attempts, max_run_time) ORDER BY name) FROM fairq.queue"
+    + " WHERE name IN ('mail', 'reports')"), ['mail220', 'reports300:10:00'], 'README\'s queues are made');
+  await drop('reports');
+  const [fanIn] = blocks('javascript', 'Batches');
+  await new AsyncFunction('client', 'inBatch', 'enqueue', 'enqueueBatch', 'customers', fanIn)(admin, fairq.inBatch,
+    fairq.enqueue, fairq.enqueueBatch, customers);
+  equal(await ask("SELECT row(status, (SELECT count(*) FROM fairq.tasks WHERE batch = b.id))::text"
+    + " FROM fairq.batches b WHERE queue = 'mail'"), '(closed,3)', 'README\'s batch is closed');
+  const [regular] = blocks('javascript', 'Schedules');
+  const seen = [];
+  new Function('main', 'handlers', regular)((...args) => seen.push(...args), { report: () => {} });
+  const { daily, ...others } = seen[2].schedules; // croner is not installed
+  new fairq.Worker(seen[0], seen[1], { schedules: others });
+  equal(daily.task, 'report', 'README\'s schedules are schedules');
   const [once] = blocks('javascript', 'Exactly once');
   const credit = new Function('pool', `${once}; return credit;`)(pool);
   await ask("SELECT fairq.purge('mail')");
@@ -74,7 +90,7 @@ async function examples() {
   });
   await ended(await add('mail', { owner: 'bob', amount: 5 }, 'credit'));
   const failed = await add('mail', { owner: 'bob', amount: 'much' }, 'credit', { maxAttempts: 1 });
-  equal((await ended(failed, 'failed')).error, 'error: invalid input syntax for type integer: "much"',
+  equal(said((await ended(failed, 'failed')).error), 'error: invalid input syntax for type integer: "much"',
     'README\'s handler may fail');
   await worker.stop();
   equal([await ask('SELECT credit FROM accounts'), completed], [5, 1], 'or works once');
@@ -89,9 +105,9 @@ async function examples() {
 // README, the types and the code have the same.
 async function reference() {
   const functions = [...TYPES.replace(/\n {2}/g, ' ').matchAll(/^export (function .*)$/gm)].map((match) => match[1]);
-  const said = ['Enqueueing', 'Workers'].flatMap((part) => blocks('typescript', part)).join('').trim().split('\n');
-  equal(said.sort(), functions.sort(), 'README has the functions');
-  const named = [...TYPES.matchAll(/^export (?:function|class) (\w+)/gm)].map((match) => match[1]);
+  const has_ = ['Enqueueing', 'Batches', 'Queues and failed tasks', 'Workers'].flatMap((part) => blocks('typescript', part)).join('').trim().split('\n');
+  equal(has_.sort(), functions.sort(), 'README has the functions');
+  const named = [...new Set([...TYPES.matchAll(/^export (?:function|class) (\w+)/gm)].map((match) => match[1]))];
   equal(named.sort(), Object.keys(fairq).sort(), 'the types have what is exported');
   equal(named.filter((name) => !new RegExp(`\\b${name}\\b`).test(README)), [], 'README names it all');
 
@@ -100,9 +116,20 @@ async function reference() {
   const all = [...keys(code('producer.js', /ARGUMENTS = \{\n([^]*?)^\}/m), /^ {2}(\w+):/gm), 'task', 'emptyGroup'].sort();
   equal([cells('Enqueueing'), fields('EnqueueOptions')], [all, all], 'README and the types have the options of a task');
   const ofBatch = [...keys(code('producer.js', /OF_BATCH = \[(.*?)\]/), /'(\w+)'/g), 'group', 'payload', 'task'].sort();
-  equal(fields('NewTask'), ofBatch, 'and those of a batch');
+  equal(fields('NewTask'), ofBatch, 'and those of a task of enqueueBatch');
+  const waits = [...keys(code('batch.js', /BATCH_ARGUMENTS = \{\n([^]*?)^\}/m), /(\w+)[,:]/g), 'task', 'emptyGroup'].sort();
+  equal([cells('Batches'), fields('BatchOptions')], [waits, waits], 'and those of a task that waits for a batch');
+  const settings = fields('QueueSettings').map((one) => one.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`));
+  const arguments_ = "SELECT array_agg(name ORDER BY name) FROM unnest((SELECT proargnames FROM pg_proc WHERE oid = $1::regproc)) name";
+  equal(settings.sort(), (await ask(arguments_, 'fairq.create_queue')).filter((one) => !['queue', 'if_not_exists'].includes(one)).sort(),
+    'and the settings of create_queue');
   const options = keys(code('settings.js', /OPTIONS = \[([^]*?)\]/), /'(\w+)'/g).sort();
   equal([cells('Workers'), fields('WorkerOptions')], [options, options], 'and those of a worker');
+  const hooks = keys(code('settings.js', /HOOKS = \{\n([^]*?)^\}/m), /(\w+): \(/g).sort();
+  equal([cells('Hooks'), fields('Hooks')], [hooks, hooks], 'and the hooks');
+
+  const schedule = keys(code('schedule.js', /FIELDS = \[(.*?)\]/), /'(\w+)'/g).sort();
+  equal([cells('Schedules'), fields('Schedule')], [schedule, schedule], 'and the properties of a schedule');
 
   const name = await queue('fields');
   let has;
@@ -129,7 +156,7 @@ async function typescript() {
     console.log('ok - types # SKIP Debian\'s node-typescript cannot be had');
     return;
   }
-  const paths = { fairq: [INSTALLED] };
+  const paths = { fairq: [INSTALLED], 'fairq/otel': [path.join(INSTALLED, 'otel.d.ts')], 'fairq/testing': [path.join(INSTALLED, 'testing.d.ts')] };
   const strict = {
     strict: true, noEmit: true, target: 'es2020', lib: ['es2020', 'dom'], module: 'node16',
     moduleResolution: 'node16', types: [], paths,
@@ -141,6 +168,7 @@ async function typescript() {
     check(done.status === 0, `${version.stdout.trim()} --strict: ${file}`, done.stdout, done.stderr);
   };
   compile('types.ts', strict);
+  compile('types-tasks.ts', strict);
   const modules = [path.join(TREE, 'test/readme.d/modules'), '/usr/share/nodejs']
     .find((directory) => fs.existsSync(path.join(directory, '@types/pg')));
   if (modules === undefined) {

@@ -1,8 +1,14 @@
 // What TypeScript is to accept, in strict mode, and what it is to refuse: see readme.js.
 import {
-  cancel, Dead, enqueue, enqueueBatch, main, Retry, Stopped, work, Worker, WorkerError,
+  cancel, cancelBatch, closeBatch, createBatch, Dead, enqueue, enqueueBatch, ensureQueues, find,
+  inBatch, main, redrive, redriveTask, reschedule, Retry, Stopped, work,
+  Worker, WorkerError,
 } from 'fairq';
-import type { EnqueueOptions, Handler, Handlers, NewTask, Queryable, StartedWorker, Task, WorkerOptions } from 'fairq';
+import * as otel from 'fairq/otel';
+import { runTasks } from 'fairq/testing';
+import type {
+  EnqueueOptions, Handler, Handlers, Hooks, NewTask, Queryable, StartedWorker, Task, WorkerOptions,
+} from 'fairq';
 
 interface Mail {
   to: string;
@@ -22,18 +28,50 @@ export async function produce(rows: Queryable): Promise<number[]> {
   return there ? enqueueBatch(own, 'mail', new Set(tasks), { emptyGroup: true }) : [];
 }
 
+export async function wait(rows: Queryable, task: Task): Promise<number> {
+  const outer: number = await createBatch(rows, 'mail', 'bob', { to: 'x' }, { task: 'report', onSuccess: true });
+  await inBatch(rows, { queue: 'mail', group: 'bob', batch: outer, maxAttempts: 3 }, async (batch) => {
+    await enqueue(rows, 'mail', 'bob', {}, { batch });
+    await enqueueBatch(rows, 'mail', [{ group: 'bob' }], { batch: task.batch });
+  });
+  const closed: boolean = await closeBatch(rows, outer);
+  return closed ? 0 : cancelBatch(rows, outer);
+}
+
 const send: Handler = async ({ to, subject }: Mail, task) => {
   task.signal.addEventListener('abort', () => console.log(task.id, task.attemptsLeft));
   await task.setProgress({ to, subject });
+  const half: number = await task.step('half', async () => task.progress.all / 2);
+  await task.checkpoint(task.cursor + half);
   if (task.name === undefined) throw new Retry(30, 'later');
   if (task.headers.dead) throw new Dead('no such address', { cause: 5 });
   return task.enqueuedAt.getTime();
 };
 
+export async function deploy(rows: Queryable): Promise<boolean> {
+  await ensureQueues(rows, { mail: { concurrency: 2, retain: 3600, fairBy: 'time' }, reports: {} });
+  const id: number | null = await find(rows, 'mail', 'k');
+  const n: number = await redrive(rows, 'mail', { group: 'bob', maxTasks: 5, toQueue: 'other' });
+  return id !== null && n > 0 && await reschedule(rows, id, new Date()) && redriveTask(rows, id, { toPriority: 3 });
+}
+
+const hooks: Hooks = {
+  before: (task) => console.log(task.id),
+  error: async (task, error) => console.log(task.batch, error),
+  around: async (task, next) => [await next(), task.name],
+};
+
+export async function traced(rows: Queryable): Promise<number> {
+  work('mail', { send }, { hooks: otel.hooks(), log: 'info' });
+  const [id]: number[] = await otel.enqueueBatch(rows, 'mail', [{ group: 'bob' }], { emptyGroup: true });
+  return id + await otel.enqueue(rows, 'mail', 'bob', {}, { task: 'send', batch: id });
+}
+
 export async function consume(rows: Queryable): Promise<void> {
   const options: WorkerOptions = {
     concurrency: 2, lease: 60, timeout: 300, giveUp: Infinity, grace: 5, poll: 0.2, databases: ['postgresql:///a', { host: 'b' }], name: 'w',
-    default: (task) => task.complete(rows, task.payload), log: console,
+    default: (task) => task.complete(rows, task.payload), log: console, hooks,
+    schedules: { tidy: { every: 5 }, daily: { cron: '0 8 * * *', zone: 'Asia/Tokyo', task: 'send', payload: [1], catchUp: 0 } },
   };
   const worker: StartedWorker = work(['a', 'b'], { send, other: ([n]: number[], { group }) => [n, group] }, options);
   await worker.stop();
@@ -47,6 +85,11 @@ export async function consume(rows: Queryable): Promise<void> {
   main('a', handlers, { default: { run: (task) => task.lapses, timeout: Infinity } }).then(() => 5);
 }
 
+export async function tested(rows: Queryable): Promise<boolean> {
+  const [{ task, result, error }] = await runTasks(rows, new Worker('mail', { send }), { most: 5 });
+  return task.id > 5 && result === 5 && error instanceof Dead;
+}
+
 export function refused(rows: Queryable, task: Task): void {
   // @ts-expect-error: a group is a string
   enqueue(rows, 'mail', 5);
@@ -54,8 +97,14 @@ export function refused(rows: Queryable, task: Task): void {
   enqueue(rows, 'mail', 'bob', {}, { run_at: new Date() });
   // @ts-expect-error: not in a batch
   enqueueBatch(rows, 'mail', [{ group: 'bob', maxAttempts: 3 }]);
+  const worker = work('mail', { send }, { alive: '/tmp/alive' });
+  const ids: number[] = worker.status().tasks.map((task) => task.id);
+  const end: () => Promise<void> = worker[Symbol.asyncDispose];
+  ids.push(worker.status().running, end.length);
   // @ts-expect-error: a task of a batch has a group
   enqueueBatch(rows, 'mail', [{ payload: 1 }]);
+  // @ts-expect-error: a task that waits for a batch has no time
+  createBatch(rows, 'mail', 'bob', {}, { delay: 5 });
   // @ts-expect-error: a client has query()
   cancel({}, 1);
   // @ts-expect-error: a handler is a function
@@ -64,6 +113,16 @@ export function refused(rows: Queryable, task: Task): void {
   work('mail', { send: { run: send, timeout: '30 s' } });
   // @ts-expect-error: an option that there is not
   work('mail', { send }, { retries: 3 });
+  // @ts-expect-error: a setting that there is not
+  ensureQueues(rows, { mail: { concurency: 2 } });
+  // @ts-expect-error: a hook that there is not
+  work('mail', { send }, { hooks: { begin: () => {} } });
+  // @ts-expect-error: an interval is a number
+  work('mail', { send }, { schedules: { tidy: { every: '5 min' } } });
+  // @ts-expect-error: a worker
+  runTasks(rows, 'mail');
+  // @ts-expect-error: a level that there is not
+  work('mail', { send }, { log: 'debug' });
   // @ts-expect-error: a task is as it is
   task.id = 5;
 }

@@ -1,0 +1,113 @@
+// Schedules: all workers together add one task for each of the regular times.
+//
+// Each worker that has a schedule enqueues a task at each of its times, by the server's clock.
+// The dedup_key contains the schedule's name and the time, so fairq adds only one of these tasks.
+// dedupFor keeps the key until no worker enqueues that time any more.
+'use strict';
+const { pause } = require('./clock');
+const { explain } = require('./errors');
+const { pathOf } = require('./packages');
+const { enqueue } = require('./producer');
+const {
+  groupOf, refuseUnknown, seconds, text, toJson,
+} = require('./values');
+
+const FIELDS = ['every', 'cron', 'zone', 'task', 'queue', 'group', 'payload', 'catchUp'];
+
+const LOOK = 60; // longest time in seconds between reads of the server's clock
+const LEAST = 0.01; // and at least
+const RETRY = 5; // seconds until a retry after an error
+const MARGIN = 300; // seconds for which a key stays taken in addition to catchUp
+
+// All times are seconds since 1970.  Each of these returns a function that maps a time to the
+// schedule's next time.
+
+function multiplesOf(interval, what) {
+  if (!Number.isInteger(interval) || interval < 1) {
+    throw new TypeError(`every of ${what} must be a whole number of seconds, and is ${String(interval)}`);
+  }
+  return (after) => (Math.floor(after / interval) + 1) * interval;
+}
+
+function timesOf(line, zone, what) {
+  const { Cron } = require(pathOf('croner', `${what} needs the package "croner"`));
+  const cron = new Cron(text(line, `cron of ${what}`), { timezone: text(zone, `zone of ${what}`) });
+  const next = (after) => {
+    const at = cron.nextRun(new Date(after * 1000));
+    return at === null ? Infinity : at.getTime() / 1000;
+  };
+  next(0); // throws if the zone is wrong
+  return next;
+}
+
+class Schedule {
+  constructor(name, fields, firstQueue) {
+    const what = `the schedule ${name}`;
+    refuseUnknown(fields, FIELDS, what);
+    const {
+      every, cron, zone = 'UTC', task = name, queue = firstQueue, group = 'schedule', payload = {}, catchUp = 3600,
+    } = fields;
+    if ((every === undefined) === (cron === undefined)) throw new TypeError(`${what} must have every or cron`);
+    if (seconds(catchUp, `catchUp of ${what}`) < 0) throw new TypeError(`catchUp of ${what} must be at least 0`);
+    text(task, `task of ${what}`);
+    text(queue, `queue of ${what}`);
+    groupOf(group, `group of ${what}`);
+    toJson(payload, `payload of ${what}`);
+    Object.assign(this, {
+      name, task, queue, group, payload, catchUp,
+    });
+    this.next = cron === undefined ? multiplesOf(every, what) : timesOf(cron, zone, what);
+    this.seen = undefined; // the times until then have their tasks
+  }
+
+  // The times since the last call.  The first call returns the last missed time.
+  due(now) {
+    const oldest = now - this.catchUp;
+    const times = [];
+    const after = this.seen === undefined ? oldest : Math.max(oldest, this.seen);
+    for (let at = this.next(after); at <= now; at = this.next(at)) times.push(at);
+    return this.seen === undefined ? times.slice(-1) : times;
+  }
+
+  async enqueue(client, at) {
+    const time = new Date(at * 1000).toISOString().replace('.000Z', 'Z');
+    await enqueue(client, this.queue, this.group, this.payload, {
+      task: this.task,
+      headers: { schedule: this.name, scheduled_at: time },
+      dedupKey: `schedule ${this.name} ${time}`,
+      dedupFor: this.catchUp + MARGIN,
+    });
+  }
+}
+
+// The schedules for the option of a worker.
+function readSchedules(schedules, firstQueue) {
+  return Object.entries(schedules).map(([name, fields]) => new Schedule(name, fields, firstQueue));
+}
+
+// Enqueues what is due.  Resolves to the seconds until the next call.
+async function tick(schedules, client) {
+  const [row] = await client.query('SELECT extract(epoch FROM clock_timestamp())::float8 AS now', []);
+  const now = Number(row.now);
+  for (const schedule of schedules) {
+    for (const at of schedule.due(now)) await schedule.enqueue(client, at);
+    schedule.seen = now;
+  }
+  const soonest = Math.min(...schedules.map((schedule) => schedule.next(now)));
+  return Math.max(LEAST, Math.min(LOOK, soonest - now));
+}
+
+// Keeps a worker's schedules until it stops.  Another transaction may hold a key, and the
+// connection also ends tasks, so the statements wait for locks only briefly.
+async function keepSchedules({ schedules, stopping, log }, database) {
+  const client = { query: (sql, values) => database.query(sql, values, { brief: true }) };
+  while (!stopping.aborted) {
+    const rest = await tick(schedules, client).catch((error) => {
+      if (!stopping.aborted) log.error(`schedules: ${explain(error)}`);
+      return RETRY;
+    });
+    await pause(rest, stopping);
+  }
+}
+
+module.exports = { readSchedules, keepSchedules };

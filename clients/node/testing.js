@@ -1,0 +1,69 @@
+// For tests: runs the tasks that the test's transaction has enqueued, in this transaction.
+//
+//     const ran = await runTasks(client, new Worker('mail', handlers));
+//
+// No worker sees these tasks, since nothing is committed, and a rollback at the end of the test
+// removes all of it.
+'use strict';
+const { Attempt, jsonOf } = require('./lib/attempt');
+const { now } = require('./lib/clock');
+const { Dead, Retry, WorkerError } = require('./lib/errors');
+const { fetch } = require('./lib/producer');
+const { POP } = require('./lib/shard');
+
+const CHANGED = 'SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS changed';
+
+const quoted = (name) => `"${name.replace(/["\\]/g, '\\$&')}"`;
+
+// Replaces a worker's connections with the client.  As in producer.js, parameters are strings.
+class OneConnection {
+  constructor(client, { lease, log }) {
+    this.client = client;
+    this.keeper = this;
+    this.worker = { lease, log, heartbeat: { drop() {} } };
+  }
+
+  query(sql, values) {
+    return fetch(this.client, sql.replace(/\$\d+(?=::)/g, '$&::text'),
+      values.map((value) => (value === null ? null : String(value))));
+  }
+}
+
+// Runs ready tasks of the worker's queues, also those that they enqueue, one by one.  Resolves to
+// a list of objects with the task, and the result of its handler, or its Dead or Retry.  Other
+// errors of handlers are rejected.  The worker is not started.
+async function runTasks(client, worker, { most = 1000 } = {}) {
+  const place = new OneConnection(client, worker);
+  const ran = [];
+  const [{ changed }] = await fetch(client, CHANGED, []);
+  while (changed) {
+    const values = [`{${worker.queues.map(quoted).join()}}`, 1, worker.lease, worker.name];
+    const [row] = await place.query(POP, values);
+    if (row === undefined) break;
+    const attempt = new Attempt(place, row);
+    if (ran.length === most) {
+      throw new WorkerError(`after ${most} tasks there is another one, of queue ${attempt.task.queue}`);
+    }
+    ran.push(await runTask(attempt, worker));
+  }
+  return ran;
+}
+
+async function runTask(attempt, worker) {
+  const { task } = attempt;
+  attempt.begun = now();
+  try {
+    if (attempt.undecodable !== null) throw attempt.undecodable;
+    const result = await worker.callOf(task).call();
+    attempt.ended = now();
+    if (!attempt.completed) await attempt.complete(jsonOf(result));
+    return { task, result, error: undefined };
+  } catch (error) {
+    if (!(error instanceof Dead || error instanceof Retry)) throw error;
+    attempt.ended = now();
+    await attempt.fail(error);
+    return { task, result: undefined, error };
+  }
+}
+
+module.exports = { runTasks };
