@@ -3,7 +3,6 @@ package fairq
 import (
 	"context"
 	"fmt"
-	"log"
 	"net"
 	"sync"
 	"time"
@@ -32,12 +31,12 @@ const (
 	userTimeout = 20 * time.Second
 )
 
-// database is a connection for several goroutines, which reconnects when it is lost.
+// database is a connection that several goroutines share.  It reconnects after a loss.
 type database struct {
 	config *pgx.ConnConfig
-	log    *log.Logger
-	// holding makes callers retry one at a time after a lock of another transaction, so
-	// that others can use the connection
+	log    Logger
+	// after a lock of another transaction: callers retry one at a time, so that others
+	// can use the connection
 	holding sync.Mutex
 
 	mu     sync.Mutex // protects the fields below
@@ -47,7 +46,7 @@ type database struct {
 	pooled bool      // the server is behind a pooler: known once there is a connection
 }
 
-// parseConfig makes a connection's settings from a URI, keywords and values, or the
+// parseConfig reads a connection's settings from a URI, keywords and values, or the
 // environment.
 func parseConfig(database, name string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(database)
@@ -57,12 +56,12 @@ func parseConfig(database, name string) (*pgx.ConnConfig, error) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 10 * time.Second
 	}
-	// strings of Go are UTF-8, whatever the database's encoding
+	// Go's strings are UTF-8, whatever the database's encoding is
 	config.RuntimeParams["client_encoding"] = "UTF8"
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = name
 	}
-	// Statements that one call has prepared may not exist for the next: a pooler in
+	// A prepared statement may be missing in the next call, because a pooler in
 	// transaction mode may use another connection.
 	config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	config.DialFunc = (&net.Dialer{KeepAlive: keepAlive, Control: setUserTimeout}).DialContext
@@ -72,7 +71,7 @@ func parseConfig(database, name string) (*pgx.ConnConfig, error) {
 // do calls f with a connection until f succeeds, no retry can help, or ctx is done. If
 // only an answer was lost, f runs twice.  That is harmless for all calls but pop, since
 // they name the attempt.
-func (d *database) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+func (d *database) do(ctx context.Context, f func(context.Context, DB) error) error {
 	err := d.persist(ctx, f)
 	if err == nil || !isHeld(err) {
 		return err
@@ -95,7 +94,7 @@ func (d *database) do(ctx context.Context, f func(context.Context, *pgx.Conn) er
 }
 
 // persist does the same, but returns if another transaction has a lock.
-func (d *database) persist(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+func (d *database) persist(ctx context.Context, f func(context.Context, DB) error) error {
 	for {
 		err := d.try(ctx, func(conn *pgx.Conn) error {
 			ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -103,7 +102,7 @@ func (d *database) persist(ctx context.Context, f func(context.Context, *pgx.Con
 			err := f(ctx, conn)
 			if isHeld(err) {
 				if !d.heldLately() {
-					d.log.Printf("fairq: another transaction has locked the task: %v; retrying", err)
+					d.log.Warn("another transaction has locked the task; retrying", "error", err.Error())
 				}
 				d.held = time.Now()
 			}
@@ -112,14 +111,14 @@ func (d *database) persist(ctx context.Context, f func(context.Context, *pgx.Con
 		if err == nil || ctx.Err() != nil || isHeld(err) || !isTransient(err) && !isRefusal(err) {
 			return err
 		}
-		d.log.Printf("fairq: %v; retrying", err)
+		d.log.Warn("retrying", "error", err.Error())
 		if !sleep(ctx, retryInterval) {
 			return err
 		}
 	}
 }
 
-// briefly ends a statement about a task, a SELECT without FROM, in a call of do.  It
+// briefly is the end of a statement about a task, which is a SELECT without FROM.  It
 // makes the statement wait for a lock only briefly.  An open transaction may have
 // locked the task's row, and other tasks need this connection too.
 func (d *database) briefly() string {
@@ -164,8 +163,8 @@ func (d *database) try(ctx context.Context, f func(*pgx.Conn) error) error {
 	return err
 }
 
-// connect tries one host after the other: one that does not answer would use up the
-// time of all.
+// connect tries each host with a time limit of its own, since a host that does not
+// answer would use up a common limit.
 func connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	hosts := append([]*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port,
 		TLSConfig: config.TLSConfig}}, config.Fallbacks...)

@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// A host that vanishes is noticed by the kernel, also while something that was sent is not
-// acknowledged.
+// The kernel detects that a host has vanished, even while it waits for an acknowledgement.
 func TestUserTimeout(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("Linux alone has TCP_USER_TIMEOUT")
+		t.Skip("only Linux has TCP_USER_TIMEOUT")
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -20,13 +20,13 @@ type Tx interface {
 	Rollback(ctx context.Context) error
 }
 
-// SQLDB is a *sql.DB, *sql.Conn or *sql.Tx of database/sql, or the type that a library
-// has in its place.  The driver is pgx's or lib/pq.
+// SQLDB is a *sql.DB, *sql.Conn or *sql.Tx of database/sql, or a library's substitute
+// for them.  The driver is pgx's or lib/pq.
 type SQLDB interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// SQL makes a DB of a connection or transaction of database/sql.
+// SQL wraps a connection or transaction of database/sql as a DB.
 func SQL(db SQLDB) DB { return sqlDB{db} }
 
 // SQLTx does the same with a transaction, for [EnqueueTx] and [Task.CompleteTx].

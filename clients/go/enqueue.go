@@ -12,42 +12,64 @@ import (
 // NewTask is a task to be enqueued.  The zero value of each field is fairq's default.
 type NewTask struct {
 	Group       string         // the tenant or user among whom fairq is fair
-	NoGroup     bool           // Group is empty on purpose; otherwise that is an error
+	NoGroup     bool           // Group may be empty; otherwise an empty Group is an error
 	Name        string         // of the handler: the header "task"
 	Args        any            // encoded as JSON: the payload; nil: {}
 	Priority    int            // 0, the first, to 9
 	RunAt       time.Time      // the task does not run before; not together with Delay
 	Delay       time.Duration  // the same as a delay, added to the server's clock
-	DedupKey    string         // at most one unfinished task of the queue has it
-	MaxAttempts int            // overrides that of the queue
+	DedupKey    string         // at most one unfinished task of the queue has this key
+	MaxAttempts int            // overrides the queue's setting
 	Cost        float32        // for cost-fair queues
 	Headers     map[string]any // in addition to the payload, such as "traceparent"
-	ExpiresAt   time.Time      // a task that has not started by then does not run
+	ExpiresAt   time.Time      // the task does not run if it has not started by then
 	Replace     bool           // an unfinished task with the DedupKey gets this task's values
-	DedupUntil  string         // how long the key is taken: "finished", or "started"
-	DedupFor    time.Duration  // and how long it stays taken after that
+	DedupUntil  string         // the key is taken until the task is "finished" or "started"
+	DedupFor    time.Duration  // and then stays taken for this time
+	Batch       int64          // the id of the batch to which it is added; 0: none
+	After       []int64        // it waits until the tasks with these ids have succeeded
+	AfterAny    bool           // it waits only until they have ended
 }
 
 // Enqueue adds a task to a queue and returns its id.  If an unfinished task of the
-// queue has the DedupKey it adds nothing, and returns the id of that one.
+// queue has the DedupKey, Enqueue adds nothing and returns that task's id.
 //
 // If db is a transaction, its commit adds the task, and its rollback does not.
 func Enqueue(ctx context.Context, db DB, queue string, task NewTask) (int64, error) {
-	row, err := task.encode()
+	values, err := task.values(queue)
 	if err != nil {
 		return 0, err
 	}
 	var id int64
-	err = db.QueryRow(ctx, `
-		SELECT fairq.enqueue($1::text, $2::text, $3::text::jsonb, priority => $4::int,
-			run_at => coalesce($5::text::timestamptz, clock_timestamp() + $6::text::interval),
-			dedup_key => $7::text, max_attempts => $8::int, cost => $9::real,
-			headers => $10::text::jsonb, expires_at => $11::text::timestamptz,
-			replace => $12::boolean, dedup_until => $13::text, dedup_for => $14::text::interval)`,
-		queue, task.Group, row.payload, task.Priority, row.runAt, row.delay,
-		row.dedupKey, row.maxAttempts, row.cost, row.headers, row.expiresAt, task.Replace,
-		row.dedupUntil, row.dedupFor).Scan(&id)
+	err = db.QueryRow(ctx, enqueueSQL, values...).Scan(&id)
 	return id, explain(err)
+}
+
+// EnqueueOrFind does the same, and also returns whether the task was added.
+func EnqueueOrFind(ctx context.Context, db DB, queue string, task NewTask) (id int64, added bool, err error) {
+	values, err := task.values(queue)
+	if err != nil {
+		return 0, false, err
+	}
+	err = db.QueryRow(ctx, "SELECT id, added FROM fairq.enqueue_or_find"+enqueueArgs, values...).Scan(&id, &added)
+	return id, added, explain(err)
+}
+
+const enqueueSQL = "SELECT fairq.enqueue" + enqueueArgs
+
+const enqueueArgs = `($1::text, $2::text, $3::text::jsonb, priority => $4::int,
+		run_at => coalesce($5::text::timestamptz, clock_timestamp() + $6::text::interval),
+		dedup_key => $7::text, max_attempts => $8::int, cost => $9::real,
+		headers => $10::text::jsonb, expires_at => $11::text::timestamptz,
+		replace => $12::boolean, dedup_until => $13::text, dedup_for => $14::text::interval,
+		batch => $15::bigint, after => $16::text::bigint[], after_any => $17::boolean)`
+
+// values are those of enqueueArgs.
+func (t *NewTask) values(queue string) ([]any, error) {
+	row, err := t.encode()
+	return []any{queue, t.Group, row.payload, t.Priority, row.runAt, row.delay,
+		row.dedupKey, row.maxAttempts, row.cost, row.headers, row.expiresAt, t.Replace,
+		row.dedupUntil, row.dedupFor, row.batch, after(t), t.AfterAny}, err
 }
 
 // EnqueueTx is Enqueue within a transaction of the caller, whose commit adds the task
@@ -57,21 +79,23 @@ func EnqueueTx(ctx context.Context, tx Tx, queue string, task NewTask) (int64, e
 }
 
 // EnqueueBatch adds many tasks at once, all or none, and returns their ids in the
-// order of tasks.  MaxAttempts, Replace, DedupUntil and DedupFor cannot be set in a
-// batch, and ExpiresAt must be the same in all of its tasks.
+// order of tasks.  MaxAttempts, Replace, DedupUntil and DedupFor cannot be set in
+// it, and ExpiresAt, Batch, After and AfterAny must be the same in all of its tasks.
 func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]int64, error) {
 	if len(tasks) == 0 {
 		return nil, nil
 	}
 	var columns [8][]*string
+	times := false
 	for i := range tasks {
 		row, err := tasks[i].encode()
 		if err == nil {
 			err = tasks[i].checkBatch(&tasks[0])
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w (task %d of the batch)", err, i)
+			return nil, fmt.Errorf("%w (task %d)", err, i)
 		}
+		times = times || row.runAt != nil || row.delay != nil
 		cost := float32(1)
 		if row.cost != nil {
 			cost = *row.cost
@@ -87,19 +111,23 @@ func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]
 	for _, column := range columns {
 		args = append(args, array(column))
 	}
+	if !times { // the server takes either times or After
+		args[3], args[4] = nil, nil
+	}
 	var encoded string
 	err := db.QueryRow(ctx, `
 		SELECT array_to_json(ARRAY(
 			SELECT fairq.enqueue_batch($1::text, $2::text::text[], $3::text::jsonb[],
-				run_ats => ARRAY(
-					SELECT coalesce(t.run_at, clock_timestamp() + t.delay)
+				run_ats => (
+					SELECT array_agg(coalesce(t.run_at, clock_timestamp() + t.delay) ORDER BY t.n)
 					FROM unnest($4::text::timestamptz[], $5::text::interval[])
-						WITH ORDINALITY AS t(run_at, delay, n)
-					ORDER BY t.n),
+						WITH ORDINALITY AS t(run_at, delay, n)),
 				dedup_keys => $6::text::text[], headers => $7::text::jsonb[],
 				priorities => $8::text::int[], costs => $9::text::real[],
-				expires_at => $10::text::timestamptz)))::text`,
-		append(args, expiresAt(&tasks[0]))...).Scan(&encoded)
+				expires_at => $10::text::timestamptz, batch => $11::bigint,
+				after => $12::text::bigint[], after_any => $13::boolean)))::text`,
+		append(args, expiresAt(&tasks[0]), batch(&tasks[0]), after(&tasks[0]), tasks[0].AfterAny)...).
+		Scan(&encoded)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -107,8 +135,9 @@ func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]
 	return ids, json.Unmarshal([]byte(encoded), &ids)
 }
 
-// Cancel cancels a task: at once if it does not run.  Otherwise its handler's context
-// is done within a third of the lease.  False: it is finished, or unknown.
+// Cancel cancels a task, at once if it is not running.  Otherwise it ends the
+// handler's context within a third of the lease.  It returns false if the task is
+// finished or unknown.
 func Cancel(ctx context.Context, db DB, id int64) (bool, error) {
 	var there bool
 	err := db.QueryRow(ctx, "SELECT fairq.cancel($1::bigint)", id).Scan(&there)
@@ -122,26 +151,41 @@ type encoded struct {
 	maxAttempts                     *int32
 	cost                            *float32
 	expiresAt, dedupUntil, dedupFor *string
+	batch                           *int64
 }
 
-// checkBatch returns an error if the task has a field that a task of a batch cannot
-// have, or that differs from the first task.
-func (t *NewTask) checkBatch(first *NewTask) error {
-	if !t.ExpiresAt.Equal(first.ExpiresAt) {
-		return errors.New("fairq: ExpiresAt must be the same in all tasks of a batch")
-	}
-	for _, field := range []struct {
-		name string
-		set  bool
-	}{
-		{"MaxAttempts", t.MaxAttempts != 0},
-		{"Replace", t.Replace}, {"DedupUntil", t.DedupUntil != ""}, {"DedupFor", t.DedupFor != 0},
-	} {
+// field is the name of a field of NewTask, and whether the field has a value.
+type field struct {
+	name string
+	set  bool
+}
+
+// refuse returns an error if one of the fields is set.
+func refuse(where string, fields ...field) error {
+	for _, field := range fields {
 		if field.set {
-			return fmt.Errorf("fairq: %s cannot be set in a batch", field.name)
+			return fmt.Errorf("fairq: %s cannot be set %s", field.name, where)
 		}
 	}
 	return nil
+}
+
+// alone returns the fields that only [Enqueue] accepts.
+func (t *NewTask) alone() []field {
+	return []field{
+		{"Replace", t.Replace}, {"DedupUntil", t.DedupUntil != ""}, {"DedupFor", t.DedupFor != 0},
+	}
+}
+
+// checkBatch returns an error if the task sets a field that EnqueueBatch does not
+// accept, or that differs from the first task.
+func (t *NewTask) checkBatch(first *NewTask) error {
+	if !t.ExpiresAt.Equal(first.ExpiresAt) || t.Batch != first.Batch || t.AfterAny != first.AfterAny ||
+		fmt.Sprint(t.After) != fmt.Sprint(first.After) {
+		return errors.New("fairq: ExpiresAt, Batch, After and AfterAny must be the same in all tasks " +
+			"of EnqueueBatch")
+	}
+	return refuse("in EnqueueBatch", append(t.alone(), field{"MaxAttempts", t.MaxAttempts != 0})...)
 }
 
 func (t *NewTask) encode() (encoded, error) {
@@ -196,6 +240,7 @@ func (t *NewTask) encode() (encoded, error) {
 		e.cost = &t.Cost
 	}
 	e.expiresAt = expiresAt(t)
+	e.batch = batch(t)
 	if t.DedupUntil != "" {
 		e.dedupUntil = &t.DedupUntil
 	}
@@ -211,6 +256,26 @@ func expiresAt(t *NewTask) *string {
 		return nil
 	}
 	return pointer(timestamp(t.ExpiresAt))
+}
+
+// batch is nil for a task without a batch.
+func batch(t *NewTask) *int64 {
+	if t.Batch == 0 {
+		return nil
+	}
+	return &t.Batch
+}
+
+// after has the ids as an array in PostgreSQL's format; nil: the task waits for none.
+func after(t *NewTask) *string {
+	if len(t.After) == 0 {
+		return nil
+	}
+	ids := make([]*string, len(t.After))
+	for i, id := range t.After {
+		ids[i] = pointer(fmt.Sprint(id))
+	}
+	return pointer(array(ids))
 }
 
 func pointer[T any](value T) *T { return &value }

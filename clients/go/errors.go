@@ -10,45 +10,80 @@ import (
 )
 
 var (
-	// ErrUnknownQueue is in the chain of an error about a queue that does not exist.
+	// ErrUnknownQueue is in an error's chain if the queue does not exist.
 	ErrUnknownQueue = errors.New("fairq: no such queue")
-	// ErrNoExtension is in the chain of an error about a database without fairq.
+	// ErrNoExtension is in an error's chain if the database does not have fairq.
 	ErrNoExtension = errors.New("fairq: the database has no extension fairq")
-	// ErrLost is the error if a task was cancelled, or its lease is lost.  Another
+	// ErrLost reports that a task was cancelled, or its lease is lost.  Another
 	// worker may have the task, and further work is wasted.
 	ErrLost = errors.New("fairq: the task was cancelled, or its lease is lost")
 )
 
-// A DeadError makes a task fail for good, whatever attempts it has left.
+// A DeadError makes a task fail for good, even if it has attempts left.
 type DeadError struct {
 	Err error
 }
 
-// Dead is the error that a handler returns if no retry can help.  err is stored as the
+// A handler returns Dead if no retry can help.  err is stored as the
 // task's error.
 func Dead(err error) error { return &DeadError{err} }
 
 func (e *DeadError) Error() string { return text(e.Err, "dead") }
 func (e *DeadError) Unwrap() error { return e.Err }
 
-// A RetryError makes a task run again after a time that the handler chooses.
+// A RetryError retries a task after a time that the handler chooses.
 type RetryError struct {
 	Err error
 	In  time.Duration
 }
 
-// Retry is the error that a handler returns for a retry after a time of its own,
-// instead of the queue's backoff.  The attempt counts.  err is stored as the task's
-// error, and may be nil.
+// A handler returns Retry for a retry after the given time, instead of the queue's
+// backoff.  The attempt counts.  err is stored as the task's error, and may be nil.
 func Retry(err error, in time.Duration) error { return &RetryError{err, in} }
 
 func (e *RetryError) Error() string { return text(e.Err, fmt.Sprintf("retry in %v", e.In)) }
 func (e *RetryError) Unwrap() error { return e.Err }
 
+// panicked is the error of a handler that panicked.
+type panicked struct {
+	error
+	stack string
+}
+
+func (p *panicked) Unwrap() error { return p.error }
+
+// framesOf returns the handler's frames of a stack that [debug.Stack] made after a panic.
+func framesOf(stack string) string {
+	lines := strings.Split(stack, "\n")
+	from, to := 0, len(lines)
+	for i, line := range lines {
+		if strings.HasPrefix(line, "panic(") {
+			from = i + 2 // a frame has two lines
+		} else if strings.HasPrefix(line, "github.com/fairq/fairq/clients/go.(*run).handle(") {
+			to = i
+		}
+	}
+	if from > to {
+		from = 0
+	}
+	return strings.Join(lines[from:to], "\n")
+}
+
+// archived returns what describe returns, and the stack of a panic, in a form that the
+// server stores.
+func archived(err error) string {
+	text := describe(err)
+	var panic *panicked
+	if errors.As(err, &panic) {
+		text += "\n" + panic.stack
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
+}
+
 // describe returns the error's text, with the texts of causes that are not part of it.
 func describe(err error) string {
 	text := err.Error()
-	left := 50 // causes: there may be many, or a circle of them
+	left := 50 // causes: there may be many, or they may form a circle
 	var add func(error)
 	add = func(err error) {
 		var causes []error
@@ -80,7 +115,7 @@ func text(err error, otherwise string) string {
 	return err.Error()
 }
 
-// explained is an error of the server as a sentence.  errors.Is finds its kind, and
+// explained is an error of the server in one sentence.  errors.Is finds its kind, and
 // errors.As the driver's error, such as *pgconn.PgError.
 type explained struct {
 	text  string
@@ -92,7 +127,8 @@ func (e *explained) Error() string        { return e.text }
 func (e *explained) Is(target error) bool { return e.kind != nil && target == e.kind }
 func (e *explained) Unwrap() error        { return e.cause }
 
-// explain turns an error of the server into a sentence, and leaves others alone.
+// explain turns an error of the server into a sentence, and returns other errors
+// unchanged.
 func explain(err error) error {
 	state := sqlState(err)
 	if state == "" {
@@ -128,8 +164,8 @@ func sqlState(err error) string {
 }
 
 // isTransient returns whether time or a new connection may fix the error: the server is
-// down, busy, or read-only like a former primary.  Not if the call itself, the
-// privileges or the database's name are wrong.
+// down, busy, or read-only like a former primary.  It returns false if the call itself,
+// the privileges or the database's name are wrong.
 func isTransient(err error) bool {
 	if errors.Is(err, ErrLost) {
 		return false

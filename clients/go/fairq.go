@@ -1,5 +1,4 @@
-// Package fairq enqueues and runs tasks of fairq, a fair task queue that is an
-// extension of PostgreSQL.
+// Package fairq enqueues and runs tasks of fairq, a fair task queue in PostgreSQL.
 //
 // A producer calls [Enqueue], within its transaction if it has one:
 //

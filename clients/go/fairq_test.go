@@ -11,11 +11,15 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	_ "time/tzdata"
 
 	fairq "github.com/fairq/fairq/clients/go"
 
@@ -24,11 +28,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
+	"github.com/robfig/cron/v3"
 )
 
 // The tests need the database of PGHOST and so on, with the extension created, as a
-// superuser.  FAIRQ_RESTART_COMMAND, if it is set, restarts the server, which no one else
-// uses then.
+// superuser.  If FAIRQ_RESTART_COMMAND is set, it restarts the server.  Nothing else may use
+// the server then.
 
 const patience = 60 * time.Second
 
@@ -47,7 +52,7 @@ func connect(t *testing.T, settings string) *pgx.Conn {
 	return conn
 }
 
-// drivers are those of database/sql: pgx's and lib/pq's.
+// drivers are the drivers of database/sql: pgx's and lib/pq's.
 var drivers = []string{"pgx", "postgres"}
 
 func open(t *testing.T, driver string) *sql.DB {
@@ -63,7 +68,8 @@ func open(t *testing.T, driver string) *sql.DB {
 	return db
 }
 
-// queue makes a queue of the test's own, which retains; options are arguments more.
+// queue creates a queue for the test, which retains finished tasks; options are further
+// arguments.
 func queue(t *testing.T, name string, options string) *pgx.Conn {
 	t.Helper()
 	db := connect(t, "")
@@ -96,7 +102,7 @@ func enqueue(t *testing.T, db fairq.DB, queue string, task fairq.NewTask) int64 
 	return id
 }
 
-// row is what SQL says of a task, as text.
+// row is a task as SQL returns it, as text.
 func row(t *testing.T, db *pgx.Conn, id int64, columns string) string {
 	t.Helper()
 	var text string
@@ -131,17 +137,25 @@ func waitForStatus(t *testing.T, db *pgx.Conn, id int64, status string) {
 	})
 }
 
-// logged is an ErrorLog that can be read.
+// logged is a Logger that can be read.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logged) Write(text []byte) (int, error) {
+func (l *logged) add(level, line string, pairs []any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.text.Write(text)
+	fmt.Fprintf(&l.text, "%s: %s", level, line)
+	for i := 0; i < len(pairs); i += 2 {
+		fmt.Fprintf(&l.text, " %v=%v", pairs[i], pairs[i+1])
+	}
+	l.text.WriteString("\n")
 }
+
+func (l *logged) Info(line string, pairs ...any)  { l.add("info", line, pairs) }
+func (l *logged) Warn(line string, pairs ...any)  { l.add("warning", line, pairs) }
+func (l *logged) Error(line string, pairs ...any) { l.add("error", line, pairs) }
 
 func (l *logged) String() string {
 	l.mu.Lock()
@@ -149,7 +163,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// running is a worker that runs.
+// running is a worker that was started.
 type running struct {
 	t     *testing.T
 	log   logged
@@ -157,11 +171,13 @@ type running struct {
 	ended chan error
 }
 
-// start starts a worker, which the test's end stops.
+// start starts a worker.  The end of the test stops it.
 func start(t *testing.T, worker fairq.Worker) *running {
 	t.Helper()
 	r := &running{t: t, ended: make(chan error, 1)}
-	worker.ErrorLog = log.New(&r.log, "", 0)
+	if worker.Logger == nil {
+		worker.Logger = &r.log
+	}
 	ctx, stop := context.WithCancel(ctx)
 	r.stop = stop
 	go func() {
@@ -230,6 +246,12 @@ func TestEnqueue(t *testing.T) {
 			if again != id {
 				t.Errorf("the same DedupKey: tasks %d and %d", id, again)
 			}
+			for _, wanted := range []bool{true, false} {
+				_, added, err := fairq.EnqueueOrFind(ctx, way, "enqueue", fairq.NewTask{Group: "bob", DedupKey: "found by " + name})
+				if added != wanted || err != nil {
+					t.Errorf("EnqueueOrFind: %v, not %v: %v", added, wanted, err)
+				}
+			}
 			at := time.Date(2100, 1, 2, 3, 4, 5, 678901000, time.FixedZone("", 3600))
 			id = enqueue(t, way, "enqueue", fairq.NewTask{NoGroup: true, RunAt: at})
 			expectRow(t, db, id, "group_key, payload, headers IS NULL, priority, cost,"+
@@ -291,7 +313,7 @@ func TestEnqueueErrors(t *testing.T) {
 	}
 }
 
-// begin begins a transaction by each driver: of pgx itself, and of database/sql.
+// begin begins a transaction with each driver: pgx itself, and those of database/sql.
 func begin(t *testing.T, driver string) fairq.Tx {
 	t.Helper()
 	var tx fairq.Tx
@@ -367,7 +389,7 @@ func TestEnqueueBatch(t *testing.T) {
 			expectRow(t, db, ids[2], columns+", run_at AT TIME ZONE 'UTC'",
 				`c"{}, \ |{}|0|1|scheduled|2100-01-02 00:00:00`)
 			for _, bad := range []fairq.NewTask{{NoGroup: true}, {MaxAttempts: 1}, {Priority: 1 << 32}, {Args: func() {}}, {Priority: 10},
-				{ExpiresAt: time.Now()}, {Replace: true}, {DedupUntil: "started"}, {DedupFor: 1}} {
+				{ExpiresAt: time.Now()}, {After: []int64{1}}, {AfterAny: true}, {Replace: true}, {DedupUntil: "started"}, {DedupFor: 1}} {
 				var before, after int
 				count := "SELECT count(*) FROM fairq.tasks WHERE queue = 'batch'"
 				db.QueryRow(ctx, count).Scan(&before)
@@ -409,6 +431,279 @@ func TestEnqueueBatch(t *testing.T) {
 	}
 }
 
+// TestAfter: a task waits for others.
+func TestAfter(t *testing.T) {
+	db := queue(t, "after", "")
+	for _, driver := range append(drivers, "") {
+		tx := begin(t, driver)
+		first := enqueue(t, tx, "after", fairq.NewTask{})
+		second := enqueue(t, tx, "after", fairq.NewTask{After: []int64{first}})
+		both := fairq.NewTask{Group: "alice", After: []int64{first, second}, AfterAny: true}
+		ids, err := fairq.EnqueueBatch(ctx, tx, "after", []fairq.NewTask{both, both})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, enqueue(t, tx, "after", both))
+		if err := tx.Commit(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectRow(t, db, second, "status, waits_for", fmt.Sprintf("blocked|{%d}", first))
+		for _, id := range ids {
+			expectRow(t, db, id, "status, waits_for", fmt.Sprintf("blocked|{%d,%d}", first, second))
+		}
+		if _, err := fairq.Cancel(ctx, db, first); err != nil {
+			t.Fatal(err)
+		}
+		worker := start(t, fairq.Worker{Queues: []string{"after"},
+			Default: func(context.Context, *fairq.Task) error { return nil }})
+		for _, id := range ids {
+			waitForStatus(t, db, id, "completed")
+		}
+		expectRow(t, db, second, "status", "cancelled")
+		worker.end()
+	}
+	_, err := fairq.CreateBatch(ctx, db, fairq.NewBatch{Queue: "after", Then: fairq.NewTask{Group: "bob", After: []int64{1}}})
+	if err == nil || !strings.Contains(err.Error(), "After cannot be set in a task that waits for a batch") {
+		t.Errorf("After and a batch: %v", err)
+	}
+}
+
+// TestEnsureQueues: queues are created with their settings, and keep those that are not given.
+func TestEnsureQueues(t *testing.T) {
+	db := connect(t, "")
+	settings := fairq.QueueSettings{"concurrency": 1, "max_running": 9, "lease": 1500 * time.Millisecond,
+		"max_attempts": 1, "backoff": 2 * time.Second, "backoff_max": "1 minute", "retain": time.Hour,
+		"retain_failed": 2 * time.Hour, "notify": true, "fair_by": "cost", "rate": 5,
+		"per": 10 * time.Second, "burst": 2, "max_rate": 50, "shares": []int{9, 8, 7, 6, 5, 4, 3, 2, 1, 1},
+		"in_order": true, "max_run_time": 30 * time.Second, "separator": "/"}
+	seen := func(name string) string {
+		var text string
+		if err := db.QueryRow(ctx, "SELECT (to_jsonb(q) - 'queue_id' - 'name')::text FROM fairq.queue q WHERE name = $1",
+			name).Scan(&text); err != nil {
+			t.Fatalf("queue %s: %v", name, err)
+		}
+		return text
+	}
+	drop := func() { execute(t, db, "SELECT fairq.drop_queue(queue, force => true) FROM fairq.queues") }
+	for _, driver := range append(drivers, "") {
+		execute(t, db, "SELECT fairq.create_queue('like first')")
+		execute(t, db, `SELECT fairq.create_queue('like second', concurrency => 1, max_running => 9, lease => '1.5 s',
+			max_attempts => 1, backoff => '2 s', backoff_max => '60 s', retain => '3600 s', retain_failed => '7200 s',
+			notify => true, fair_by => 'cost', rate => 5, per => '10 s', burst => 2, max_rate => 50,
+			shares => '{9,8,7,6,5,4,3,2,1,1}', in_order => true, max_run_time => '30 s',
+			separator => '/')`)
+		ensure := func(queues map[string]fairq.QueueSettings) {
+			tx := begin(t, driver)
+			if err := fairq.EnsureQueues(ctx, tx, queues); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ensure(map[string]fairq.QueueSettings{"first": nil, "second": settings})
+		for _, name := range []string{"first", "second"} {
+			if seen(name) != seen("like "+name) {
+				t.Errorf("queue %s: %s, not %s", name, seen(name), seen("like "+name))
+			}
+		}
+		ensure(map[string]fairq.QueueSettings{"second": {"max_running": 0, "notify": false}})
+		execute(t, db, "SELECT fairq.alter_queue('like second', max_running => 0, notify => false)")
+		if seen("second") != seen("like second") {
+			t.Errorf("after a change: %s, not %s", seen("second"), seen("like second"))
+		}
+		for name, separator := range map[string]string{"second": "/", "first": ""} {
+			for _, wanted := range []string{"/", ":"} {
+				err := fairq.EnsureQueues(ctx, db, map[string]fairq.QueueSettings{name: {"separator": wanted}})
+				want := fmt.Sprintf(`queue %q has the separator %q, which cannot be changed to %q`, name, separator, wanted)
+				if wanted == separator && err != nil || wanted != separator && (err == nil || !strings.Contains(err.Error(), want)) {
+					t.Errorf("separator %q of queue %s: %v", wanted, name, err)
+				}
+			}
+		}
+		drop()
+	}
+	for what, bad := range map[string]fairq.QueueSettings{
+		`there is no setting "concurency"`:       {"concurency": 1},
+		"lease must be of the SQL type interval": {"lease": 5},
+		"rate must be of the SQL type int":       {"rate": "5"},
+		"shares must be of the SQL type int[]":   {"shares": []string{"1"}},
+		"notify must be of the SQL type boolean": {"notify": 1},
+	} {
+		err := fairq.EnsureQueues(ctx, db, map[string]fairq.QueueSettings{"a": nil, "bad": bad})
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var queues int
+	if db.QueryRow(ctx, "SELECT count(*) FROM fairq.queues").Scan(&queues); queues != 0 {
+		t.Errorf("a wrong setting, and %d queues", queues)
+	}
+}
+
+// TestFindAndRedrive: tasks are found, moved and enqueued again.
+func TestFindAndRedrive(t *testing.T) {
+	db := queue(t, "redrive", "")
+	queue(t, "elsewhere", "")
+	must := func(value any, err error) any {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	expect := func(what string, got, want any) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %v, not %v", what, got, want)
+		}
+	}
+	fail := func() {
+		for failed := 1; failed > 0; {
+			if err := db.QueryRow(ctx, `SELECT count(fairq.fail(t.id, t.attempt, 'x', dead => true))
+				FROM fairq.pop('redrive', 9, per_group => 9) t`).Scan(&failed); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	group, toGroup, priority := "alice", "carol", 0
+	for _, driver := range append(drivers, "") {
+		var way fairq.DB = db
+		if driver != "" {
+			way = fairq.SQL(open(t, driver))
+		}
+		key := "key of " + driver
+		id := enqueue(t, way, "redrive", fairq.NewTask{DedupKey: key, Priority: 4})
+		expect("Find", must(fairq.Find(ctx, way, "redrive", key)), id)
+		expect("Find of another key", must(fairq.Find(ctx, way, "redrive", "none")), int64(0))
+		at := time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)
+		expect("Reschedule", must(fairq.Reschedule(ctx, way, id, at)), true)
+		expectRow(t, db, id, "status, run_at AT TIME ZONE 'UTC'", "scheduled|2100-01-02 03:04:05")
+		expect("Reschedule to now", must(fairq.Reschedule(ctx, way, id, time.Time{})), true)
+		expectRow(t, db, id, "status", "queued")
+		expect("Reschedule of no task", must(fairq.Reschedule(ctx, way, id+99, at)), false)
+		other := enqueue(t, way, "redrive", fairq.NewTask{Group: group})
+		fail()
+		expect("Redrive of a group", must(fairq.Redrive(ctx, way, "redrive", fairq.RedriveOptions{Group: &group})), int64(1))
+		expectRow(t, db, other, "status", "queued")
+		expectRow(t, db, id, "status", "failed")
+		expect("RedriveTask of a task that has not failed",
+			must(fairq.RedriveTask(ctx, way, other, fairq.RedriveOptions{})), false)
+		fail()
+		expect("Redrive of one", must(fairq.Redrive(ctx, way, "redrive", fairq.RedriveOptions{MaxTasks: 1})), int64(1))
+		fail()
+		expect("RedriveTask", must(fairq.RedriveTask(ctx, way, id,
+			fairq.RedriveOptions{ToQueue: "elsewhere", ToPriority: &priority, ToGroup: &toGroup})), true)
+		expectRow(t, db, id, "queue, priority, group_key, status", "elsewhere|0|carol|queued")
+		expect("Redrive into another queue", must(fairq.Redrive(ctx, way, "redrive",
+			fairq.RedriveOptions{ToQueue: "elsewhere", ToPriority: &priority, ToGroup: &toGroup})), int64(1))
+		expectRow(t, db, other, "queue, priority, group_key, status", "elsewhere|0|carol|queued")
+		if _, err := fairq.RedriveTask(ctx, way, id, fairq.RedriveOptions{Group: &group}); err == nil {
+			t.Error("RedriveTask with a Group")
+		}
+		if _, err := fairq.Redrive(ctx, way, "nowhere", fairq.RedriveOptions{}); !errors.Is(err, fairq.ErrUnknownQueue) {
+			t.Errorf("Redrive of an unknown queue: %v", err)
+		}
+	}
+}
+
+// TestBatches: a task waits for others, until all have ended, or one fails.
+func TestBatches(t *testing.T) {
+	db := queue(t, "waiting", ", max_attempts => 1")
+	ways := map[string]func() fairq.Tx{"pgx": func() fairq.Tx {
+		tx, err := db.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}}
+	for _, driver := range drivers {
+		driver := driver
+		ways[driver] = func() fairq.Tx {
+			tx, err := open(t, driver).BeginTx(ctx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fairq.SQLTx(tx)
+		}
+	}
+	start(t, fairq.Worker{Queues: []string{"waiting"}, Handlers: map[string]fairq.Handler{
+		"fails": func(context.Context, *fairq.Task) error { return errors.New("it broke") },
+		"works": func(_ context.Context, task *fairq.Task) error {
+			task.Result = task.Batch
+			return nil
+		},
+		"report": func(_ context.Context, task *fairq.Task) error {
+			task.Result = []any{task.ID, task.Batch, task.Headers["batch"]}
+			return nil
+		},
+	}})
+	for name, begin := range ways {
+		t.Run(name, func(t *testing.T) {
+			var strict, works int64
+			tx := begin()
+			outer, err := fairq.InBatch(ctx, tx, fairq.NewBatch{Queue: "waiting", Then: fairq.NewTask{Group: "bob",
+				Name: "report", Args: mail{}, Priority: 4, MaxAttempts: 7, Headers: map[string]any{"a": 1}}},
+				func(outer int64) (err error) {
+					strict, err = fairq.InBatch(ctx, tx, fairq.NewBatch{Queue: "waiting", OnSuccess: true,
+						Then: fairq.NewTask{Group: "bob", Batch: outer}}, func(strict int64) error {
+						_, err := fairq.EnqueueBatch(ctx, tx, "waiting",
+							[]fairq.NewTask{{Group: "bob", Name: "fails", Batch: strict}})
+						return err
+					})
+					if err == nil {
+						works, err = fairq.EnqueueTx(ctx, tx, "waiting",
+							fairq.NewTask{Group: "bob", Name: "works", Batch: outer})
+					}
+					return err
+				})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+			waitForStatus(t, db, outer, "completed")
+			numbers := `{"failed": 1, "purged": 0, "expired": 0, "cancelled": 0, "completed": 1}`
+			expectRow(t, db, outer, "payload, headers, priority, max_attempts, result", fmt.Sprintf(
+				`{"to": "", "count": 0}|{"a": 1, "task": "report", "batch": %s}|4|7|[%d, 0, %[1]s]`, numbers, outer))
+			expectRow(t, db, strict, "status", "failed")
+			expectRow(t, db, works, "status, result", fmt.Sprintf("completed|%d", outer))
+
+			tx = begin()
+			open, err := fairq.CreateBatch(ctx, tx, fairq.NewBatch{Queue: "waiting", Then: fairq.NewTask{Group: "bob"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			enqueue(t, tx, "waiting", fairq.NewTask{Batch: open})
+			for i, want := range []int64{1, 0} {
+				if n, err := fairq.CancelBatch(ctx, tx, open); n != want || err != nil {
+					t.Errorf("CancelBatch %d: %d, %v", i, n, err)
+				}
+			}
+			if closed, err := fairq.CloseBatch(ctx, tx, open); closed || err != nil {
+				t.Errorf("a batch is closed twice: %v, %v", closed, err)
+			}
+			_, err = fairq.Enqueue(ctx, tx, "waiting", fairq.NewTask{Group: "bob", Batch: open})
+			var server interface{ SQLState() string }
+			if !errors.As(err, &server) || server.SQLState() != "QF009" {
+				t.Errorf("a closed batch: %v", err)
+			}
+			tx.Rollback(ctx)
+		})
+	}
+	for _, bad := range []fairq.NewTask{{}, {Group: "bob", Delay: 1}, {Group: "bob", RunAt: time.Now()}, {Group: "bob", Cost: 1},
+		{Group: "bob", DedupKey: "k"}, {Group: "bob", ExpiresAt: time.Now()}, {Group: "bob", Replace: true}} {
+		if id, err := fairq.CreateBatch(ctx, db, fairq.NewBatch{Queue: "waiting", Then: bad}); err == nil {
+			t.Errorf("%v: batch %d", bad, id)
+		}
+	}
+	if _, err := fairq.EnqueueBatch(ctx, db, "waiting", []fairq.NewTask{{Group: "bob", Batch: 1}, {Group: "bob"}}); err == nil ||
+		!strings.Contains(err.Error(), "the same") {
+		t.Errorf("tasks of two batches: %v", err)
+	}
+}
+
 func TestWork(t *testing.T) {
 	db := queue(t, "work", ", max_attempts => 3")
 	tasks, to := make(chan *fairq.Task, 1), ""
@@ -434,12 +729,12 @@ func TestWork(t *testing.T) {
 		time.Since(task.EnqueuedAt).Abs() > time.Minute {
 		t.Errorf("%+v", task)
 	}
-	// and not after its grace, or when it looks again by itself
+	// and neither after its grace, nor when it polls again
 	if took := w.end(); took > 15*time.Second {
-		t.Errorf("an idle worker has taken %v to end", took)
+		t.Errorf("an idle worker took %v to end", took)
 	}
 	// a backend goes some time after its client has closed the connection
-	waitFor(t, "no connection is left", func() bool {
+	waitFor(t, "it has closed all of its connections", func() bool {
 		left := -1
 		err := db.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'me'").Scan(&left)
 		return err == nil && left == 0
@@ -481,20 +776,20 @@ func TestDefaultAndUnknown(t *testing.T) {
 	expectRow(t, db, nameless, "result", `"default "`)
 }
 
-// mute is an error that has no text if it is nil, and never a JSON.
+// mute is an error without a text if it is nil.  It can never be encoded as JSON.
 type mute struct{ text string }
 
 func (m *mute) Error() string { return m.text }
 
 func (m mute) MarshalJSON() ([]byte, error) { panic("no JSON") }
 
-// wrapper is an error whose text does not have that of its cause.
+// wrapper is an error whose text does not contain the text of its cause.
 type wrapper struct{ cause error }
 
 func (w *wrapper) Error() string { return "no more is known" }
 func (w *wrapper) Unwrap() error { return w.cause }
 
-// several is what errors.Join makes, which Go 1.19 does not have.
+// several is like the result of errors.Join, which Go 1.19 does not have.
 type several []error
 
 func (s several) Error() string   { return fmt.Sprintf("%v\n%v", s[0], s[1]) }
@@ -548,15 +843,20 @@ func TestErrors(t *testing.T) {
 		last := ""
 		func() {
 			for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-				if last = row(t, db, ids[name], "status, attempt, error"); last == end.want {
+				if last = row(t, db, ids[name], "status, attempt, error"); last == end.want ||
+					strings.HasPrefix(last, end.want+"\ngithub.com/") { // the stack of a panic
 					return
 				}
 			}
 			t.Errorf("%s: %q, not %q", name, last, end.want)
 		}()
 	}
-	if text := w.log.String(); !strings.Contains(text, "panic: help\n") || !strings.Contains(text, "fairq_test.go") {
-		t.Errorf("of a panic the stack is not in the log")
+	kept := row(t, db, ids["panic"], "error")
+	if !strings.HasPrefix(kept, "panic: help\n") || !strings.Contains(kept, "fairq_test.go") || strings.Contains(kept, "worker.go") {
+		t.Errorf("the stack of a panic is kept as %q", kept)
+	}
+	if text := w.log.String(); !strings.Contains(text, kept) {
+		t.Errorf("the stack of a panic is not in the log")
 	}
 	var dead *fairq.DeadError
 	var retry *fairq.RetryError
@@ -629,10 +929,10 @@ func TestGiveUp(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("it continues without its database")
 	}
-	// one that waits for its database, which comes
+	// a worker that waits for its database, until someone creates it
 	worker.GiveUp = -1
 	w = start(t, worker)
-	waitFor(t, "it misses its database", func() bool { return strings.Contains(w.log.String(), "fairq_go_later") })
+	waitFor(t, "the worker reports that its database is missing", func() bool { return strings.Contains(w.log.String(), "fairq_go_later") })
 	execute(t, db, "CREATE DATABASE fairq_go_template TEMPLATE template0")
 	later := connect(t, "dbname=fairq_go_template")
 	execute(t, later, "CREATE EXTENSION fairq")
@@ -730,7 +1030,7 @@ func TestAlone(t *testing.T) {
 		waitForStatus(t, db, id, "completed")
 	}
 	for _, id := range suspects {
-		// the expired attempt counts, and one that is released does not
+		// the expired attempt counts, and a released one does not
 		if seen[id] < 2 {
 			t.Errorf("suspect %d was done as attempt %d", id, seen[id])
 		}
@@ -786,13 +1086,13 @@ func TestTimeout(t *testing.T) {
 		t.Helper()
 		waitFor(t, text, func() bool { return strings.Contains(w.log.String(), text) })
 	}
-	logged(fmt.Sprintf(`task %d of queue "timeout", group "bob", attempt 1: its handler ignores the timeout and keeps its slot: 2 of 3`, ids["deaf"]))
+	logged(fmt.Sprintf("the handler ignores the timeout and keeps its slot: 2 of 3 slots are left id=%d", ids["deaf"]))
 	close(deaf)
-	logged("its handler has returned at last: 3 of 3 slots are left")
+	logged("the handler has returned at last: 3 of 3 slots are left")
 	expectRow(t, db, ids["deaf"], "status", "failed")
 	w.end()
 
-	// with no slot left a worker is of no use
+	// a worker without a free slot is useless
 	deaf = make(chan bool)
 	defer close(deaf)
 	worker.Concurrency, worker.GiveUp = 1, time.Second
@@ -810,6 +1110,176 @@ func TestTimeout(t *testing.T) {
 	expectRow(t, db, id, "status", "failed")
 }
 
+// TestLog checks the lines of the start, and of each outcome.
+func TestLog(t *testing.T) {
+	db := queue(t, "logs", ", backoff => '0.1 s'")
+	begun := make(chan bool, 9)
+	w := start(t, fairq.Worker{Queues: []string{"logs"}, Name: "me", Concurrency: 2, Lease: 6 * time.Second, Grace: -1,
+		Handlers: map[string]fairq.Handler{
+			"works": func(context.Context, *fairq.Task) error { return nil },
+			"fails": func(_ context.Context, task *fairq.Task) error { return fmt.Errorf("attempt %d", task.Attempt) },
+			"dead":  func(context.Context, *fairq.Task) error { return fairq.Dead(errors.New("no such address")) },
+			"waits": func(ctx context.Context, _ *fairq.Task) error {
+				begun <- true
+				<-ctx.Done()
+				return ctx.Err()
+			},
+			"unfit": func(_ context.Context, task *fairq.Task) error {
+				task.Result = func() {}
+				return nil
+			},
+		}})
+	ids := map[string]int64{}
+	for name, status := range map[string]string{"works": "completed", "fails": "failed", "dead": "failed", "unfit": "failed"} {
+		ids[name] = enqueue(t, db, "logs", fairq.NewTask{Name: name, MaxAttempts: 2})
+		waitForStatus(t, db, ids[name], status)
+	}
+	ids["waits"] = enqueue(t, db, "logs", fairq.NewTask{Name: "waits"})
+	<-begun
+	if there, err := fairq.Cancel(ctx, db, ids["waits"]); !there || err != nil {
+		t.Fatalf("cancel: %v, %v", there, err)
+	}
+	waitForStatus(t, db, ids["waits"], "cancelled")
+	last := enqueue(t, db, "logs", fairq.NewTask{Name: "waits"})
+	<-begun // the server says "running" before that
+	w.end()
+	var extension, server string
+	db.QueryRow(ctx, "SELECT fairq.version(), current_setting('server_version')").Scan(&extension, &server)
+	text := regexp.MustCompile(`duration=\S+`).ReplaceAllString(w.log.String(), "duration=D")
+	line := func(level, outcome string, id int64, name string, attempt int, problem string) string {
+		return fmt.Sprintf("%s: task %s id=%d task=%s queue=logs group=bob attempt=%d duration=D outcome=%[2]s%[6]s\n",
+			level, outcome, id, name, attempt, problem)
+	}
+	for _, want := range []string{
+		"info: worker of fairq starts worker=me queues=[logs] concurrency=2 client=1.0.0 extension=" + extension + " server=" + server + "\n",
+		line("info", "completed", ids["works"], "works", 1, ""),
+		line("warning", "retried", ids["fails"], "fails", 1, " error=attempt 1"),
+		line("error", "failed", ids["fails"], "fails", 2, " error=attempt 2"),
+		line("error", "failed", ids["dead"], "dead", 1, " error=no such address"),
+		line("error", "failed", ids["unfit"], "unfit", 2, " error=the result cannot be encoded: json: unsupported type: func()"),
+		line("info", "stopped", ids["waits"], "waits", 1, ""),
+		line("info", "released", last, "waits", 1, ""),
+	} {
+		if strings.Count(text, want) != 1 {
+			t.Errorf("%q is not in the log once", want)
+		}
+	}
+}
+
+// TestHooks checks which hooks are called, and with which context.
+func TestHooks(t *testing.T) {
+	db := queue(t, "hooks", "")
+	type key struct{}
+	var mu sync.Mutex
+	said := map[int64][]string{}
+	say := func(ctx context.Context, task *fairq.Task, what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		said[task.ID] = append(said[task.ID], fmt.Sprintf("%s %v", what, ctx.Value(key{})))
+	}
+	release := make(chan bool)
+	worker := fairq.Worker{Queues: []string{"hooks"}, Concurrency: 5, Lease: 6 * time.Second, Grace: -1,
+		Timeouts: map[string]time.Duration{"late": 100 * time.Millisecond, "deaf": time.Millisecond},
+		Handlers: map[string]fairq.Handler{
+			"works": func(ctx context.Context, task *fairq.Task) error {
+				say(ctx, task, "handler")
+				return nil
+			},
+			"fails": func(context.Context, *fairq.Task) error { return errors.New("it broke") },
+			"panic": func(context.Context, *fairq.Task) error { panic("help") },
+			"deaf": func(context.Context, *fairq.Task) error {
+				<-release
+				return nil
+			},
+			"late": func(ctx context.Context, _ *fairq.Task) error {
+				<-ctx.Done()
+				return ctx.Err()
+			},
+			"waits": func(ctx context.Context, _ *fairq.Task) error {
+				<-ctx.Done()
+				return ctx.Err()
+			},
+		},
+		Hooks: fairq.Hooks{
+			Before: func(ctx context.Context, task *fairq.Task) context.Context {
+				say(ctx, task, "before")
+				return context.WithValue(ctx, key{}, task.Name)
+			},
+			After: func(ctx context.Context, task *fairq.Task) {
+				say(ctx, task, "after")
+				panic("no hook of this kind")
+			},
+			Error: func(ctx context.Context, task *fairq.Task, err error) { say(ctx, task, "error "+err.Error()) },
+			Lost:  func(ctx context.Context, task *fairq.Task) { say(ctx, task, "lost") },
+		}}
+	w := start(t, worker)
+	defer close(release)
+	want := map[int64]string{}
+	for name, calls := range map[string]string{
+		"works": "handler works, after works", "fails": "error it broke fails", "panic": "error panic: help panic",
+		"nobody": "error no handler for task nobody nobody", "late": "error timed out after 100ms: context deadline exceeded late",
+		"deaf": "error timed out after 1ms, and its handler continues deaf",
+	} {
+		id := enqueue(t, db, "hooks", fairq.NewTask{Name: name, MaxAttempts: 1})
+		want[id] = "before <nil>, " + calls
+		waitFor(t, name, func() bool { s := row(t, db, id, "status"); return s == "completed" || s == "failed" })
+	}
+	// a task can be running before its handler
+	hasBegun := func(id int64) {
+		waitFor(t, "a handler", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(said[id]) > 0
+		})
+	}
+	cancelled := enqueue(t, db, "hooks", fairq.NewTask{Name: "waits"})
+	hasBegun(cancelled)
+	fairq.Cancel(ctx, db, cancelled)
+	waitForStatus(t, db, cancelled, "cancelled")
+	released := enqueue(t, db, "hooks", fairq.NewTask{Name: "waits"})
+	hasBegun(released)
+	w.end()
+	want[cancelled], want[released] = "before <nil>, lost waits", "before <nil>, lost waits"
+	mu.Lock()
+	defer mu.Unlock()
+	for id, calls := range want {
+		if got := strings.Join(said[id], ", "); got != calls {
+			t.Errorf("task %d: %q, not %q", id, got, calls)
+		}
+	}
+	if line := "error: the hook After has failed id="; strings.Count(w.log.String(), line) != 1 {
+		t.Errorf("%q is not in the log once", line)
+	}
+}
+
+// TestStandardLog checks what the standard logger gets.
+func TestStandardLog(t *testing.T) {
+	db := queue(t, "standard", "")
+	var text bytes.Buffer
+	log.SetOutput(&text)
+	defer log.SetOutput(os.Stderr)
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error)
+	worker := fairq.Worker{Queues: []string{"standard"}, Default: func(_ context.Context, task *fairq.Task) error {
+		if task.Name == "fails" {
+			return errors.New("it \"broke\"")
+		}
+		return nil
+	}}
+	go func() { ended <- worker.Run(ctx) }()
+	waitForStatus(t, db, enqueue(t, db, "standard", fairq.NewTask{}), "completed")
+	id := enqueue(t, db, "standard", fairq.NewTask{Name: "fails", MaxAttempts: 1})
+	waitForStatus(t, db, id, "failed")
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	want := fmt.Sprintf(`fairq: error: task failed id=%d task=fails queue=standard group=bob attempt=1 duration=\S+ outcome=failed error="it \\"broke\\""`, id)
+	if lines := strings.TrimSpace(text.String()); strings.Contains(lines, "\n") || !regexp.MustCompile(want).MatchString(lines) {
+		t.Errorf("the log is %s", lines)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	db := queue(t, "refused", "")
 	begun, finish := make(chan bool, 2), make(chan bool, 2)
@@ -825,15 +1295,16 @@ func TestRefused(t *testing.T) {
 	finish <- true
 	finish <- true
 	waitForStatus(t, db, id, "completed")
-	warning := fmt.Sprintf(`warning: the server refuses to complete task %d of queue "refused", group "alice", attempt 1: it was cancelled`, id)
+	warning := "warning: the server refuses to complete the task"
+	about := fmt.Sprintf(" id=%d task= queue=refused group=alice attempt=1\n", id)
 	waitFor(t, warning, func() bool { return strings.Contains(w.log.String(), warning) })
 	w.end()
-	if text := w.log.String(); strings.Count(text, "warning: ") != 1 {
+	if text := w.log.String(); strings.Count(text, "warning: ") != 1 || strings.Count(text, about) != 1 {
 		t.Errorf("not one warning: %s", text)
 	}
 }
 
-// until is a handler that waits for its context, and says when it begins and ends.
+// until is a handler that waits for its context, and reports when it begins and ends.
 func until(begun chan<- *fairq.Task, ended chan<- error) fairq.Handler {
 	return func(ctx context.Context, task *fairq.Task) error {
 		begun <- task
@@ -843,20 +1314,61 @@ func until(begun chan<- *fairq.Task, ended chan<- error) fairq.Handler {
 	}
 }
 
+func TestResumed(t *testing.T) {
+	db := queue(t, "resumed", ", backoff => '0.1 s'")
+	var seen []string
+	first := start(t, fairq.Worker{Queues: []string{"resumed"}, Default: func(ctx context.Context, task *fairq.Task) error {
+		cursor := 0
+		there, err := task.Cursor(&cursor)
+		seen = append(seen, fmt.Sprintf("%s %v %d %v", task.Progress(), there, cursor, err))
+		step := func(name string) ([]int, error) {
+			return fairq.Step(ctx, task, name, func(context.Context) ([]int, error) {
+				seen = append(seen, "step "+name)
+				return []int{task.Attempt}, nil
+			})
+		}
+		if task.Attempt > 1 {
+			result, err := step("one")
+			seen = append(seen, fmt.Sprint(result, err))
+			return task.SetProgress(ctx, nil)
+		}
+		task.SetProgress(ctx, 1)
+		_, refused := step("zero")
+		task.SetProgress(ctx, map[string]int{"page": 1})
+		result, err := step("one")
+		seen = append(seen, fmt.Sprint(refused != nil, result, err))
+		for n := 1; n < 5; n++ {
+			if err := task.Checkpoint(ctx, n); err != nil {
+				return err
+			}
+		}
+		return fairq.Retry(nil, 0)
+	}})
+	id := enqueue(t, db, "resumed", fairq.NewTask{})
+	waitForStatus(t, db, id, "completed")
+	first.end()
+	want := []string{" false 0 <nil>", "step one", "true [1] <nil>",
+		`{"fairq":{"steps":{"one":[1]},"cursor":4},"page":1} true 4 <nil>`, "[1] <nil>"}
+	if !reflect.DeepEqual(seen, want) {
+		t.Errorf("seen %q, wanted %q", seen, want)
+	}
+	expectRow(t, db, id, "progress", `{"fairq": {"steps": {"one": [1]}, "cursor": 4}}`)
+}
+
 func TestCancelAndProgress(t *testing.T) {
 	db := queue(t, "cancel", "")
 	begun, ended := make(chan *fairq.Task, 1), make(chan error, 1)
-	first := start(t, fairq.Worker{Queues: []string{"cancel"}, Default: until(begun, ended), Lease: 3 * time.Second})
+	first := start(t, fairq.Worker{Queues: []string{"cancel"}, Default: until(begun, ended), Lease: 6 * time.Second})
 	id := enqueue(t, db, "cancel", fairq.NewTask{})
 	task := <-begun
 	if err := task.SetProgress(ctx, map[string]int{"done": 5}); err != nil {
 		t.Error(err)
 	}
 	expectRow(t, db, id, "status, progress", `running|{"done": 5}`)
-	time.Sleep(4 * time.Second)
+	time.Sleep(7 * time.Second)
 	select {
 	case err := <-ended:
-		t.Fatalf("its context is done although its lease is kept: %v", err)
+		t.Fatalf("the worker renewed its lease, and its context is done: %v", err)
 	default:
 	}
 	expectRow(t, db, id, "status, attempt", "running|1")
@@ -882,8 +1394,8 @@ func TestCancelAndProgress(t *testing.T) {
 	waitForStatus(t, db, id, "cancelled")
 }
 
-// A task that is stopped since its time is over has failed: handed back, it would run again
-// and again.
+// A task that exceeds max_run_time fails.  If the worker released it, it would run again and
+// again.
 func TestMaxRun(t *testing.T) {
 	db := queue(t, "maxrun", ", max_run_time => '2 s', max_attempts => 1")
 	begun, ended := make(chan *fairq.Task, 1), make(chan error, 1)
@@ -891,7 +1403,7 @@ func TestMaxRun(t *testing.T) {
 	id := enqueue(t, db, "maxrun", fairq.NewTask{})
 	<-ended
 	waitForStatus(t, db, id, "failed")
-	// by the worker, or by a pop after the end of the lease, whichever comes first
+	// by the worker, or by a pop after the end of the lease, whichever is first
 	expectRow(t, db, id, "attempt, error IN ('lease expired', 'stopped, since it was cancelled, its lease was lost, "+
 		"or its time (max_run_time) was over: context canceled')", "1|t")
 }
@@ -901,7 +1413,7 @@ func TestLostLease(t *testing.T) {
 	begun, ended := make(chan *fairq.Task, 2), make(chan error, 2)
 	release := make(chan bool)
 	first := true
-	w := start(t, fairq.Worker{Queues: []string{"lost"}, Lease: 3 * time.Second, Concurrency: 2,
+	w := start(t, fairq.Worker{Queues: []string{"lost"}, Lease: 6 * time.Second, Concurrency: 2,
 		Default: func(ctx context.Context, task *fairq.Task) error {
 			if first {
 				first = false
@@ -913,14 +1425,14 @@ func TestLostLease(t *testing.T) {
 		}})
 	id := enqueue(t, db, "lost", fairq.NewTask{})
 	<-begun
-	// as if it had run out; the same worker gets the second attempt, of which the first
-	// one must not take anything away
+	// as if it had expired; the same worker gets the second attempt, and the first one must
+	// take nothing away from it
 	execute(t, db, "SELECT fairq.fail($1, retry_in => '0')", id)
 	<-ended
 	if task := <-begun; task.Attempt != 2 {
 		t.Errorf("attempt %d", task.Attempt)
 	}
-	time.Sleep(4 * time.Second)
+	time.Sleep(7 * time.Second)
 	expectRow(t, db, id, "status, attempt", "running|2")
 	release <- true
 	waitForStatus(t, db, id, "completed")
@@ -954,7 +1466,7 @@ func TestGrace(t *testing.T) {
 	close(stopping)
 	w.end()
 	if took := time.Since(stopped); took < 3*time.Second || took > 15*time.Second {
-		t.Errorf("it has taken %v to end", took)
+		t.Errorf("it took %v to end", took)
 	}
 	expectRow(t, db, ids["quick"], "status, attempt", "completed|1")
 	for _, name := range []string{"heeds", "deaf", "after"} {
@@ -1030,8 +1542,8 @@ func TestCompleteTx(t *testing.T) {
 	if sent != same || sent < 6 {
 		t.Errorf("%d rows are written, %d of them of tasks that are done", sent, same)
 	}
-	if strings.Contains(w.log.String(), "warning") {
-		t.Error("of a task that was completed in a transaction the worker warns")
+	if strings.Contains(w.log.String(), "refuses") {
+		t.Error("the worker warns about a task that was completed in a transaction")
 	}
 }
 
@@ -1104,8 +1616,8 @@ func TestOrderAndPoll(t *testing.T) {
 	}
 }
 
-// trouble makes something happen to a busy and to an idle worker, and ends it a second later
-// or when the log has its sign.  The worker must survive that.
+// trouble disturbs a busy and an idle worker, and stops a second later or when the log shows
+// it.  The worker must survive that.
 func trouble(t *testing.T, name string, happen, mend func(), signs ...string) *running {
 	db := queue(t, name, "")
 	begun, finish := make(chan *fairq.Task, 9), make(chan bool)
@@ -1174,7 +1686,7 @@ func TestReadOnly(t *testing.T) {
 	trouble(t, "readonly", func() {
 		execute(t, db, "ALTER SYSTEM SET default_transaction_read_only = on")
 		reload("on")
-		// what waits looks again
+		// waiting workers poll again
 		execute(t, db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'readonly'")
 	}, func() {
 		execute(t, db, "ALTER SYSTEM RESET default_transaction_read_only")
@@ -1221,6 +1733,176 @@ func TestEncoding(t *testing.T) {
 	}
 	waitForStatus(t, latin, id, "failed")
 	expectRow(t, latin, id, "group_key, error", "bücher|käse")
+}
+
+// moments are Times from a list.
+type moments []time.Time
+
+func (m moments) Next(after time.Time) time.Time {
+	for _, at := range m {
+		if at.After(after) {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// scheduled are the tasks of a queue, with the names and times of their schedules.
+func scheduled(t *testing.T, db *pgx.Conn, queue string) string {
+	t.Helper()
+	var text string
+	if err := db.QueryRow(ctx, `SELECT coalesce(string_agg(concat_ws(' ', headers ->> 'schedule', headers ->> 'scheduled_at'),
+		', ' ORDER BY headers ->> 'schedule', headers ->> 'scheduled_at'), '') FROM fairq.tasks WHERE queue = $1`,
+		queue).Scan(&text); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestEvery: workers with the same schedule add one task for each time.
+func TestEvery(t *testing.T) {
+	db := queue(t, "every", "")
+	worker := fairq.Worker{Queues: []string{"every"}, Handlers: map[string]fairq.Handler{
+		"tidy": func(context.Context, *fairq.Task) error { return nil }},
+		Schedules: []fairq.Schedule{{Times: fairq.Every(time.Second), Task: fairq.NewTask{Name: "tidy",
+			Args: mail{To: "x"}, Headers: map[string]any{"own": 1, "schedule": "mine"}}}}}
+	added := func() (tasks int) {
+		db.QueryRow(ctx, "SELECT count(*) FROM fairq.tasks WHERE queue = 'every'").Scan(&tasks)
+		return tasks
+	}
+	// the first one runs before and after the other, so it adds all times
+	first := start(t, worker)
+	waitFor(t, "a task", func() bool { return added() > 0 })
+	second := start(t, worker)
+	waitFor(t, "4 tasks", func() bool { return added() >= 4 })
+	second.end()
+	before := added()
+	waitFor(t, "a task of the first worker", func() bool { return added() > before })
+	first.end()
+	var tasks, times, keys int
+	var length float64
+	var same string
+	if err := db.QueryRow(ctx, `SELECT count(*), count(DISTINCT at), extract(epoch FROM max(at) - min(at))::float8,
+			string_agg(DISTINCT concat_ws('|', group_key, payload, headers - 'scheduled_at'), ' '), sum(keys)::int
+		FROM (SELECT *, (headers ->> 'scheduled_at')::timestamptz AS at, (SELECT count(*) FROM fairq.dedup
+				WHERE dedup_key = 'schedule tidy ' || (headers ->> 'scheduled_at')) AS keys
+			FROM fairq.tasks WHERE queue = 'every') t`).Scan(&tasks, &times, &length, &same, &keys); err != nil {
+		t.Fatal(err)
+	}
+	if tasks != times || length != float64(tasks-1) || keys != tasks {
+		t.Errorf("%d tasks, %d times, %v seconds, %d keys: %s", tasks, times, length, keys, scheduled(t, db, "every"))
+	}
+	if same != `schedule|{"to": "x", "count": 0}|{"own": 1, "task": "tidy", "schedule": "tidy"}` {
+		t.Errorf("the tasks have %s", same)
+	}
+}
+
+// TestCatchUp: a worker that starts adds the last time that was missed.
+func TestCatchUp(t *testing.T) {
+	db := queue(t, "late", "")
+	queue(t, "other", "")
+	now := time.Now().Truncate(time.Second)
+	times := moments{now.Add(-3 * time.Hour), now.Add(-50 * time.Minute), now.Add(-40 * time.Minute), now.Add(time.Hour)}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	daily, err := cron.ParseStandard("30 8 * * *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := fairq.Worker{Queues: []string{"other"}, Default: func(context.Context, *fairq.Task) error { return nil },
+		Schedules: []fairq.Schedule{
+			{Name: "hour", Queue: "late", Times: times},
+			{Name: "long", Queue: "late", Times: times[:1], CatchUp: 4 * time.Hour},
+			{Name: "none", Queue: "late", Times: times, CatchUp: -1},
+			{Name: "short", Queue: "late", Times: times, CatchUp: time.Minute},
+			{Name: "part", Queue: "late", Times: moments{now.Add(-1500 * time.Millisecond)}},
+			{Name: "wrong", Queue: "nowhere", Times: times},
+			{Name: "cron", Times: daily, Zone: berlin, CatchUp: 49 * time.Hour, Task: fairq.NewTask{Group: "reports"}},
+		}}
+	text := func(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05Z") }
+	want := fmt.Sprintf("hour %s, long %s, part %s", text(times[2]), text(times[0]),
+		now.Add(-1500*time.Millisecond).UTC().Format("2006-01-02T15:04:05.000000+00:00"))
+	for i := 0; i < 2; i++ {
+		running := start(t, worker)
+		waitFor(t, "a schedule that is refused", func() bool {
+			return strings.Contains(running.log.String(), "a task of a schedule cannot be added schedule=wrong")
+		})
+		waitFor(t, "the schedule after it", func() bool { return scheduled(t, db, "other") != "" })
+		running.end()
+		if got := scheduled(t, db, "late"); got != want {
+			t.Errorf("start %d: %s, not %s", i, got, want)
+		}
+		worker.Schedules[5].Queue = "nowhere else"
+	}
+	var seen string
+	if err := db.QueryRow(ctx, `SELECT concat_ws(' ', group_key, at AT TIME ZONE 'Europe/Berlin' - date_trunc('day', at AT TIME ZONE 'Europe/Berlin'),
+				at BETWEEN now() - interval '26 hours' AND now())
+			FROM (SELECT *, (headers ->> 'scheduled_at')::timestamptz AS at FROM fairq.tasks WHERE queue = 'other') t`).Scan(&seen); err != nil {
+		t.Fatal(err)
+	}
+	if seen != "reports 08:30:00 t" {
+		t.Errorf("the cron line's task: %s", seen)
+	}
+	for what, bad := range map[string]fairq.Schedule{
+		"needs a Name":                       {Times: times},
+		"has no Times":                       {Name: "x"},
+		"an interval of less than a second":  {Name: "x", Times: fairq.Every(0)},
+		"RunAt cannot be set in a schedule":  {Name: "x", Times: times, Task: fairq.NewTask{RunAt: now}},
+		"DedupKey cannot be set in a sched":  {Name: "x", Times: times, Task: fairq.NewTask{DedupKey: "y"}},
+		"has both a Group and NoGroup":       {Name: "x", Times: times, Task: fairq.NewTask{Group: "y", NoGroup: true}},
+		"the arguments of task \"y\" cannot": {Times: times, Task: fairq.NewTask{Name: "y", Args: func() {}}},
+	} {
+		worker.Schedules = []fairq.Schedule{bad}
+		if err := worker.Run(ctx); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestPresence: a worker is in fairq.workers until it ends, and writes its file.
+func TestPresence(t *testing.T) {
+	db := queue(t, "presence", "")
+	alive := filepath.Join(t.TempDir(), "alive")
+	release := make(chan bool)
+	worker := fairq.Worker{Queues: []string{"presence"}, Name: "present", Concurrency: 3, Alive: alive,
+		Default: func(context.Context, *fairq.Task) error { <-release; return nil }}
+	w := start(t, worker)
+	row := func() (text string) {
+		err := db.QueryRow(ctx, `SELECT coalesce((SELECT concat_ws(' ', host, client, queues, concurrency, running)
+			FROM fairq.workers WHERE worker = 'present'), '')`).Scan(&text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	host, _ := os.Hostname()
+	waitFor(t, "a worker", func() bool { return row() == host+" go {presence} 3 0" })
+	id := enqueue(t, db, "presence", fairq.NewTask{})
+	waitFor(t, "a task that runs", func() bool { return row() == host+" go {presence} 3 1" })
+	written := func() time.Time {
+		info, err := os.Stat(alive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.ModTime()
+	}
+	before := written()
+	waitFor(t, "a newer file", func() bool { return written().After(before) })
+	close(release)
+	waitForStatus(t, db, id, "completed")
+	w.end()
+	if left := row(); left != "" {
+		t.Errorf("the row of a worker that has ended: %s", left)
+	}
+	execute(t, db, "ALTER FUNCTION fairq.register_worker RENAME TO register_worker_no_more")
+	worker.Alive = filepath.Join(alive, "none")
+	w = start(t, worker)
+	waitFor(t, "a warning", func() bool { return strings.Contains(w.log.String(), "the worker is not in fairq.workers") })
+	execute(t, db, "ALTER FUNCTION fairq.register_worker_no_more RENAME TO register_worker")
+	waitFor(t, "an error", func() bool { return strings.Contains(w.log.String(), "the file Alive cannot be written") })
+	waitForStatus(t, db, enqueue(t, db, "presence", fairq.NewTask{}), "completed")
 }
 
 func TestServerRestart(t *testing.T) {

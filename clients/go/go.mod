@@ -5,6 +5,7 @@ go 1.19
 require (
 	github.com/jackc/pgx/v5 v5.5.5
 	github.com/lib/pq v1.10.9
+	github.com/robfig/cron/v3 v3.0.1
 )
 
 require (

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// process is for all workers of the process.  Tasks share it, except for a task that
-// may kill it, which runs alone.
+// process is the gate that all workers of the process share.  Tasks run together,
+// except for a task that may kill the process: that one runs alone.
 var process = gate{changed: make(chan struct{})}
 
 type gate struct {
@@ -54,7 +54,7 @@ func (g *gate) share(ctx context.Context) bool {
 	})
 }
 
-// join is share for one more by a caller that already shares.
+// join is like share, for a caller that already shares the process.
 func (g *gate) join() { g.change(func() { g.sharing++ }) }
 
 func (g *gate) leave() { g.change(func() { g.sharing-- }) }

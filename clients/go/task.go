@@ -21,6 +21,7 @@ type Task struct {
 	Group        string
 	Name         string // the header "task"; "" if there is none
 	Priority     int
+	Batch        int64 // the id of its batch; 0: none
 	EnqueuedAt   time.Time
 	Payload      json.RawMessage
 	Headers      map[string]any // numbers are of type json.Number
@@ -31,14 +32,21 @@ type Task struct {
 
 	ctx    context.Context // the handler's
 	cancel context.CancelFunc
-	keeper *database
+	keeper keeper
 	begun  time.Time
-	stops  atomic.Int32 // why the task must stop: lost or handedBack; 0: it need not
+	stops  atomic.Int32 // why the task must stop: lost or handedBack; 0: it may continue
 	ended  atomic.Bool  // by CompleteTx
+	kept   keep
 
 	lapses      int           // attempts whose lease expired
 	timeout     time.Duration // 0: none
 	undecodable error         // of its headers
+}
+
+// keeper calls functions of fairq for a task: a worker's connection, or a transaction.
+type keeper interface {
+	do(ctx context.Context, f func(context.Context, DB) error) error
+	briefly() string
 }
 
 // Why a task must stop.
@@ -47,50 +55,14 @@ const (
 	handedBack            // the worker stops, or has no slot for it
 )
 
-// A Handler runs a task.  If it returns nil, the task has succeeded.  If it returns an
-// error or panics, the attempt has failed.  The error is stored, and the task is
-// retried with the queue's backoff, unless the error is [Dead] or [Retry].
+// A Handler runs a task.  If it returns nil, the task succeeds.  If it returns an error
+// or panics, the attempt fails.  The error is stored, and the task is retried with the
+// queue's backoff, unless the error is [Dead] or [Retry].
 //
-// ctx is done when the task was cancelled, its lease is lost, or the worker stops and
-// its Grace is over.  Then the handler should return an error soon; the attempt does
-// not count.
+// The worker ends ctx if the task was cancelled, its lease is lost, or the worker stops
+// and its Grace is over.  Then the handler should return an error soon; the attempt
+// does not count.
 type Handler func(ctx context.Context, task *Task) error
-
-// Args makes a handler from a function that takes the task's payload as a value of type
-// T, decoded by [encoding/json].  If the payload cannot be decoded, the task fails as
-// if the handler had returned that error.
-func Args[T any](f func(ctx context.Context, task *Task, args T) error) Handler {
-	return func(ctx context.Context, task *Task) error {
-		var args T
-		if err := json.Unmarshal(task.Payload, &args); err != nil {
-			return fmt.Errorf("the payload cannot be taken: %w", err)
-		}
-		return f(ctx, task, args)
-	}
-}
-
-// SetProgress sets the column progress of fairq.tasks.  If the task was cancelled or
-// its lease is lost, it returns ErrLost, and the handler's context is done.  While the
-// server is down it waits until ctx is done.
-func (t *Task) SetProgress(ctx context.Context, progress any) error {
-	if t.keeper == nil {
-		return nil // the handler is called by a test, without a worker
-	}
-	encoded, err := json.Marshal(progress)
-	if err != nil {
-		return fmt.Errorf("fairq: the progress cannot be encoded: %w", err)
-	}
-	held := false
-	err = t.keeper.do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "SELECT fairq.set_progress($1::bigint, $2::int, $3::jsonb)"+t.keeper.briefly(),
-			t.ID, t.Attempt, string(encoded)).Scan(&held)
-	})
-	if err == nil && !held {
-		t.stop(lost)
-		return ErrLost
-	}
-	return explain(err)
-}
 
 // CompleteTx completes the task with its Result in a transaction of the handler, so
 // that the task and its effects are done exactly once.  If it returns an error, such as
@@ -148,10 +120,12 @@ func (t *Task) String() string {
 }
 
 // read fetches the payload and the headers separately.
-func (t *Task) read(ctx context.Context, conn *pgx.Conn) error {
-	var payload, headers *string
+func (t *Task) read(conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), popTimeout)
+	defer cancel()
+	var payload, headers, progress *string
 	err := conn.QueryRow(ctx, "SELECT "+texts+" FROM fairq.tasks WHERE id = $1", t.ID).
-		Scan(&payload, &headers)
+		Scan(&payload, &headers, &progress)
 	if isTooLarge(err) {
 		t.undecodable = fmt.Errorf("the payload or the headers cannot be read: %w", err)
 		return nil
@@ -159,11 +133,12 @@ func (t *Task) read(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
-	t.readTexts(payload, headers)
+	t.readTexts(payload, headers, progress)
 	return nil
 }
 
-func (t *Task) readTexts(payload, headers *string) {
+func (t *Task) readTexts(payload, headers, progress *string) {
+	t.kept.current = decodeProgress(progress)
 	if payload != nil {
 		t.Payload = []byte(*payload)
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"os"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,10 +13,10 @@ import (
 )
 
 // A Worker runs the tasks of one or several queues.  It has two connections of its own,
-// so it renews leases however busy the handlers are.
+// so it renews leases even while the handlers are busy.
 type Worker struct {
-	// Database is a connection URI, or keywords and values.  PGHOST, PGDATABASE and so
-	// on have the defaults.
+	// Database is a connection URI, or keywords and values.  PGHOST, PGDATABASE and so on
+	// provide the defaults.
 	Database string
 	// Queues are served strictly in this order: while the first one has a task that
 	// can run, the others wait.
@@ -30,7 +28,7 @@ type Worker struct {
 	Default Handler
 	// Concurrency is the number of tasks at a time; 0: 4.
 	Concurrency int
-	// Lease is the time after which others may run the tasks of a worker that died.
+	// Lease is the time after which other workers may run the tasks of a dead worker.
 	// The worker renews its leases every third of that, and then learns which tasks
 	// were cancelled.  0: a minute.
 	Lease time.Duration
@@ -44,7 +42,7 @@ type Worker struct {
 	// Grace is how long running tasks may continue when the worker stops; 0: 5 seconds,
 	// less than 0: no time.
 	Grace time.Duration
-	// Poll is the time between looks for tasks while there are none.  0: the worker
+	// Poll is the time between polls while there are no tasks.  0: the worker
 	// sleeps in fairq.wait; through a pooler it looks every second, since fairq.wait
 	// would occupy a connection.  Less than 0: it sleeps in fairq.wait, also through a
 	// pooler.
@@ -56,14 +54,22 @@ type Worker struct {
 	GiveUp time.Duration
 	// Name is the worker's name in fairq.tasks; "": the host and the process id.
 	Name string
-	// ErrorLog gets errors and warnings, also of handlers; nil: the standard logger.
-	ErrorLog *log.Logger
+	// Logger gets a line when the worker starts, a line for each attempt, and the worker's
+	// problems.  A *slog.Logger is one.  nil: warnings and errors, to the standard logger.
+	Logger Logger
+	// Hooks are called around each attempt.
+	Hooks Hooks
+	// Schedules add tasks at regular times.
+	Schedules []Schedule
+	// Alive is a file that the worker writes every second while it works, for a probe that
+	// looks at the file's age.  "": none.
+	Alive string
 }
 
 // Run runs tasks until ctx is done.  Then it takes no more tasks, and gives running
 // ones Grace.  It cancels the contexts of handlers that have not returned by then,
-// releases their tasks, and returns nil.  Their attempts do not count.  Run does not
-// wait for a handler that still continues.
+// releases their tasks, and returns nil.  Their attempts do not count.  Run does not wait
+// for a handler that continues.
 //
 // If the server restarts, is down or is read-only, the worker reconnects every second,
 // and completes the tasks that ended meanwhile.  If it cannot work, Run returns an
@@ -81,7 +87,14 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	go r.heartbeat()
+	if r.Alive != "" {
+		r.showing.Add(1)
+		go r.keepAlive()
+	}
+	ctx, stop := context.WithCancel(ctx)
+	go r.keepSchedules(ctx)
 	err = r.popTasks(ctx)
+	stop()
 	r.finish()
 	return err
 }
@@ -97,10 +110,14 @@ type run struct {
 	slots   chan struct{} // one for each free slot
 	left    chan struct{} // closed: Run does not wait for handlers that have not returned
 	beaten  chan struct{} // closed: the heartbeat has ended
+	ticked  chan struct{} // closed: no schedule adds a task any more
 	working sync.WaitGroup
+	showing sync.WaitGroup // goroutines that show that the worker works
 
+	registers bool      // keepRegistered runs
+	announced bool      // the log has the start
 	careful   bool      // the last pop had a task whose lease had expired
-	refusedAt time.Time // since when the server has refused connections; zero: it has not
+	refusedAt time.Time // time of the first refused connection; zero: the server accepts them
 
 	mu     sync.Mutex // protects the fields below
 	tasks  map[*Task]struct{}
@@ -108,11 +125,12 @@ type run struct {
 	deafAt time.Time // time of the last change of deaf
 
 	tellOfPooler sync.Once
+	schedules    []*schedule
 }
 
 func newRun(w *Worker, ctx context.Context) (*run, error) {
 	r := &run{Worker: *w, values: detached{ctx}, left: make(chan struct{}),
-		beaten: make(chan struct{}), tasks: map[*Task]struct{}{}}
+		beaten: make(chan struct{}), ticked: make(chan struct{}), tasks: map[*Task]struct{}{}}
 	switch {
 	case len(w.Queues) == 0:
 		return nil, errors.New("fairq: the worker has no queues")
@@ -134,18 +152,24 @@ func newRun(w *Worker, ctx context.Context) (*run, error) {
 		r.Grace = 5 * time.Second
 	}
 	if r.Name == "" {
-		host, _ := os.Hostname()
-		r.Name = fmt.Sprintf("%s:%d", host, os.Getpid())
+		r.Name = fmt.Sprintf("%s:%d", hostname(), os.Getpid())
 	}
-	if r.ErrorLog == nil {
-		r.ErrorLog = log.Default()
+	if r.Logger == nil {
+		r.Logger = standard{}
+	}
+	for _, given := range w.Schedules {
+		schedule, err := newSchedule(given, w.Queues)
+		if err != nil {
+			return nil, err
+		}
+		r.schedules = append(r.schedules, schedule)
 	}
 	config, err := parseConfig(r.Database, r.Name)
 	if err != nil {
 		return nil, err
 	}
-	r.popper = &database{config: config, log: r.ErrorLog}
-	r.keeper = &database{config: config, log: r.ErrorLog}
+	r.popper = &database{config: config, log: r.Logger}
+	r.keeper = &database{config: config, log: r.Logger}
 	r.keeping, r.giveUp = context.WithCancel(context.Background())
 	r.slots = make(chan struct{}, r.Concurrency)
 	for i := 0; i < r.Concurrency; i++ {
@@ -177,6 +201,14 @@ func (r *run) popTasks(ctx context.Context) error {
 		for i := len(tasks); i < slots; i++ {
 			r.slots <- struct{}{}
 		}
+		if err == nil && !r.registers {
+			r.registers = true
+			r.showing.Add(1)
+			go r.keepRegistered()
+		}
+		if err == nil && !r.announced {
+			r.announce()
+		}
 		r.startAll(ctx, tasks)
 		if err == nil && len(tasks) == 0 {
 			err = r.wait(ctx)
@@ -192,7 +224,7 @@ func (r *run) popTasks(ctx context.Context) error {
 	}
 }
 
-// survive returns an error that ends the worker, and reports one that does not.
+// survive returns an error that must end the worker, and only reports other errors.
 func (r *run) survive(err error) error {
 	if err == nil || isTransient(err) {
 		r.refusedAt = time.Time{}
@@ -204,13 +236,13 @@ func (r *run) survive(err error) error {
 		return explain(err)
 	}
 	if err != nil {
-		r.ErrorLog.Printf("fairq: %v; retrying", err)
+		r.Logger.Warn("retrying", "error", err.Error())
 	}
 	return nil
 }
 
-// takeSlots waits for a free slot and takes it and all others.  It takes only one if
-// tasks must run alone.  0: ctx is done, or the error is why there will be no slot.
+// takeSlots waits for a free slot and takes it and all others.  If tasks must run alone,
+// it takes only one.  It returns 0 if ctx is done, or with the error that ends the worker.
 func (r *run) takeSlots(ctx context.Context) (int, error) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -269,8 +301,8 @@ func (r *run) startAll(ctx context.Context, tasks []*Task) {
 	process.leave()
 	if suspect != nil {
 		late := time.AfterFunc(r.Lease, func() {
-			r.ErrorLog.Printf("fairq: %v: its lease has expired before, so it waits for all other "+
-				"tasks of the process; if one hangs, set a Timeout", suspect)
+			r.Logger.Warn("the task's lease has expired before, so it waits for all other tasks of "+
+				"the process; if one hangs, set a Timeout", suspect.pairs()...)
 		})
 		leave := process.exclude(ctx)
 		late.Stop()
@@ -283,19 +315,22 @@ func (r *run) startAll(ctx context.Context, tasks []*Task) {
 // expire.
 func (r *run) pop(ctx context.Context, slots int) ([]*Task, error) {
 	var tasks []*Task
-	err := r.popper.try(ctx, func(conn *pgx.Conn) error {
+	claim := func(conn *pgx.Conn, columns string) (err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), popTimeout)
 		defer cancel()
-		var err error
-		if tasks, err = r.claim(ctx, conn, slots, texts); !isTooLarge(err) {
+		tasks, err = r.claim(ctx, conn, slots, columns)
+		return err
+	}
+	err := r.popper.try(ctx, func(conn *pgx.Conn) error {
+		if err := claim(conn, texts); !isTooLarge(err) {
 			return err
 		}
 		// A few kB of jsonb may be more text than the server can print.
-		if tasks, err = r.claim(ctx, conn, slots, "NULL::text, NULL::text"); err != nil {
+		if err := claim(conn, "NULL::text, NULL::text, NULL::text"); err != nil {
 			return err
 		}
 		for _, task := range tasks {
-			if err := task.read(ctx, conn); err != nil {
+			if err := task.read(conn); err != nil {
 				return err
 			}
 		}
@@ -307,31 +342,53 @@ func (r *run) pop(ctx context.Context, slots int) ([]*Task, error) {
 	return tasks, nil
 }
 
-// texts are the columns for a task's payload and headers.
-const texts = "payload::text, headers::text"
+// texts are the columns for a task's payload, headers and progress.
+const texts = "payload::text, headers::text, progress::text"
 
 func (r *run) claim(ctx context.Context, conn *pgx.Conn, slots int, texts string) ([]*Task, error) {
-	rows, err := conn.Query(ctx, `
-		SELECT id, attempt, attempts_left, queue, group_key, priority, enqueued_at, lapses, `+texts+`
-		FROM fairq.pop($1::text[], $2::int, lease => $3::interval, worker => $4::text)`,
-		r.Queues, slots, interval(r.Lease), r.Name)
+	rows, err := conn.Query(ctx, popSQL(texts), r.popValues(slots)...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	var tasks []*Task
 	for rows.Next() {
-		var payload, headers *string
-		task := &Task{keeper: r.keeper}
-		if err := rows.Scan(&task.ID, &task.Attempt, &task.AttemptsLeft, &task.Queue,
-			&task.Group, &task.Priority, &task.EnqueuedAt, &task.lapses, &payload,
-			&headers); err != nil {
+		task, err := r.newTask(rows, r.keeper)
+		if err != nil {
 			return nil, err
 		}
-		task.readTexts(payload, headers)
 		tasks = append(tasks, task)
 	}
 	return tasks, rows.Err()
+}
+
+// popSQL takes tasks, with these columns for newTask.
+func popSQL(texts string) string {
+	return `SELECT id, attempt, attempts_left, queue, group_key, priority, enqueued_at, lapses,
+			coalesce(batch, 0), ` + texts + `
+		FROM fairq.pop($1::text::text[], $2::int, lease => $3::interval, worker => $4::text)`
+}
+
+// popValues are those of popSQL.
+func (r *run) popValues(slots int) []any {
+	queues := make([]*string, len(r.Queues))
+	for i := range r.Queues {
+		queues[i] = &r.Queues[i]
+	}
+	return []any{array(queues), slots, interval(r.Lease), r.Name}
+}
+
+func (r *run) newTask(row pgx.Row, keeper keeper) (*Task, error) {
+	var payload, headers, progress *string
+	task := &Task{keeper: keeper}
+	task.kept.interval = r.Lease / 3
+	if err := row.Scan(&task.ID, &task.Attempt, &task.AttemptsLeft, &task.Queue,
+		&task.Group, &task.Priority, &task.EnqueuedAt, &task.lapses, &task.Batch,
+		&payload, &headers, &progress); err != nil {
+		return nil, err
+	}
+	task.readTexts(payload, headers, progress)
+	return task, nil
 }
 
 // wait sleeps until there may be tasks, or ctx is done.
@@ -340,7 +397,7 @@ func (r *run) wait(ctx context.Context) error {
 	if poll == 0 && r.popper.pooled {
 		poll = time.Second
 		r.tellOfPooler.Do(func() {
-			r.ErrorLog.Print("fairq: the connection goes through a pooler, so the worker looks for " +
+			r.Logger.Warn("the connection goes through a pooler, so the worker looks for " +
 				"tasks every second; Poll sets another interval, and less than 0 waits")
 		})
 	}
@@ -375,8 +432,8 @@ func (r *run) wait(ctx context.Context) error {
 	return err
 }
 
-// interruptCall cancels the call on the server.  It repeats this, since the first time
-// may be before the statement.  At last it closes the connection, since the server may
+// interruptCall cancels the call on the server.  It repeats this, since the first request
+// may arrive before the statement.  Finally it closes the connection, since the server may
 // not answer.
 func interruptCall(call context.Context, cancel context.CancelFunc, conn *pgx.Conn) {
 	for try := 0; try < 10; try++ {
@@ -402,7 +459,8 @@ func (r *run) hold(task *Task) {
 	r.mu.Unlock()
 }
 
-// start runs a task that is held in its own goroutine, which calls leave at the end.
+// start runs a task, whose lease the heartbeat renews, in a goroutine.  The goroutine calls
+// leave at the end.
 func (r *run) start(ctx context.Context, task *Task, leave func()) {
 	r.working.Add(1)
 	go func() {
@@ -444,24 +502,33 @@ func (r *run) do(ctx context.Context, task *Task) <-chan struct{} {
 		defer timer.Stop()
 		deaf = timer.C
 	}
-	var err error
+	r.before(task)
+	var result error
 	go func() {
 		defer close(returned)
-		r.handle(task, &err)
+		r.handle(task, &result)
 	}()
+	err := sayable(r.await(task, returned, deaf, &result))
+	took := time.Since(task.begun)
+	r.after(task, err)
+	r.end(task, err, took)
+	return returned
+}
+
+// await returns the handler's error, or the error for a handler that does not return in
+// time.
+func (r *run) await(task *Task, returned <-chan struct{}, deaf <-chan time.Time, result *error) error {
 	select {
 	case <-returned:
-		if err != nil && task.timeout > 0 && errors.Is(task.ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("timed out after %v: %w", task.timeout, err)
+		if *result != nil && task.timeout > 0 && errors.Is(task.ctx.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("timed out after %v: %w", task.timeout, *result)
 		}
-		r.end(task, err, time.Since(task.begun))
+		return *result
 	case <-deaf:
-		err := fmt.Errorf("timed out after %v, and its handler continues", task.timeout)
-		r.end(task, err, time.Since(task.begun))
+		return fmt.Errorf("timed out after %v, and its handler continues", task.timeout)
 	case <-r.left:
-		r.end(task, context.Canceled, time.Since(task.begun))
+		return context.Canceled
 	}
-	return returned
 }
 
 // endure takes the slot of a handler that ignores its context out of use until it
@@ -480,17 +547,17 @@ func (r *run) endure(task *Task, returned <-chan struct{}) {
 		return
 	default:
 	}
-	r.ErrorLog.Printf("fairq: %v: its handler ignores the timeout and keeps its slot: %d of %d slots are left",
-		task, left, r.Concurrency)
+	told := func(line string, left int) {
+		r.Logger.Error(fmt.Sprintf("%s: %d of %d slots are left", line, left, r.Concurrency), task.pairs()...)
+	}
+	told("the handler ignores the timeout and keeps its slot", left)
 	<-returned
-	left = count(-1)
-	r.ErrorLog.Printf("fairq: %v: its handler has returned at last: %d of %d slots are left",
-		task, left, r.Concurrency)
+	told("the handler has returned at last", count(-1))
 	r.slots <- struct{}{}
 }
 
-// handle calls the task's handler in a goroutine, which the handler may end
-// (runtime.Goexit) or never leave.
+// handle calls the task's handler in a goroutine.  The handler may end it (runtime.Goexit)
+// or never return.
 func (r *run) handle(task *Task, result *error) {
 	err := errors.New("the handler has ended its goroutine")
 	defer func() {
@@ -499,7 +566,7 @@ func (r *run) handle(task *Task, result *error) {
 			if cause, is := problem.(error); is {
 				err = fmt.Errorf("panic: %w", cause)
 			}
-			r.ErrorLog.Printf("fairq: %v: %v\n%s", task, sayable(err), debug.Stack())
+			err = &panicked{err, framesOf(string(debug.Stack()))}
 		}
 		*result = err
 	}()
@@ -527,7 +594,7 @@ func (r *run) handler(task *Task) Handler {
 	return handler
 }
 
-// sayable returns the error, or another one if its methods panic, for example on a nil
+// sayable returns the error, or another error if its methods panic, for example on a nil
 // pointer.
 func sayable(err error) (said error) {
 	defer func() {
@@ -545,49 +612,87 @@ func sayable(err error) (said error) {
 
 // end sends the outcome of a task to the server.
 func (r *run) end(task *Task, err error, took time.Duration) {
-	var held bool
 	err = sayable(err)
+	if err != nil {
+		r.saveRest(task)
+	}
 	switch {
 	case err == nil && task.ended.Load():
-		return // if the transaction was rolled back, the lease expires
+		r.ended(task, "completed", took) // if the transaction was rolled back, the lease expires
 	case err == nil:
-		held, err = r.complete(task, took)
-		if err != nil && !isTransient(err) {
-			// the server cannot store the result
-			held, err = r.fail(task, explain(err), took)
-		}
-		if err == nil && !held {
-			r.ErrorLog.Printf("fairq: warning: the server refuses to complete %v: "+
-				"it was cancelled, or its lease was lost and it may run twice", task)
-		}
+		err = r.endWell(task, took)
 	case task.stopped() == handedBack:
+		r.ended(task, "released", took)
 		_, err = r.call(`SELECT fairq.release($1::bigint, $2::int)`, task.ID, task.Attempt)
+	case task.stopped() == lost:
+		err = r.endLost(task, err, took)
 	default:
-		if task.stopped() == lost {
-			err = fmt.Errorf("stopped, since it was cancelled, its lease was lost, or its time "+
-				"(max_run_time) was over: %w", err)
-		}
-		r.ErrorLog.Printf("fairq: %v: %s", task, describe(err))
-		_, err = r.fail(task, err, took)
-		if err != nil && !isTransient(err) {
-			// the time of the retry is out of range
-			_, err = r.fail(task, explain(err), took)
-		}
+		err = r.endBadly(task, err, took)
 	}
 	if err != nil {
-		r.ErrorLog.Printf("fairq: %v cannot be ended: %v", task, explain(err))
+		r.about(task, "the task cannot be ended", explain(err))
 	}
 }
 
-func (r *run) complete(task *Task, took time.Duration) (bool, error) {
+func (r *run) endWell(task *Task, took time.Duration) error {
 	result, err := task.encodeResult()
 	if err != nil {
-		return r.fail(task, err, took)
+		return r.endBadly(task, err, took)
 	}
-	return r.call(completeSQL, task.ID, task.Attempt, result, interval(took))
+	held, err := r.call(completeSQL, task.ID, task.Attempt, result, interval(took))
+	if err != nil && !isTransient(err) {
+		return r.endBadly(task, explain(err), took) // the server cannot store the result
+	}
+	if held {
+		r.ended(task, "completed", took)
+	} else if err == nil {
+		r.Logger.Warn("the server refuses to complete the task: it was cancelled, or may run twice, since "+
+			"its lease was lost", task.pairs()...)
+	}
+	return err
+}
+
+func (r *run) endBadly(task *Task, err error, took time.Duration) error {
+	var dead *DeadError
+	r.failed(task, err, errors.As(err, &dead), took)
+	_, refused := r.fail(task, err, took)
+	if refused != nil && !isTransient(refused) {
+		_, refused = r.fail(task, explain(refused), took) // the time of the retry is out of range
+	}
+	return refused
+}
+
+// endLost ends a task that the server has taken away.  If its time (max_run_time) is
+// over, the attempt counts.
+func (r *run) endLost(task *Task, err error, took time.Duration) error {
+	err = fmt.Errorf("stopped, since it was cancelled, its lease was lost, or its time "+
+		"(max_run_time) was over: %w", err)
+	held, refused := r.fail(task, err, took)
+	if held {
+		r.failed(task, err, false, took)
+	} else if refused == nil {
+		r.ended(task, "stopped", took)
+	}
+	return refused
+}
+
+// saveRest saves the cursor of a task that fails or is released.
+func (r *run) saveRest(task *Task) {
+	if err := task.saveCursor(r.keeping); err != nil && !errors.Is(err, ErrLost) {
+		r.about(task, "the cursor cannot be saved", err)
+	}
 }
 
 func (r *run) fail(task *Task, err error, took time.Duration) (bool, error) {
+	return r.call(failSQL, failValues(task, err, took)...)
+}
+
+const failSQL = `
+	SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval, dead => $5::bool,
+		took => $6::interval)`
+
+// failValues are those of failSQL.
+func failValues(task *Task, err error, took time.Duration) []any {
 	var dead *DeadError
 	var retry *RetryError
 	var in, message *string
@@ -595,21 +700,18 @@ func (r *run) fail(task *Task, err error, took time.Duration) (bool, error) {
 		in = pointer(interval(retry.In))
 	}
 	if retry == nil || retry.Err != nil {
-		// in PostgreSQL's format
-		message = pointer(strings.ToValidUTF8(strings.ReplaceAll(describe(err), "\x00", ""), "\uFFFD"))
+		message = pointer(archived(err))
 	}
-	return r.call(`SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval,
-		dead => $5::bool, took => $6::interval)`,
-		task.ID, task.Attempt, message, in, errors.As(err, &dead), interval(took))
+	return []any{task.ID, task.Attempt, message, in, errors.As(err, &dead), interval(took)}
 }
 
 // call calls a function that returns whether the attempt still held the lease.  It also
 // returns true if the answer to an earlier try was lost.
 func (r *run) call(sql string, args ...any) (held bool, err error) {
 	tries := 0
-	err = r.keeper.do(r.keeping, func(ctx context.Context, conn *pgx.Conn) error {
+	err = r.keeper.do(r.keeping, func(ctx context.Context, db DB) error {
 		tries++
-		return conn.QueryRow(ctx, sql+r.keeper.briefly(), args...).Scan(&held)
+		return db.QueryRow(ctx, sql+r.keeper.briefly(), args...).Scan(&held)
 	})
 	return held || tries > 1, err
 }
@@ -627,12 +729,12 @@ func (r *run) heartbeat() {
 		}
 		err := r.keeper.do(r.keeping, r.extend)
 		if err != nil && r.keeping.Err() == nil {
-			r.ErrorLog.Printf("fairq: leases cannot be renewed: %v", explain(err))
+			r.Logger.Error("leases cannot be renewed", "error", explain(err).Error())
 		}
 	}
 }
 
-func (r *run) extend(ctx context.Context, conn *pgx.Conn) error {
+func (r *run) extend(ctx context.Context, db DB) error {
 	tasks := map[int64]*Task{}
 	var ids []int64
 	var attempts []int32
@@ -666,7 +768,7 @@ func (r *run) extend(ctx context.Context, conn *pgx.Conn) error {
 		defer cancel()
 	}
 	var gone []int64
-	err := conn.QueryRow(ctx, "SELECT fairq.extend_batch($1::bigint[], $2::int[], $3::interval)",
+	err := db.QueryRow(ctx, "SELECT fairq.extend_batch($1::bigint[], $2::int[], $3::interval)",
 		ids, attempts, interval(r.Lease)).Scan(&gone)
 	for _, id := range gone {
 		tasks[id].stop(lost)
@@ -705,5 +807,7 @@ func (r *run) finish() {
 	r.giveUp()
 	<-idle
 	<-r.beaten
+	<-r.ticked
+	r.showing.Wait()
 	r.keeper.close()
 }

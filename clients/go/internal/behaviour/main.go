@@ -1,5 +1,5 @@
-// Command behaviour is a worker and a producer whose tasks say what they do, for the
-// tests that all clients of fairq share.
+// Command behaviour is a worker and a producer for the tests that all clients of
+// fairq share.  Its tasks print what they do.
 //
 //	behaviour work QUEUE...
 //	behaviour enqueue QUEUE GROUP ACTION [OPTIONS]
@@ -7,8 +7,9 @@
 //
 // work does the tasks of the queues, strictly in that order, until SIGTERM; enqueue
 // adds a task and prints its id.  ACTION and OPTIONS are JSON objects: see action and
-// options.  The database is that of PGHOST and so on; CONCURRENCY, LEASE, GRACE,
-// TIMEOUT, GIVE_UP and POLL are a number and seconds.
+// options.  PGHOST and so on select the database.  CONCURRENCY, LEASE, GRACE,
+// TIMEOUT, GIVE_UP and POLL are a number and seconds.  LOG may be info, HOOKS 1, and
+// SCHEDULE a name and seconds, with a colon between.
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,6 +33,7 @@ type action struct {
 	Do      string          `json:"do"`
 	Seconds float64         `json:"seconds"`
 	Deaf    bool            `json:"deaf"`
+	How     string          `json:"how"`
 	Message string          `json:"message"`
 	Cause   string          `json:"cause"`
 	Attempt int             `json:"attempt"`
@@ -42,6 +45,8 @@ type options struct {
 	Priority int            `json:"priority"`
 	Headers  map[string]any `json:"headers"`
 	Rollback bool           `json:"rollback"`
+	// BatchOf has the actions of tasks for which the task waits.
+	BatchOf []json.RawMessage `json:"batch_of"`
 }
 
 func main() {
@@ -78,7 +83,7 @@ func enqueue(args []string) error {
 		task.Headers = options.Headers
 	}
 	ctx := context.Background()
-	// as is right through a pooler, too
+	// this also works through a pooler
 	db, err := pgx.Connect(ctx, "default_query_exec_mode=cache_describe")
 	if err != nil {
 		return err
@@ -89,7 +94,7 @@ func enqueue(args []string) error {
 		return err
 	}
 	defer tx.Rollback(ctx)
-	id, err := fairq.EnqueueTx(ctx, tx, args[0], task)
+	id, err := add(ctx, tx, args[0], task, options.BatchOf)
 	if err != nil {
 		return err
 	}
@@ -100,6 +105,21 @@ func enqueue(args []string) error {
 	}
 	fmt.Println(id)
 	return nil
+}
+
+// add adds a task, or one that waits for others.
+func add(ctx context.Context, tx fairq.Tx, queue string, task fairq.NewTask, batchOf []json.RawMessage) (int64, error) {
+	if batchOf == nil {
+		return fairq.EnqueueTx(ctx, tx, queue, task)
+	}
+	return fairq.InBatch(ctx, tx, fairq.NewBatch{Queue: queue, Then: task}, func(batch int64) error {
+		var tasks []fairq.NewTask
+		for _, part := range batchOf {
+			tasks = append(tasks, fairq.NewTask{Group: task.Group, Name: task.Name, Args: part, Batch: batch})
+		}
+		_, err := fairq.EnqueueBatch(ctx, tx, queue, tasks)
+		return err
+	})
 }
 
 func work(queues []string) error {
@@ -119,7 +139,22 @@ func work(queues []string) error {
 	if grace == 0 {
 		grace = -1
 	}
+	var logger fairq.Logger
+	if os.Getenv("LOG") == "info" {
+		logger = stderr{}
+	}
+	var hooks fairq.Hooks
+	if os.Getenv("HOOKS") != "" {
+		hooks = sayingHooks()
+	}
+	schedules, err := schedulesOf(os.Getenv("SCHEDULE"))
+	if err != nil {
+		return err
+	}
 	worker := fairq.Worker{
+		Schedules:   schedules,
+		Hooks:       hooks,
+		Logger:      logger,
 		Queues:      queues,
 		Handlers:    map[string]fairq.Handler{"behaviour": fairq.Args(behave)},
 		Concurrency: int(concurrency),
@@ -131,6 +166,36 @@ func work(queues []string) error {
 	}
 	return worker.Run(ctx)
 }
+
+func schedulesOf(text string) ([]fairq.Schedule, error) {
+	if text == "" {
+		return nil, nil
+	}
+	name, interval, _ := strings.Cut(text, ":")
+	s, err := strconv.ParseFloat(interval, 64)
+	return []fairq.Schedule{{Name: name, Times: fairq.Every(seconds(s)),
+		Task: fairq.NewTask{Name: "behaviour", Args: map[string]string{"do": "ok"}}}}, err
+}
+
+func sayingHooks() fairq.Hooks {
+	say := func(name string, task *fairq.Task) { fmt.Printf("hook %s %d %d\n", name, task.ID, task.Attempt) }
+	return fairq.Hooks{
+		Before: func(ctx context.Context, task *fairq.Task) context.Context {
+			say("before", task)
+			return ctx
+		},
+		After: func(_ context.Context, task *fairq.Task) { say("after", task) },
+		Error: func(_ context.Context, task *fairq.Task, _ error) { say("error", task) },
+		Lost:  func(_ context.Context, task *fairq.Task) { say("lost", task) },
+	}
+}
+
+// stderr is a Logger.
+type stderr struct{}
+
+func (stderr) Info(line string, pairs ...any)  { fmt.Fprintln(os.Stderr, "info:", line, pairs) }
+func (stderr) Warn(line string, pairs ...any)  { fmt.Fprintln(os.Stderr, "warning:", line, pairs) }
+func (stderr) Error(line string, pairs ...any) { fmt.Fprintln(os.Stderr, "error:", line, pairs) }
 
 func behave(ctx context.Context, task *fairq.Task, do action) error {
 	fmt.Printf("start %d %d %s %s\n", task.ID, task.Attempt, task.Group, task.Queue)
@@ -180,12 +245,69 @@ func act(ctx context.Context, task *fairq.Task, do action) error {
 			return err
 		}
 		return sleep(ctx, 0.5)
+	case "steps":
+		return steps(ctx, task, do.How)
+	case "cursor":
+		return cursor(ctx, task, do.How)
+	case "batch":
+		fmt.Printf("batch %d %d\n", task.ID, task.Batch)
+		return nil
 	case "headers":
 		headers, err := json.Marshal(task.Headers)
 		fmt.Printf("headers %d %s\n", task.ID, headers)
 		return err
 	}
 	return fmt.Errorf("unknown action %q", do.Do)
+}
+
+func steps(ctx context.Context, task *fairq.Task, how string) error {
+	type result struct {
+		Attempt int `json:"attempt"`
+	}
+	first, err := fairq.Step(ctx, task, "first", func(context.Context) (result, error) {
+		fmt.Printf("step %d %d first\n", task.ID, task.Attempt)
+		return result{task.Attempt}, nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fairq.Step(ctx, task, "second", func(context.Context) (int, error) {
+		fmt.Printf("step %d %d second\n", task.ID, task.Attempt)
+		return first.Attempt, breakFirst(task, how)
+	})
+	return err
+}
+
+func cursor(ctx context.Context, task *fairq.Task, how string) error {
+	done := 0
+	if _, err := task.Cursor(&done); err != nil {
+		return err
+	}
+	for n := done + 1; n <= 20; n++ {
+		fmt.Printf("at %d %d %d\n", task.ID, task.Attempt, n)
+		if n == 10 {
+			if err := breakFirst(task, how); err != nil {
+				return err
+			}
+		}
+		if err := sleep(ctx, 0.1); err != nil {
+			return err
+		}
+		if err := task.Checkpoint(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func breakFirst(task *fairq.Task, how string) error {
+	if task.Attempt > 1 {
+		return nil
+	}
+	if how == "exit" {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	return errors.New("attempt 1")
 }
 
 func sleep(ctx context.Context, s float64) error {
