@@ -3,6 +3,7 @@
 # Active Job on fairq: the queue adapter :fairq, and the interface of jobs and applications.
 # The worker is fairq/worker.rb.  See README.md.
 
+require "English"
 require "io/wait"
 require "json"
 require "logger"
@@ -18,23 +19,30 @@ require "fairq/database"
 require "fairq/connection"
 require "fairq/envelope"
 require "fairq/producer"
+require "fairq/batch"
 require "fairq/job"
+require "fairq/handler"
+require "fairq/hooks"
+require "fairq/manage"
+require "fairq/schedule"
 require "active_job/queue_adapters/fairq_adapter"
 
 module Fairq
-  # The group of tasks that belong to no tenant.  It has turns like any other group.  An
-  # empty string is refused, since it is most likely a missing tenant.
+  # The group of tasks that belong to no tenant.  It takes turns like any other group.  Producers
+  # refuse an empty string, since it is most likely a missing tenant.
   NO_GROUP = Object.new.freeze
 
-  # Names of tasks that are not the names of their job classes.
+  # Task names that differ from the names of their job classes.
   @tasks = {}
 
+  extend Manage
+
   class << self
-    # A libpq URI or connection string.  nil: Active Record's database, if that is
-    # PostgreSQL, or else the database of PGHOST, PGDATABASE and so on.
+    # A libpq URI or connection string.  nil: Active Record's database, if it is PostgreSQL, or else
+    # the database of PGHOST, PGDATABASE and so on.
     attr_accessor :database_url
 
-    # The name of the class of Active Record on whose connection jobs are enqueued.
+    # The name of the class of Active Record whose connection enqueues jobs.
     attr_accessor :record_class
 
     # The name of the job class for tasks that have no name.
@@ -45,16 +53,31 @@ module Fairq
 
     attr_writer :logger
 
-    # The group of jobs whose class has no fairq_group: the block's value for the job.  nil:
+    # The group of jobs whose class has no fairq_group: the block's value for the job, or, if nil,
     # the name of the job's class.
     def group(&block)
       @group = block if block
       @group
     end
 
+    # Adds a block that the worker calls around each attempt: see Hooks.
+    def on(hook, &block)
+      Hooks.add(hook, block)
+    end
+
+    # The block runs tasks of this name, or those without a name: see Handler.
+    def handle(name = nil, **settings, &block)
+      Handler.all[name&.to_s] = Handler.new(name, **settings, &block)
+    end
+
+    # Enqueues the block's job at regular times, from each worker: see Schedule.
+    def schedule(name, **settings, &job)
+      Schedule.all[name.to_s] = Schedule.new(name, **settings, &job)
+    end
+
     # The worker's log.  Jobs log to ActiveJob::Base.logger.
     def logger
-      @logger ||= Logger.new($stderr)
+      @logger ||= Logger.new($stderr, level: Logger::WARN)
     end
 
     # The task whose job this thread runs, or nil.

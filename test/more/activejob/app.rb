@@ -24,6 +24,26 @@ if ENV["RECORD"]
   GlobalID.app = "test"
 end
 
+if ENV["NOTIFY"]
+  ActiveSupport::Notifications.subscribe("start.fairq") do |*, values|
+    $stdout.write("#{JSON.generate({ event: "started", id: nil, **values })}\n")
+  end
+  ActiveSupport::Notifications.subscribe("attempt.fairq") do |*, values|
+    $stdout.write("#{JSON.generate({ event: "notified", id: values[:task].id, outcome: values[:outcome],
+                                     error: values[:error]&.message, duration: values[:duration] })}\n")
+  end
+end
+
+if ENV["HOOKS"]
+  Fairq.on(:error) { raise IOError, "no hook of this kind" }
+  Fairq::Hooks::NAMES.each do |name|
+    Fairq.on(name) do |task, error|
+      $stdout.write("#{JSON.generate({ event: "hook", id: task.id, attempt: task.attempt, name: name,
+                                       error: error&.message })}\n")
+    end
+  end
+end
+
 class Base < ActiveJob::Base
   queue_as :jobs
 
@@ -48,6 +68,18 @@ class StoppingJob < Base
     say("begin")
     sleep(0.02) until queue_adapter.stopping?
     say("stopping", stopping: queue_adapter.stopping?)
+  end
+end
+
+if ENV["SCHEDULES"]
+  Fairq.schedule("tidy", every: 1, group: "g", priority: 3) { EchoJob.new(1, 2) }
+  # the last multiples are of 1997 and 2024
+  Fairq.schedule("late", every: 10_000.days, catch_up: 30_000.days) { RetryJob }
+  Fairq.schedule("later", every: 10_000.days) { EchoJob }
+  Fairq.schedule("wrong", every: 1) { raise IOError, "no job of this kind" }
+  if ENV["SCHEDULES"] == "cron"
+    Fairq.schedule("zone", cron: "0 8 1 jan * Europe/Berlin", catch_up: 400.days) { EchoJob }
+    Fairq.schedule("utc", cron: "0 8 1 jan *", catch_up: 400.days) { EchoJob }
   end
 end
 
@@ -124,9 +156,16 @@ class RaiseJob < Base
       rescue => error
         say("swallowed")
       end
+    when "nested" then nested
     else raise how
     end
     say("end")
+  end
+
+  def nested
+    raise "inner"
+  rescue RuntimeError
+    raise ArgumentError, "outer"
   end
 end
 
@@ -150,10 +189,59 @@ end
 class TaskJob < Base
   def perform(result)
     task = Fairq.current_task
-    task.progress({ percent: 50 })
+    task.progress = { percent: 50 }
     task.result = result == "nul" ? "\0" : result
     say("task", left: task.attempts_left, headers: task.headers.keys.sort, payload: task.payload,
                 priority: task.priority)
+  end
+end
+
+class ResumedJob < Base
+  def perform
+    @task = Fairq.current_task
+    say("resumed", progress: @task.progress, cursor: @task.cursor)
+    @task.attempt == 1 ? first : last
+  end
+
+  private
+
+  def first
+    @task.progress = [1]
+    say("refused", error: refused { @task.step("s") { 1 } })
+    @task.progress = { page: 1 }
+    say("step", result: @task.step(:symbols) { { a: :b } })
+    say("refused", error: refused { @task.step("zero") { "\0" } })
+    5.times { |n| @task.checkpoint!(n) }
+    raise Fairq::Retry.new(wait: 0)
+  end
+
+  def last
+    say("step", result: @task.step("symbols") { raise "again" })
+    @task.progress = nil
+  end
+
+  def refused
+    yield
+  rescue StandardError => error
+    error.class.name
+  end
+end
+
+# With Active Job's continuations, from 8.1 on.  Its first process dies in the second step.
+if ActiveJob.const_defined?(:Continuable)
+  class ContinuedJob < Base
+    include ActiveJob::Continuable
+
+    def perform
+      step(:one) { say("one") }
+      step(:two, start: 0) do |step|
+        say("two", cursor: step.cursor)
+        10.times { step.advance! }
+        sleep(1.1) # a third of a lease
+        step.advance!
+        Process.kill(:KILL, Process.pid) if Fairq.current_task.attempt == 1
+      end
+    end
   end
 end
 
@@ -185,11 +273,59 @@ class ForkJob < Base
   end
 end
 
+class PartJob < RetryJob
+  def perform(how)
+    say("begin", batch: Fairq.current_task.batch&.id)
+    raise Failure, "not this time" if how == "retry" && executions < 3
+    raise Fairq::Dead, "never" if how == "dead"
+  end
+end
+
+class ReportJob < Base
+  def perform(name)
+    say("report", name: name, counts: Fairq.current_task.headers["batch"], queue: queue_name)
+  end
+end
+
 class ParentJob < Base
   def perform(how)
     ActiveRecord::Base.transaction do
       EchoJob.perform_later(how)
       raise "after all" if how == "raise"
+    end
+  end
+end
+
+if ENV["PLAIN"]
+  Fairq.handle("greet", timeout: 1) do |payload, task|
+    raise Fairq::Dead, "nobody" unless payload["to"]
+
+    sleep(30) if payload["to"] == "late"
+    EchoJob.perform_later(payload["to"])
+    { hello: payload["to"], attempt: task.attempt }
+  end
+  Fairq.handle { |payload| payload }
+end
+
+class TestedJob < ActiveJob::Base
+  queue_as :jobs
+  retry_on(IOError, wait: 60, attempts: 2)
+
+  def perform(how, n = 0)
+    task = Fairq.current_task
+    case how
+    when "more"
+      self.class.perform_later(how, n - 1) if n > 1
+      task.result = n
+    when "forever" then self.class.perform_later(how)
+    when "dead" then raise Fairq::Dead, "no"
+    when "later" then raise Fairq::Retry.new(wait: 60)
+    when "again" then raise IOError, "not this time"
+    when "steps"
+      task.checkpoint!(task.step("first") { 5 })
+      task.result = task.cursor
+      task.complete!
+    else raise "it broke"
     end
   end
 end

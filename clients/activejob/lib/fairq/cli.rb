@@ -22,7 +22,7 @@ module Fairq
     def self.serve(worker)
       signals = %w[TERM INT]
       signals.each { |signal| trap(signal) { worker.stop } }
-      # the end of a process that a job has forked must not end this one
+      # the end of a process that a job has forked must not end this process
       ActiveSupport::ForkTracker.after_fork { signals.each { |signal| trap(signal, "DEFAULT") } }
       ended = worker.run
       $stdout.flush
@@ -34,7 +34,7 @@ module Fairq
     end
 
     # Runs after the application's own at_exit blocks, since it was registered before them.
-    # Ruby would then wait for threads that do not end.
+    # After it, Ruby would wait for threads that do not end.
     at_exit do
       $stdout.flush
       exit!(0) if @cut_off
@@ -58,7 +58,14 @@ module Fairq
 
       check_settings
       load_application
-      self.class.serve(Worker.new(@queues, **@settings))
+      worker = Worker.new(@queues, **@settings)
+      if @until_eof
+        Thread.new do
+          $stdin.read
+          worker.stop
+        end
+      end
+      self.class.serve(worker)
     end
 
     private
@@ -69,7 +76,7 @@ module Fairq
         options.on("-r", "--require FILE", "file that loads the application and its jobs",
                    "(config/environment.rb, if it exists)") { |file| @application = file }
         options.on("-c", "--concurrency N", Integer, "number of jobs at a time (4)") { |n| @settings[:concurrency] = n }
-        options.on("-l", "--lease SECONDS", Float, "after which others run a dead worker's jobs (60)") do |n|
+        options.on("-l", "--lease SECONDS", Float, "after which other workers run a dead worker's jobs (60)") do |n|
           @settings[:lease] = n
         end
         options.on("-g", "--grace SECONDS", Float, "that running jobs have at the end (5)") do |n|
@@ -78,9 +85,14 @@ module Fairq
         options.on("-t", "--timeout SECONDS", Float, "that a job may run (no limit)") do |n|
           @settings[:timeout] = n
         end
-        options.on("--give-up SECONDS", Float, "after which to end if the server refuses",
+        options.on("--give-up SECONDS", Float, "after which the worker ends if the server refuses",
                    "connections (60; 0: never)") { |n| @settings[:give_up] = n }
-        options.on("-p", "--poll SECONDS", Float, "between looks for jobs, without fairq.wait",
+        options.on("--alive FILE", "that the worker writes every second") { |file| @settings[:alive] = file }
+        options.on("--log LEVEL", %w[debug info warn error], "of the lines on stderr (warn)") do |level|
+          Fairq.logger.level = level
+        end
+        options.on("--until-eof", "end when standard input does") { @until_eof = true }
+        options.on("-p", "--poll SECONDS", Float, "between polls, instead of fairq.wait",
                    "(1 through a pooler; 0: use fairq.wait)") { |n| @settings[:poll] = n }
       end
     end
@@ -115,7 +127,7 @@ module Fairq
       raise Usage, "there is no #{file}: name the application's file with --require" unless found
 
       require found
-      # loads all classes, so that those with a fairq_task are known
+      # loads all classes, so that the worker knows those with a fairq_task
       Rails.application.eager_load! if defined?(Rails.application) && Rails.application
     end
   end

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Fairq
-  # A connection whose statements have a time limit in the client.
+  # A connection with a time limit in the client for each statement.
   #
   # If a server stops answering behind a proxy that stays up, the socket stays healthy.
-  # Neither keepalives nor tcp_user_timeout detect that.  A statement without an answer
-  # after its limit counts as a lost connection: its outcome is unknown.
+  # Neither keepalives nor tcp_user_timeout detect that.  If a statement has no answer by its limit,
+  # the connection counts as lost, and the statement's outcome is unknown.
   class Connection
     # The worker's statements wait for locks only briefly, and do not depend on the backlog.
     LIMIT = 20
@@ -23,14 +23,14 @@ module Fairq
       finish(now + @limit)
     end
 
-    # Runs a statement that may sleep for that many seconds.  Cancels it when stop is set.
+    # Runs a statement that may sleep for the given number of seconds.  Cancels it when stop is set.
     def sleep_in(sql, values, seconds, stop)
       @pg.send_query_params(sql, values)
       over = now + seconds + @limit
       while busy?
         check(over)
         if stop.set?
-          @pg.cancel # too early, if the server has not started it yet
+          @pg.cancel # this is too early if the server has not started it yet
           @pg.socket_io.wait_readable(0.1)
         else
           IO.select([@pg.socket_io, stop.io], nil, nil, over - now)

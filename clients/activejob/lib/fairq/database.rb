@@ -9,8 +9,8 @@ module Fairq
     # Errors that only a change of the database or of the call fixes.
     REFUSED = /\A(QF|42501|42883|3F000)/.freeze
 
-    # Errors of a server that starts, stops or is full.  libpq has no SQLSTATE for an error
-    # while it connects.
+    # Errors of a server that is starting, is stopping, or has no free connection.  libpq has no
+    # SQLSTATE for an error while it connects.
     AWAY = /the database system is|too many (clients|connections)|connection slots|terminating connection/i.freeze
 
     module_function
@@ -28,8 +28,8 @@ module Fairq
       text.to_s.split(",")
     end
 
-    # The connection to the first host that accepts one.  Hosts are tried one by one, since
-    # one that does not answer would use up the time of all.
+    # A connection to the first host that accepts one.  Tries each host with a time limit of its
+    # own, since a host that does not answer would use up a common limit.
     def each_host(hosts, ports)
       problem = nil
       hosts.each_with_index do |host, i|
@@ -47,7 +47,7 @@ module Fairq
         error.message.include?("FATAL:") && !AWAY.match?(error.message)
     end
 
-    # Whether it is an error of the connection, and not of the statement.
+    # Whether the error concerns the connection, not the statement.
     def lost?(error)
       state = sqlstate(error)
       state ? LOST.match?(state) : error.is_a?(PG::Error)
@@ -59,7 +59,7 @@ module Fairq
       %w[55P03 57014].include?(sqlstate(error))
     end
 
-    # Whether time or a new connection may fix it.
+    # Whether time or a new connection may fix the error.
     def transient?(error)
       lost?(error) || held?(error)
     end
@@ -98,8 +98,8 @@ module Fairq
       error.message.to_s.strip.gsub(/\s*\n\s*/, "; ")
     end
 
-    # The class of Active Record on whose connection jobs are enqueued.  nil: there is none,
-    # or its database is not PostgreSQL.
+    # The class of Active Record whose connection enqueues jobs. nil: there is none, or its database
+    # is not PostgreSQL.
     def record
       return if Fairq.database_url || !defined?(ActiveRecord::Base)
 
@@ -128,8 +128,8 @@ module Fairq
       options.slice(*PG::Connection.conndefaults_hash.keys)
     end
 
-    # A host that vanishes silently is detected within half a minute, whether the connection
-    # is idle (keepalives) or has sent data (tcp_user_timeout).
+    # Keepalives detect within half a minute that a host has vanished while the connection is idle;
+    # tcp_user_timeout does after it has sent data.
     def defaults
       options = { fallback_application_name: "fairq", client_encoding: "UTF8",
                   keepalives_idle: 10, keepalives_interval: 5, keepalives_count: 4,

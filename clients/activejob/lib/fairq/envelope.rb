@@ -3,11 +3,11 @@
 module Fairq
   # Writes a job into a task, and reads it from one.
   #
-  # The payload has the job's arguments.  Keyword arguments alone are a JSON object. Other
+  # The payload contains the job's arguments.  Keyword arguments alone are a JSON object.  Other
   # arguments are an array, whose last element may have the keywords in Active Job's
-  # notation.  headers->>'task' is the job's name, and headers->'activejob' has the other
-  # data of Active Job.  So workers of other frameworks can run the tasks, and this one can
-  # run theirs.
+  # notation.  headers->>'task' is the job's name, and headers->'activejob' contains the other data
+  # of Active Job.  So other frameworks' workers can run these tasks, and this worker can run
+  # theirs.
   module Envelope
     KEYWORDS = "_aj_ruby2_keywords"
     SYMBOL_KEYS = "_aj_symbol_keys"
@@ -32,10 +32,11 @@ module Fairq
       own = {} unless own.is_a?(Hash)
       { "job_id" => "fairq-#{claim.id}", "priority" => claim.priority,
         "exception_executions" => {}, "enqueued_at" => claim.enqueued_at.utc.iso8601, **own,
-        # including earlier attempts, which have recorded nothing
+        # includes earlier attempts, which Active Job has not recorded
         "executions" => own["executions"].to_i + claim.attempt - 1,
         "job_class" => job_class.name, "queue_name" => claim.queue, "provider_job_id" => claim.id,
         "arguments" => arguments(claim.payload),
+        **{ "continuation" => claim.continuation, "exception_executions" => claim.retries }.compact,
         "fairq" => { **own["fairq"].to_h, "group" => claim.group,
                      "headers" => claim.headers.except("task", "activejob") } }
     end
@@ -47,14 +48,14 @@ module Fairq
       plain(arguments)
     end
 
-    # Whether these are keyword arguments whose names are all symbols.
+    # Whether these are keyword arguments, all with symbols as names.
     def keywords?(argument)
       argument.is_a?(Hash) && argument.key?(KEYWORDS) &&
         argument[KEYWORDS].to_set == argument.keys.to_set.delete(KEYWORDS)
     end
 
-    # Without the note that a hash has no symbols among its keys, which is the default when
-    # it is read.
+    # Removes the note that a hash has no symbols among its keys, which is the default when Active
+    # Job reads it.
     def plain(value)
       case value
       when Array
@@ -87,7 +88,7 @@ module Fairq
       known = name ? Fairq.tasks[name] || name : Fairq.default_job
       raise NoHandler, "no handler for a task without a name" unless known
 
-      # nil if there is no such constant; an error within its file is raised
+      # nil if there is no such constant; raises an error of the constant's file
       found = known.to_s.safe_constantize
       raise NoHandler, "no handler for task #{name}: there is no class #{known}" unless found
       return found if found.is_a?(Class) && found < ActiveJob::Base

@@ -3,7 +3,7 @@
 module Fairq
   class Error < StandardError; end
 
-  # An error that no retry fixes: the queue, the privilege or the extension is missing, or
+  # An error that a retry cannot fix: the queue, the privilege or the extension is missing, or
   # an argument is out of range.  The message is one line.
   class ServerError < Error
     attr_reader :sqlstate
@@ -14,7 +14,7 @@ module Fairq
     end
   end
 
-  # The worker cannot run any job of this name.
+  # The worker has no job class for this name.
   class NoHandler < Error; end
 
   # A job raises these to choose how its attempt ends.  They are not StandardErrors, so
@@ -31,10 +31,10 @@ module Fairq
   # The task has run for longer than its timeout.  The worker raises it in the job's thread.
   class TimedOut < Ending; end
 
-  # The task has failed for good.
+  # The task fails for good.
   class Dead < Ending; end
 
-  # The task is to be retried after a number of seconds, or with the queue's backoff.
+  # The worker retries the task after a number of seconds, or with the queue's backoff.
   class Retry < Ending
     attr_reader :wait
 

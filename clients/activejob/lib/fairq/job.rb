@@ -16,8 +16,23 @@ module Fairq
     # Options that a job keeps when it is retried.
     KEPT = %w[group dedup_key dedup_until dedup_for max_attempts cost headers].freeze
 
-    # Options of the first attempt only: a retry has started, and replaces nothing.
-    ONCE = %w[expires_at replace].freeze
+    # Options of one call only.  A retry has already started, replaces no task, and stays in its
+    # batch.
+    ONCE = %w[expires_at replace batch waits after after_any].freeze
+
+    # Refuses a string or a date, which has no time zone.  For a string, to_f would return the year.
+    def self.check_time(name, value)
+      return if value.nil? || value.is_a?(Numeric) || value.acts_like?(:time)
+
+      raise ArgumentError, "#{name} must be a time, or seconds since 1970, not #{value.inspect}"
+    end
+
+    # The id of a task, given as an enqueued job or as an id.
+    def self.id_of(job)
+      return Integer(job) unless job.respond_to?(:provider_job_id)
+
+      job.provider_job_id || raise(ArgumentError, "the job #{job.class.name} was not enqueued")
+    end
 
     included do
       class_attribute :_fairq_group, instance_accessor: false, instance_predicate: false
@@ -30,17 +45,21 @@ module Fairq
         self._fairq_group = block || name
       end
 
-      # Sets for how many seconds a job of this class may run, if given; returns that.
+      # Sets, if given, the number of seconds that a job of this class may run.  Returns the number.
       def fairq_timeout(seconds = nil)
         self._fairq_timeout = seconds.to_f if seconds
         _fairq_timeout
       end
 
-      # The name of this class's tasks for producers and workers in other languages.  For a
-      # class that is loaded lazily, set Fairq.tasks instead.
+      # The name of this class's tasks for producers and workers in other languages.  For a lazily
+      # loaded class, set Fairq.tasks instead.
       def fairq_task(name)
         Fairq.tasks[name.to_s] = self.name
       end
+    end
+
+    def fairq_timeout
+      self.class.fairq_timeout
     end
 
     # The job's delay in seconds, which is added to the server's clock; nil: until
@@ -51,7 +70,7 @@ module Fairq
       @fairq_options ||= {}
     end
 
-    # The options of ONCE, if it is enqueued with them.
+    # The job's options that apply to one call only.
     def fairq_once
       @fairq_once ||= {}
     end
@@ -74,7 +93,7 @@ module Fairq
     def deserialize(data)
       super
       @fairq_options = data["fairq"].to_h.slice(*KEPT)
-      # an existing task has its group on purpose
+      # the group of an existing task was chosen
       @fairq_options["group"] = NO_GROUP if @fairq_options["group"] == ""
     end
 
@@ -97,23 +116,15 @@ module Fairq
 
     private
 
-    # Keeps fairq's options, and returns those for Active Job.
+    # Keeps fairq's options, and returns Active Job's options.
     def take_fairq_options(options)
-      %i[wait_until expires_at].each { |name| check_time(name, options[name]) }
+      %i[wait_until expires_at].each { |name| Job.check_time("#{name} of #{self.class.name}", options[name]) }
       given = options.to_h.transform_keys(&:to_s).compact
       fairq_options.merge!(given.slice(*KEPT))
       fairq_options["dedup_for"] = given["dedup_for"].to_f if given["dedup_for"]
       @fairq_once = fairq_once.merge(given.slice(*ONCE))
       @fairq_wait = given["wait"].to_f if given["wait"] && !given["wait_until"]
       options.except(*(KEPT + ONCE).map(&:to_sym))
-    end
-
-    # A string or a date has no time zone: to_f would make a year of it.
-    def check_time(name, value)
-      return if value.nil? || value.is_a?(Numeric) || value.acts_like?(:time)
-
-      raise ArgumentError, "#{name} of #{self.class.name} must be a time, or seconds since 1970, " \
-                           "not #{value.inspect}"
     end
 
     def group_of(setting)

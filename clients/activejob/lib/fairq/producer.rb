@@ -4,14 +4,15 @@ require "active_support/fork_tracker"
 
 module Fairq
   # Enqueues jobs on Active Record's connection, and so in the application's open
-  # transaction. Without Active Record it has a connection of its own.
+  # transaction.  Without Active Record the producer has its own connection.
   module Producer
-    # The server adds a wait to its own clock, which leases and retries use, too.
+    # The server adds a job's delay to its own clock, as for leases and retries.
     ENQUEUE = "fairq.enqueue($1::text, $2::text, $3::jsonb, priority => $4::int, " \
               "run_at => coalesce(clock_timestamp() + $5::interval, $6::timestamptz), " \
               "dedup_key => $7::text, max_attempts => $8::int, cost => $9::real, " \
               "headers => $10::jsonb, dedup_until => $11::text, dedup_for => $12::interval, " \
-              "replace => $13::boolean, expires_at => $14::timestamptz)"
+              "replace => $13::boolean, expires_at => $14::timestamptz, batch => $15::bigint, " \
+              "after => $16::bigint[], after_any => $17::boolean)"
     ENQUEUE_ALONE = "SELECT #{ENQUEUE}"
 
     @lock = Mutex.new
@@ -28,7 +29,20 @@ module Fairq
        scheduled_at && time(scheduled_at), options["dedup_key"]&.to_s,
        options["max_attempts"]&.to_s, options["cost"]&.to_s, generate(headers),
        options["dedup_until"]&.to_s, options["dedup_for"] && Database.interval(options["dedup_for"]),
-       options["replace"]&.to_s, options["expires_at"] && time(options["expires_at"])]
+       options["replace"]&.to_s, options["expires_at"] && time(options["expires_at"]), batch(options["batch"]),
+       after(options["after"]), options["after_any"]&.to_s]
+    end
+
+    # The ids of one or more jobs, as an array; nil: the job waits for none.
+    def after(jobs)
+      ids = (jobs.is_a?(Array) ? jobs : [jobs].compact).map { |job| Job.id_of(job).to_s }
+      array(ids) if ids.any?
+    end
+
+    # The id of the batch of a new task, as text.
+    def batch(given)
+      given ||= Batch.current
+      given && Batch.id_of(given).to_s
     end
 
     def time(value)
@@ -40,7 +54,25 @@ module Fairq
       ask(ENQUEUE_ALONE, "Fairq Enqueue", values).to_i
     end
 
-    # Options of fairq.enqueue that enqueue_batch does not have.
+    CREATE_BATCH = "SELECT fairq.create_batch($1::text, $2::text, $3::jsonb, priority => $4::int, " \
+                   "max_attempts => $5::int, headers => $6::jsonb, batch => $7::bigint, " \
+                   "on_success => $8::boolean)"
+
+    # Positions in ENQUEUE of the values that create_batch also takes, and of the other values.
+    WAITING = [0, 1, 2, 3, 7, 9, 14].freeze
+    NOT_WAITING = { "wait" => 4, "wait_until" => 5, "dedup_key" => 6, "cost" => 8, "dedup_until" => 10,
+                    "dedup_for" => 11, "replace" => 12, "expires_at" => 13, "after" => 15, "after_any" => 16 }.freeze
+
+    # Enqueues a job that waits for a batch.  Returns the id of its task, which is also the batch's
+    # id.
+    def create_batch(values, waits)
+      NOT_WAITING.each do |option, number|
+        raise ArgumentError, "a job that waits for a batch cannot have #{option}" if values[number]
+      end
+      ask(CREATE_BATCH, "Fairq Create Batch", [*values.values_at(*WAITING), (waits == "success").to_s]).to_i
+    end
+
+    # Options of fairq.enqueue that enqueue_batch does not accept.
     ALONE = %w[dedup_until dedup_for max_attempts replace].freeze
 
     # The values are the columns of Batch, as arrays.
@@ -49,12 +81,15 @@ module Fairq
                     "clock_timestamp() + wait, at) ORDER BY n) FROM unnest($5::interval[], " \
                     "$6::timestamptz[]) WITH ORDINALITY AS u (wait, at, n)), " \
                     "dedup_keys => $7::text[], costs => $8::real[], headers => $9::jsonb[], " \
-                    "expires_at => $10::timestamptz) AS id"
+                    "expires_at => $10::timestamptz, batch => $11::bigint, after => $12::bigint[], " \
+                    "after_any => $13::boolean) AS id"
 
     # Positions in ENQUEUE of the values that differ between the tasks of a batch: group,
-    # payload, priority, wait, run_at, dedup_key, cost, headers.  Then those that all share.
+    # payload, priority, wait, run_at, dedup_key, cost, headers.  Then the positions of the values
+    # that all tasks share.
     EACH = [1, 2, 3, 4, 5, 6, 8, 9].freeze
-    QUEUE, COST, EXPIRES_AT = 0, 8, 13
+    SHARED = [13, 14, 15, 16].freeze # expires_at, batch, after, after_any
+    QUEUE, WAIT, RUN_AT, DEDUP_KEY, COST, DEDUP_FOR = 0, 4, 5, 6, 8, 11
 
     # Enqueues jobs in one transaction, with as few statements as their options allow.
     def enqueue_all(jobs)
@@ -63,17 +98,18 @@ module Fairq
       end
       in_transaction do
         pairs = batched.map { |job| [job, values(job, job.scheduled_at&.to_f)] }
-        # a batch has costs for all of its tasks, or for none
-        pairs.group_by { |_, v| [v[QUEUE], v[EXPIRES_AT], v[COST].nil?] }.each_value { |batch| enqueue_batch(batch) }
+        # one call takes costs for all of its tasks, or for none
+        pairs.group_by { |_, v| [*v.values_at(QUEUE, *SHARED), v[COST].nil?] }
+             .each_value { |call| enqueue_batch(call) }
         alone.each { |job| job.provider_job_id = enqueue(values(job, job.scheduled_at&.to_f)) }
       end
     end
 
     def enqueue_batch(pairs)
       all = pairs.map(&:last)
-      columns = EACH.map { |number| array(all.map { |values| values[number] }) }
-      columns[EACH.index(COST)] = nil if all.first[COST].nil?
-      ids = rows(ENQUEUE_BATCH, "Fairq Enqueue All", [all.first[QUEUE], *columns, all.first[EXPIRES_AT]])
+      columns = EACH.map { |number| all.map { |values| values[number] } }
+                    .map { |column| array(column) if column.any? }
+      ids = rows(ENQUEUE_BATCH, "Fairq Enqueue All", [all.first[QUEUE], *columns, *all.first.values_at(*SHARED)])
       pairs.zip(ids) { |(job, _), (id)| job.provider_job_id = id.to_i }
     end
 
@@ -81,7 +117,8 @@ module Fairq
       PG::TextEncoder::Array.new.encode(values)
     end
 
-    # In a transaction of the connection for enqueueing: the open one, if there is one.
+    # Runs the block in a transaction of the connection for enqueueing: in the open transaction, if
+    # any.
     def in_transaction(&block)
       given = Thread.current.thread_variable_get(:fairq_connection)
       if given
@@ -93,7 +130,7 @@ module Fairq
       end
     end
 
-    # Ends an attempt in the open transaction; false: the attempt is lost.
+    # Ends an attempt in the open transaction.  Returns false if the attempt has lost its lease.
     def complete(id, attempt, result)
       sql = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb)::int"
       ask(sql, "Fairq Complete", [id.to_s, attempt.to_s, result]).to_i == 1
@@ -129,7 +166,7 @@ module Fairq
       raise explained.is_a?(ServerError) ? explained : error
     end
 
-    # Reconnects if the connection was lost since the last call.  If it is lost during a
+    # Reconnects if the connection was lost since the last call.  If the connection is lost during a
     # call, that call fails, since its outcome is unknown.
     def own_connection
       if @connection && !alive?(@connection)
@@ -149,7 +186,7 @@ module Fairq
     def alive?(connection)
       return false if connection.finished? || connection.status != PG::CONNECTION_OK
 
-      # While no query runs, the server sends nothing, except when it ends the connection.
+      # While no query runs, the server sends data only when it ends the connection.
       connection.consume_input while connection.socket_io.wait_readable(0)
       true
     rescue PG::Error, IOError, SystemCallError

@@ -3,8 +3,8 @@
 require "active_support/fork_tracker"
 
 module Fairq
-  # A flag that the worker stops, for threads and for waits on sockets.  A signal handler
-  # may set it.
+  # A flag that the worker is stopping, which threads and waits on sockets can see.  A signal
+  # handler may set it.
   class Stop
     attr_reader :io
 
@@ -22,16 +22,16 @@ module Fairq
       @set
     end
 
-    # Sleeps until the flag is set, or for that many seconds.
+    # Sleeps until the flag is set, or for the given number of seconds.
     def wait(seconds = nil)
       @io.wait_readable(seconds) unless @set
     end
   end
 
-  # A connection for several threads, which reconnects when it is lost.
+  # A connection that several threads share.  It reconnects after a loss.
   class Session
     HELD = 0.5 # seconds until a retry after a lock of another transaction
-    LATELY = 2 # seconds for which other statements are likely to meet a lock
+    LATELY = 2 # seconds after a lock during which threads retry one at a time
 
     # limit: seconds for each statement.  give_up: seconds for which to retry if the server
     # refuses the connection for a lasting reason; nil: forever.
@@ -44,7 +44,7 @@ module Fairq
       ActiveSupport::ForkTracker.after_fork { discard }
     end
 
-    # The statement's result, retried every second until there is one.  If only the answer
+    # The statement's result.  Retries every second until there is one.  If only the answer
     # was lost, a second complete of the same attempt is harmless.  Tasks of a lost pop come
     # back when their leases expire, so pop uses once.
     #
@@ -55,13 +55,13 @@ module Fairq
       end
     end
 
-    # The end of a statement about a task.  An open transaction may have locked its row, and
-    # other tasks need this connection too.
+    # The FROM clause that makes a statement about a task brief. An open transaction may have locked
+    # its row, and other tasks need this connection too.
     def briefly
       "FROM set_config('lock_timeout', '#{held_lately? ? 10 : 100}ms', true)"
     end
 
-    # The same for all statements of the block.
+    # Makes all statements of the block brief.
     def transaction(once: false, &block)
       persist(once, &block)
     rescue PG::LockNotAvailable, PG::QueryCanceled
@@ -71,7 +71,7 @@ module Fairq
       persist_in_turn(&block)
     end
 
-    # A statement that may sleep for that many seconds.  It is cancelled when the worker
+    # Runs a statement that may sleep for the given number of seconds.  Cancels it when the worker
     # stops.
     def wait(sql, values, seconds)
       transaction(once: true) do |connection|
@@ -100,7 +100,7 @@ module Fairq
       raise
     end
 
-    # Stops retrying when the server has refused connections for too long.
+    # Raises the error if the server has refused connections for too long.
     def give_up(error)
       @refused_since ||= now
       return if @give_up.nil? || now - @refused_since < @give_up
@@ -112,7 +112,7 @@ module Fairq
       Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
 
-    # One thread retries at a time, and seldom, so others can use the connection.  Once it
+    # One thread retries at a time, with pauses, so others can use the connection.  Once it
     # succeeds, the others follow at once.
     def persist_in_turn(&block)
       loop do
@@ -161,7 +161,7 @@ module Fairq
       end
     end
 
-    # In a process that a job has forked: its end must not close the parent's connection.
+    # For a process that a job has forked: its end must not close the parent's connection.
     def discard
       @connection&.discard
       @connection = nil

@@ -1,16 +1,22 @@
 # frozen_string_literal: true
 
 module Fairq
-  # An attempt of a task, for its job: Fairq.current_task.
+  # An attempt to run a task.  A job gets it from Fairq.current_task.
   class Task
-    COLUMNS = "id, attempt, group_key, queue, attempts_left, priority, lapses, " \
+    COLUMNS = "id, attempt, group_key, queue, attempts_left, priority, lapses, batch, " \
               "extract(epoch FROM enqueued_at) AS enqueued_at"
-    TEXTS = "payload::text, headers::text"
+    TEXTS = "payload::text, headers::text, progress::text"
 
-    # Ruby's parser recurses, on the stack of a thread.
+    # The name of the step that saves the state of a retry by the same task.
+    RETRIES = "Active Job's retries"
+
+    # Ruby's parser recurses, and a thread's stack is small.
     MOST_NESTED = 5000
 
     attr_reader :id, :attempt, :group, :queue, :attempts_left, :priority, :lapses, :enqueued_at
+
+    # The Batch of the task; nil: none.
+    attr_reader :batch
 
     def initialize(worker, row)
       @worker = worker
@@ -18,12 +24,14 @@ module Fairq
         row.values_at("id", "attempt", "attempts_left", "priority", "lapses").map(&:to_i)
       @group = row["group_key"]
       @queue = row["queue"]
+      @batch = row["batch"] && Batch.new(row["batch"])
       @payload = row["payload"]
       @headers_text = row["headers"]
+      @progress_text = row["progress"]
       @unread = row["unread"]
       @enqueued_at = Time.at(row["enqueued_at"].to_r)
       @replacements = []
-      @stopped = @completed = @timed_out = @end_claimed = false
+      @stopped = @completed = @timed_out = @end_claimed = @end_reported = false
       @end_lock = Mutex.new
     end
 
@@ -42,8 +50,8 @@ module Fairq
 
     # ---- for jobs
 
-    # Raises Stopped if the task was cancelled or its lease is lost.  Long work calls it
-    # from time to time.
+    # Raises Stopped if the task was cancelled or its lease is lost.  Long work should call it from
+    # time to time.
     def check!
       raise Stopped if @stopped
     end
@@ -58,10 +66,35 @@ module Fairq
       @worker.stopping?
     end
 
-    # Sets the column progress of fairq.tasks.
-    def progress(value)
-      @stopped = true unless @worker.call(self, "set_progress", JSON.generate(value), cast: "jsonb")
+    # The progress that this or an earlier attempt set last; nil: none.  If there are steps or
+    # a cursor, it is a hash whose element "fairq" has them.
+    def progress
+      kept.value
+    end
+
+    # Sets the progress, for fairq.tasks and later attempts.  Keeps the steps and the cursor.
+    def progress=(value)
+      kept.set(value)
+    end
+
+    # Runs the block, and saves its value as JSON.  Returns the value from JSON.  If an earlier
+    # attempt has saved a value of that name, the block does not run.
+    def step(name, &block)
       check!
+      kept.step(name, &block)
+    end
+
+    # The last value of checkpoint! in this or an earlier attempt; nil: there is none.
+    def cursor
+      kept.cursor
+    end
+
+    # Records how far the work is, for the cursor of a later attempt.  It saves the value once
+    # per heartbeat, so call it often.  If the attempt fails or is released, the worker saves
+    # the last one.  Raises Stopped like check!.
+    def checkpoint!(cursor)
+      check!
+      kept.checkpoint(cursor)
     end
 
     # The task's result, which fairq keeps if the queue has retain.
@@ -70,7 +103,7 @@ module Fairq
     end
 
     # Completes the task in the job's open transaction, on the connection for enqueueing.
-    # So the work in that transaction is done exactly once.
+    # So the transaction does its work exactly once.
     def complete!
       @completed = true
       raise Stopped unless Producer.complete(@id, @attempt, @result)
@@ -78,8 +111,8 @@ module Fairq
 
     # ---- for the worker and the adapter
 
-    attr_accessor :job, :begun, :ended, :thread
-    attr_reader :replacements
+    attr_accessor :begun, :ended, :thread
+    attr_reader :job, :replacements, :retry_error
 
     def stop!
       @stopped = true
@@ -87,6 +120,22 @@ module Fairq
 
     def timed_out?
       @timed_out
+    end
+
+    # A checkpoint of a job with Active Job's continuations.  An attempt after a crash
+    # continues there.
+    def checkpoint_continuation!
+      checkpoint!("continuation" => @job.continuation.to_h) if @job.respond_to?(:continuation)
+    end
+
+    # The continuation at the last checkpoint of an earlier attempt; nil: none.
+    def continuation
+      cursor["continuation"] if cursor.is_a?(Hash)
+    end
+
+    # Saves the cursor before the attempt fails or is released.
+    def save_rest
+      save { @kept&.save_cursor }
     end
 
     # Stops the job, also during a sleep or a wait for a socket.
@@ -101,13 +150,33 @@ module Fairq
       @completed
     end
 
+    # The task's job, or the attempt of its handler, which does not run yet.
+    def load_job
+      handler = Handler.all[name]
+      return @job = handler.attempt(self) if handler
+
+      job_class = Envelope.job_class(name)
+      @job = job_class.deserialize(Envelope.unpack(self, job_class))
+    end
+
     def job?(job)
       @job&.job_id == job.job_id
     end
 
-    # The job is to be enqueued again when this task has ended well.
+    # Records that the job must be enqueued again when this task succeeds.
     def replace_by(job, values)
+      @retry_error = $ERROR_INFO # that of retry_on
       @replacements << [job, values]
+    end
+
+    # For each retry_on of the job, how often it has retried the job as this task; nil: never.
+    def retries
+      kept.steps[RETRIES]
+    end
+
+    # Saves these counts for the next attempt.
+    def save_retries(job)
+      save { kept.keep(RETRIES, job.exception_executions) }
     end
 
     def result_json
@@ -116,7 +185,12 @@ module Fairq
 
     # How long the work took, for time-fair queues.
     def took
-      Database.interval(@ended - @begun)
+      Database.interval(seconds)
+    end
+
+    # 0: the work has not begun.
+    def seconds
+      @begun ? (@ended || Process.clock_gettime(Process::CLOCK_MONOTONIC)) - @begun : 0
     end
 
     # Whether the lease of an earlier attempt expired, for example since its process died.
@@ -124,10 +198,30 @@ module Fairq
       @lapses.positive?
     end
 
-    # The first caller ends the attempt: the thread that runs the job, or the worker that
-    # has waited for it too long.
+    # Returns true for the first caller, which ends the attempt.  That is the job's thread, or the
+    # worker that has waited too long for it.
     def claim_end
       @end_lock.synchronize { !@end_claimed && (@end_claimed = true) }
+    end
+
+    # A description with the task's name, unless the name cannot be decoded.
+    def label
+      named = begin
+        name
+      rescue Error
+        nil
+      end
+      named ? to_s.sub(/\Atask \d+/) { |id| "#{id} (#{named})" } : to_s
+    end
+
+    # Returns true for the first caller, which calls the hook for the end of the attempt.
+    def first_end?
+      @end_lock.synchronize { !@end_reported && (@end_reported = true) }
+    end
+
+    # Whether the job is a continuation that the worker's end has interrupted.
+    def interrupted?
+      !@retry_error.nil? && !@retry_error.is_a?(StandardError)
     end
 
     def to_s
@@ -136,7 +230,23 @@ module Fairq
 
     private
 
-    # JSON that Ruby cannot read is an error of this task alone.
+    def save
+      yield
+    rescue Stopped
+      nil
+    rescue PG::Error, Error, JSON::GeneratorError, TypeError => error
+      Fairq.logger.warn("#{self}: its progress cannot be saved: #{Database.one_line(error)}")
+    end
+
+    def kept
+      @kept ||= Progress.new(@progress_text && decode("progress", @progress_text),
+                             @worker.lease / 3.0) do |json|
+        @stopped = true unless @worker.call(self, "set_progress", json, cast: "jsonb")
+        check!
+      end
+    end
+
+    # If Ruby cannot read the JSON, only this task fails.
     def decode(what, text)
       raise Error, "the payload or the headers cannot be read: #{@unread}" if @unread
 

@@ -1,12 +1,11 @@
 # frozen_string_literal: true
 
 module Fairq
-  # Ends jobs that run for longer than they may.
+  # Ends jobs that exceed their time limits.
   #
-  # At its deadline the thread of a job gets TimedOut, which also ends Ruby's sleeps, locks
-  # and waits for sockets.  A thread in a C extension, or a job that rescues Exception, may
-  # continue.  After PATIENCE, the block of new() is called with its task, in a thread of
-  # its own.
+  # At its deadline a job's thread gets TimedOut, which also ends Ruby's sleeps, locks and waits for
+  # sockets.  A thread in a C extension, or a job that rescues Exception, may continue.  After
+  # PATIENCE, the block of new() is called with its task, in a thread of its own.
   class Timeouts
     PATIENCE = 5 # seconds
 
@@ -17,7 +16,7 @@ module Fairq
       @changed = ConditionVariable.new
     end
 
-    # The calling thread runs the task, for that many seconds at most; nil: without limit.
+    # The calling thread runs the task, for at most the given number of seconds; nil: without limit.
     def limit(task, seconds)
       return yield unless seconds
 
@@ -60,7 +59,7 @@ module Fairq
       end
     end
 
-    # First the thread gets TimedOut; after PATIENCE the task fails.
+    # Raises TimedOut in the thread; after PATIENCE, fails the task.
     def pass(task)
       if task.timed_out?
         @deadlines.delete(task)

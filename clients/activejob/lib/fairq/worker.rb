@@ -3,6 +3,10 @@
 require "socket"
 
 require "fairq"
+require "fairq/ends"
+require "fairq/presence"
+require "fairq/progress"
+require "fairq/report"
 require "fairq/session"
 require "fairq/task"
 require "fairq/timeouts"
@@ -10,27 +14,30 @@ require "fairq/timeouts"
 module Fairq
   # Runs the jobs of queues, strictly in the given order of queues, each in a thread.
   #
-  # One thread pops and sleeps in fairq.wait, and another one renews leases.  run() waits
-  # for the end.  They share @running, under @lock; @changed is signalled at each change.
+  # One thread pops and sleeps in fairq.wait, another one renews leases, and a third one
+  # enqueues the jobs of schedules.  run() waits for the end.  They share @running, under @lock; @changed is signalled at each change.
   #
-  # poll: seconds between looks for tasks.  nil: sleep in fairq.wait; through a pooler, 1.
+  # poll: seconds between polls for tasks.  nil: sleep in fairq.wait; through a pooler, 1.
   # 0: sleep in fairq.wait, also through a pooler.
   #
   # timeout: seconds that a job may run, unless its class has fairq_timeout; nil: no limit.
-  # A job that does not end then has failed, and keeps its slot.
+  # A job that does not end by then fails, and keeps its slot.
   #
   # give_up: seconds for which to retry if the server refuses the connection for a lasting
   # reason; nil: forever.
   #
+  # alive: a file that the worker writes every second while it works.
+  #
   # A task whose lease has expired before may have killed its process: it runs alone.
   class Worker
-    SECONDS_MORE = 4 # for a server that is down, or does not answer, at the end
-    SLEEP = 30 # seconds in fairq.wait: a vanished server is detected soon after
+    SECONDS_MORE = 4 # seconds at the worker's end for a server that is down or does not answer
+    SLEEP = 30 # seconds in fairq.wait; the worker detects a vanished server soon after
 
     attr_reader :concurrency, :lease, :grace
 
     def initialize(queues, concurrency: 4, lease: 60, grace: 5, poll: nil, name: nil,
-                   timeout: nil, give_up: 60)
+                   timeout: nil, give_up: 60, alive: nil)
+      @queue_names = queues
       @queues = PG::TextEncoder::Array.new.encode(queues)
       @concurrency = concurrency
       @lease = lease
@@ -51,9 +58,11 @@ module Fairq
       @lock = Mutex.new
       @changed = ConditionVariable.new
       @poll = poll
+      @presence = Presence.new(@keeper, @name, @queues, concurrency) { @lock.synchronize { @running.size } }
+      @alive = alive
     end
 
-    # Ends run().  A signal handler may call it.
+    # Ends run().  A signal handler may call this.
     def stop
       @stop.set
     end
@@ -62,12 +71,13 @@ module Fairq
       @stop.set?
     end
 
-    # Works until stop().  Raises errors of the server.  Returns whether all jobs have
-    # ended; tasks of the others were released, and their threads continue.
+    # Works until stop().  Raises errors of the server.  Returns whether all jobs have ended. It has
+    # released the tasks of the other jobs, whose threads continue.
     def run
       popping = Thread.new { pop_tasks }
       popping.report_on_exception = false
-      keeping = Thread.new { keep_leases }
+      others = [Thread.new { keep_leases }, Thread.new { keep_schedules }]
+      @presence.write(@alive) if @alive
       @stop.wait
       limit = now + @grace + SECONDS_MORE
       @lock.synchronize { @changed.broadcast }
@@ -79,14 +89,15 @@ module Fairq
       ended
     ensure
       @stop.set
+      @presence.leave
       @over.set
-      keeping&.kill
+      others&.each(&:kill)
     end
 
     # The result of a function of fairq for an attempt, as text; nil is NULL, or false.
     def call(task, function, value = nil, cast: nil)
-      sql = "SELECT fairq.#{function}($1::bigint, $2::int#{", $3::#{cast}" if cast})"
-      said = @keeper.query(sql, [task.id.to_s, task.attempt.to_s, *(value if cast)], brief: true).getvalue(0, 0)
+      values = [task.id.to_s, task.attempt.to_s, *(value if cast)]
+      said = @keeper.query(Ends.call(function, cast), values, brief: true).getvalue(0, 0)
       said unless said == "f"
     end
 
@@ -114,8 +125,8 @@ module Fairq
       @stop.set
     end
 
-    # How many tasks to pop.  After a task that has to run alone there may be more of its
-    # kind, which the worker would only release.  So it then pops one at a time.
+    # How many tasks to pop.  After a task that must run alone, more such tasks may follow, and the
+    # worker would only release them.  So it then pops one task at a time.
     def wait_for_room
       @lock.synchronize do
         @changed.wait(@lock) until @stop.set? || @running.size < (@careful ? 1 : slots)
@@ -127,7 +138,7 @@ module Fairq
       @concurrency - @stuck
     end
 
-    # If the server was down, the worker first renews the leases before it pops again.
+    # If the server was down, the worker renews the leases before it pops again.
     # Otherwise a task whose lease has expired could run here twice.
     def renew_overdue
       running = @lock.synchronize { @running.dup }
@@ -136,7 +147,10 @@ module Fairq
 
     # nil: the connection is lost
     def pop(room)
-      claims(room).map { |row| Task.new(self, row) }
+      tasks = claims(room).map { |row| Task.new(self, row) }
+      @presence.register
+      @announced ||= announce
+      tasks
     rescue PG::QueryCanceled # by a statement_timeout
       []
     rescue PG::Error => error
@@ -144,6 +158,17 @@ module Fairq
 
       @stop.wait(1)
       nil
+    end
+
+    # Logs the start.  Without an answer from the server, the next pop tries again.
+    def announce
+      versions = @popper.query("SELECT fairq.version() AS extension, current_setting('server_version') AS server",
+                               [], once: true).first
+      Report.start({ worker: @name, queues: @queue_names, concurrency: @concurrency, client: VERSION,
+                     **versions.transform_keys(&:to_sym) })
+      true
+    rescue PG::Error, Error
+      false
     end
 
     def claims(room)
@@ -165,7 +190,7 @@ module Fairq
       { "unread" => Database.one_line(error) }
     end
 
-    # Does not begin tasks after the end has begun.
+    # Begins no tasks once the worker is stopping.
     def begin_tasks(tasks)
       return unless tasks&.any?
       return release(tasks) if @stop.set?
@@ -205,7 +230,7 @@ module Fairq
 
       @popper.wait("CALL fairq.wait($1::text[], $2::interval)", [@queues, seconds(SLEEP)], SLEEP)
     rescue PG::QueryCanceled
-      nil # by the end, or a statement_timeout
+      nil # cancelled by the worker's end, or a statement_timeout
     rescue PG::Error => error
       raise unless Database.transient?(error)
     end
@@ -225,8 +250,10 @@ module Fairq
       task.claim_end ? conclude(task, outcome) : take_slot_back(task)
     end
 
-    # No outcome: the lease expires, and the task runs again.
+    # There is no outcome: the lease expires, and the task runs again.
     def conclude(task, outcome)
+      how, error, options = outcome || [:lost]
+      Hooks.ended(task, how, error, **(options || {}))
       finish(task, *outcome) if outcome
     rescue PG::Error, Error => error
       # the same
@@ -241,6 +268,7 @@ module Fairq
     # The outcome of the attempt.
     def perform(task)
       task.begun = now
+      Hooks.call(:before, task)
       run_job(task)
       [:complete]
     rescue Dead => error
@@ -256,11 +284,10 @@ module Fairq
     end
 
     def run_job(task)
-      # Like Active Job's execute: Rails reloads code around it.
+      # Runs the job like Active Job's execute, so that Rails can reload code around it.
       ActiveJob::Callbacks.run_callbacks(:execute) do
-        job_class = Envelope.job_class(task.name)
-        task.job = job_class.deserialize(Envelope.unpack(task, job_class))
-        @timeouts.limit(task, job_class.fairq_timeout || @timeout) { task.job.perform_now }
+        job = task.load_job
+        @timeouts.limit(task, job.fairq_timeout || @timeout) { job.perform_now }
       end
     ensure
       if defined?(ActiveRecord::Base)
@@ -301,34 +328,41 @@ module Fairq
 
     def complete(task)
       if task.replacements.any?
-        done = @keeper.transaction { |connection| replace(connection, task) }
-        return if done
+        return if task.batch ? retry_in_batch(task) : replaced?(task)
       elsif task.completed?
-        # By the job's own transaction: if that was committed, the task does not run any
-        # more.
+        # The job's own transaction has completed the task: if it was committed, the task does not
+        # run any more.
         problem = Error.new("the transaction that completed the task was rolled back")
         return fail_task(task, problem, quiet: true)
-      elsif ended?(@keeper.query(COMPLETE, complete_values(task), brief: true))
-        return
+      elsif ended?(@keeper.query(Ends::COMPLETE, Ends.complete_values(task), brief: true))
+        return Report.attempt(task, "completed")
       end
       Fairq.logger.warn("#{task}: the server refuses to complete it: " \
                         "it had ended before, or its lease was lost and it may run twice")
-    end
-
-    COMPLETE = "SELECT fairq.complete($1::bigint, $2::int, $3::jsonb, took => $4::interval)"
-
-    def complete_values(task)
-      [task.id.to_s, task.attempt.to_s, task.result_json, task.took]
     end
 
     def ended?(result)
       result.getvalue(0, 0) == "t"
     end
 
-    # Completes the task and enqueues its successor, both or none.
+    def retry_in_batch(task)
+      task.save_retries(task.job)
+      return release([task]) if task.interrupted?
+
+      report_failure(task, task.retry_error)
+      ended?(@keeper.query(Ends::RETRY, Ends.retry_values(task), brief: true))
+    end
+
+    def replaced?(task)
+      done = @keeper.transaction { |connection| replace(connection, task) }
+      task.interrupted? ? Report.attempt(task, "released") : report_failure(task, task.retry_error, last: false) if done
+      done
+    end
+
+    # Completes the task and enqueues its successor in one transaction.
     def replace(connection, task)
       connection.transaction do
-        done = connection.exec_params("#{COMPLETE} #{@keeper.briefly}", complete_values(task))
+        done = connection.exec_params("#{Ends::COMPLETE} #{@keeper.briefly}", Ends.complete_values(task))
         return false unless ended?(done)
 
         task.replacements.each do |job, values|
@@ -339,39 +373,20 @@ module Fairq
       end
     end
 
-    # quiet: no warning if the attempt has ended before
+    # quiet: the attempt may already have ended, cancelled or completed
     def fail_task(task, error, dead: false, wait: nil, quiet: false)
-      text = with_causes(error)
-      failed = tell_failed(task, text, dead: dead, wait: wait)
-      return if quiet && !failed
+      report_failure(task, error, dead: dead) unless quiet
+      task.save_rest
+      values = Ends.fail_values(task, Report.archived(error), dead: dead, wait: wait)
+      failed = ended?(@keeper.query(Ends::FAIL, values, brief: true))
+      return unless quiet
+      return report_failure(task, error) if failed
 
-      Fairq.logger.add(error.is_a?(Retry) ? Logger::INFO : Logger::ERROR,
-                       "#{task}: #{text.lines.map(&:strip).join("; ")}")
+      Report.attempt(task, task.completed? ? "completed" : "stopped")
     end
 
-    # The error and its causes, as text that the server accepts.
-    def with_causes(error)
-      chain = []
-      while error && chain.size < 20
-        chain << "#{error.class}: #{utf8(error.message.to_s)}"
-        # the server's errors are explained already
-        error = error.is_a?(ServerError) ? nil : error.cause
-      end
-      chain.join("\ncaused by ").delete("\0")[0, 10_000]
-    end
-
-    def tell_failed(task, text, dead: false, wait: nil)
-      ended?(@keeper.query(
-               "SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval, " \
-               "dead => $5::boolean, took => $6::interval)",
-               [task.id.to_s, task.attempt.to_s, text, wait && seconds(wait), dead.to_s,
-                task.took], brief: true
-             ))
-    end
-
-    def utf8(text)
-      text = text.dup.force_encoding(Encoding::UTF_8) if text.encoding == Encoding::BINARY
-      text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+    def report_failure(task, error, dead: false, last: task.attempts_left.zero?)
+      Report.attempt(task, dead || last ? "failed" : "retried", error)
     end
 
     def seconds(value)
@@ -394,7 +409,7 @@ module Fairq
       lost = @keeper.query("SELECT unnest(fairq.extend_batch($1::bigint[], $2::int[], $3::interval))",
                            [*ids_and_attempts(tasks), seconds(@lease)])
       @renewed = now
-      # The worker may have two attempts of a task.  The older one is lost.
+      # The worker may have two attempts of a task.  The older attempt has lost its lease.
       lost.column_values(0).map(&:to_i).tally.each do |id, number|
         tasks.select { |task| task.id == id }.min_by(number, &:attempt).each(&:stop!)
       end
@@ -404,10 +419,38 @@ module Fairq
       [tasks.map(&:id), tasks.map(&:attempt)].map { |list| "{#{list.join(",")}}" }
     end
 
+    # ---- schedules
+
+    def keep_schedules
+      until @stop.set? || Schedule.all.empty?
+        begin
+          now = @keeper.query("SELECT extract(epoch FROM clock_timestamp())").getvalue(0, 0).to_r
+          pause = Schedule.all.values.map { |schedule| tick(schedule, now) }.min
+        rescue PG::Error, Error => error
+          Fairq.logger.error("schedules: #{Database.one_line(error)}")
+          pause = Schedule::PROBLEM
+        end
+        @stop.wait(pause.to_f)
+      end
+    end
+
+    # Enqueues the jobs that are due.  Returns the seconds until the next call.
+    def tick(schedule, now)
+      schedule.due(now).each do |at|
+        @keeper.query(Producer::ENQUEUE_ALONE, schedule.values(at), brief: true)
+      end
+      schedule.seen(now)
+      schedule.next_in(now)
+    rescue StandardError => error # also an error of the application's block
+      Fairq.logger.error("schedule #{schedule.name}: #{Report.with_causes(error)}")
+      Schedule::PROBLEM
+    end
+
     # ---- the end
 
     # Releases tasks, which ends those that are cancelled.
     def release(tasks)
+      tasks.each { |task| Report.attempt(task, "released") }
       @keeper.query("SELECT fairq.release_batch($1::bigint[], $2::int[])",
                     ids_and_attempts(tasks), brief: true)
     end
@@ -425,20 +468,21 @@ module Fairq
       end
     end
 
-    # Tasks that have ended are not released, since a server that was down must receive
-    # that.
+    # Does not release tasks that have ended: a server that was down must receive their ends.
     def hand_back(limit)
       tasks = @lock.synchronize { @running.reject(&:ended) }
+      tasks.each { |task| Hooks.ended(task, :lost) if task.begun }
       release_until(limit, tasks) if tasks.any?
       @lock.synchronize do
         @changed.wait(@lock, limit - now) while @running.any?(&:ended) && now < limit
       end
     end
 
-    # Concurrently, since the row of one may be locked.
+    # Releases them concurrently, since one of the rows may be locked.
     def release_until(limit, tasks)
       releasing = tasks.map do |task|
         Thread.new do
+          task.save_rest
           release([task])
         rescue PG::Error, Error => error
           Fairq.logger.error("release: #{Database.one_line(error)}")

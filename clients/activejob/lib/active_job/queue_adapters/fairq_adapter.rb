@@ -6,8 +6,8 @@ module ActiveJob
     #
     #   Rails.application.config.active_job.queue_adapter = :fairq
     #
-    # Jobs are enqueued on Active Record's connection, if that is to PostgreSQL.  In a
-    # transaction they exist when it commits, and not if it rolls back.
+    # The adapter enqueues jobs on Active Record's connection, if its database is PostgreSQL. In a
+    # transaction, the jobs exist once it commits, and not if it rolls back.
     class FairqAdapter < (defined?(AbstractAdapter) ? AbstractAdapter : Object)
       def enqueue(job) # :nodoc:
         add(job, Fairq::Producer.values(job))
@@ -17,7 +17,7 @@ module ActiveJob
         add(job, Fairq::Producer.values(job, timestamp))
       end
 
-      # Enqueues all or none.  Returns how many were enqueued.
+      # Enqueues all jobs or none.  Returns the number of enqueued jobs.
       def enqueue_all(jobs) # :nodoc:
         own, others = jobs.partition { |job| Fairq.current_task&.job?(job) }
         Fairq::Producer.enqueue_all(others)
@@ -26,26 +26,30 @@ module ActiveJob
         jobs.size
       end
 
-      # Whether the worker of this thread stops.  Active Job's continuations ask at each
-      # checkpoint, and save their progress.
+      # Whether the worker of this thread stops.  Active Job's continuations call this at each
+      # checkpoint, and enqueue the rest of their work if it returns true.
       def stopping?(_job = nil) # :nodoc:
-        Fairq.current_task&.stopping? || false
+        task = Fairq.current_task
+        task&.checkpoint_continuation!
+        task&.stopping? || false
       end
 
-      # Active Job 7.2 would else wait for the commit, and lose the job if
-      # the process dies then.
+      # Otherwise Active Job 7.2 would wait for the commit, and lose the job if the process dies
+      # then.
       def enqueue_after_transaction_commit? # :nodoc:
         false
       end
 
       private
 
-      # A job that enqueues itself again, as retry_on does, replaces its task when it
-      # has ended: the worker does both in one transaction.
+      # If a job enqueues itself again, as retry_on does, the new task replaces its task at its end.
+      # The worker does both in one transaction.
       def add(job, values)
         task = Fairq.current_task
         if task&.job?(job)
           task.replace_by(job, values)
+        elsif (waits = job.fairq_once["waits"])
+          job.provider_job_id = Fairq::Producer.create_batch(values, waits)
         else
           job.provider_job_id = Fairq::Producer.enqueue(values)
         end

@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require "fairq"
+require "fairq/ends"
+require "fairq/progress"
+require "fairq/report"
+require "fairq/task"
+
+module Fairq
+  # For tests: runs the jobs that the test's transaction has enqueued, in this transaction.
+  #
+  #     class OrderTest < ActiveSupport::TestCase
+  #       include Fairq::Testing
+  #
+  #       test "an order sends a mail" do
+  #         Order.place("bob")
+  #         assert_equal ["MailJob"], run_tasks("mail").map { |ran| ran.job.class.name }
+  #       end
+  #     end
+  #
+  # No worker sees these tasks, since nothing is committed, and a rollback at the end of the
+  # test removes all of it.
+  module Testing
+    # A task that was run, its job, and the Dead or Retry that the job has raised.
+    Ran = Struct.new(:task, :job, :error) do
+      # The result that the job has set.
+      def result
+        task.result_json && JSON.parse(task.result_json)
+      end
+    end
+
+    CHANGED = "SELECT (pg_current_xact_id_if_assigned() IS NOT NULL)::text"
+    POP = "SELECT #{Task::COLUMNS}, #{Task::TEXTS} FROM fairq.pop($1::text[], 1, worker => 'test')"
+    NAMES = (Task::COLUMNS.gsub(/extract\(.*AS /, "").split(", ") + %w[payload headers progress]).freeze
+
+    module_function
+
+    # Runs ready tasks of the queues, also those that they enqueue, one by one.  Returns a list
+    # of Ran.  Errors of a job are raised here, except Dead and Retry.  Error: there are more
+    # than "most" tasks.
+    def run_tasks(*queues, most: 1000)
+      ran = []
+      return ran unless Producer.ask(CHANGED, "Fairq Changed", []) == "true"
+
+      runner = Runner.new
+      while (row = Producer.rows(POP, "Fairq Pop", [Producer.array(queues.map(&:to_s))]).first)
+        task = Task.new(runner, NAMES.zip(row).to_h)
+        raise Error, "after #{most} tasks there is another one: #{task}" if ran.size == most
+
+        ran << runner.run(task)
+      end
+      ran
+    end
+
+    # The connection for enqueueing in the place of a worker.
+    class Runner
+      def lease
+        60
+      end
+
+      def stopping?
+        false
+      end
+
+      def call(task, function, value = nil, cast: nil)
+        tell(Ends.call(function, cast), [task.id.to_s, task.attempt.to_s, *(value if cast)])
+      end
+
+      def run(task)
+        task.begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        perform(task)
+        complete(task)
+        Ran.new(task, task.job)
+      rescue Dead, Retry => error
+        task.save_rest
+        ending = error.is_a?(Dead) ? { dead: true } : { wait: error.wait }
+        tell(Ends::FAIL, Ends.fail_values(task, Report.archived(error), **ending))
+        Ran.new(task, task.job, error)
+      end
+
+      private
+
+      def perform(task)
+        before = Fairq.current_task
+        Fairq.current_task = task
+        ActiveJob::Callbacks.run_callbacks(:execute) { task.load_job.perform_now }
+      ensure
+        Fairq.current_task = before
+      end
+
+      # Also enqueues the job again, if Active Job retries it.
+      def complete(task)
+        if task.batch && task.replacements.any?
+          task.save_retries(task.job)
+          tell(Ends::RETRY, Ends.retry_values(task))
+        elsif !task.completed?
+          tell(Ends::COMPLETE, Ends.complete_values(task))
+          task.replacements.each { |job, values| job.provider_job_id = Producer.enqueue(values) }
+        end
+      end
+
+      # Whether the statement has had an effect.  Active Record would decode a boolean.
+      def tell(sql, values)
+        Producer.ask("#{sql}::text", "Fairq Test", values) == "true"
+      end
+    end
+  end
+end

@@ -1,0 +1,95 @@
+# frozen_string_literal: true
+
+require "puma/plugin"
+require "rbconfig"
+
+module Puma
+  class DSL
+    # The arguments of fairq-worker.
+    def fairq_worker(*arguments)
+      @options[:fairq_worker] = arguments
+    end
+  end
+end
+
+module Fairq
+  # A process of fairq-worker that lives as long as Puma.
+  #
+  # It ends at SIGTERM, and at the end of its standard input, which is that of Puma if Puma is
+  # killed.  If it ends by itself, for example since a queue is missing, it is started again.
+  class PumaWorker
+    PROGRAM = File.expand_path("../../../bin/fairq-worker", __dir__)
+    PAUSE = 5 # seconds until the next start
+
+    # The block gets a line when the process has ended by itself.
+    def initialize(arguments, &log)
+      @command = [RbConfig.ruby, PROGRAM, "--until-eof", *arguments]
+      @log = log
+      @lock = Mutex.new
+      @changed = ConditionVariable.new
+    end
+
+    def start
+      @stopping = false
+      reader, @writer = IO.pipe
+      @keeper = Thread.new { keep(reader) }
+    end
+
+    # Waits for running jobs as long as the worker does.
+    def stop
+      @lock.synchronize do
+        @stopping = true
+        Process.kill(:TERM, @pid) if @pid
+        @changed.broadcast
+      end
+      @writer.close # other processes of Puma may have a copy
+      @keeper.join
+    end
+
+    private
+
+    def keep(reader)
+      while (process = spawn(reader))
+        status = process.value
+        @lock.synchronize do
+          @pid = nil
+          next if @stopping
+
+          @log.call("fairq-worker has ended (#{status}), and starts again in #{PAUSE} seconds")
+          @changed.wait(@lock, PAUSE)
+        end
+      end
+      reader.close
+    end
+
+    # The thread that waits for a new process; nil: there is none, since Puma ends.
+    def spawn(reader)
+      @lock.synchronize do
+        return if @stopping
+
+        @pid = Process.spawn(*@command, in: reader)
+        Process.detach(@pid)
+      end
+    end
+  end
+end
+
+Puma::Plugin.create do
+  def start(launcher)
+    arguments = launcher.options[:fairq_worker]
+    raise ArgumentError, "fairq_worker in config/puma.rb must name the queues" if arguments.nil? || arguments.empty?
+
+    events = launcher.events
+    log = launcher.respond_to?(:log_writer) ? launcher.log_writer : events # before Puma 6
+    worker = Fairq::PumaWorker.new(arguments) { |line| log.log(line) }
+    if Gem::Version.new(Puma::Const::VERSION) < Gem::Version.new("7")
+      events.on_booted { worker.start }
+      events.on_restart { worker.stop }
+      events.on_stopped { worker.stop }
+    else
+      events.after_booted { worker.start }
+      events.before_restart { worker.stop }
+      events.after_stopped { worker.stop }
+    end
+  end
+end
