@@ -2,10 +2,12 @@
 
 from kombu.transport import TRANSPORT_ALIASES
 
-from .progress import set_progress
-from .publishing import publishing
-from .worker import Retry
+__version__ = "1.0.0"       # before the imports, since they use it
 
-__all__ = ["Retry", "publishing", "set_progress"]
+from .progress import set_progress, step        # noqa: E402
+from .publishing import batch, publishing       # noqa: E402
+from .worker import Retry                       # noqa: E402
+
+__all__ = ["Retry", "batch", "publishing", "set_progress", "step"]
 
 TRANSPORT_ALIASES["fairq"] = "fairq_celery.transport:Transport"

@@ -1,7 +1,8 @@
-"""Messages to all who listen, by NOTIFY: remote control, its replies, events.
+"""Messages to all listening processes, by NOTIFY: remote control, its replies,
+events.
 
-They are for the moment: who does not listen misses them, and none is kept.  NOTIFY
-takes up to 7,999 bytes, so a message comes in pieces.
+Nothing stores these messages: a process that does not listen misses them.
+NOTIFY takes up to 7,999 bytes, so a message comes in pieces.
 """
 
 import base64
@@ -9,7 +10,7 @@ import json
 import uuid
 
 PIECE = 7000
-UNFINISHED = 100        # messages that are incomplete, at most
+UNFINISHED = 100        # the most messages that may be incomplete
 
 
 def channel_of(exchange):

@@ -1,7 +1,7 @@
 """Connections, and their errors in kombu's terms.
 
 A lost connection stays an error of psycopg, one of the transport's connection_errors:
-kombu and Celery reconnect after it.  An error that no new connection fixes becomes a
+kombu and Celery reconnect after it.  An error that a new connection cannot fix becomes a
 ChannelError, which they do not retry.
 """
 
@@ -31,7 +31,7 @@ UNACKNOWLEDGED = 30
 FOR_NOW = re.compile("too many|slots are reserved|no more connections|server.login|query_wait_timeout"
                      "|starting up|shutting down|recovery", re.IGNORECASE)
 
-# hosts: since when, by the monotonic clock, the server refuses connections
+# hosts: time of the first refused connection, by the monotonic clock
 refused_since = {}
 
 
@@ -62,7 +62,7 @@ class Connection(psycopg.Connection):
             return done.value
         except BaseException:
             if self.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
-                self.close()        # nobody reads the answer
+                self.close()        # nothing reads the answer
             raise
 
 
@@ -133,9 +133,9 @@ def connect(conninfo, give_up=None):
 
 
 def refuses(attempt, problem):
-    """Does a server answer there, and say no: to the database, the role, the password?
+    """Does a server answer there, and refuse the database, the role or the password?
 
-    libpq has no SQLSTATE of a connection that has failed.
+    libpq has no SQLSTATE for a failed connection.
     """
     if FOR_NOW.search(str(problem)):
         return False

@@ -15,14 +15,15 @@ from kombu.utils.json import dumps
 MADE_UP_ID = "fairq-{}"
 # The data about a task in the header "fairq" of a message.  Celery 5.3 or later publishes a
 # retry with it.
-KNOWN = ("id", "attempt", "group", "queue", "attempts_left", "priority")
+KNOWN = ("id", "attempt", "group", "queue", "attempts_left", "priority", "progress",
+         "batch")
 # These are fairq's and not Celery's, at the top of the headers.
 COMMON = ("traceparent", "tracestate")
 MESSAGE = ("content-type", "content-encoding")
 
 
 class Unfit(Exception):
-    """A task that is not a call of a Celery task."""
+    """The task is not a call of a Celery task."""
 
 
 def own_options(headers):
@@ -36,7 +37,7 @@ def own_options(headers):
 
 
 def json_body(message):
-    """The (args, kwargs, embed) of a message that jsonb can hold; None: it cannot."""
+    """The (args, kwargs, embed) of a message; None: jsonb cannot hold them."""
     body = message["body"]
     if (message.get("content-type") != "application/json" or not isinstance(body, str)
             or "compression" in message["headers"] or "task" not in message["headers"]):
@@ -97,7 +98,7 @@ def to_task(message):
         embed = {key: value for key, value in embed.items() if value is not None}
         if embed:
             celery["embed"] = embed
-        # they are generated again
+        # the worker generates them again
         ours.pop("argsrepr", None)
         ours.pop("kwargsrepr", None)
     else:
@@ -123,12 +124,13 @@ def decoded(text, what):
 
 
 def to_message(claim, default_task=None):
-    """The message of a claim; raises Unfit if it is none."""
+    """The message of a claim; raises Unfit if the claim is not a message."""
     if claim.unread is not None:
         raise Unfit(f"the payload or the headers cannot be read: {claim.unread}")
     headers = decoded(claim.headers, "headers") if claim.headers is not None else {}
     if not isinstance(headers, dict):
         raise Unfit("the headers are no object")
+    progress = decoded(claim.progress, "progress") if claim.progress is not None else None
     celery = headers.get("celery")
     if not isinstance(celery, dict):
         celery = {}
@@ -165,9 +167,10 @@ def to_message(claim, default_task=None):
     for key, value in headers.items():
         if key not in ("task", "celery"):
             own.setdefault(key, value)
-    own["eta"] = None           # it is past: fairq has waited for it
+    own["eta"] = None           # it is in the past: fairq has waited for it
     own["fairq"] = dict(zip(KNOWN, (claim.id, claim.attempt, claim.group_key, claim.queue,
-                                    claim.attempts_left, claim.priority)))
+                                    claim.attempts_left, claim.priority, progress,
+                                    claim.batch)))
     properties.setdefault("correlation_id", own["id"])
     properties.setdefault("reply_to", "")
     properties.update(

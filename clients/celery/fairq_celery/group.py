@@ -1,10 +1,17 @@
 """The group of a message that is published."""
 
+import logging
+
 from .envelope import arguments, own_options
+
+log = logging.getLogger("fairq.celery")
+
+# tasks that were published without a group
+without_group = set()
 
 
 def running_task():
-    """The task of fairq that calls this; {}: none does."""
+    """The task of fairq that calls this; {}: there is none."""
     try:
         from celery import current_task
     except ImportError:
@@ -53,7 +60,12 @@ def chosen(message, options):
         group = pick(rule, message)
         if group is not None:
             return str(group)
-    for group in known.get("group"), options.get("default_group"), headers.get("task"):
+    for group in known.get("group"), options.get("default_group"):
         if group is not None:
             return str(group)
-    return "default"
+    name = str(headers.get("task") or "default")
+    if name not in without_group:
+        without_group.add(name)
+        log.warning("task %s has no group, so all of these tasks share one, and tenants do not"
+                    " take turns: set the transport option group or default_group", name)
+    return name

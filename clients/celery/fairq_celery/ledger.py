@@ -1,4 +1,4 @@
-"""The tasks that this process has, independent of its connections.
+"""The tasks of this process, independent of its connections.
 
 Celery forgets its messages when it loses its connection, while its processes continue the
 tasks.  So a ledger per database records them.  A thread with its own connection renews
@@ -15,6 +15,7 @@ import weakref
 import psycopg
 
 from .database import LOST, connect
+from .registry import Registration
 
 log = logging.getLogger("fairq.celery")
 
@@ -23,6 +24,9 @@ HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 
 # seconds until the end of such a task is retried
 HELD_PAUSE = 0.5
+
+# seconds for which a task that runs alone waits until the server has the ends of others
+ALONE = 10
 
 ledgers = {}
 opening = threading.Lock()
@@ -41,12 +45,12 @@ class Claim:
     """A task that fairq.pop has returned."""
 
     # JSON as text: a task that cannot be decoded must fail alone
-    COLUMNS = "id, attempt, group_key, queue, priority, attempts_left, lapses"
-    TEXTS = "payload::text, headers::text"
+    COLUMNS = "id, attempt, group_key, queue, priority, attempts_left, lapses, batch"
+    TEXTS = "payload::text, headers::text, progress::text"
 
     def __init__(self, row, unread=None):
         (self.id, self.attempt, self.group_key, self.queue, self.priority, self.attempts_left,
-         self.lapses, self.payload, self.headers) = row
+         self.lapses, self.batch, self.payload, self.headers, self.progress) = row
         self.unread = unread        # why there is no payload
         self.tag = f"{self.id}:{self.attempt}"
         self.ended = math.inf       # by the monotonic clock
@@ -57,7 +61,7 @@ class Claim:
         self.stopped = False        # it was lost, or cancelled
 
     def forget_content(self):
-        self.payload = self.headers = None
+        self.payload = self.headers = self.progress = None
 
     def __str__(self):
         return f"task {self.id} of queue {self.queue}, group {self.group_key}"
@@ -68,19 +72,20 @@ class Ledger:
         self.conninfo, self.pid = conninfo, os.getpid()
         self.lease = 60
         self.changed = threading.Condition()
-        self.claims = {}            # by tag: tasks that run
+        self.claims = {}            # tasks that run, by tag
         self.ended = []             # (claim, verb, arguments), for the thread
         self.ending = []            # those that the thread sends now
         self.held = []              # those to retry
         self.again = 0              # when to retry, by the monotonic clock
         self.connection = None
         self.thread = None
+        self.registration = Registration()
         self.transports = weakref.WeakSet()     # those that pop
         self.apart = None           # a claim that has to run alone
-        self.one_by_one = False     # the next claim may have to run alone, too
-        self.stopping = False       # nothing more is popped
-        self.tell = lambda claim: None      # asks the task to stop; called in the thread
-        self.hear = lambda: None            # reads which tasks were started; called by the transport
+        self.one_by_one = False     # the next claim may also have to run alone
+        self.stopping = False       # no more pops
+        self.tell = lambda claim: None      # asks the task to stop; the thread calls it
+        self.hear = lambda: None            # reads which tasks were started; the transport calls it
 
     # ---- for the transport
 
@@ -88,10 +93,32 @@ class Ledger:
         with self.changed:
             for claim in claims:
                 self.claims[claim.tag] = claim
-            if self.thread is None:
-                self.thread = threading.Thread(target=self.run, daemon=True, name="fairq")
-                self.thread.start()
-            self.changed.notify_all()
+            self.start()
+
+    def start(self):
+        if self.thread is None:
+            self.thread = threading.Thread(target=self.run, daemon=True, name="fairq")
+            self.thread.start()
+        self.changed.notify_all()
+
+    def register(self, pool):
+        """Shows the worker in fairq.workers, until unregister()."""
+        with self.changed:
+            self.registration.begin(pool)
+            self.start()
+
+    def unregister(self, seconds):
+        with self.changed:
+            if self.registration.known:
+                self.registration.ends, self.registration.due = True, 0
+                self.changed.notify_all()
+                self.changed.wait_for(lambda: not self.registration.known, seconds)
+
+    def queues(self):
+        """The queues from which this process takes tasks, in their order."""
+        return list(dict.fromkeys(queue for transport in list(self.transports)
+                                  for channel in list(transport.channels or ())
+                                  for queue in channel.queues()))
 
     # A task whose lease has expired may have killed its worker, and other tasks with it. So
     # it runs with no other task in the whole worker, whose processes share a limit of
@@ -110,20 +137,22 @@ class Ledger:
         return [claim for claim in claims if claim.lapses == 0]
 
     def has_apart(self):
-        """Whether such a claim waits or runs."""
+        """Whether a claim that must run alone waits or runs."""
         return self.apart is not None and self.apart.tag in self.claims
 
     def next_apart(self, channel):
         """The waiting claim, once the channel may deliver it; or None."""
+        late = time.monotonic() - ALONE
         with self.changed:
             claim = self.apart
             if (self.has_apart() and not claim.delivered and claim.channel is channel
-                    and len(self.claims) == 1):
+                    and len(self.claims) == 1
+                    and all(other.ended < late for other, _, _ in self.untold())):
                 return claim
             return None
 
     def in_hand(self):
-        """The number of tasks that run here, as the server knows.
+        """The number of tasks that run here, from the server's view.
 
         Tasks whose end it has not confirmed within a second do not count.
         """
@@ -136,7 +165,7 @@ class Ledger:
         return self.ended + self.ending + self.held
 
     def finish(self, tag, verb, **arguments):
-        """Makes the thread call complete, fail, hand_back or cancel; once per claim."""
+        """Makes the thread call complete, fail, hand_back or cancel, once per claim."""
         with self.changed:
             claim = self.claims.pop(tag, None)
             if claim is not None:
@@ -177,8 +206,9 @@ class Ledger:
         while True:
             with self.changed:
                 # connect at first, so that an end is sent quickly
-                until = min(beat, self.again) if self.held else beat
-                self.changed.wait_for(lambda: self.ended or self.connection is None,
+                until = min(beat, self.registration.due, self.again if self.held else beat)
+                self.changed.wait_for(lambda: self.ended or self.connection is None
+                                      or self.registration.is_due(),
                                       max(0, until - time.monotonic()))
                 self.ending, self.ended = self.ended, []
                 again = bool(self.held) and time.monotonic() >= self.again
@@ -192,11 +222,12 @@ class Ledger:
                     beat = time.monotonic() + self.lease / 3
                 if again:
                     self.end_held()
+                self.registration.renew(self.connection, self.queues(), len(self.claims))
             except LOST as error:
                 log.warning("%s", str(error).strip())
                 self.lost_connection()
             except Exception:
-                log.exception("the leases of the tasks in hand")
+                log.exception("cannot renew the leases of running tasks")
                 self.lost_connection()
             with self.changed:
                 self.changed.notify_all()
@@ -221,7 +252,7 @@ class Ledger:
         (lost,) = self.connection.execute(
             "SELECT fairq.extend_batch(%s::bigint[], %s::int[], make_interval(secs => %s))",
             [list(claims), [claim.attempt for claim in claims.values()], self.lease]).fetchone()
-        # and those of which this worker has a later attempt
+        # and tasks of which this worker has a later attempt
         for claim in held:
             if (claim.id in lost or claims[claim.id] is not claim) and not claim.stopped:
                 claim.stopped = True
@@ -238,7 +269,7 @@ class Ledger:
                 self.complete_all(done)
                 self.ending = [end for end in self.ending if end[1] != "complete" or end[0].held]
             except HELD:
-                pass            # one by one, then
+                pass            # ends them one by one, below
         while self.ending:
             claim, verb, arguments = self.ending[0]
             try:

@@ -1,4 +1,4 @@
-"""Publishing in a transaction of the caller."""
+"""Publishes tasks in the caller's transaction."""
 
 import contextvars
 
@@ -6,16 +6,27 @@ current_publishing = contextvars.ContextVar("fairq_publishing", default=None)
 
 
 class publishing:
-    """Tasks that are published in this context are enqueued by the connection.
+    """In this context, the connection enqueues the tasks that Celery publishes.
 
-    So they are there when it commits, and never were if it rolls back.  It is a
-    connection, or another thing that has cursors, of a driver with %s for parameters.
-    Without one they are committed at once.  "ids" are fairq's ids of them.
+    They exist once its transaction commits, and never if it rolls back.  The connection
+    must have cursors whose driver uses %s for parameters.  Without a
+    connection, each task is committed at once.  "ids" are the tasks' ids in
+    fairq.
     """
+
+    batch = None        # to which the tasks are added
 
     def __init__(self, connection=None):
         self.connection = connection
         self.ids = []
+
+    def function(self, named):
+        """The SQL function that publishes a task with these named arguments."""
+        return "fairq.enqueue"
+
+    def named(self):
+        """Additional named arguments of that function."""
+        return {} if self.batch is None else {"batch": self.batch}
 
     def __enter__(self):
         self.token = current_publishing.set(self)
@@ -31,3 +42,49 @@ class publishing:
             return cursor.fetchone()[0]
         finally:
             cursor.close()
+
+
+class batch(publishing):
+    """Tasks that are published in this context form a batch.  Once all of them have ended,
+    the signature "then" runs.  The connection also enqueues that task.
+
+    With on_success, "then" fails as soon as one of them ends without success.  The options
+    are those of Celery's apply_async, for "then".  "id" is the id of the batch.
+    """
+
+    def __init__(self, connection, then, on_success=False, **options):
+        super().__init__(connection)
+        self.then, self.on_success, self.options = then, on_success, options
+
+    def __enter__(self):
+        outer = current_publishing.get()
+        with creating(self.connection, self.on_success) as created:
+            created.batch = outer and outer.batch       # a batch in a batch
+            self.then.apply_async(**self.options)
+        self.id = self.batch = created.ids[0]
+        return super().__enter__()
+
+    def __exit__(self, kind, *exc_info):
+        super().__exit__(kind, *exc_info)
+        if kind is None:
+            self.execute("SELECT fairq.close_batch(%s)", [self.id])
+
+
+class creating(publishing):
+    """In this context, the published task becomes the one that waits for a new batch."""
+
+    def __init__(self, connection, on_success):
+        super().__init__(connection)
+        self.on_success = on_success
+
+    def function(self, named):
+        unfit = set(named) - {"batch", "on_success", "max_attempts"}
+        if unfit:
+            raise ValueError(f"the task that waits for a batch cannot have {', '.join(sorted(unfit))}")
+        return "fairq.create_batch"
+
+    def named(self):
+        return {**super().named(), "on_success": self.on_success}
+
+
+no_publishing = publishing()

@@ -1,4 +1,4 @@
-"""Results of Celery's backend rpc://, which go to the process that has asked for them.
+"""Results of Celery's backend rpc://, which go to the process that has requested them.
 
 Each thread of a producer has a queue of replies, whose name is a UUID.  It lives in the
 producer's process and receives messages by NOTIFY.  Celery declares it before it publishes
@@ -63,10 +63,11 @@ class Mailbox:
         self.queues = {}            # name: messages
         self.declared = {}          # name: when, by the monotonic clock
         self.pieces = broadcast.Pieces()
-        self.transports = weakref.WeakSet()     # those that may read one
+        self.transports = weakref.WeakSet()     # the connections that may read a queue
 
     def open(self, queue):
-        """The messages of a queue.  When this returns, the server sends its messages here.
+        """The messages of a queue.  Once this has returned, the server sends the
+        queue's messages here.
         """
         with self.lock:
             self.declared[queue] = time.monotonic()

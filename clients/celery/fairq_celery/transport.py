@@ -35,7 +35,7 @@ from .database import LOST, TO_ANSWER, connect, explained, readable, refusal, un
 from .envelope import COMMON, Unfit, own_options, to_message, to_task
 from .group import group_of, running_task
 from .ledger import Claim, ledger_of
-from .publishing import current_publishing
+from .publishing import current_publishing, no_publishing
 
 log = logging.getLogger("fairq.celery")
 
@@ -45,7 +45,12 @@ Options = namedtuple("Options", "lease poll create_queues default_task give_up")
 ENQUEUE_OPTIONS = {
     "dedup_key": "%s::text", "dedup_until": "%s::text", "replace": "%s::boolean",
     "dedup_for": "make_interval(secs => %s::float8)", "max_attempts": "%s::int",
-    "cost": "%s::real", "expires_at": "%s::timestamptz"}
+    "cost": "%s::real", "expires_at": "%s::timestamptz", "batch": "%s::bigint",
+    "after": "%s::bigint[]", "after_any": "%s::boolean"}
+
+# Celery's eta, and options of publishing.py
+OTHER_OPTIONS = {"run_at": "clock_timestamp() + make_interval(secs => %s::float8)",
+                 "on_success": "%s::boolean"}
 
 
 # a time in ISO format without a zone
@@ -58,10 +63,10 @@ WAIT_LIMIT = TO_WAIT + 10
 # seconds between checks whether it is late
 TO_LOOK = 5
 
-# seconds in which the server must accept a short message
+# seconds that the server has to accept a short message
 TO_BROADCAST = 5
 
-# seconds until a cancellation is given up
+# seconds after which the worker gives up a cancellation
 TO_CANCEL = 1
 
 
@@ -241,34 +246,40 @@ class Channel(virtual.Channel):
             self.connection.notify(replies.CHANNEL + queue, "", queue, message)
             return
         headers = message["headers"]
+        _, request = running_task()
+        for name in COMMON:
+            if request is not None and request.get(name):
+                headers.setdefault(name, request.get(name))
+        payload, common = to_task(message)
+        publishing = current_publishing.get() or no_publishing
+        named = {**publishing.named(), **self.named(headers)}
+        marks = "".join(f", {name} => {({**ENQUEUE_OPTIONS, **OTHER_OPTIONS})[name]}" for name in named)
+        query = (f"SELECT {publishing.function(named)}(%s, %s, %s::jsonb, headers => %s::jsonb,"
+                 f" priority => %s{marks})")
+        values = [queue, group_of(message, self.connection.client.transport_options), payload,
+                  common, self._get_message_priority(message), *named.values()]
+        if publishing.connection is not None:
+            id = publishing.execute(query, values)
+        else:
+            id = self.connection.ask(query, *values)[0][0]
+        if publishing is not no_publishing:
+            publishing.ids.append(id)
+
+    def named(self, headers):
+        """The named arguments of fairq.enqueue, from the message's headers."""
         own = own_options(headers)
         known = {"group", *ENQUEUE_OPTIONS}
         unknown = set(own) - known
         if unknown:
             raise ValueError(f"the header fairq may have {', '.join(sorted(known))},"
                              f" not {', '.join(sorted(unknown))}")
-        _, request = running_task()
-        for name in COMMON:
-            if request is not None and request.get(name):
-                headers.setdefault(name, request.get(name))
-        payload, common = to_task(message)
         named = {name: own[name] for name in ENQUEUE_OPTIONS if name in own}
         refuse_naive(named.get("expires_at"))
         if isinstance(named.get("dedup_for"), timedelta):
             named["dedup_for"] = named["dedup_for"].total_seconds()
-        marks = "".join(f", {name} => {ENQUEUE_OPTIONS[name]}" for name in named)
-        query = ("SELECT fairq.enqueue(%s, %s, %s::jsonb, headers => %s::jsonb, priority => %s,"
-                   f" run_at => clock_timestamp() + make_interval(secs => %s){marks})")
-        values = [queue, group_of(message, self.connection.client.transport_options), payload,
-                  common, self._get_message_priority(message), seconds_until(headers.get("eta")),
-                  *named.values()]
-        publishing = current_publishing.get()
-        if publishing is not None and publishing.connection is not None:
-            id = publishing.execute(query, values)
-        else:
-            id = self.connection.ask(query, *values)[0][0]
-        if publishing is not None:
-            publishing.ids.append(id)
+        if headers.get("eta") is not None:
+            named["run_at"] = seconds_until(headers["eta"])
+        return named
 
     def _put_fanout(self, exchange, message, routing_key, **kwargs):
         raise AssertionError("basic_publish sends these")
@@ -285,7 +296,7 @@ class Channel(virtual.Channel):
         return [queue for queue in self._active_queues if queue not in self.transient]
 
     def pop(self, queues, room):
-        """The claims of up to that many tasks."""
+        """The claims of at most the given number of tasks."""
         of_pop = ("FROM fairq.pop(%s::text[], %s, lease => make_interval(secs => %s), worker => %s)",
                   queues, room, self.options.lease, f"{socket.gethostname()}:{os.getpid()}")
         try:
@@ -302,12 +313,12 @@ class Channel(virtual.Channel):
         return self.connection.ask(f"SELECT {columns} {what}", *values)
 
     def read(self, row):
-        """A claim whose texts are fetched separately."""
+        """A claim, with its texts fetched separately."""
         try:
             texts = self.ask(Claim.TEXTS, "FROM fairq.tasks WHERE id = %s", row[0])
         except psycopg.errors.ProgramLimitExceeded as error:
-            return Claim((*row, None, None), str(error))
-        return Claim((*row, *(texts[0] if texts else (None, None))))
+            return Claim((*row, None, None, None), str(error))
+        return Claim((*row, *(texts[0] if texts else (None, None, None))))
 
     def message_of(self, claim):
         """The message to deliver at once; None: there is none, and the claim has been
@@ -352,9 +363,7 @@ class Channel(virtual.Channel):
 
 
 def seconds_until(eta):
-    """The eta in this host's time zone, in which Celery has counted it; None: no eta."""
-    if eta is None:
-        return None
+    """The eta in this host's time zone, which Celery has used."""
     refuse_naive(eta)
     at = datetime.fromisoformat(eta.replace("Z", "+00:00")) if isinstance(eta, str) else eta
     return (at - datetime.now(timezone.utc)).total_seconds()
@@ -401,7 +410,7 @@ class Waiter:
             return False
         if pgconn.is_busy():
             if time.monotonic() > self.late:
-                self.queues = None      # nobody can cancel it
+                self.queues = None      # it cannot be cancelled
                 raise unanswered(WAIT_LIMIT)
             return False
         self.queues = None
@@ -457,7 +466,7 @@ class Transport(virtual.Transport):
         self.transient = {}         # queue: deque of messages
         self.pieces = broadcast.Pieces()
         self.database = self.waiter = self.hub = None
-        self.polling = False        # the hub's timer will wake it
+        self.polling = False        # the hub's timer wakes it
         self.looking = None         # another timer of the hub
         self.read_end = self.write_end = None
 
@@ -536,23 +545,29 @@ class Transport(virtual.Transport):
 
     # ---- broadcasts
 
+    # NOTIFY is a transaction with an id, and written to disk.  A worker sends a heartbeat
+    # every two seconds, for which mostly nobody listens.  So who listens has a shared
+    # advisory lock, and a message for which the lock is free is not sent.
+
     def broadcast(self, channel, exchange, routing_key, message):
-        """Sends with a statement that does not delay Celery's loop: the worker sends a
-        heartbeat every two seconds.
-        """
+        """Sends with a statement that does not delay Celery's loop."""
         if self.database is not None:
             self.database.limit = TO_BROADCAST
         try:
-            self.notify(channel, exchange, routing_key, message)
+            self.notify(channel, exchange, routing_key, message, if_heard=True)
         finally:
             if self.database is not None:
                 self.database.limit = TO_ANSWER
 
-    def notify(self, channel, exchange, routing_key, message):
-        self.ask("SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) piece", channel,
-                 broadcast.pieces(exchange, routing_key, message))
+    def notify(self, channel, exchange, routing_key, message, if_heard=False):
+        heard = (" WHERE NOT (SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0)))"
+                 if if_heard else "")
+        self.ask(f"SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) piece{heard}", channel,
+                 broadcast.pieces(exchange, routing_key, message), *([channel] if if_heard else []))
 
     def listen(self, channel):
+        if not self.database.pooled:        # a pooler would keep the lock
+            self.ask("SELECT pg_advisory_lock_shared(hashtextextended(%s, 0))", channel)
         self.database.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
 
     def notified(self, notify):
@@ -636,7 +651,7 @@ class Transport(virtual.Transport):
 
     def deliver(self, every):
         """Hands messages to their consumers: one, or as many as there are free slots.
-        Waits for more if a slot is left.  True: there were some.
+        Waits for more if a slot is left.  Returns True if there were messages.
         """
         delivered = False
         for channel in list(self.channels):
@@ -645,7 +660,7 @@ class Transport(virtual.Transport):
                 while messages and (every or not delivered):
                     try:
                         message = messages.popleft()
-                    except IndexError:      # another thread of the mailbox's
+                    except IndexError:      # another thread of the mailbox
                         break
                     self._deliver(message, queue)
                     delivered = True
@@ -659,7 +674,7 @@ class Transport(virtual.Transport):
         return delivered
 
     def next_claims(self, channel, every):
-        """The messages for the channel; waits if there are none."""
+        """The messages for the channel.  Waits if there are none."""
         apart = self.ledger.next_apart(channel)
         if apart is not None:
             return [apart]

@@ -1,7 +1,7 @@
 """Additions to Celery's worker when fairq is its broker.
 
-Celery acknowledges failed and successful tasks alike: Request records in the message which
-it was.  The worker asks tasks to stop that were cancelled or lost.
+Celery acknowledges both failed and successful tasks, so Request records the outcome in the
+message.  The worker asks tasks that were cancelled or lost to stop.
 """
 
 import atexit
@@ -28,19 +28,20 @@ log = logging.getLogger("fairq.celery")
 # the cause of an error of a process in billiard 4
 WRAPPED = getattr(billiard_einfo, "ExceptionWithTraceback", ())
 
-# seconds in which a process should report that it has begun its task
+# seconds that a process has to report the start of its task
 TO_BEGIN = 0.5
 
-# causes of an error that are stored
+# greatest number of an error's causes that fairq stores
 MOST_CAUSES = 10
 
 # seconds for exit handlers, when tasks do not stop
 TO_EXIT = 5
 
-# seconds until the next check for ended processes, if none has reported
+# seconds between checks for ended processes
 TO_LOOK = 0.1
 
 ready = {}      # "consumer": the consumer of this process's worker
+exiting = {}    # "thread": the thread that runs the exit handlers
 
 
 class Retry(exceptions.Retry):
@@ -91,7 +92,7 @@ def causes_of(error):
 
 
 def note_causes(error):
-    """An exception arrives from a process without its causes, and with its attributes."""
+    """An exception from a process arrives without its causes, but with its attributes."""
     causes = causes_of(error)
     if causes:
         try:
@@ -180,7 +181,7 @@ class Request(request.Request):
             self.note_timeout(timeout)
         super().on_timeout(soft, timeout)
         if not soft and self.task.acks_late:
-            self.reject(requeue=False)      # Celery does not, if it need not acknowledge the task
+            self.reject(requeue=False)      # Celery does not if it does not have to acknowledge the task
 
     # Celery leaves both to its loop, which ends when the worker stops.  Later results would
     # only be sent after all processes have ended, perhaps after the grace.
@@ -254,8 +255,8 @@ def hand_back():
     leases would expire, as if they had ended the worker.
     """
     for ledger in list(ledgers.values()):
-        if ledger.pid == os.getpid():
-            ledger.release(lambda claim: True, 4)
+        if ledger.pid == os.getpid() and ledger.release(lambda claim: True, 4):
+            ledger.unregister(4)
 
 
 def hear_of_begun(pool):
@@ -276,7 +277,7 @@ def hear_of_begun(pool):
         if not heard:
             break
         for fd in heard:
-            # not with the hub, which may have ended, and reads in pieces
+            # not with the hub, which may have ended and reads in pieces
             handler._flush_outqueue(fd, pipes.discard, pool._fileno_to_outq,
                                     handler.on_state_change)
 
@@ -331,6 +332,7 @@ def listen_to_ledgers(sender, **kwargs):
         log.warning("tasks have no time limits in this pool: Celery has them in prefork only")
     for ledger in list(ledgers.values()):
         ledger.tell, ledger.hear = tell, hear
+        ledger.register(consumer.pool)
     read_results_at_once(getattr(consumer.pool, "_pool", None))
     flush = consumer.pool.flush
     if flush is not None:
@@ -369,6 +371,7 @@ def shut_down(how=None, **kwargs):
     grace = consumer.app.conf.broker_transport_options.get("grace")
     if grace is None:
         return
+    atexit.register(exit_once)      # the last one, so it runs first
     timer = threading.Timer(float(grace), end_now, [consumer])
     timer.daemon = True
     timer.start()
@@ -389,6 +392,15 @@ def end_now(consumer):
     ending.start()
     ending.join(TO_EXIT)
     os._exit(0)
+
+
+def exit_once():
+    """Stops all threads but the first one that runs the exit handlers.
+
+    The main thread may end, and run them, once its processes have been killed.
+    """
+    if exiting.setdefault("thread", threading.get_ident()) != threading.get_ident():
+        threading.Event().wait()    # the other thread ends the process
 
 
 def run_exit_handlers(consumer):

@@ -1,6 +1,7 @@
 """The application of the tests.  What its tasks do is told in lines of the file EVENTS."""
 
 import atexit
+import json
 import os
 import signal
 import time
@@ -34,6 +35,11 @@ def note(self, word, tenant=None, seconds=0):
     say("note", word, self.request.fairq["group"], self.request.fairq["attempt"])
     time.sleep(seconds)
     say("end", word)
+
+
+@app.task(bind=True)
+def ends(self, word):
+    say("ends", word, json.dumps({"batch": self.request.fairq["batch"], "ends": self.request.batch}))
 
 
 @app.task
