@@ -7,9 +7,9 @@
 -- It has a connection for each shard; p0 is the one of shard 1 (README.md).  The file
 -- can be run again, and must be when a new version of fairq has other functions.
 --
--- A group lives on one shard, which the hash of its key determines forever.  The id of
--- a task names its shard (fairq.set_shard).  Each call also compares the shard's
--- number, so a wrong list of shards sends no task to a wrong shard.
+-- A group lives on one shard, which the hash of its key determines forever.  A task's id
+-- contains the number of its shard (fairq.set_shard).  Each call also compares the
+-- shard's number, so a wrong list of shards sends no task to a wrong shard.
 --
 -- Schema fairq has the functions for applications, with the names and arguments of the
 -- extension.  Schema fairq_proxy has the functions for one shard: p + 1 on connection
@@ -28,8 +28,8 @@ CREATE SCHEMA IF NOT EXISTS fairq;
 CREATE SCHEMA IF NOT EXISTS fairq_proxy;
 GRANT USAGE ON SCHEMA fairq, fairq_proxy TO PUBLIC;
 
--- How many shards there are.  It is fixed here, since with another number the groups
--- would have other homes.
+-- The number of shards.  It is fixed here, because another number would move groups to
+-- other shards.
 DO $$
 DECLARE
 	shards int;
@@ -55,7 +55,7 @@ END
 $$;
 
 -- The shard of a group.  Bits of md5, which is the same in all versions and on all
--- machines; hashtext() need not be.
+-- machines; hashtext() may differ.
 CREATE OR REPLACE FUNCTION fairq_proxy.shard_of_group(group_key text)
 	RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
@@ -81,7 +81,7 @@ BEGIN
 END
 $$;
 
--- Say which shard an error of PL/Proxy is of; NULL: find out.
+-- Report the shard of an error of PL/Proxy; NULL: find the shard.
 CREATE OR REPLACE FUNCTION fairq_proxy.failed(shard int, error text)
 	RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -99,7 +99,7 @@ END
 $$;
 
 --
--- Which shards a call is for, as the numbers of their connections
+-- The shards for a call, as the numbers of their connections
 --
 
 CREATE OR REPLACE FUNCTION fairq_proxy.number(p int) RETURNS int
@@ -127,14 +127,28 @@ CREATE OR REPLACE FUNCTION fairq_proxy.of_group(group_key text) RETURNS int[]
 	LANGUAGE sql IMMUTABLE
 	AS 'SELECT ARRAY[fairq_proxy.shard_of_group(group_key) - 1]';
 
--- All, if all can be reached: so that hardly ever some do a thing and others don't.
+-- The given shards, if all of them are the shard of the group that gets their tasks.
+CREATE OR REPLACE FUNCTION fairq_proxy.to_group(ps int[], group_key text)
+	RETURNS int[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF group_key IS NOT NULL AND NOT ps <@ fairq_proxy.of_group(group_key) THEN
+		RAISE feature_not_supported USING
+			MESSAGE = format('tasks cannot move to shard %s of group "%s"',
+				fairq_proxy.shard_of_group(group_key), group_key),
+			DETAIL = 'A redriven task stays on its shard.';
+	END IF;
+	RETURN ps;
+END
+$$;
+
+-- All shards, if all can be reached: so a call rarely takes effect on some shards only.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_all() RETURNS int[]
 	LANGUAGE plpgsql AS $$
 DECLARE
 	ps int[];
 BEGIN
 	FOR p IN 0 .. fairq_proxy.shards() - 1 LOOP
-		FOR try IN 1 .. 2 LOOP	-- a connection may be one that was lost long ago
+		FOR try IN 1 .. 2 LOOP	-- the connection may have been lost long ago
 			BEGIN
 				PERFORM fairq_proxy.number(p);
 				EXIT;
@@ -175,6 +189,19 @@ BEGIN
 END
 $$;
 
+-- The shards of a new queue.  The hash of a group's whole key determines its shard, so a
+-- tenant would be on several shards.
+CREATE OR REPLACE FUNCTION fairq_proxy.of_new_queue(queue text, separator text, skip boolean)
+	RETURNS int[] LANGUAGE plpgsql AS $$
+BEGIN
+	IF separator IS NOT NULL THEN
+		RAISE feature_not_supported USING
+			MESSAGE = 'a queue on several servers cannot have a separator';
+	END IF;
+	RETURN fairq_proxy.of_queue(queue, false, skip);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION fairq_proxy.has_tasks(p int, name text) RETURNS boolean
 	LANGUAGE plproxy AS $$
 	CLUSTER 'fairq';
@@ -183,8 +210,8 @@ CREATE OR REPLACE FUNCTION fairq_proxy.has_tasks(p int, name text) RETURNS boole
 		FROM fairq.shard(p + 1);
 $$;
 
--- The shards to drop a queue from, if none would refuse.  A shard that drops it loses
--- its settings and its archive.
+-- The shards that drop a queue, if none of them would refuse.  A shard that drops it
+-- loses its settings and its archive.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_drop(queue text, force boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -206,7 +233,7 @@ END
 $$;
 
 --
--- Calls, each made here of its name, arguments, result and shards
+-- Calls.  make() creates each from its name, arguments, result and shards
 --
 
 CREATE FUNCTION pg_temp.make(name text, arguments text, result text, shards text)
@@ -264,7 +291,7 @@ DECLARE
 		fair_by text DEFAULT %L, rate int DEFAULT NULL, per interval DEFAULT %L,
 		burst int DEFAULT %L, max_rate int DEFAULT NULL, shares int[] DEFAULT NULL,
 		in_order boolean DEFAULT %L, retain_failed interval DEFAULT NULL,
-		max_run_time interval DEFAULT NULL';
+		max_run_time interval DEFAULT NULL, backoff_max interval DEFAULT %L';
 	by_group text := 'fairq_proxy.of_group(group_key)';
 	by_task text := 'fairq_proxy.of_task(id)';
 	of_all text := 'fairq_proxy.of_all()';
@@ -277,8 +304,15 @@ BEGIN
 		max_attempts int DEFAULT NULL, cost real DEFAULT NULL,
 		headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
 		replace boolean DEFAULT false, dedup_until text DEFAULT ''finished'',
-		dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL',
-		'bigint', by_group);
+		dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL,
+		batch bigint DEFAULT NULL, after bigint[] DEFAULT NULL,
+		after_any boolean DEFAULT false', 'bigint', by_group);
+	-- its tasks are of groups of the same shard; others refuse it, as they refuse
+	-- to wait for tasks of another shard
+	PERFORM pg_temp.make('create_batch', 'queue text, group_key text,
+		payload jsonb DEFAULT ''{}'', priority int DEFAULT 0,
+		on_success boolean DEFAULT false, max_attempts int DEFAULT NULL,
+		headers jsonb DEFAULT NULL, batch bigint DEFAULT NULL', 'bigint', by_group);
 	PERFORM pg_temp.make('set_group', 'queue text, group_key text,
 		concurrency int DEFAULT NULL, weight int DEFAULT NULL,
 		rate int DEFAULT NULL', 'void', by_group);
@@ -297,14 +331,18 @@ BEGIN
 	PERFORM pg_temp.make('reschedule', 'id bigint,
 		run_at timestamptz DEFAULT now()', 'boolean', by_task);
 	PERFORM pg_temp.make('cancel', 'id bigint', 'boolean', by_task);
-	PERFORM pg_temp.make('redrive', 'id bigint', 'boolean', by_task);
+	PERFORM pg_temp.make('close_batch', 'id bigint', 'boolean', by_task);
+	PERFORM pg_temp.make('cancel_batch', 'id bigint', 'bigint', by_task);
+	PERFORM pg_temp.make('redrive', 'id bigint, to_queue text DEFAULT NULL,
+		to_priority int DEFAULT NULL, to_group text DEFAULT NULL', 'boolean',
+		format('fairq_proxy.to_group(%s, to_group)', by_task));
 
 	PERFORM pg_temp.make('create_queue', 'queue text, ' || format(settings,
-		'5 minutes', 20, '1 second', false, 1048576, 'tasks', '1 minute', 1, false) ||
-		', if_not_exists boolean DEFAULT false',
-		'void', 'fairq_proxy.of_queue(queue, false, if_not_exists)');
+		'5 minutes', 20, '1 second', false, 1048576, 'tasks', '1 minute', 1, false, '1 hour') ||
+		', separator text DEFAULT NULL, if_not_exists boolean DEFAULT false',
+		'void', 'fairq_proxy.of_new_queue(queue, separator, if_not_exists)');
 	PERFORM pg_temp.make('alter_queue', 'queue text, ' || format(settings,
-		NULL, NULL, NULL, NULL, 'NULL', NULL, NULL, NULL, NULL), 'void', of_all);
+		NULL, NULL, NULL, NULL, 'NULL', NULL, NULL, NULL, NULL, NULL), 'void', of_all);
 	PERFORM pg_temp.make('drop_queue', 'queue text, force boolean DEFAULT false,
 		if_exists boolean DEFAULT false',
 		'boolean', 'fairq_proxy.of_drop(queue, force, if_exists)');
@@ -320,22 +358,25 @@ BEGIN
 		'bigint', by_group_or_all);
 	-- of all groups, max_tasks of each shard
 	PERFORM pg_temp.make('redrive', 'queue text, group_key text DEFAULT NULL,
-		max_tasks int DEFAULT NULL', 'bigint', by_group_or_all);
+		max_tasks int DEFAULT NULL, to_queue text DEFAULT NULL,
+		to_priority int DEFAULT NULL, to_group text DEFAULT NULL', 'bigint',
+		format('fairq_proxy.to_group(%s, to_group)', by_group_or_all));
 	PERFORM pg_temp.make('purge_failed', 'queue text, group_key text DEFAULT NULL,
 		older_than interval DEFAULT ''0''', 'bigint', by_group_or_all);
 END
 $$;
 
 --
--- Batches: parts of them go to their shards at the same time.  Each part is done, or
--- not, for itself.
+-- Batches: parts of them go to their shards at the same time.  Each part succeeds or
+-- fails separately.
 --
 
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 	group_keys text[], payloads jsonb[], priority int, run_at timestamptz,
 	dedup_keys text[], costs real[], priorities int[], run_ats timestamptz[],
-	headers jsonb[], expires_at timestamptz, delay interval, has_dedup_keys boolean,
-	has_costs boolean, has_priorities boolean, has_run_ats boolean)
+	headers jsonb[], expires_at timestamptz, delay interval, batch bigint,
+	after bigint[], after_any boolean,
+	has_dedup_keys boolean, has_costs boolean, has_priorities boolean, has_run_ats boolean)
 	RETURNS SETOF bigint LANGUAGE plproxy SET datestyle = 'ISO, YMD'
 	SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $$
 	CLUSTER 'fairq';
@@ -346,7 +387,8 @@ CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
 			CASE WHEN has_dedup_keys THEN dedup_keys END,
 			CASE WHEN has_costs THEN costs END,
 			CASE WHEN has_priorities THEN priorities END,
-			CASE WHEN has_run_ats THEN run_ats END, headers, expires_at, delay) b(id);
+			CASE WHEN has_run_ats THEN run_ats END, headers, expires_at, delay,
+			batch, after, after_any) b(id);
 $$;
 
 CREATE OR REPLACE FUNCTION fairq_proxy.turns_before(p int, id bigint)
@@ -356,7 +398,7 @@ CREATE OR REPLACE FUNCTION fairq_proxy.turns_before(p int, id bigint)
 	SELECT fairq.turns_before(id) FROM fairq.shard(p + 1);
 $$;
 
--- On its own shard: there is nothing that others serve before it.
+-- On its own shard: tasks of other shards are not served before it.
 CREATE OR REPLACE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
 	LANGUAGE plpgsql AS $$
 BEGIN
@@ -399,14 +441,16 @@ CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_or_find(p int, queue text,
 	group_key text, payload jsonb, priority int, run_at timestamptz, dedup_key text,
 	max_attempts int, cost real, headers jsonb, expires_at timestamptz,
 	replace boolean, dedup_until text, dedup_for interval, delay interval,
-	OUT id bigint, OUT added boolean)
+	batch bigint, after bigint[], after_any boolean, OUT id bigint,
+	OUT added boolean)
 	LANGUAGE plproxy SET datestyle = 'ISO, YMD'
 	SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $$
 	CLUSTER 'fairq';
 	RUN ON p;
 	SELECT e.id, e.added FROM fairq.shard(p + 1), fairq.enqueue_or_find(queue,
 		group_key, payload, priority, run_at, dedup_key, max_attempts, cost,
-		headers, expires_at, replace, dedup_until, dedup_for, delay) e;
+		headers, expires_at, replace, dedup_until, dedup_for, delay, batch,
+		after, after_any) e;
 $$;
 
 CREATE OR REPLACE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
@@ -416,7 +460,8 @@ CREATE OR REPLACE FUNCTION fairq.enqueue_or_find(queue text, group_key text,
 	headers jsonb DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
 	replace boolean DEFAULT false, dedup_until text DEFAULT 'finished',
 	dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL,
-	OUT id bigint, OUT added boolean)
+	batch bigint DEFAULT NULL, after bigint[] DEFAULT NULL,
+	after_any boolean DEFAULT false, OUT id bigint, OUT added boolean)
 	LANGUAGE plpgsql AS $$
 DECLARE
 	p int := fairq_proxy.shard_of_group(group_key) - 1;
@@ -424,13 +469,13 @@ BEGIN
 	SELECT e.id, e.added INTO id, added
 	FROM fairq_proxy.enqueue_or_find(p, queue, group_key, payload, priority,
 		run_at, dedup_key, max_attempts, cost, headers, expires_at, replace,
-		dedup_until, dedup_for, delay) e;
+		dedup_until, dedup_for, delay, batch, after, after_any) e;
 EXCEPTION WHEN internal_error THEN
 	PERFORM fairq_proxy.failed(p + 1, SQLERRM);
 END
 $$;
 
--- Refuse an array that is needed and NULL, or of another length than its partner.
+-- Refuse a required array that is NULL, or whose length differs from its partner's.
 CREATE OR REPLACE FUNCTION fairq_proxy.check_array(name text, "values" anyarray,
 	needed boolean, partner text, n int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -451,7 +496,8 @@ CREATE OR REPLACE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	dedup_keys text[] DEFAULT NULL, costs real[] DEFAULT NULL,
 	priorities int[] DEFAULT NULL, run_ats timestamptz[] DEFAULT NULL,
 	headers jsonb[] DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
-	delay interval DEFAULT NULL)
+	delay interval DEFAULT NULL, batch bigint DEFAULT NULL,
+	after bigint[] DEFAULT NULL, after_any boolean DEFAULT false)
 	RETURNS SETOF bigint LANGUAGE plpgsql AS $$
 DECLARE
 	n int := cardinality(group_keys);
@@ -476,7 +522,7 @@ BEGIN
 			coalesce(priorities, array_fill(NULL::int, ARRAY[n])),
 			coalesce(run_ats, array_fill(NULL::timestamptz, ARRAY[n])),
 			coalesce(headers, array_fill(NULL::jsonb, ARRAY[n])), expires_at,
-			delay, dedup_keys IS NOT NULL, costs IS NOT NULL, priorities IS NOT NULL,
+			delay, batch, after, after_any, dedup_keys IS NOT NULL, costs IS NOT NULL, priorities IS NOT NULL,
 			run_ats IS NOT NULL) WITH ORDINALITY t(id, i);
 	EXCEPTION WHEN internal_error THEN
 		PERFORM fairq_proxy.failed(NULL, SQLERRM);
@@ -524,7 +570,7 @@ BEGIN
 		coalesce(results, array_fill(NULL::jsonb, ARRAY[n])),
 		coalesce(took, array_fill(NULL::interval, ARRAY[n])),
 		attempts IS NOT NULL, took IS NOT NULL));
-	-- in the order of the input; of an id that is given twice, the first one was not lost
+	-- in the order of the input; if an id occurs twice, the first occurrence was not lost
 	RETURN array(SELECT id FROM (
 			SELECT id, i, row_number() OVER (PARTITION BY id ORDER BY i DESC) AS back
 			FROM unnest(ids) WITH ORDINALITY t(id, i)) t
@@ -536,7 +582,7 @@ END
 $$;
 
 --
--- Looking in
+-- Views and checks
 --
 
 -- The shards, their connections, and the error of each.
@@ -577,6 +623,7 @@ BEGIN
 			wait_p50 interval, wait_p95 interval, wait_p99 interval,
 			run_p50 interval, run_p95 interval, run_p99 interval,
 			wait_histogram bigint[], run_histogram bigint[],
+			wait_sum interval, run_sum interval,
 			enqueued bigint, popped bigint, completed bigint, released bigint,
 			retried bigint, failed bigint, cancelled bigint, lapsed bigint,
 			expired bigint);
@@ -591,7 +638,7 @@ CREATE OR REPLACE FUNCTION fairq_proxy.stats(p int)
 	SELECT q.* FROM fairq.shard(p + 1), fairq.stats q;
 $$;
 
--- The same; a shard that cannot be reached has no rows, and a warning says so.
+-- Rows of all shards.  A shard that cannot be reached has no rows, and causes a warning.
 CREATE OR REPLACE FUNCTION fairq_proxy.stats_if_up(p int)
 	RETURNS SETOF fairq_proxy.queue_stats LANGUAGE plpgsql AS $$
 BEGIN
