@@ -3,9 +3,9 @@
 //
 //     node worker.js QUEUE [MODULE]
 //
-// Does the queue's tasks with handle(task) of MODULE, or with handle() below.  The database
-// is that of PGHOST, PGDATABASE and so on, or those of SHARDS are, if the queue is spread
-// over several.  See README.md.
+// Runs the queue's tasks with handle(task) of MODULE, or with handle() below.  PGHOST, PGDATABASE
+// and so on name the database.  SHARDS names several, if the queue is spread over them.  See
+// README.md.
 'use strict';
 const path = require('path');
 const fairq = requirePackage();
@@ -20,10 +20,10 @@ function requirePackage() {
   }
 }
 
-// The work, to be replaced by yours.  When it returns, the task is done; its value is kept as the
-// result if the queue retains.  When it throws, the task has failed and is retried later; the
-// error is kept with its cause.  Long work looks at task.signal, an AbortSignal, which is aborted
-// when the work is wasted: pass it on to what takes one.
+// Replace this by your work.  When it returns, the task is completed; the archive keeps its value
+// if the queue has retain.  When it throws, the task is retried later, and its error is stored
+// with its cause.  Long work should check task.signal, an AbortSignal, or pass it on: the worker
+// aborts it when the work is wasted.
 async function handle(task) {
   console.log(`task ${task.id} of ${task.group}:`, task.payload);
 }
@@ -32,11 +32,11 @@ const [queue, module_] = process.argv.slice(2);
 const shards = (process.env.SHARDS || '').split(/\s+/).filter(Boolean); // connection URIs
 
 // The package decodes each payload separately, and runs a task whose lease has expired with no
-// other task.  So a task that is broken, or kills this process, fails alone.
+// other task.  So if a task is broken, or kills this process, only that task fails.
 fairq.main(queue, module_ ? require(path.resolve(module_)).handle : handle, {
   concurrency: Number(process.env.CONCURRENCY || 4), // tasks at a time
   lease: Number(process.env.LEASE || 60), // seconds
   timeout: Number(process.env.TIMEOUT || Infinity), // seconds per task
-  grace: Number(process.env.GRACE || 5), // seconds for what runs at the end
+  grace: Number(process.env.GRACE || 5), // seconds for tasks that still run at the end
   databases: shards.length > 0 ? shards : undefined,
 });

@@ -3,9 +3,9 @@
 
     worker.py QUEUE [MODULE]
 
-Does the queue's tasks with MODULE.handle(task), or with handle() below.
-The database is that of PGHOST, PGDATABASE and so on, or those of SHARDS are, if
-the queue is spread over several.  See README.md.
+Runs the queue's tasks with MODULE.handle(task), or with handle() below.
+PGHOST, PGDATABASE and so on name the database.  SHARDS names several, if the
+queue is spread over them.  See README.md.
 """
 
 import importlib
@@ -22,11 +22,12 @@ log = logging.getLogger("worker")
 
 
 def handle(task):
-    """The work, to be replaced by yours.
+    """Replace this by your work.
 
-    A task whose handler returns is completed, and the archive keeps the value
-    if the queue has retain.  One whose handler raises is retried later.  Long
-    work calls task.check() now and then, which raises if the work must stop.
+    If the handler returns, the task is completed, and the archive keeps the
+    value if the queue has retain.  If it raises, the task is retried later.
+    Long work calls task.check() now and then, which raises if the work must
+    stop.
     """
     log.info("task %s of %s: %s", task.id, task.group_key, task.payload)
 
@@ -40,7 +41,7 @@ if __name__ == "__main__":
         sys.argv[1],
         concurrency=int(os.environ.get("CONCURRENCY", 4)),      # tasks at a time
         lease=float(os.environ.get("LEASE", 60)),
-        grace=float(os.environ.get("GRACE", 5)),    # seconds for what runs at the end
+        grace=float(os.environ.get("GRACE", 5)),    # seconds for tasks that still run at the end
         timeout=float(os.environ.get("TIMEOUT", 0)) or None,    # seconds per task
         databases=os.environ.get("SHARDS", "").split() or "")   # connection URIs
     worker.handler()(handle)

@@ -1,28 +1,28 @@
 #!/usr/bin/env bash
 # usage: worker.sh QUEUE COMMAND [ARG]...
 #
-# A worker for a fairq queue: bash and psql.  For each task COMMAND is run, with
-# the payload as its input and FAIRQ_ID, FAIRQ_GROUP and FAIRQ_ATTEMPT in its
+# A worker for a fairq queue: bash and psql.  Runs COMMAND for each task, with the
+# payload as its input and FAIRQ_ID, FAIRQ_GROUP and FAIRQ_ATTEMPT in its
 # environment.  Status 0 completes the task.  Any other status fails it: the task is
-# retried later, and its error is what COMMAND wrote to stderr.
-# The database is that of PGHOST, PGDATABASE and so on.  See README.md.
+# retried later, and its error is the output of COMMAND on stderr.  PGHOST,
+# PGDATABASE and so on name the database.  See README.md.
 set -u
 queue=$1
 shift
 command=("$@")
 concurrency=${CONCURRENCY:-4}	# tasks at a time
 lease=${LEASE:-60}	# seconds
-grace=${GRACE:-5}	# seconds for what runs at the end
+grace=${GRACE:-5}	# seconds for tasks that still run at the end
 third=$(awk -v lease="$lease" 'BEGIN { print lease / 3 }')
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 
-# Reads statements; the status is 2 if the server cannot be reached.  It has a
-# session of its own, since the terminal's Ctrl-C must not come between pop's
-# commit and the printing of what was popped.
+# Reads statements; the status is 2 if the server cannot be reached.  It has its own
+# session: the terminal's Ctrl-C must not interrupt it between pop's commit and the
+# output of the tasks.
 psql=(setsid --wait psql -XAtqw -v ON_ERROR_STOP=1 -v queue="$queue" -v lease="$lease s")
 
-# Is it a server that was the primary, or a database that is read-only for some time?
+# Whether the server was the primary, or the database is read-only for some time.
 read_only() {
 	[ "$("${psql[@]}" <<<'SHOW transaction_read_only')" = on ]
 }
@@ -42,21 +42,21 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	pid=''
 	took=$((($(date +%s%N) - begun) / 1000))	# for time-fair queues
 	sql+=(-v "took=$((took > 0 ? took : 0)) microseconds")
-	# Not TERM, which is lost on a subshell that has only just begun.
+	# Not TERM, which a subshell that has just begun would lose.
 	{ kill -KILL "$heart" && wait "$heart"; } 2>/dev/null
 	cat "$errors" >&2
 
 	if [ "$status" -eq 0 ]; then
 		end="SELECT fairq.complete(:id, :attempt, took => :'took')"
 	elif [ -n "$stopped" ]; then
-		# Hands it back.  A cancelled task ends, and a lost one stays as it is.
+		# Hands it back.  A cancelled task ends, and a lost task is not changed.
 		end="SELECT fairq.release(:id, :attempt)"
 	else
 		end="SELECT fairq.fail(:id, :attempt, :'error', took => :'took')"
 		sql+=(-v "error=status $status: $(tail -c 2000 "$errors" | iconv -c -f UTF-8 -t UTF-8)")
 	fi
-	# If only the answer was lost, the attempt sees to it that a second try does
-	# no harm.
+	# If only the answer was lost, a second try is harmless, since it names the
+	# attempt.
 	until "${sql[@]}" <<<"$end" >/dev/null || { [ $? -ne 2 ] && ! read_only; } ||
 		[ -n "$stopped" ]; do
 		sleep 1
@@ -64,11 +64,11 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	rm -f "$errors"
 }
 
-# Keeps the lease of a task.  When it is lost, or the task cancelled, that is
-# the end of the work.
+# Renews the lease of a task.  Ends the work if the lease is lost or the task is
+# cancelled.
 heartbeat() {	# PID-OF-WORK
 	local never
-	exec {never}<> <(:)	# nothing comes from here, so reading it is a pause
+	exec {never}<> <(:)	# no data arrives here, so reading it is a pause
 	while :; do
 		read -rt "$third" -u "$never"
 		if [ "$("${sql[@]}" <<<"SELECT fairq.extend(:id, :attempt, :'lease') IS NULL")" = t ]; then
@@ -87,9 +87,9 @@ stop() {	# PID
 	kill -KILL -- "-$1"
 } 2>/dev/null
 
-# Sleeps until there may be something to pop.
+# Sleeps until a pop may return a task.
 wait_for_tasks() {
-	# Its errors would be pop's, too.
+	# pop would report the same errors.
 	"${psql[@]}" <<<"CALL fairq.wait(:'queue')" &>/dev/null &
 	waiter=$!
 	[ -z "$stopping" ] || end_wait
@@ -97,7 +97,7 @@ wait_for_tasks() {
 	waiter=''
 }
 
-# Cancels that.  A psql that has just been started takes no notice yet.
+# Cancels that.  A psql that has just started does not react yet.
 end_wait() {
 	for _ in {1..20}; do
 		kill -INT "$waiter" || return
@@ -106,7 +106,7 @@ end_wait() {
 } 2>/dev/null
 
 stopping='' status=0 waiter=''
-# In the background: its end is one to a "wait -n" that was about to begin, too.
+# In the background: its end also ends a "wait -n" that was about to begin.
 trap 'stopping=1; end_wait &' TERM INT
 while [ -z "$stopping" ]; do
 	mapfile -t running < <(jobs -pr)
@@ -115,7 +115,7 @@ while [ -z "$stopping" ]; do
 		wait -n
 		continue
 	fi
-	# Fields and rows end with a zero byte, which no text has in it.
+	# Fields and rows end with a zero byte, which no text contains.
 	mapfile -d '' -t tasks < <("${psql[@]}" -z -0 -v free="$free" -v name="$HOSTNAME:$$" <<-'SQL'
 		SELECT id, attempt, payload, group_key
 		  FROM fairq.pop(:'queue', :free, lease => :'lease', worker => :'name')
@@ -137,7 +137,8 @@ while [ -z "$stopping" ]; do
 	fi
 done
 
-# Running tasks have the grace to end.  The rest is stopped and handed back.
+# Running tasks have the grace to end.  Then the worker stops and releases the
+# others.
 sleep "$grace" &
 timer=$!
 trap '' TERM INT
