@@ -1,14 +1,14 @@
 # fairq: a fair multi-tenant task queue inside PostgreSQL
 #
-#   make, make install      as with every extension
+#   make, make install      as for every extension
 #   make installcheck       tests what is installed, on a running server
-#   make test       the tests that a change has to pass, in throw-away clusters
-#   make test-all   the rest: what needs other software (monitoring, a browser, the
-#                   clients' frameworks), and in full length what make test shortens
+#   make test       the tests that a change must pass, in temporary clusters
+# make test-all   the rest: suites that need other software (monitoring, a browser,
+# the clients' frameworks), and full runs of shortened ones
 #   make demo       the demo on real input (KEEP=1 keeps its cluster)
 #   make bench      the benchmarks, in minutes; make bench-full: in half an hour
-#   make bench-plots    redraws the plots of docs/performance.md from that
-#   make dist       the release as a zip, of what is committed
+#   make bench-plots    redraws the plots of docs/performance.md from its results
+#   make dist       the release as a zip of the committed files
 #   make deb        Debian packages, in fairq-deb
 #   make packages   the clients' packages, in fairq-packages
 #   make docs       the pages as a site with search, in fairq-docs
@@ -46,7 +46,7 @@ packages:
 docs:
 	@docs/site
 
-# All else is PostgreSQL's own way of building extensions.
+# The rest is PostgreSQL's way of building extensions.
 .DEFAULT_GOAL := all
 ifneq ($(filter-out prepare test test-all demo bench bench-full bench-plots dist deb packages docs,$(or $(MAKECMDGOALS),all)),)
 

@@ -16,6 +16,7 @@ the order in which they end.  --jobs is how many of them run concurrently.
 """
 
 import argparse
+import calendar
 import concurrent.futures
 import glob
 import json
@@ -35,7 +36,7 @@ from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TIME_LIMIT = 30             # seconds that anything may take
+TIME_LIMIT = 60             # seconds that anything may take
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 AHEAD = 3600                # seconds that a server's clock is wrong by
 CLIENTS = {"activejob", "celery", "go", "node", "python"}
@@ -77,7 +78,7 @@ class Server:
 
 
 class OwnServer(Server):
-    """One that is made for some situation, and ended by end_servers()."""
+    """A server for some situations. end_servers() ends it."""
 
     made = []
     making = threading.Lock()
@@ -88,7 +89,7 @@ class OwnServer(Server):
             number = len(self.made)
             self.made.append(self)
             if self.directory is None:
-                # A socket's path may have 107 bytes.
+                # A socket's path has at most 107 bytes.
                 OwnServer.directory = tempfile.mkdtemp(
                     prefix="behaviour.", dir=os.environ.get("FAIRQ_CLUSTER", "/tmp"))
                 self.make_template()
@@ -123,7 +124,7 @@ class OwnServer(Server):
             raise RuntimeError(f"{command}: {done.stdout}")
 
     def control(self, *what):
-        # Not through a pipe: that would end with the server.
+        # Not through a pipe, which the server would keep open.
         with open(f"{self.place}/control", "a", encoding="utf-8") as file:
             subprocess.run(["pg_ctl", "-D", f"{self.place}/data", "-l", f"{self.place}/log",
                             "-w", *what], check=True, env=self.environment,
@@ -141,16 +142,19 @@ class OwnServer(Server):
 
 
 class Forwarder:
-    """An address of a server that can fall silent, as a network does that loses its state.
+    """An address of a server that can fall silent, like a network that loses its state.
 
-    From mute() on nothing passes: connections stay open, new ones are accepted, and none
-    is ever answered.  After unmute() new connections work; the old ones stay mute.
+    From mute() on, no data passes: connections stay open, it accepts new ones, and none
+    is ever answered.  After unmute(), new connections work; the old ones stay silent.
+    Between hold() and release() all data is late, and none is lost.
     """
 
     def __init__(self, server):
         self.target = f"{server.host}/.s.PGSQL.{server.port}"
         self.passing = threading.Event()        # of the connections that are made now
         self.passing.set()
+        self.released = threading.Event()
+        self.released.set()
         self.sockets = []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.host, self.port = self.listener.getsockname()
@@ -180,6 +184,7 @@ class Forwarder:
         try:
             while True:
                 data = source.recv(65536)
+                self.released.wait()
                 if not passing.is_set():
                     return      # without a word to either
                 if not data:
@@ -188,6 +193,12 @@ class Forwarder:
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass
+
+    def hold(self):
+        self.released.clear()
+
+    def release(self):
+        self.released.set()
 
     def mute(self):
         self.passing.clear()
@@ -198,13 +209,14 @@ class Forwarder:
 
     def close(self):
         self.mute()
+        self.release()
         self.listener.close()
         for each in self.sockets:
             each.close()
 
 
 class Clocks:
-    """The servers whose clocks are wrong, which all clients share."""
+    """The servers with wrong clocks, which all clients share."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -228,7 +240,7 @@ class Client:
         self.skips = {}     # reasons, by the situation's number; "*": of all of them
 
     def ask_skips(self):
-        """Comes before all else, so that a client may build itself here."""
+        """Runs first, so that a client can build its programs here."""
         if not os.access(self.program, os.X_OK):
             self.skips["*"] = f"there is no clients/{self.name}/behaviour"
             return
@@ -273,7 +285,7 @@ class Worker:
         return sum(line[:len(words)] == list(map(str, words)) for _, line in list(self.lines))
 
     def when(self, *words):
-        """When it first printed a line that begins so; None: it has not."""
+        """The time when it first printed a line with this beginning; None: it has not."""
         for at, line in list(self.lines):
             if line[:len(words)] == list(map(str, words)):
                 return at
@@ -296,7 +308,7 @@ class Worker:
         self.process.wait()
 
     def wait(self, limit=TIME_LIMIT):
-        """Its status, when it has ended by itself."""
+        """Waits until it has ended by itself.  Returns its status."""
         try:
             status = self.process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -333,9 +345,9 @@ class Case:
         return row[0] if row is not None and len(row) == 1 else row
 
     def queue(self, part="", **settings):
-        """A new queue, which the clients may use."""
+        """Creates a queue that the clients may use."""
         if self.role is None:
-            # Not a superuser: what clients may do is what their queues allow.
+            # The clients' role is not a superuser, so privileges on queues apply to it.
             self.role = f"behaviour_{self.name}"
             self.ask(f'DROP ROLE IF EXISTS "{self.role}"')
             self.ask(f'CREATE ROLE "{self.role}" LOGIN')
@@ -349,14 +361,14 @@ class Case:
         return queue
 
     def enqueue(self, action, group="bob", queue=None, task="behaviour", **named):
-        """A task as any client's producer makes it."""
+        """Enqueues a task like any client's producer."""
         marks = "".join(f", {name} => %s" for name in named)
         return self.ask(f"SELECT fairq.enqueue(%s, %s, %s, headers => %s{marks})",
                         queue or self.queues[0], group, Jsonb(action), Jsonb({"task": task}),
                         *named.values())
 
     def enqueue_text(self, payload, group="bob", headers='{"task": "behaviour"}', **named):
-        """A task whose payload and headers are what no client here needs to decode."""
+        """Enqueues a task with any payload and headers, as texts, which Python does not decode."""
         marks = "".join(f", {name} => %s" for name in named)
         return self.ask("SELECT fairq.enqueue(%s, %s, %s::text::jsonb,"
                         f" headers => %s::text::jsonb{marks})",
@@ -375,7 +387,7 @@ class Case:
         return self.ask("SELECT * FROM fairq.tasks WHERE id = %s", id)
 
     def waits(self):
-        """How many connections sleep in fairq.wait."""
+        """The number of connections that sleep in fairq.wait."""
         return self.ask("SELECT count(*) FROM pg_stat_activity WHERE usename = %s"
                         " AND state = 'active' AND query ~* 'fairq.wait'", self.role)
 
@@ -420,7 +432,7 @@ class Case:
         return int(done.stdout)
 
     def wait_for_line(self, *words, worker=None, limit=TIME_LIMIT):
-        """When the worker, or any, first printed a line that begins so."""
+        """The time when the worker, or any worker, first printed a line with this beginning."""
         workers = [worker] if worker else self.workers
 
         def seen():
@@ -460,7 +472,7 @@ class Case:
         self.wait_for_line("end", id, attempt)
         expect(self.count("end", id) == 1, "it was done more than once:", self.lines())
         expect(self.starts(id) == [str(n) for n in range(1, attempt + 1)],
-               "attempts that were begun:", self.starts(id))
+               "attempts that began:", self.starts(id))
         return task
 
     def goes_on(self):
@@ -497,7 +509,7 @@ SITUATIONS = {}
 
 
 def situation(number, text, own_server=False, seconds=5):
-    """Registers one; seconds is about how long it takes, the longest come first."""
+    """Registers a situation.  It takes about this many seconds; the longest situations run first."""
     def register(function):
         SITUATIONS[number] = function
         function.text, function.own_server, function.seconds = text, own_server, seconds
@@ -523,7 +535,7 @@ def hello(case):
         waits = case.waits()
         expect(waits == 0, "it occupies connections of the pooler in fairq.wait:", waits)
         said = [line for line in worker.said().splitlines() if "pooler" in line]
-        expect(len(said) == 1, "of the pooler it says", said)
+        expect(len(said) == 1, "it reports about the pooler", said)
     worker.stop()
 
 
@@ -556,7 +568,7 @@ def lost_lease(case):
     task = case.wait_for_status(id, "completed")
     expect(task.attempt == 2, "the attempt that counts is", task.attempt)
     took = (task.finished_at - task.popped_at).total_seconds()
-    expect(took > 3.9, "the second's attempt takes 4 s, but it was ended after", took)
+    expect(took > 3.9, "the second worker's attempt takes 4 s, but it ended after", took)
     case.wait_for_line("end", id, 2, worker=second)
     expect(case.count("end", id, 2) == 1, "the second printed", second.lines)
     second.stop()
@@ -568,18 +580,18 @@ def lost_lease(case):
 @situation(4, "cancel of a running task: the handler is asked to stop", seconds=6)
 def cancel(case):
     case.queue()
-    worker = case.work(LEASE=3)
-    id = case.enqueue({"do": "sleep", "seconds": 60})
+    worker = case.work(LEASE=6)
+    id = case.enqueue({"do": "sleep", "seconds": 90})
     case.wait_for_line("start", id)
     expect(case.cancel(id), "cancel() was false")
-    case.wait_for_line("cancelled", id, 1, limit=10)
+    case.wait_for_line("cancelled", id, 1)
     case.wait_for_status(id, "cancelled")
     case.goes_on()
     worker.stop()
     expect(case.count("end", id) == 0, "it was done")
 
 
-@situation(5, "server restart with work in hand, and without: done once", own_server=True, seconds=10)
+@situation(5, "the server restarts under busy and idle workers: done once", own_server=True, seconds=10)
 def restart(case):
     case.queue()
     busy, idle = case.work(), case.work()
@@ -598,14 +610,14 @@ def restart(case):
     idle.stop()
 
 
-@situation(6, "connections killed in the middle of work: done once", seconds=6)
+@situation(6, "connections die in the middle of work: done once", seconds=6)
 def disconnect(case):
     case.queue()
-    worker = case.work(LEASE=3)
-    id = case.enqueue({"do": "sleep", "seconds": 3})
+    worker = case.work(LEASE=6)
+    id = case.enqueue({"do": "sleep", "seconds": 5})
     case.wait_for_line("start", id)
-    # so that it has kept the lease once, by whatever connection it does that
-    time.sleep(1.5)
+    # so that it has renewed the lease once, on whichever connection
+    time.sleep(2.5)
     killed = case.ask("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                       " WHERE usename = %s", case.role)
     expect(killed > 0, "it has no connections")
@@ -614,18 +626,18 @@ def disconnect(case):
     worker.stop()
 
 
-@situation(7, "poison: failed after 3 attempts, others are done meanwhile", seconds=12)
+@situation(7, "a task kills its workers: it fails after 3 attempts, others succeed", seconds=12)
 def poison(case):
     case.queue(max_attempts=3, backoff="0.1 s")
     id = case.enqueue({"do": "exit_always"}, "mallory")
     others = [case.enqueue({"do": what}, "alice") for what in ("exit", "ok", "ok", "ok")]
-    worker = case.work(LEASE=2)
+    worker = case.work(LEASE=3)
     status = {}
 
     def ended():
         nonlocal worker
         if not worker.is_alive():
-            worker = case.work(LEASE=2)
+            worker = case.work(LEASE=3)
         status.update((each, case.task(each).status) for each in [id, *others])
         return (status[id] == "failed" and
                 all(status[other] == "completed" for other in others))
@@ -633,13 +645,13 @@ def poison(case):
         wait_until("all have ended", ended, 2 * TIME_LIMIT)
     except Broken:
         raise Broken(f"not all have ended: {status}") from None
-    expect(case.starts(id) == ["1", "2", "3"], "attempts that were begun:", case.starts(id))
+    expect(case.starts(id) == ["1", "2", "3"], "attempts that began:", case.starts(id))
     for other in others:
         case.wait_for_line("end", other)
-        expect(case.count("end", other) == 1, "another was done not once:", case.lines())
+        expect(case.count("end", other) == 1, "another task was not done exactly once:", case.lines())
 
 
-@situation(8, "raise: retried, the error is kept, done in the end")
+@situation(8, "an error: retried, the error is stored, done at last")
 def retried(case):
     case.queue(backoff="0.3 s")
     message = "it broke: \u00fc \"quoted\" 'too'"
@@ -647,14 +659,14 @@ def retried(case):
     id = case.enqueue({"do": "raise_until", "attempt": 3})
     worker = case.work()
     case.wait_for_line("start", id, 2)
-    expect(case.task(id).error, "the error was not kept")
+    expect(case.task(id).error, "the error was not stored")
     case.was_done_once(id, attempt=3)
     task = case.wait_for_status(fails, "failed")
     expect(task.attempt == 2 and message in (task.error or ""), "error:", task.error)
     worker.stop()
 
 
-@situation(9, "dead: failed at once, the error is kept")
+@situation(9, "no retry: failed at once, the error is stored")
 def dead(case):
     case.queue()
     worker = case.work()
@@ -679,45 +691,46 @@ def retry_in(case):
     worker.stop()
 
 
-@situation(11, "graceful stop: what runs ends, nothing new is begun", seconds=6)
+@situation(11, "graceful stop: running tasks end, no task begins", seconds=6)
 def graceful(case):
     case.queue()
     id = case.enqueue({"do": "sleep", "seconds": 4})
     later = case.enqueue({"do": "ok"})
     worker = case.work(GRACE=90)
     case.wait_for_line("start", id)
-    expect(case.task(later).status == "queued", "it has taken what it has no room for")
+    expect(case.task(later).status == "queued", "it has taken a task without a free slot")
     worker.stop()           # and not after its grace
     case.was_done_once(id)
     expect(case.task(later).status == "queued" and not case.starts(later),
            "another was begun:", case.task(later))
 
 
-@situation(12, "stop past the grace: handed back, the attempt does not count", seconds=5)
+@situation(12, "stop after the grace: released, the attempt does not count", seconds=5)
 def past_grace(case):
     case.queue()
     first = case.work(GRACE=0.3)
-    # a single attempt, so one that counts would be the last
-    id = case.enqueue({"do": "sleep", "seconds": 60}, max_attempts=1)
+    # a single attempt, so if it counted, it would be the last
+    id = case.enqueue({"do": "sleep", "seconds": 90}, max_attempts=1)
     case.wait_for_line("start", id, worker=first)
     second = case.work(GRACE=0.3)
     case.is_idle(second)
     first.stop()
-    # not when it looks again by itself, or when the lease is over
-    case.wait_for_line("start", id, worker=second, limit=15)
+    # neither when it polls again, nor when the lease is over
+    case.wait_for_line("start", id, worker=second, limit=25)
 
 
 @situation(13, "a task of 3 times the lease is done once", seconds=17)
 def heartbeat(case):
     case.queue()
-    workers = [case.work(LEASE=4.5), case.work(LEASE=4.5)]
-    id = case.enqueue({"do": "sleep", "seconds": 13.5})
-    case.was_done_once(id, limit=2 * TIME_LIMIT)
+    # long enough for a machine that stalls for some seconds
+    workers = [case.work(LEASE=6), case.work(LEASE=6)]
+    id = case.enqueue({"do": "sleep", "seconds": 18})
+    case.was_done_once(id)
     for worker in workers:
         worker.stop()
 
 
-@situation(14, "two queues: in the order given", seconds=7)
+@situation(14, "two queues: in the given order", seconds=7)
 def two_queues(case):
     low, high = case.queue("_low"), case.queue("_high")
     first_low = case.enqueue({"do": "sleep", "seconds": 4}, queue=low)
@@ -734,7 +747,7 @@ def two_queues(case):
     worker.stop()
 
 
-@situation(15, "100 tasks at concurrency 10: never more at a time, and faster", seconds=7)
+@situation(15, "100 tasks with concurrency 10: at most 10 at a time, and faster", seconds=7)
 def concurrency(case):
     case.queue()
     ids = [case.enqueue({"do": "sleep", "seconds": 0.2}, f"group{i % 10}") for i in range(100)]
@@ -751,12 +764,12 @@ def concurrency(case):
     for id in ids:
         case.was_done_once(id)
     times = [at for at, line in worker.lines if line[0] in ("start", "end")]
-    expect(times[-1] - times[0] < 18, "what takes 20 s one by one took", times[-1] - times[0])
+    expect(times[-1] - times[0] < 18, "20 s of work took", times[-1] - times[0])
     expect(2 <= case.most_at_once() <= 10, "most at a time:", case.most_at_once())
     worker.stop()
 
 
-@situation(16, "a group's limit of 2 with concurrency 10: never more than 2", seconds=6)
+@situation(16, "a group's limit of 2 with concurrency 10: at most 2 at a time", seconds=6)
 def limit(case):
     case.queue(concurrency=2)
     ids = [case.enqueue({"do": "sleep", "seconds": 0.8}, group)
@@ -766,17 +779,17 @@ def limit(case):
         case.was_done_once(id)
     most = [case.most_at_once(group) for group in ("bob", "alice")]
     expect(max(most) == 2, "most at a time:", most)
-    expect(case.most_at_once() > 2, "the groups were not done side by side")
+    expect(case.most_at_once() > 2, "the groups did not run concurrently")
     worker.stop()
 
 
-@situation(17, "fair: of Bob's 200 tasks at most one is taken before Alice's", seconds=5)
+@situation(17, "fair: workers take at most one of Bob's 200 tasks before Alice's", seconds=5)
 def fair(case):
     case.queue()
     case.ask("SELECT count(fairq.enqueue(%s, 'bob', %s, headers => %s)) FROM generate_series(1, 200)",
              case.queues[0], Jsonb({"do": "sleep", "seconds": 1}), Jsonb({"task": "behaviour"}))
     worker = case.work(CONCURRENCY=2)
-    wait_until("Bob's are being done", lambda: case.count("start") >= 4)
+    wait_until("Bob's tasks are running", lambda: case.count("start") >= 4)
     id = case.enqueue({"do": "ok"}, "alice")
     committed = case.ask("SELECT clock_timestamp()")
     begun = case.count("start")
@@ -803,14 +816,14 @@ def with_clock(whole, clock):
         seen = case.ask("SELECT extract(epoch FROM clock_timestamp())::float8") - time.time()
         expect(abs(seen - clock) < 60, "the clock is wrong by", seen)
         case.queue(backoff="0.1 s")
-        workers = [case.work(LEASE=4.5, CONCURRENCY=4) for _ in range(2)]
-        case.is_idle()          # so that what comes is popped at once
-        long = case.enqueue({"do": "sleep", "seconds": 8})
+        workers = [case.work(LEASE=6, CONCURRENCY=4) for _ in range(2)]
+        case.is_idle()          # so that it pops a new task at once
+        long = case.enqueue({"do": "sleep", "seconds": 10})
         retried = case.enqueue({"do": "retry", "seconds": 2})
         delayed = case.produce({"do": "ok"}, options={"delay": 3})
         task = case.was_done_once(delayed)
         took = (task.popped_at - task.enqueued_at).total_seconds()
-        # Celery counts from before it enqueues
+        # Celery's delay begins before the enqueue
         expect(took > 1.5, "a delay of 3 s took", took)
         task = case.was_done_once(retried, attempt=2)
         took = (task.popped_at - task.enqueued_at).total_seconds()
@@ -824,14 +837,14 @@ def with_clock(whole, clock):
                 worker.kill()
         task = case.was_done_once(crashes, attempt=2)
         took = (task.popped_at - popped).total_seconds()
-        expect(took > 4.4, "after a crash it was begun again after", took)
+        expect(took > 5.9, "after a crash it was begun again after", took)
     except Broken as broken:
         raise Broken("\n".join([f"by {clock} s: {broken}", *case.report()])) from None
     finally:
         case.end()
 
 
-@situation(19, "unknown task, and arguments that do not fit: the error is kept")
+@situation(19, "unknown task, and wrong arguments: the error is stored")
 def unfit(case):
     case.queue(max_attempts=2, backoff="0.1 s")
     worker = case.work()
@@ -854,7 +867,7 @@ def says(worker, *words):
     expect(any(all(word in line for word in words) for line in lines),
            "no line on stderr has", words)
     for mark in "Traceback", "\tfrom ", "    at ", "goroutine ":
-        expect(mark not in worker.said(), "it shows where in its code that was")
+        expect(mark not in worker.said(), "it shows a stack")
 
 
 @situation(20, "no queue, no extension, rollback, commit, traceparent", seconds=8)
@@ -875,13 +888,13 @@ def edges(case):
     says(none, "fairq")
     case.ask("SELECT fairq.drop_queue(%s)", f"{queue}_private")
     expect(case.ask("SELECT count(*) FROM fairq.tasks WHERE queue = %s", queue) == 1,
-           "a producer that failed, or rolled back, has left a task; before there were", count)
+           "a producer that failed or rolled back has left a task; before it there were", count)
     if not case.driver.through:
         wait_until("it sleeps in fairq.wait", case.waits)
     id = case.produce({"do": "headers"}, options={"headers": {"traceparent": TRACE}})
     task = case.was_done_once(id)
     seconds = (task.popped_at - task.enqueued_at).total_seconds()
-    expect(seconds < 15, "a worker that waits has seen it after", seconds)
+    expect(seconds < 25, "a waiting worker has seen it after", seconds)
     expect(task.headers.get("traceparent") == TRACE, "its headers are", task.headers)
     seen = [line for _, line in case.lines() if line[:2] == ["headers", str(id)]]
     expect(len(seen) == 1 and json.loads(" ".join(seen[0][2:])).get("traceparent") == TRACE,
@@ -889,19 +902,19 @@ def edges(case):
     worker.stop()
 
 
-@situation(21, "another transaction holds tasks' rows: the others are kept, and end", seconds=19)
+@situation(21, "another transaction locks tasks' rows: other tasks end", seconds=19)
 def held(case):
     case.queue()
     worker = case.work(LEASE=6, CONCURRENCY=18)
     holder = case.server.connect()
-    ids = [case.enqueue({"do": "sleep", "seconds": 5}) for _ in range(15)]
-    long = case.enqueue({"do": "sleep", "seconds": 14}, "alice")
+    ids = [case.enqueue({"do": "sleep", "seconds": 8}) for _ in range(15)]
+    long = case.enqueue({"do": "sleep", "seconds": 17}, "alice")
     for id in [long, *ids]:
         case.wait_for_line("start", id)
     with holder, holder.transaction():
-        # a lock that keeps tasks from ending, and not their leases from being prolonged
+        # this lock prevents the ends of tasks, but not renewals of their leases
         locked = holder.execute("SELECT id FROM fairq.task WHERE id = ANY (%s) FOR KEY SHARE", [ids])
-        expect(len(locked.fetchall()) == len(ids), "some had ended before their rows were locked")
+        expect(len(locked.fetchall()) == len(ids), "some tasks ended before the lock of their rows")
         for id in ids:
             case.wait_for_line("end", id)
         for _ in range(2):
@@ -914,11 +927,11 @@ def held(case):
     worker.stop()
 
 
-@situation(22, "stop with many at work: those that end in time are done", seconds=9)
+@situation(22, "stop with many running tasks: those that end in time succeed", seconds=9)
 def many_at_the_end(case):
     case.queue()
-    worker = case.work(CONCURRENCY=10, GRACE=5)
-    long = [case.enqueue({"do": "sleep", "seconds": 60}, "alice", max_attempts=1)
+    worker = case.work(CONCURRENCY=10, GRACE=8)
+    long = [case.enqueue({"do": "sleep", "seconds": 90}, "alice", max_attempts=1)
             for _ in range(2)]
     ids = [case.enqueue({"do": "sleep", "seconds": 3}) for _ in range(2)]
     for id in long + ids:
@@ -935,7 +948,7 @@ DIGITS = "9" * 5000         # of a number: Python's json takes 4,300
 NESTED = "[" * 12000 + "]" * 12000
 
 
-@situation(23, "payloads and headers that cannot be decoded: each ends by itself", seconds=6)
+@situation(23, "payloads and headers that cannot be decoded: each task ends separately", seconds=6)
 def undecodable(case):
     case.queue(max_attempts=2, backoff="0.1 s")
     odd = []
@@ -956,19 +969,19 @@ def undecodable(case):
     worker.stop()
 
 
-@situation(24, "a task that kills its process: its neighbours are done", seconds=20)
+@situation(24, "a task that kills its process: its neighbours succeed", seconds=20)
 def neighbours(case):
     case.queue(max_attempts=3, backoff="0.1 s")
     groups = ["alice", "mallory", "bob", "carol"]
     ids = {group: case.enqueue({"do": "exit_always"} if group == "mallory" else
                                {"do": "sleep", "seconds": 2}, group) for group in groups}
-    worker = case.work(LEASE=2, CONCURRENCY=4)
+    worker = case.work(LEASE=4, CONCURRENCY=4)
     ends = {}
 
     def ended():
         nonlocal worker
         if not worker.is_alive():
-            worker = case.work(LEASE=2, CONCURRENCY=4)
+            worker = case.work(LEASE=4, CONCURRENCY=4)
         ends.update((group, case.end_of(id)) for group, id in ids.items())
         return all(ends.values())
     try:
@@ -978,24 +991,24 @@ def neighbours(case):
     expect({group: end.status for group, end in ends.items()} ==
            {group: "failed" if group == "mallory" else "completed" for group in groups},
            "they ended as", ends)
-    # one that was handed back before it began has a number, and does not count
-    expect(len(case.starts(ids["mallory"])) == 3, "attempts of the one that kills:",
+    # an attempt that was released before it began has a number, and does not count
+    expect(len(case.starts(ids["mallory"])) == 3, "attempts of the task that kills:",
            case.starts(ids["mallory"]))
 
 
-@situation(25, "a timeout: the task fails, also if its handler is deaf", seconds=10)
+@situation(25, "a timeout: the task fails, even if its handler is deaf", seconds=10)
 def timeout(case):
     case.queue(backoff="0.1 s")
-    worker = case.work(CONCURRENCY=4, TIMEOUT=2)
-    long = case.enqueue({"do": "sleep", "seconds": 60}, max_attempts=2)
-    deaf = case.enqueue({"do": "sleep", "seconds": 60, "deaf": True}, "alice", max_attempts=1)
+    worker = case.work(CONCURRENCY=4, TIMEOUT=4)
+    long = case.enqueue({"do": "sleep", "seconds": 90}, max_attempts=2)
+    deaf = case.enqueue({"do": "sleep", "seconds": 90, "deaf": True}, "alice", max_attempts=1)
     short = case.enqueue({"do": "sleep", "seconds": 0.5}, "carol")
     case.was_done_once(short)
     for id, attempts in (long, 2), (deaf, 1):
         task = case.wait_for_status(id, "failed")
         expect("timed out" in (task.error or ""), "its error is", task.error)
         expect(case.starts(id) == [str(n) for n in range(1, attempts + 1)],
-               "attempts that were begun:", case.starts(id))
+               "attempts that began:", case.starts(id))
         expect(case.count("end", id) == 0, "its handler continued to its end")
     case.goes_on()
     worker.stop()
@@ -1005,7 +1018,7 @@ def timeout(case):
 def max_run_time(case):
     case.queue(max_run_time="3 s", max_attempts=2, backoff="0.1 s")
     worker = case.work(LEASE=3)
-    id = case.enqueue({"do": "sleep", "seconds": 60})
+    id = case.enqueue({"do": "sleep", "seconds": 90})
     for attempt in 1, 2:
         case.wait_for_line("start", id, attempt)
         case.wait_for_line("cancelled", id, attempt)
@@ -1015,7 +1028,7 @@ def max_run_time(case):
     worker.stop()
 
 
-@situation(27, "connections that fall silent, at work and idle: back within a minute",
+@situation(27, "connections fall silent under a busy and an idle worker: back within a minute",
            own_server=True, seconds=70)
 def silence(case):
     case.queue()
@@ -1032,10 +1045,10 @@ def silence(case):
         way.mute()
         case.wait_for_line("end", short)        # and the server cannot be reached
         way.unmute()
-        # a minute, and what a slow machine takes
+        # a minute, and some time for a slow machine
         case.was_done_once(case.enqueue({"do": "ok"}, "carol"), limit=60 + TIME_LIMIT)
         case.was_done_once(short, limit=60)
-        # its lease of 45 s was prolonged over another connection
+        # it renewed its lease of 45 s on another connection
         case.was_done_once(long, limit=60 + TIME_LIMIT)
         for worker in busy, idle:
             expect(worker.is_alive(), f"{worker.label} has ended")
@@ -1044,7 +1057,7 @@ def silence(case):
         way.close()
 
 
-@situation(28, "an end that the server refuses: a warning names the task", seconds=6)
+@situation(28, "the server refuses the end of a task: a warning names the task", seconds=6)
 def refused(case):
     queue = case.queue()
     worker = case.work()
@@ -1068,7 +1081,7 @@ def no_group(case):
     expect(count == 0, "tasks that it has left:", count)
 
 
-@situation(30, "no such database or role: it ends after a while; no server: it waits",
+@situation(30, "no such database or role: it ends after GIVE_UP; no server: it waits",
            own_server=True, seconds=20)
 def never(case):
     case.queue()
@@ -1085,13 +1098,13 @@ def never(case):
     case.server.control("-m", "fast", "stop")
     case.connection.close()
     time.sleep(10)
-    expect(lives.is_alive(), "without a server it has ended")
+    expect(lives.is_alive(), "it has ended although the server is only down")
     case.server.control("start")
     case.goes_on()
     lives.stop()
 
 
-@situation(31, "an error with a cause: both are kept", seconds=2)
+@situation(31, "an error with a cause: both are stored", seconds=2)
 def cause(case):
     case.queue()
     worker = case.work()
@@ -1103,21 +1116,214 @@ def cause(case):
     worker.stop()
 
 
-@situation(32, "a payload that is too large as text: it fails by itself", seconds=15)
+# Each attempt to print it takes seconds of a processor.
+one_at_a_time = threading.Lock()
+
+
+@situation(32, "a payload that is too large as text: only its task fails", seconds=15)
 def too_large(case):
-    queue = case.queue(max_attempts=1)
-    # some 10 kB of jsonb, and more than PostgreSQL can print
-    large = case.ask("SELECT fairq.enqueue(%s, 'large', jsonb_build_object('do', 'ok', 'value',"
-                     " (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 9000))),"
-                     " headers => %s)", queue, Jsonb({"task": "behaviour"}))
-    good = [case.enqueue({"do": "ok"}, f"good{i}") for i in range(3)]
+    with one_at_a_time:
+        queue = case.queue(max_attempts=1)
+        # about 10 kB of jsonb, and more text than PostgreSQL can print
+        large = case.ask("SELECT fairq.enqueue(%s, 'large', jsonb_build_object('do', 'ok', 'value',"
+                         " (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 9000))),"
+                         " headers => %s)", queue, Jsonb({"task": "behaviour"}))
+        good = [case.enqueue({"do": "ok"}, f"good{i}") for i in range(3)]
+
+        def is_quick():
+            begun = time.monotonic()
+            try:
+                case.ask("SELECT payload::text FROM fairq.task WHERE id = %s", large)
+            except psycopg.Error:
+                return time.monotonic() - begun < 4
+            raise Broken("the server can print it")
+        # a worker waits 20 s for an answer
+        wait_until("the machine is not busy", is_quick, 10 * TIME_LIMIT)
+        worker = case.work(CONCURRENCY=4)
+        for id in good:
+            case.was_done_once(id)
+        end = wait_until(f"task {large} has ended", lambda: case.end_of(large))
+        expect(end.status == "failed" and end.error, "it ended as", end)
+        expect(worker.is_alive(), "the worker has ended")
+        worker.stop()
+
+
+def broken_off(case, action, lease):
+    """Runs the task in two attempts: the first one fails, or kills its process."""
+    case.queue(backoff="0.1 s")
+    for how in "raise", "exit":
+        worker = case.work(LEASE=lease)
+        id = case.enqueue({"do": action, "how": how})
+
+        def ended():
+            nonlocal worker
+            if not worker.is_alive():
+                worker = case.work(LEASE=lease)
+            return case.task(id).status == "completed"
+        wait_until(f"task {id} is completed", ended)
+        case.was_done_once(id, attempt=2)
+        yield how, id
+        worker.stop()
+
+
+@situation(33, "steps: a later attempt has the results of finished steps", seconds=10)
+def steps(case):
+    for _, id in broken_off(case, "steps", lease=4):
+        seen = [line[2:] for _, line in case.lines() if line[:2] == ["step", str(id)]]
+        expect(seen == [["1", "first"], ["1", "second"], ["2", "second"]], "steps:", seen)
+        saved = {"fairq": {"steps": {"first": {"attempt": 1}, "second": 1}}}
+        expect(case.task(id).progress == saved, "progress:", case.task(id).progress)
+
+
+@situation(34, "a cursor: a later attempt continues there", seconds=12)
+def cursor(case):
+    for how, id in broken_off(case, "cursor", lease=3):
+        begun = [line[3] for _, line in case.lines() if line[:3] == ["at", str(id), "2"]][0]
+        # a killed worker has saved some of its values, at least the first one
+        expect(begun == "10" if how == "raise" else 2 <= int(begun) <= 10,
+               "after", how, "it begins at", begun)
+
+
+@situation(35, "a batch: its last task runs once, after the others, and has their counts", seconds=3)
+def batch(case):
+    case.queue()
+    id = case.produce({"do": "headers"}, options={
+        "batch_of": [{"do": "batch"}, {"do": "dead", "message": "no such address"}]})
     worker = case.work(CONCURRENCY=4)
-    for id in good:
-        case.was_done_once(id, limit=2 * TIME_LIMIT)
-    end = wait_until(f"task {large} has ended", lambda: case.end_of(large), 2 * TIME_LIMIT)
-    expect(end.status == "failed" and end.error, "it ended as", end)
-    expect(worker.is_alive(), "the worker has ended")
+    task = case.was_done_once(id)
+    ends = (task.headers or {}).get("batch") or {}
+    expect((ends.get("completed"), ends.get("failed")) == (1, 1), "its headers have", ends)
+    members = case.ask("SELECT array_agg(id ORDER BY id) FROM fairq.tasks WHERE batch = %s", id)
+    expect(len(members or ()) == 2, "tasks of the batch:", members)
+    for member in members:
+        expect(case.wait_for_line("start", member) < case.wait_for_line("start", id),
+               "it began before", member)
+    expect(case.count("batch", members[0], id) == 1, "a task has not seen its batch", case.lines())
     worker.stop()
+
+
+@situation(36, "logs: a line at the start, and one for each attempt", seconds=3)
+def logs(case):
+    queue = case.queue(max_attempts=2, backoff="0.1 s")
+    worker = case.work(LOG="info", CONCURRENCY=7)
+    good = case.enqueue({"do": "ok"}, "group36")
+    bad = case.enqueue({"do": "raise", "message": "no such address"}, "group36")
+    case.was_done_once(good)
+    case.wait_for_status(bad, "failed")
+    version = case.ask("SELECT fairq.version()")
+
+    def lines(*words):
+        return [line for line in worker.said().splitlines() if all(word in line for word in words)]
+    wait_until("the line of the start", lambda: lines("fairq", queue, "7", version))
+    for id, attempt, outcome, level in ((good, 1, "completed", ""), (bad, 1, "retried", "warn"),
+                                        (bad, 2, "failed", "error")):
+        words = str(id), "behaviour", queue, "group36", str(attempt), outcome
+        found = wait_until(f"a line of task {id} with {outcome}", lambda: lines(*words))
+        expect(len(found) == 1 and level in found[0].lower(), "its lines are", found)
+    worker.stop()
+
+
+@situation(37, "hooks: before and after each attempt, on errors and lost tasks", seconds=5)
+def hooks(case):
+    case.queue(max_attempts=1)
+    worker = case.work(HOOKS=1, LEASE=6, CONCURRENCY=4)
+    good, bad = case.enqueue({"do": "ok"}), case.enqueue({"do": "raise", "message": "no"})
+    long = case.enqueue({"do": "sleep", "seconds": 90})
+    case.wait_for_line("start", long)
+    case.cancel(long)
+    for id, kind in (good, "after"), (bad, "error"), (long, "lost"):
+        begun, at = case.wait_for_line("hook", "before", id, 1), case.wait_for_line("hook", kind, id, 1)
+        expect(begun <= case.wait_for_line("start", id) <= at, "the order of task", id, case.lines())
+    case.wait_for_status(long, "cancelled")
+    case.was_done_once(good)
+    seen = sorted(line[1:] for _, line in case.lines() if line[0] == "hook")
+    expect(seen == sorted([kind, str(id), "1"] for id, last in
+                          ((good, "after"), (bad, "error"), (long, "lost")) for kind in ("before", last)),
+           "hooks:", seen)
+    worker.stop()
+
+
+@situation(38, "a schedule: two workers enqueue one task for each time", seconds=6)
+def schedule(case):
+    queue = case.queue()
+    workers = [case.work(SCHEDULE="tidy:1", CONCURRENCY=2, LOG="info") for _ in range(2)]
+    version = case.ask("SELECT fairq.version()")
+    wait_until("some tasks have ended", lambda: case.ask(
+        "SELECT count(*) >= 4 FROM fairq.tasks WHERE queue = %s AND status = 'completed'", queue))
+    # a worker that is still starting cannot stop gracefully
+    wait_until("both workers log their start", lambda: all(version in w.said() for w in workers))
+    for worker in workers:
+        worker.stop()
+    whole = case.ask("SELECT array_agg(headers->>'scheduled_at' ORDER BY headers->>'scheduled_at'),"
+                     " min(group_key) AS a, max(group_key) AS b, min(headers->>'schedule') AS c,"
+                     " min(payload->>'do') AS d FROM fairq.tasks WHERE queue = %s", queue)
+    times, *rest = whole
+    expect(rest == ["schedule", "schedule", "tidy", "ok"], "its tasks have", rest)
+    at = [time.strptime(text, "%Y-%m-%dT%H:%M:%SZ") for text in times]
+    steps = {calendar.timegm(two) - calendar.timegm(one) for one, two in zip(at, at[1:])}
+    # a machine that stalls may miss times
+    expect(min(steps) >= 1, "the times of its tasks:", times)
+    keys = case.ask("SELECT count(*) FROM fairq.dedup JOIN fairq.queue USING (queue_id)"
+                    " WHERE name = %s AND dedup_key = ANY (%s)",
+                    queue, [f"schedule tidy {text}" for text in times])
+    expect(keys == len(times), "the number of their keys is", keys, times)
+
+
+@situation(39, "a task that runs alone begins after the server has the ends of the others",
+           seconds=14)
+def ends_before_alone(case):
+    queue = case.queue()
+    lapsed = [case.enqueue({"do": "ok"}, f"alone{i}") for i in range(3)]
+    case.ask("SELECT count(*) FROM fairq.pop(%s, 3, lease => '0.01 s')", queue)
+    time.sleep(0.1)
+    case.ask("SELECT fairq.expire_leases(%s)", queue)
+    for id in lapsed:
+        case.ask("SELECT fairq.reschedule(%s, now() + interval '1 hour')", id)
+    way = Forwarder(case.server)
+    try:
+        worker = case.work(environment=case.environment(PGHOST=way.host, PGPORT=str(way.port)),
+                           CONCURRENCY=3)
+        case.is_idle(worker)
+        for seconds, alone in zip((3, 12, 48), lapsed):
+            other = case.enqueue({"do": "sleep", "seconds": seconds})
+            case.wait_for_line("start", other)
+            case.ask("SELECT fairq.reschedule(%s, now())", alone)
+            wait_until("it is leased", lambda: case.task(alone).status != "queued")
+            way.hold()
+            if case.count("end", other) == 0:
+                break
+            way.release()       # the machine is slow: again, with a longer task
+        case.wait_for_line("end", other, limit=seconds + TIME_LIMIT)
+        time.sleep(2.5)
+        expect(case.count("start", alone) == 0, "it has begun before the end was stored")
+        way.release()
+        case.was_done_once(other)
+        case.wait_for_status(alone, "completed")
+        worker.stop()
+    finally:
+        way.close()
+
+
+@situation(40, "the view of workers: one that is idle, at work, ended, and killed", seconds=16)
+def registry(case):
+    queue = case.queue()
+
+    def shown(columns="host, client, concurrency, running"):
+        return case.ask("SELECT array_agg((" + columns + ")::text ORDER BY started_at) FROM fairq.workers"
+                        " WHERE queues = %s", [queue]) or []
+
+    def row(running):
+        return f"({socket.gethostname()},{case.client.name},2,{running})"
+
+    worker = case.work(CONCURRENCY=2)
+    wait_until("the worker is shown", lambda: shown() == [row(0)])
+    case.enqueue({"do": "sleep", "seconds": 60})
+    wait_until("it is shown at work", lambda: shown() == [row(1)])
+    worker.kill()
+    other = case.work(CONCURRENCY=2)
+    wait_until("another one is shown", lambda: len(shown()) == 2)
+    other.stop()
+    expect(shown() == [row(1)], "after the other one has ended:", shown())
 
 
 # ---- the driver
@@ -1150,7 +1356,7 @@ class Driver:
         complaints = []
         case = None
         try:
-            # with_clock() takes its own
+            # with_clock() has its own
             own = number in (5, 30)
             case = Case(client, number, self, OwnServer() if own else None)
             function(case)
@@ -1171,7 +1377,7 @@ class Driver:
         self.result(name, complaints)
 
     def pair_worker(self, clients, client):
-        """A worker of that client does a task of each."""
+        """A worker of this client runs a task of each client's producer."""
         case = Case(client, "pairs", self)
         try:
             queue = case.queue()
