@@ -157,7 +157,7 @@ apply_pending(FairqPending *pending, bool committed)
  * off.
  */
 static void
-end_call(void)
+end_calls(void)
 {
 	fairq_pending_written();
 	for (int i = 0; i < nendings; i++)
@@ -211,7 +211,7 @@ apply_from(int first, SubTransactionId sub, bool committed)
 static void
 apply_all(bool committed)
 {
-	end_call();
+	end_calls();
 	/* while the hints still belong to the queues */
 	fairq_samples_end(committed);
 	apply_from(0, InvalidSubTransactionId, committed);
@@ -267,7 +267,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	{
 		int			first = fairq_pending_count();
 
-		end_call();
+		end_calls();
 		while (first > 0 && fairq_pending_at(first - 1)->sub == sub)
 			first--;
 		fairq_samples_sub_end(sub, parent, false);

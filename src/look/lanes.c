@@ -127,7 +127,7 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 }
 
 static void
-put_group(ReturnSetInfo *rsinfo, const FairqWait *wait, const Datum *states)
+put_row(ReturnSetInfo *rsinfo, const FairqWait *wait, const Datum *states)
 {
 	FairqRow	row = {0};
 
@@ -140,7 +140,7 @@ put_group(ReturnSetInfo *rsinfo, const FairqWait *wait, const Datum *states)
 
 /* Add all groups of a lane that wait or run. */
 static void
-put_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
+put_lane_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
 {
 	Datum		states[FAIRQ_SEAT_SETS] = {
 		[FAIRQ_RING] = CStringGetTextDatum("active"),
@@ -158,7 +158,7 @@ put_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
 		CHECK_FOR_INTERRUPTS();
 		n = fairq_lane_waits(lane, DT_NOEND, from, GROUPS_AT_ONCE, waits);
 		for (int i = 0; i < n; i++)
-			put_group(rsinfo, &waits[i], states);
+			put_row(rsinfo, &waits[i], states);
 		if (n > 0)
 			from = waits[n - 1].group_no + INT64CONST(1);
 	} while (n == GROUPS_AT_ONCE);
@@ -179,7 +179,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 	if (queue == NULL)
 		return (Datum) 0;
 	fairq_table_close(fairq_open(FAIRQ_TASK, AccessShareLock));
-	put_groups((ReturnSetInfo *) fcinfo->resultinfo,
+	put_lane_groups((ReturnSetInfo *) fcinfo->resultinfo,
 			   fairq_queue_lane(queue, priority));
 	return (Datum) 0;
 }

@@ -267,7 +267,7 @@ read_all(FairqWait *wait)
 
 /* Survey one lane of the group. */
 static void
-look_at_lane(const Look *look)
+survey_lane(const Look *look)
 {
 	FairqWait	wait;
 
@@ -307,7 +307,7 @@ fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 	if (look.counts_running)
 		survey->running = 0;
 	for (look.priority = 0; look.priority < FAIRQ_PRIORITIES; look.priority++)
-		look_at_lane(&look);
+		survey_lane(&look);
 }
 
 /* Whether the queue is known to run as many tasks as its limit allows. */

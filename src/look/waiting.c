@@ -214,7 +214,7 @@ typedef struct Look
  * no tasks.
  */
 static bool
-is_known(FairqQueue *queue)
+has_groups(FairqQueue *queue)
 {
 	int64		n[FAIRQ_TALLIES];
 	int64		all = 0;
@@ -359,7 +359,7 @@ make_heap(Look *look, Part *part)
 
 /* Read the lines of a group. */
 static void
-read_group(Look *look, Looked *group)
+read_lines(Look *look, Looked *group)
 {
 	FairqSurvey survey;
 
@@ -402,7 +402,7 @@ find_oldest(Look *look, Part part)
 				oldest = time;
 			break;
 		}
-		read_group(look, group);
+		read_lines(look, group);
 		time = time_of(group, &part);
 		oldest = Min(oldest, time);
 		if (time == DT_NOEND)
@@ -441,7 +441,7 @@ note_due(Look *look, const FairqTask *task)
 
 /* Find such tasks in a timed region of a lane. */
 static void
-look_at_due(Look *look, int priority, FairqRegion region)
+find_timed(Look *look, int priority, FairqRegion region)
 {
 	FairqLane  *lane = fairq_queue_lane(look->queue, priority);
 	int64		from = fairq_times_first(&lane->times, region);
@@ -489,7 +489,7 @@ count_group(const Looked *group, FairqWaiting *waiting)
 
 /* Extrapolate n to all groups, if only a part was visited. */
 static int32
-estimate(int32 n, int64 part, int64 all)
+extrapolate(int32 n, int64 part, int64 all)
 {
 	return (int32) Min((double) n * Max(all, part) / Max(part, 1),
 					   PG_INT32_MAX);
@@ -518,16 +518,16 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 	waiting->limited = find_oldest_of_all(&look, false);
 	for (int p = 0; p < FAIRQ_PRIORITIES && look.tasks != NULL; p++)
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-			look_at_due(&look, p, r);
+			find_timed(&look, p, r);
 	if (look.tasks != NULL)
 		fairq_table_close(look.tasks);
 	for (int i = 0; i < look.n; i++)
 		count_group(&look.groups[i], waiting);
 	if (look.cut)
 	{
-		waiting->nready = estimate(waiting->nready, look.nwaits, all);
-		waiting->nlimited = estimate(waiting->nlimited, look.nwaits, all);
-		waiting->nthrottled = estimate(waiting->nthrottled, look.nwaits, all);
+		waiting->nready = extrapolate(waiting->nready, look.nwaits, all);
+		waiting->nlimited = extrapolate(waiting->nlimited, look.nwaits, all);
+		waiting->nthrottled = extrapolate(waiting->nthrottled, look.nwaits, all);
 	}
 	pfree(look.groups);
 }
@@ -539,7 +539,7 @@ fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 	int32		id = queue->id;
 
 	*waiting = (FairqWaiting) {.ready = DT_NOEND, .limited = DT_NOEND};
-	if (!is_known(queue) || !fairq_queue_id_try_lock(queue->id, AccessShareLock))
+	if (!has_groups(queue) || !fairq_queue_id_try_lock(queue->id, AccessShareLock))
 		return;
 	/* the queue may have been dropped before we had the lock */
 	waiting->known = fairq_shmem_find_queue(id) == queue->hints;

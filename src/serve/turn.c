@@ -423,7 +423,7 @@ waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
  * Lapsed tasks also need a known counter.
  */
 static bool
-find_slot(FairqService *s, FairqCourse *course)
+take_slot(FairqService *s, FairqCourse *course)
 {
 	FairqTurn  *turn = course->turn;
 	bool		may_park = !course->lapsed.have &&
@@ -492,7 +492,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			fairq_look_for_lapsed(s, &course);
 		if (!have_slot && !full)
 		{
-			have_slot = find_slot(s, &course);
+			have_slot = take_slot(s, &course);
 			full = course.no_slot = !have_slot;
 		}
 		/* a lapsed task does not start either */

@@ -44,7 +44,7 @@ begin_call(const char *function)
 
 /* Close the table.  A call that has found no task keeps no lock. */
 static void
-end_call(FairqTable *tasks, bool done)
+close_tasks(FairqTable *tasks, bool done)
 {
 	if (done)
 	{
@@ -100,7 +100,7 @@ fairq_complete(PG_FUNCTION_ARGS)
 	a = begin_call("fairq.complete()");
 	done = !PG_ARGISNULL(0) &&
 		fairq_complete_attempt(&a, PG_GETARG_INT64(0), attempt, result, took);
-	end_call(a.tasks, done);
+	close_tasks(a.tasks, done);
 	PG_RETURN_BOOL(done && !a.task.cancelled);
 }
 
@@ -116,7 +116,7 @@ fairq_fail(PG_FUNCTION_ARGS)
 
 	if (done)
 		fairq_fail_attempt(&a, error, retry_in, FAIRQ_ARG_BOOL(4), took);
-	end_call(a.tasks, done);
+	close_tasks(a.tasks, done);
 	PG_RETURN_BOOL(done && !a.task.cancelled);
 }
 
@@ -130,7 +130,7 @@ fairq_release(PG_FUNCTION_ARGS)
 
 	if (done)
 		fairq_release_attempt(&a, delay);
-	end_call(a.tasks, done);
+	close_tasks(a.tasks, done);
 	PG_RETURN_BOOL(done && !a.task.cancelled);
 }
 
@@ -163,7 +163,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 								FAIRQ_LIFETIME);
 	done = begin_one(fcinfo, "fairq.extend()", fairq_find_attempt, &a) &&
 		!a.task.cancelled && extend(fcinfo, &a, &until);
-	end_call(a.tasks, done);
+	close_tasks(a.tasks, done);
 	if (!done)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(until);
@@ -180,7 +180,7 @@ fairq_set_progress(PG_FUNCTION_ARGS)
 
 	if (done)
 		fairq_note_progress(&a, progress);
-	end_call(a.tasks, done);
+	close_tasks(a.tasks, done);
 	PG_RETURN_BOOL(done);
 }
 
@@ -194,7 +194,7 @@ fairq_cancel(PG_FUNCTION_ARGS)
 
 	if (done)
 		fairq_cancel_task(&a);
-	end_call(a.tasks, done);
+	close_tasks(a.tasks, done);
 	PG_RETURN_BOOL(done);
 }
 
@@ -267,7 +267,7 @@ end_batch(Batch *batch)
 	Datum	   *lost = palloc(sizeof(Datum) * Max(batch->n, 1));
 	int			nlost = 0;
 
-	end_call(batch->a.tasks, batch->done);
+	close_tasks(batch->a.tasks, batch->done);
 	qsort(batch->items, batch->n, sizeof(Held), compare_nths);
 	for (int i = 0; i < batch->n; i++)
 		if (batch->items[i].lost)

@@ -102,7 +102,7 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 }
 
 static FairqClaimResult
-remove_task(const Claims *claims, FairqTable *tasks, FairqTask *task)
+take_task(const Claims *claims, FairqTable *tasks, FairqTask *task)
 {
 	FairqClaimResult result;
 
@@ -127,7 +127,7 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 	FairqClaimResult result = FAIRQ_CLAIMED;
 
 	if (claims->remove)
-		result = remove_task(claims, tasks, task);
+		result = take_task(claims, tasks, task);
 	else
 		result = fairq_task_lease(tasks, task, claims->now, claims->lease_until,
 								  claims->worker, claims->worker_isnull);
@@ -216,7 +216,7 @@ arg_worker(FunctionCallInfo fcinfo, int n, Claims *claims)
  * number of the argument for the most tasks of a group.
  */
 static Datum
-serve_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
+pop_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
 			Claims *claims)
 {
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
@@ -245,7 +245,7 @@ fairq_pop(PG_FUNCTION_ARGS)
 {
 	Claims		claims = {.remove = false};
 
-	return serve_queue(fcinfo, "fairq.pop()", 3, &claims);
+	return pop_queue(fcinfo, "fairq.pop()", 3, &claims);
 }
 
 Datum
@@ -253,7 +253,7 @@ fairq_take(PG_FUNCTION_ARGS)
 {
 	Claims		claims = {.remove = true, .worker_isnull = true};
 
-	return serve_queue(fcinfo, "fairq.take()", 2, &claims);
+	return pop_queue(fcinfo, "fairq.take()", 2, &claims);
 }
 
 /*

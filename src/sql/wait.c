@@ -112,7 +112,7 @@ next_due(FairqQueue *queue)
 
 /* Lock the queues, and count this backend as waiting at them. */
 static void
-begin_look(text *const *names, int n, FairqQueue **queues, Looks *looks)
+begin_wait(text *const *names, int n, FairqQueue **queues, Looks *looks)
 {
 	FairqWakeup *wakeups[FAIRQ_MAX_WAITS];
 
@@ -172,7 +172,7 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 
 	*again = false;
 	looks->look.ends = ends;
-	begin_look(names, n, queues, looks);
+	begin_wait(names, n, queues, looks);
 	/* tasks that are ended may have values in a TOAST table */
 	if (ends)
 		PushActiveSnapshot(GetTransactionSnapshot());

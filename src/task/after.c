@@ -104,7 +104,7 @@ may_name(int32 queue_id)
 }
 
 static void
-refuse(int64 id)
+refuse_task(int64 id)
 {
 	ereport(ERROR,
 			errcode(ERRCODE_FAIRQ_NO_TASK),
@@ -123,7 +123,7 @@ archived_status(FairqTable *tasks, int64 id)
 
 	if (!fairq_scan_find_current(scan, range) ||
 		!may_name(fairq_int_of(scan->slot, ARCHIVE_QUEUE_ID, 0)))
-		refuse(id);
+		refuse_task(id);
 	status = DatumGetInt16(fairq_column(scan->slot, ARCHIVE_STATUS));
 	fairq_scan_end(scan);
 	return status;
@@ -155,7 +155,7 @@ status_of(FairqTable *tasks, int64 id)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!may_name(task.queue_id))
-			refuse(id);
+			refuse_task(id);
 		note_awaited(task.queue_id);
 		if (TransactionIdIsValid(changer))
 			changer = SubTransGetTopmostTransaction(changer);
@@ -163,7 +163,7 @@ status_of(FairqTable *tasks, int64 id)
 		if (!TransactionIdIsValid(changer) || changer == tested)
 			return NOT_ENDED;
 		if (!lock_transaction(changer, ShareLock, true))
-			refuse(id);
+			refuse_task(id);
 		tested = changer;
 	}
 	return archived_status(tasks, id);

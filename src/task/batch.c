@@ -194,7 +194,7 @@ fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success)
 
 /* Returns the id of a task of the batch that did not succeed; 0: none. */
 static int64
-find_failed(int64 id)
+first_failed(int64 id)
 {
 	FairqSqlArg arg = fairq_sql_int8(id);
 	int64		failed = 0;
@@ -258,7 +258,7 @@ fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
 	if (!fairq_batch_read(tasks, task->id, &batch))
 		return FAIRQ_BATCH_DONE;
 	if (batch.on_success)
-		*failed = find_failed(task->id);
+		*failed = first_failed(task->id);
 	if (*failed != 0)
 	{
 		(void) finish(task->id, *headers, true);
@@ -269,7 +269,7 @@ fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
 		has_tasks(tasks, task->id, true))
 		return FAIRQ_BATCH_OPEN;
 	/* a task may have ended without success since */
-	if (batch.on_success && find_failed(task->id) != 0)
+	if (batch.on_success && first_failed(task->id) != 0)
 		return FAIRQ_BATCH_OPEN;
 	*headers = finish(task->id, *headers, false);
 	return FAIRQ_BATCH_DONE;

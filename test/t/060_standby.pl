@@ -2,7 +2,7 @@
 #
 # Broken on purpose to see it fail: a session of the standby might write
 # (fairq_writes() in args.c); zeros were shown of what no standby knows
-# (is_not_counted() in inspect.c, is_known() in waiting.c).
+# (is_not_counted() in inspect.c, has_groups() in waiting.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
