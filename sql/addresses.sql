@@ -1,8 +1,8 @@
--- Addresses are group_no + block_length * block.  Both factors are bounded,
--- and the block length can be changed.
+-- Addresses are group_no + block_length * block. Both factors are bounded, and
+-- the block length can be changed.
 --
--- Broken on purpose to see it fail: a block past a group's last one had an
--- address (fairq_address() in address.c).
+-- Fails if a block past a group's last one has an address (fairq_address() in
+-- address.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -42,7 +42,7 @@ SELECT fairq.address('addresses', 'b', 461168601842738791);
 SELECT fairq.address('addresses', 'b', 9223372036854775807);
 SELECT fairq.address('addresses', 'b', -1);
 SELECT fairq.block_of('addresses', -1);
-SELECT fairq.address('addresses', 'none', 0);	-- is not made by asking
+SELECT fairq.address('addresses', 'none', 0);	-- a call of address() does not make it
 SELECT group_key FROM fairq.groups WHERE queue = 'addresses' ORDER BY 1;
 
 --
@@ -64,7 +64,7 @@ SELECT count(fairq.release(id)) FROM fairq.tasks
 WHERE queue = 'addresses_1' AND status = 'running';
 SELECT * FROM fairq.check_queue('addresses_1');
 
--- Raised to 2: the next group comes in, and the one after that doesn't.
+-- Raised to 2: one more group can be added, and the next one cannot.
 SELECT fairq.alter_queue('addresses_1', block_length => 2);
 SELECT fairq.enqueue('addresses_1', 'b', '"b1"') > 0 AS ok;
 SELECT fairq.enqueue('addresses_1', 'c');
@@ -74,7 +74,8 @@ SELECT * FROM fairq.check_queue('addresses_1');
 SELECT count(*), count(DISTINCT id), min(payload::text) FILTER (WHERE n <= 2 AND group_key = 'b') AS b
 FROM (SELECT *, row_number() OVER () AS n FROM fairq.pop('addresses_1', 10)) p;
 
--- The number of a group whose making is rolled back is free again.
+-- If the transaction that made a group is rolled back, its number is free
+-- again.
 SELECT fairq.create_queue('addresses_2', block_length => 2);
 BEGIN;
 SELECT pg_temp.add('addresses_2', 'x', 1, 1), pg_temp.add('addresses_2', 'y', 1, 1);
@@ -87,7 +88,7 @@ SELECT * FROM fairq.check_queue('addresses_2');
 -- Block numbers
 --
 
--- Two blocks, and then no more.
+-- Two blocks, then no more.
 SELECT fairq.create_queue('addresses_huge', block_length => 2305843009213693952);
 SELECT pg_temp.add('addresses_huge', 'a', 1, 2), pg_temp.add('addresses_huge', 'b', 1, 1);
 SELECT payload, addr, fairq.block_of('addresses_huge', addr) AS block
@@ -103,7 +104,7 @@ ROLLBACK;
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY priority, payload)
 FROM fairq.pop('addresses_huge', 4);
 SELECT fairq.release(id) FROM fairq.tasks
-WHERE queue = 'addresses_huge' AND payload = '"a1"';		-- has nowhere to go
+WHERE queue = 'addresses_huge' AND payload = '"a1"';		-- has no address left
 SELECT pg_temp.pop('addresses_huge');
 SELECT * FROM fairq.check_queue('addresses_huge');
 
@@ -148,7 +149,7 @@ SELECT * FROM fairq.check_queue('addresses_max');
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload)
 FROM generate_series(1, 3), fairq.pop('addresses_max');
 
--- What has no turn any more is served all the same, at the last address.
+-- A task without a turn is still served, at the last address.
 SELECT fairq.create_queue('addresses_end', 1, block_length => 9223372036854775807);
 SELECT pg_temp.add('addresses_end', 'a', 1, 1), pg_temp.add('addresses_end', 'b', 1, 1);
 SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_end', 'a')$$);
@@ -169,7 +170,7 @@ SELECT * FROM fairq.check_queue('addresses_end');
 -- alter_queue with a block length
 --
 
--- The order stays, that of running tasks too; what comes later has its place.
+-- The order stays, also of running tasks; new tasks get the next addresses.
 SELECT fairq.create_queue('addresses_alter', block_length => 100);
 SELECT fairq.set_group('addresses_alter', 'c', weight => 2);
 SELECT pg_temp.add('addresses_alter', 'a', 1, 6), pg_temp.add('addresses_alter', 'b', 1, 4),
@@ -220,7 +221,7 @@ SELECT * FROM fairq.check_queue('addresses_middle');
 SELECT pg_temp.pop('addresses_middle');
 SELECT * FROM fairq.check_queue('addresses_middle');
 
--- Too small for its groups; too large for its blocks; just right.
+-- Too small for the queue's groups, too large for its blocks, then valid.
 SELECT fairq.alter_queue('addresses_middle', block_length => 1);
 SELECT fairq.alter_queue('addresses_middle', block_length => 0);
 SELECT fairq.alter_queue('addresses_middle', block_length => -5);
@@ -234,7 +235,7 @@ SELECT payload, addr FROM fairq.tasks WHERE queue = 'addresses_middle' ORDER BY 
 SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_middle', 'a')$$);
 SELECT * FROM fairq.check_queue('addresses_middle');
 
--- Without tasks any block length will do that has a seat for each group.
+-- Without tasks each block length is valid that has a seat for each group.
 SELECT fairq.purge('addresses_middle'), count(*) - cardinality(fairq.complete_batch(array_agg(id)))
 FROM fairq.tasks WHERE queue = 'addresses_middle';
 SELECT fairq.alter_queue('addresses_middle', block_length => 1);

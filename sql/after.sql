@@ -1,10 +1,11 @@
--- After: a task that waits for the ends of others.
+-- After: a task that waits for other tasks to end.
 --
--- Broken on purpose to see it fail: no end made a look due, a look passed nothing on to
--- the tasks behind, the archive did not count, a dropped queue's tasks left no trace, the
--- rows of a task stayed when its wait had ended, a purge and cancel_batch did not look again
--- for tasks that had moved, a turn ended after a hundred looks, and a search for what has
--- not ended had one end.
+-- Fails if no end makes a check due, or if a check does not start the next
+-- one. Fails if the archive does not count, or a dropped queue's tasks leave
+-- no trace. Fails if the rows of a task stay when its wait has ended. Fails if
+-- a purge or cancel_batch does not check again for tasks that moved. Fails if
+-- a turn ends after a hundred checks. Fails if a search for unfinished tasks
+-- starts from one side.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -12,7 +13,8 @@ CREATE EXTENSION IF NOT EXISTS fairq;
 
 SELECT fairq.create_queue('first', max_attempts => 1), fairq.create_queue('then', retain => '1 hour');
 
--- The task waits for two others, in any queue.  Their ends make it ready at once.
+-- The task waits for two others, in any queue. Their ends make it ready at
+-- once.
 SELECT fairq.enqueue('first', 'a') AS a, fairq.enqueue('first', 'b') AS b \gset
 SELECT fairq.enqueue('then', 'g', '{"n": 1}', headers => '{"trace": 7}', after => ARRAY[:a, :b, :a]) AS c \gset
 SELECT status, reason, waits_for = ARRAY[:a, :b]::bigint[] AS both FROM fairq.tasks WHERE id = :c;
@@ -28,8 +30,9 @@ SELECT status, reason, waits_for FROM fairq.tasks WHERE id = :c;
 SELECT count(*) FROM fairq.dependency;
 SELECT fairq.complete(:c);
 
--- Each end without success cancels the task, and then those that wait for it.  A retry
--- is no end.  A predecessor that is redriven later does not bring it back.
+-- Each end without success cancels the waiting task, and then the tasks that
+-- wait for it. A retry is no end. A later redrive of a predecessor does not
+-- bring the task back.
 CREATE FUNCTION pg_temp.ends(ids bigint[]) RETURNS TABLE (status text, error text)
 	LANGUAGE sql AS $$
 	SELECT status, regexp_replace(error, '\d+', 'N') FROM fairq.tasks WHERE id = ANY (ids) ORDER BY id
@@ -79,7 +82,8 @@ SELECT how, e.* FROM unnest('{cancel,cancel a running one,purge,expire,fail what
 	pg_temp.after_end(how) e;
 SELECT count(*) FROM fairq.dependency;
 
--- A predecessor in the archive counts by its end; one that is not there is an error.
+-- A predecessor in the archive counts by its end. If it is not in the archive,
+-- the call fails.
 SELECT fairq.enqueue('then', 'g') AS done \gset
 SELECT fairq.complete(id) FROM fairq.pop('then');
 SELECT fairq.enqueue('then', 'g') AS dead \gset
@@ -94,8 +98,8 @@ SELECT fairq.complete(id) FROM fairq.pop('first');
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:done, :gone]);
 SELECT fairq.enqueue_batch('then', '{g,h}', '{1,2}', after => ARRAY[:gone]);
 
--- Bad input changes nothing.  Tasks that do not exist, also of another shard, cannot be
--- named, nor can the task itself, whose id is the next one.
+-- Bad input changes nothing. The call refuses tasks that do not exist, tasks
+-- of another shard, and the task itself, whose id is the next one.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a + 1]);
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a, 8796093022209]);
@@ -119,11 +123,11 @@ SELECT fairq.cancel(:batch);
 SELECT count(*) FROM fairq.dependency;
 SELECT count(*) FROM fairq.live_tasks;
 
--- An empty array waits for nothing.
+-- With an empty array the task waits for nothing.
 SELECT count(fairq.enqueue('then', 'g', after => '{}', delay => '0'));
 SELECT fairq.complete(id) FROM fairq.pop('then');
 
--- What is rolled back has not happened: an enqueue, and an end.
+-- A rolled back enqueue or end has no effect.
 BEGIN;
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS kept \gset
 SAVEPOINT s;
@@ -141,7 +145,7 @@ SELECT count(*) FROM fairq.pop('then');
 SELECT fairq.complete(id) FROM fairq.pop('first');
 SELECT id = :kept AS kept, fairq.complete(id) FROM fairq.pop('then');
 
--- One transaction: both tasks are its own, and the second one follows the first.
+-- One transaction: it adds both tasks, and the second one follows the first.
 BEGIN;
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS b \gset
@@ -150,7 +154,7 @@ SELECT fairq.complete(id) FROM fairq.pop('first');
 SELECT id = :b AS b, fairq.complete(id) FROM fairq.pop('then');
 COMMIT;
 
--- A task that is found by its key keeps what it waits for.
+-- A task that is found by its key still waits for the same tasks.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', dedup_key => 'k') AS k \gset
 SELECT id = :k AS found, added FROM fairq.enqueue_or_find('then', 'g', dedup_key => 'k', after => ARRAY[:a]);
@@ -184,13 +188,14 @@ SELECT fairq.maintain();
 SELECT count(*) FROM fairq.dependency;
 SELECT fairq.complete(id) FROM fairq.pop('first');
 
--- A predecessor that is taken ends with the commit, which makes the look due.
+-- A taken predecessor ends at the commit, which makes the check due.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS b \gset
 SELECT count(*) FROM fairq.take('first');
 SELECT id = :b AS b, fairq.complete(id) FROM fairq.pop('then');
 
--- Many wait for one: no call changes more than a hundred of them, and none is left.
+-- Many tasks wait for one. No call changes more than a hundred of them, and
+-- none is forgotten.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT count(*) FROM fairq.enqueue_batch('then', array_fill('g'::text, '{250}'), array_fill('1'::jsonb, '{250}'), after => ARRAY[:a]);
 SELECT count(fairq.reschedule(id, 'infinity')) FROM fairq.live_tasks WHERE status = 'blocked';
@@ -200,11 +205,11 @@ SELECT sum(done) FROM generate_series(1, 9) n,
 	LATERAL (SELECT count(fairq.complete(id)) AS done FROM fairq.pop('then', 100 + n)) p;
 SELECT count(*) FROM fairq.live_tasks;
 
--- One waits for many, whose highest id ends first.
+-- One task waits for many, whose highest id ends first.
 SELECT array_agg(fairq.enqueue('first', 'a', payload => to_jsonb(n))) AS many FROM generate_series(1, 1000) n \gset
 SELECT fairq.enqueue('then', 'g', after => :'many') AS last \gset
 SELECT count(fairq.reschedule(:last)), count(p.*) FROM fairq.pop('first', 1000) p;
--- an end searches for few of the others, whatever the order of the ends
+-- an end reads few of the other tasks, in any order of the ends
 BEGIN;
 SELECT count(fairq.complete(id)) FROM (SELECT id FROM unnest(:'many'::bigint[]) WITH ORDINALITY m(id, n) WHERE n > 1 ORDER BY n DESC) m;
 SELECT pg_stat_get_xact_numscans('fairq.task_pkey'::regclass) < 10000 AS few;
@@ -220,15 +225,16 @@ SELECT fairq.enqueue('then', 'g', after => ARRAY[:a], expires_at => now()) AS e 
 SELECT status, waits_for = ARRAY[:a]::bigint[] AS waits FROM fairq.tasks WHERE id = :e;
 SELECT fairq.cancel(:e);
 
--- However many are looked at in vain, the group's ready task is served.
+-- The group's ready task is served, however many checks find tasks still
+-- blocked.
 SELECT count(*) FROM fairq.enqueue_batch('then', array_fill('g'::text, '{250}'), array_fill('1'::jsonb, '{250}'), after => ARRAY[:a]);
 SELECT count(fairq.reschedule(id)) FROM fairq.live_tasks WHERE status = 'blocked';
 SELECT count(fairq.enqueue('then', 'g', '"ready"'));
 SELECT payload, fairq.complete(id) FROM fairq.pop('then');
 SELECT fairq.purge('first'), fairq.purge('then');
 
--- A purge, and the cancellation of a batch, leave no task that they have made due: one
--- that waits for another one, and the one that waits for a batch.
+-- A purge and the cancellation of a batch also remove the tasks that they make
+-- due. One such task waits for another one, the other one for a batch.
 SELECT fairq.create_batch('first', 'a') AS batch \gset
 SELECT fairq.enqueue('first', 'a', delay => '1 h', batch => :batch) AS a \gset
 SELECT fairq.enqueue('first', 'a', after => ARRAY[:a], after_any => true) AS b \gset

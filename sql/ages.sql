@@ -1,20 +1,23 @@
--- For how long the oldest ready task of a queue has waited, as fairq.stats says: that
--- with a free slot, and that without; and how many groups wait.  Seen to fail when
--- waiting.c reads no group, or one at most; counts groups that have nothing; leaves out
--- what keeps all groups back; demands a slot for an expired task; reads no due tasks;
--- takes no lease for ended, or a deadline for the end of one; shows nothing when more
--- groups have nothing than are read, or when a thousand dead index entries come first;
--- begins at the first seat, or does not go on there; does not estimate; or shows the
--- zeros of a queue that is not known, or ages though commits say that nothing is ready;
--- and when claims note nothing (fairq_entry_claimed() in entry.c).
+-- fairq.stats shows the age of the oldest ready task with a free slot and of
+-- the one without, and how many groups wait.
+--
+-- Fails if waiting.c reads no group or at most one, counts groups without
+-- tasks, or leaves out a cause that delays all groups. Fails if it requires a
+-- slot for an expired task, reads no due tasks, or takes an active lease for
+-- an ended one. Fails if it shows nothing when there are more groups without
+-- tasks than it reads, or when a thousand dead index entries come first. Fails
+-- if it always begins at the first seat, or does not estimate. Fails if it
+-- shows zeros for a queue that is not known, or ages although commits show
+-- that nothing is ready. Fails if claims record nothing (fairq_entry_claimed()
+-- in entry.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- Which task is exactly as old as what is shown.  Finished ones are archived.  If tasks
--- are not told apart, since the machine was too slow, look again.
+-- Finds the task that has exactly the age shown. Finished tasks are archived.
+-- If a slow machine gives several tasks the same age, it tries again.
 CREATE FUNCTION pg_temp.task_of(of text, age interval, since timestamptz, upto timestamptz)
 RETURNS text[] LANGUAGE sql AS $$
 	SELECT CASE WHEN age IS NULL THEN '{NULL}' ELSE
@@ -78,7 +81,7 @@ SELECT pg_temp.pop('ages');
 SELECT * FROM pg_temp.show('ages');
 SELECT pg_temp.pop('ages');
 SELECT * FROM pg_temp.show('ages');
--- one that is given back, or put back
+-- a task that is released or retried
 BEGIN;
 SELECT pg_temp.pop('ages');
 ROLLBACK;
@@ -93,7 +96,7 @@ SELECT * FROM pg_temp.show('ages');
 COMMIT;
 SELECT pg_temp.pop('ages');
 SELECT * FROM pg_temp.show('ages');
--- what comes to an empty queue is as old as it is
+-- the first task of an empty queue has its own age
 CALL pg_temp.add('ages', 'a', 'a6');
 SELECT * FROM pg_temp.show('ages');
 SELECT fairq.release(pg_temp.id('a1'));
@@ -125,7 +128,7 @@ SELECT pg_temp.pop('ages_many', 2);
 SELECT * FROM pg_temp.show('ages_many');
 SELECT pg_temp.pop('ages_many', 2);
 SELECT * FROM pg_temp.show('ages_many');
--- nothing of before the queue was empty
+-- ages of tasks before the queue was empty do not count
 CALL pg_temp.add('ages_many', 'g90', 'o5');
 SELECT * FROM pg_temp.show('ages_many');
 
@@ -140,7 +143,7 @@ SELECT * FROM pg_temp.show('ages_full');
 SELECT fairq.resume('ages_full');
 SELECT fairq.alter_queue('ages_full', max_running => 1);
 SELECT * FROM pg_temp.show('ages_full');
--- the same of a queue that may be full
+-- the same for a queue that may be full
 SELECT fairq.pause('ages_full');
 SELECT * FROM pg_temp.show('ages_full');
 SELECT fairq.resume('ages_full');
@@ -171,7 +174,7 @@ SELECT fairq.pause('ages_limited', 'b');
 SELECT * FROM pg_temp.show('ages_limited');
 SELECT pg_temp.pop('ages_limited', 2);
 SELECT * FROM pg_temp.show('ages_limited');
--- all are taken back by the next call
+-- the next call takes all of them back
 SELECT fairq.alter_queue('ages_limited', concurrency => 2);
 SELECT * FROM pg_temp.show('ages_limited');
 SELECT pg_temp.pop('ages_limited', 2);
@@ -179,7 +182,7 @@ SELECT * FROM pg_temp.show('ages_limited');
 SELECT fairq.resume('ages_limited', 'b');
 SELECT pg_temp.pop('ages_limited', 9);
 SELECT * FROM pg_temp.show('ages_limited');
--- in two priorities: the older of both
+-- in two priorities: the older of both counts
 SELECT fairq.enqueue('ages_limited', 'a', '"x5"', priority => 5) > 0 AS ok;
 SELECT pg_sleep(0.25);
 CALL pg_temp.add('ages_limited', 'a', 'x4');
@@ -190,7 +193,8 @@ SELECT pg_temp.pop('ages_limited', 9);
 SELECT groups_active, groups_limited, oldest_limited FROM fairq.stats WHERE queue = 'ages_limited';
 
 --
--- Ages of any size, also if nothing is known of them before, as rows were changed by SQL
+-- Ages of any size, also after SQL changed rows and fairq knows nothing of
+-- them
 --
 
 SELECT fairq.create_queue('ages_old', concurrency => 1);
@@ -200,7 +204,7 @@ SELECT count(*) FROM fairq.pop('ages_old', 100);
 UPDATE fairq.task t SET enqueued_at = now() - interval '0.5 s' * 1.6 ^ (40 - group_no)
 FROM fairq.queue q WHERE q.queue_id = t.queue_id AND q.name = 'ages_old' AND lease_until IS NULL;
 SELECT count(*) FROM fairq.pop('ages_old', 100);
--- Is what is shown the age of the oldest queued task?
+-- Is the age that is shown that of the oldest queued task?
 CREATE FUNCTION pg_temp.agrees(of text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	began timestamptz := clock_timestamp();
@@ -214,7 +218,7 @@ END
 $$;
 SELECT groups_limited, oldest_ready, groups_sampled FROM fairq.stats WHERE queue = 'ages_old';
 SELECT pg_temp.agrees('ages_old');
--- the oldest are served one by one
+-- the oldest tasks are served one after the other
 DO $$
 DECLARE
 	task record;
@@ -239,7 +243,7 @@ $$;
 SELECT groups_limited, oldest_limited FROM fairq.stats WHERE queue = 'ages_old';
 
 --
--- What time makes ready
+-- Tasks that become ready as time passes
 --
 
 SELECT fairq.create_queue('ages_due');
@@ -250,8 +254,8 @@ SELECT * FROM pg_temp.show('ages_due');
 SELECT pg_temp.pop('ages_due');
 SELECT * FROM pg_temp.show('ages_due');
 
--- also if no pop comes by: but for one that was cancelled, in a queue that is paused
--- with those that may not run
+-- also without a pop: a cancelled task does not count, nor do tasks of a
+-- paused queue
 SELECT fairq.create_queue('ages_gone');
 SELECT pg_temp.pop('ages_gone');
 SELECT fairq.maintain('ages_gone');
@@ -265,7 +269,7 @@ SELECT * FROM pg_temp.show('ages_gone');
 SELECT fairq.resume('ages_gone');
 SELECT fairq.cancel(pg_temp.id('g1'));
 SELECT * FROM pg_temp.show('ages_gone');
--- nor for one that is to be tried again
+-- nor does a task that waits for a retry
 SELECT fairq.enqueue('ages_gone', 'a', '"g2"') > 0 AS ok;
 SELECT fairq.fail(id, attempt, retry_in => '1 ms') FROM fairq.pop('ages_gone');
 SELECT pg_sleep(0.1);
@@ -274,10 +278,10 @@ SELECT pg_temp.pop('ages_gone');
 SELECT * FROM pg_temp.show('ages_gone');
 
 --
--- Leases that have ended, and no call has come by
+-- Leases that have ended, before a call finds them
 --
 
--- Is what is shown the time since the first of those leases ended?
+-- Is the age that is shown the time since the first of those leases ended?
 CREATE FUNCTION pg_temp.ended(of text, OUT ready boolean, OUT limited boolean) LANGUAGE plpgsql AS $$
 DECLARE
 	began timestamptz := clock_timestamp();
@@ -294,23 +298,23 @@ SELECT fairq.create_queue('ages_ended');
 SELECT fairq.maintain('ages_ended');
 SELECT fairq.enqueue('ages_ended', g, to_jsonb(g)) > 0 AS ok FROM unnest('{e1,e2,e3}'::text[]) g;
 SELECT count(*) FROM fairq.pop('ages_ended', 3, lease => '100 ms');
--- not that of a task whose lease was extended, or that was completed
+-- a task whose lease was extended, or that was completed, does not count
 SELECT fairq.extend(pg_temp.id(g), lease => '1 hour') IS NOT NULL AS ok FROM unnest('{e1,e3}'::text[]) g;
 SELECT fairq.complete(pg_temp.id('e2'));
 SELECT pg_sleep(0.2);
 SELECT * FROM pg_temp.ended('ages_ended');
--- beside leases that go on, too
+-- also with other leases that have not ended
 SELECT fairq.extend(pg_temp.id('e3'), lease => '1 ms') IS NOT NULL AS ok;
 SELECT pg_sleep(0.1);
 SELECT * FROM pg_temp.ended('ages_ended');
 SELECT fairq.pause('ages_ended');
 SELECT * FROM pg_temp.ended('ages_ended');
 SELECT fairq.resume('ages_ended');
--- nothing runs any more
+-- no task runs any more
 SELECT fairq.complete(pg_temp.id(g)) FROM unnest('{e1,e3}'::text[]) g;
 SELECT * FROM pg_temp.show('ages_ended');
 
--- an expired task has its slot already
+-- an expired task already has its slot
 SELECT fairq.create_queue('ages_slot', concurrency => 1);
 CALL pg_temp.add('ages_slot', 'a', 's1', 's2');
 SELECT count(*) FROM fairq.pop('ages_slot', 2, lease => '1 ms');
@@ -318,7 +322,7 @@ SELECT pg_sleep(0.1);
 SELECT ready FROM pg_temp.ended('ages_slot');
 SELECT limited, oldest_limited FROM pg_temp.show('ages_slot');
 
--- more leases are extended than are read
+-- more leases are extended than one call reads
 SELECT fairq.create_queue('ages_extended');
 SELECT count(*) FROM fairq.enqueue_batch('ages_extended', (SELECT array_agg('g' || i) FROM generate_series(1, 150) i),
 	array_fill('{}'::jsonb, ARRAY[150]));
@@ -326,8 +330,8 @@ SELECT count(fairq.extend(id, attempt, '1 hour')) FROM fairq.pop('ages_extended'
 SELECT pg_sleep(0.1);
 SELECT groups_sampled, oldest_ready FROM fairq.stats WHERE queue = 'ages_extended';
 
--- Nothing is known of a queue: NULL, but of each group what is in the table, until
--- maintain() has read it
+-- Nothing is known of the queue, so its ages are NULL. Group ages come from
+-- the table, until maintain() has read it.
 SELECT fairq.enqueue('ages_ended', 'a', '"n1"', run_at => clock_timestamp() + '1 ms') > 0 AS ok;
 SELECT pg_sleep(0.25);
 SELECT fairq.reset_hints();
@@ -336,14 +340,14 @@ SELECT group_key, s.reason, waiting_since = run_at AS since FROM fairq.group_sta
 	JOIN fairq.tasks USING (group_key) WHERE queue = 'ages_ended';
 SELECT fairq.maintain('ages_ended');
 SELECT * FROM pg_temp.show('ages_ended');
--- also if only an enqueue has come by
+-- also if only an enqueue has used the queue
 SELECT fairq.reset_hints();
 SELECT fairq.enqueue('ages_ended', 'b', '"n2"') > 0 AS ok;
 SELECT fairq.maintain('ages_ended');
 SELECT * FROM pg_temp.show('ages_ended');
 
 --
--- Parked groups of a priority that no call comes by, while settings change twice
+-- Parked groups of a priority that no call serves, while settings change twice
 --
 
 SELECT fairq.create_queue('ages_parked', concurrency => 1);
@@ -367,14 +371,15 @@ FROM fairq.stats WHERE queue = 'ages_parked';
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue LIKE 'ages%';
 
 --
--- A group whose last slot is taken waits for that, also before a pop comes by
+-- A group whose last slot is taken counts as limited before a pop visits it
 --
 
 SELECT fairq.create_queue('ages_taken', concurrency => 1);
 CALL pg_temp.add('ages_taken', 'a', 't1', 't2');
 SELECT pg_temp.pop('ages_taken');
 SELECT * FROM pg_temp.show('ages_taken');
--- beside one that has a slot, and one that is paused with no pop since
+-- with another group that has a slot, and one that was paused after the last
+-- pop
 CALL pg_temp.add('ages_taken', 'b', 'u1');
 CALL pg_temp.add('ages_taken', 'c', 'v1');
 SELECT fairq.pause('ages_taken', 'c');
@@ -382,8 +387,8 @@ SELECT * FROM pg_temp.show('ages_taken');
 SELECT fairq.drop_queue('ages_taken', true);
 
 --
--- Nobody waits any more: the last tasks were cancelled, purged or put off,
--- while their groups were active, limited, paused, throttled or held
+-- No task waits any more: the last ones were cancelled, purged or postponed,
+-- while their groups were active, limited, paused, throttled or on hold
 --
 
 CREATE PROCEDURE pg_temp.leave(way text) LANGUAGE plpgsql AS $$
@@ -405,7 +410,7 @@ BEGIN
 	PERFORM fairq.maintain(name) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 	PERFORM fairq.enqueue(name, 'a') FROM fairq.queue, generate_series(1, 2) WHERE name LIKE 'ages\_gone%';
 	COMMIT;
-	-- a first one runs where that is what keeps the others back
+	-- a first task runs if that is what delays the others
 	PERFORM fairq.pop(name) FROM unnest('{ages_gone_limited,ages_gone_rate,ages_gone_full}'::text[]) name;
 	COMMIT;
 	PERFORM fairq.complete(id) FROM fairq.live_tasks WHERE queue = 'ages_gone_rate' AND status = 'running';
@@ -426,7 +431,7 @@ SELECT queue, queued, running, active, limited, throttled, oldest_ready > '0' AS
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 CALL pg_temp.gone('cancel');
 SELECT * FROM pg_temp.gone;
--- beside a group that comes then they do not count either
+-- they do not count either if another group becomes active
 SELECT clock_timestamp() AS since \gset
 SELECT count(fairq.enqueue(queue, 'b')) FROM pg_temp.gone;
 SELECT queue, queued, running, active, limited, throttled, oldest_ready < clock_timestamp() - :'since' AS r,
@@ -437,7 +442,7 @@ SELECT * FROM pg_temp.gone;
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 CALL pg_temp.gone('put off');
 SELECT * FROM pg_temp.gone;
--- what has fallen due, and a lease that has ended, wait all the same
+-- due tasks and expired leases still count
 SELECT fairq.create_queue('ages_gone_due'), fairq.create_queue('ages_gone_lapsed');
 SELECT count(fairq.enqueue(queue, 'a')) FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue;
 SELECT count(fairq.complete(id)) FROM fairq.pop('ages_gone_due');
@@ -445,14 +450,14 @@ SELECT fairq.enqueue('ages_gone_due', 'a', delay => '10 ms') > 0 AS ok;
 SELECT count(*) FROM fairq.pop('ages_gone_lapsed', lease => '10 ms');
 SELECT pg_sleep(0.05);
 SELECT queue, queued, running, oldest_ready > '0' AS r FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
--- also once a pop has come by, which could not have them
+-- also after a pop that could not serve them
 SELECT fairq.pause(queue, 'a') FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue;
 SELECT count(*) FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue, fairq.pop(queue);
 SELECT queue, queued, running, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 
 --
--- More groups have nothing any more than are read
+-- There are more groups without tasks than one call reads
 --
 
 SELECT fairq.create_queue('ages_hollow');
@@ -466,18 +471,19 @@ SELECT groups_sampled, groups_active, pg_temp.agrees('ages_hollow') FROM fairq.s
 SELECT count(fairq.purge('ages_hollow', 'g' || i)) FROM generate_series(51, 150) i;
 -- then no task is known to be the oldest one, but none is missed
 SELECT groups_sampled, groups_active >= 1 AS active, oldest_ready IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_hollow';
--- nor is one shown that is gone, if all are
+-- and no task is shown if all are gone
 SELECT fairq.purge('ages_hollow');
 SELECT groups_sampled, groups_active, oldest_ready FROM fairq.stats WHERE queue = 'ages_hollow';
 
--- a thousand tasks that are gone before one of the same group
+-- a thousand tasks that are gone, before one of the same group
 SELECT fairq.create_queue('ages_deep');
 SELECT count(*) FROM fairq.enqueue_batch('ages_deep', array_fill('deep'::text, ARRAY[1500]), array_fill('{}'::jsonb, ARRAY[1500]));
 SELECT fairq.purge('ages_deep', 'deep');
 SELECT fairq.enqueue('ages_deep', 'deep', '"deep"') > 0 AS ok;
 SELECT groups_active, oldest_ready IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_deep';
 
--- what is read are groups that may have waited longest, and not all that ever came
+-- the groups that are read may have waited longest; they are not just any
+-- groups
 SELECT fairq.create_queue('ages_busy');
 CREATE PROCEDURE pg_temp.round() LANGUAGE sql AS $$
 	SELECT count(*) FROM fairq.enqueue_batch('ages_busy', (SELECT array_agg('g' || i) FROM generate_series(1, 150) i),
@@ -493,7 +499,7 @@ SELECT count(fairq.complete(id)) FROM fairq.pop('ages_busy', 302);
 SELECT groups_sampled, pg_temp.agrees('ages_busy') FROM fairq.stats WHERE queue = 'ages_busy';
 
 --
--- More groups than are looked at: those whose turns come next
+-- More groups than one call reads: it reads those whose turns are next
 --
 
 SELECT fairq.create_queue('ages_sampled');

@@ -1,8 +1,8 @@
--- Finished tasks: which of them are kept, what is kept of them, and how failed
--- ones get back into the queue.
+-- Finished tasks: which ones are kept, which of their data, and how failed
+-- ones return to the queue.
 --
--- Broken on purpose to see it fail: redrive() took failed tasks of any group
--- (fairq_redrive() in failed.c).
+-- Fails if redrive() takes failed tasks of any group (fairq_redrive() in
+-- failed.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -15,7 +15,7 @@ LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
 $$;
 
--- What a pop serves, in its order, each with its attempt.
+-- The tasks that a pop returns, in its order, each with its attempt.
 CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL, worker text DEFAULT NULL)
 	RETURNS text
 LANGUAGE sql AS $$
@@ -28,7 +28,7 @@ LANGUAGE sql AS $$
 	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
 $$;
 
--- Those tasks, which are running, fail for good, in that order.
+-- Those running tasks fail permanently, in that order.
 CREATE FUNCTION pg_temp.fail(queue text, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -66,18 +66,18 @@ SELECT worker, priority, addr, lease_until, run_at, finished_at - now() BETWEEN 
 	finished_at > enqueued_at AS later
 FROM fairq.tasks WHERE queue = 'archive';
 SELECT failed, completed, cancelled FROM fairq.queues WHERE queue = 'archive';
--- it counts as no task of the queue
+-- it does not count as a task of the queue
 SELECT ready, limited, scheduled, running, oldest_enqueued_at FROM fairq.queues WHERE queue = 'archive';
 SELECT ready, limited, scheduled, running FROM fairq.groups WHERE queue = 'archive';
 SELECT * FROM fairq.check_queue('archive');
 SELECT fairq.purge('archive');
 SELECT * FROM pg_temp.tasks('archive');
--- nor is it in the way of a drop
+-- and it does not prevent a drop
 SELECT fairq.drop_queue('archive');
 SELECT count(*) FROM fairq.archive;
 
 --
--- With retain all of them are, but for what is taken or purged
+-- With retain all finished tasks are kept, except taken and purged ones
 --
 
 SELECT fairq.create_queue('archive', retain => '1 hour');
@@ -99,15 +99,15 @@ FROM fairq.tasks WHERE queue = 'archive' ORDER BY id;
 SELECT dedup_key FROM fairq.archive WHERE dedup_key IS NOT NULL;
 SELECT popped, completed, released, retried, failed, cancelled, lapsed FROM fairq.queues WHERE queue = 'archive';
 SELECT * FROM fairq.check_queue('archive');
--- finished is finished
+-- a finished task cannot finish again
 SELECT bool_or(fairq.complete(id)), bool_or(fairq.complete(id, attempt, '1')), bool_or(fairq.fail(id, attempt)), bool_or(fairq.release(id)),
 	bool_or(fairq.cancel(id)), max(fairq.extend(id)), max(cardinality(fairq.complete_batch(ARRAY[id])))
 FROM fairq.tasks WHERE queue = 'archive';
 SELECT pg_temp.pop('archive');
--- a result is a json value, which may be null, or none
+-- a result is a json value, which may be null; or there is none
 SELECT payload, result IS NULL AS none, result FROM fairq.tasks
 WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"', '"a6"') ORDER BY id;
--- an error of before stays, whatever came after
+-- the last error stays, however the task ends
 SELECT pg_temp.add('archive', 'c1', 'c2');
 SELECT pg_temp.pop('archive');
 SELECT fairq.fail(pg_temp.id('archive', 'c1'), 1, 'first', '0'), fairq.fail(pg_temp.id('archive', 'c2'), 1, 'first', '0');
@@ -116,7 +116,7 @@ SELECT fairq.complete(pg_temp.id('archive', 'c1'), 2, '"second"'), fairq.cancel(
 SELECT fairq.release(pg_temp.id('archive', 'c2'), 2);
 SELECT * FROM pg_temp.tasks('archive') WHERE task LIKE 'c%';
 SELECT * FROM fairq.check_queue('archive');
--- retain comes and goes
+-- retain is set and removed
 SELECT fairq.alter_queue('archive', retain => '0');
 SELECT retain FROM fairq.queues WHERE queue = 'archive';
 SELECT pg_temp.add('archive', 'd1', 'd2', 'd3');
@@ -137,7 +137,7 @@ SELECT fairq.create_queue('archive_x', retain => '-1 microsecond');
 SELECT fairq.create_queue('archive_x', retain => '0');
 SELECT retain FROM fairq.queues WHERE queue = 'archive_x';
 SELECT fairq.drop_queue('archive_x');
--- drop_queue drops it all
+-- drop_queue removes all of them
 SELECT fairq.drop_queue('archive');
 SELECT count(*) FROM fairq.archive;
 
@@ -185,7 +185,7 @@ SELECT fairq.drop_queue('archive');
 --
 
 SELECT fairq.create_queue('archive', retain => '1 hour');
--- What does not compress: so many hexadecimal digits.
+-- A payload that does not compress: hexadecimal digits.
 CREATE FUNCTION pg_temp.noise(n int) RETURNS text LANGUAGE sql AS $$
 	SELECT left(string_agg(md5(i::text), '' ORDER BY i), n) FROM generate_series(1, n / 32 + 1) i
 $$;
@@ -203,11 +203,11 @@ SELECT status, payload ->> 'is' AS is, payload ->> 'noise' = noise AS same, payl
 	result ->> 'twice' = noise || noise AS twice, error = noise AS error
 FROM noise, fairq.tasks WHERE queue = 'archive' ORDER BY id;
 SELECT * FROM fairq.check_queue('archive');
--- nothing of them depends on the row that was deleted
+-- no value depends on the deleted row
 VACUUM fairq.task;
 SELECT status, md5(payload::text) = md5(jsonb_build_object('is', 'large', 'noise', noise)::text) AS same, length(result::text), length(error)
 FROM noise, fairq.tasks WHERE queue = 'archive' ORDER BY id;
--- and back, with what is not the task's row
+-- and redriven, with the values that are not stored in the task's row
 BEGIN;
 SELECT fairq.redrive('archive');
 ROLLBACK;
@@ -238,7 +238,8 @@ SELECT pg_temp.add('archive', 'a1', 'b1', 'a2', 'b2', 'c1');
 SELECT fairq.redrive('archive', 'a');
 SELECT pg_temp.pop('archive', 4, worker => 'me');
 SELECT pg_temp.fail('archive', 'a2', 'b1', 'a1');
--- those that failed first, first; at fresh addresses, behind what is queued
+-- tasks return in the order of their failures, at new addresses, behind queued
+-- tasks
 SELECT fairq.redrive('archive', max_tasks => 1);
 SELECT * FROM pg_temp.tasks('archive');
 SELECT fairq.redrive('archive', max_tasks => 2);
@@ -249,7 +250,7 @@ SELECT pg_temp.add('archive', 'a3', 'b3');
 SELECT fairq.redrive('archive'), fairq.redrive('archive');
 SELECT * FROM fairq.check_queue('archive');
 SELECT pg_temp.pop('archive');
--- attempts count anew: two more
+-- attempts count again: two more
 SELECT fairq.fail(pg_temp.id('archive', 'a1'), 1), fairq.complete(pg_temp.id('archive', 'a1'), 1);
 SELECT count(fairq.fail(id, attempt, 'no ' || attempt, '0')) FROM (SELECT id, attempt FROM fairq.tasks WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"') ORDER BY id) t;
 SELECT pg_temp.pop('archive');
@@ -264,7 +265,7 @@ SELECT fairq.redrive('archive', 'c', 2), fairq.redrive('archive', 'c', 2);
 SELECT fairq.redrive('archive', 'd');
 SELECT fairq.redrive('archive', '');
 SELECT task, status FROM pg_temp.tasks('archive');
--- a group by whose failed tasks alone it is known
+-- a group that only has failed tasks
 SELECT fairq.purge('archive');
 SELECT fairq.maintain('archive');
 SELECT group_key FROM fairq.groups WHERE queue = 'archive';
@@ -274,7 +275,7 @@ SELECT group_key, ready FROM fairq.groups WHERE queue = 'archive';
 SELECT * FROM fairq.check_queue('archive');
 SELECT fairq.redrive('archive');
 SELECT fairq.purge('archive');
--- deleted by SQL: as it may be
+-- deleted by SQL, which is allowed
 SELECT pg_temp.add('archive', 'a1', 'a2');
 SELECT pg_temp.pop('archive');
 SELECT pg_temp.fail('archive', 'a1', 'a2');
@@ -282,7 +283,7 @@ DELETE FROM fairq.archive WHERE id = pg_temp.id('archive', 'a1');
 SELECT fairq.redrive('archive');
 SELECT * FROM pg_temp.tasks('archive');
 SELECT fairq.purge('archive');
--- with its lane, its number of attempts, its key; not with its time
+-- with its priority, its number of attempts and its key, but not its time
 SELECT fairq.enqueue('archive', 'e', '"e1"', 7, clock_timestamp() + interval '5 milliseconds', 'key', 1) AS e1 \gset
 SELECT pg_sleep(0.01);
 SELECT pg_temp.pop('archive');
@@ -328,7 +329,7 @@ SELECT pg_temp.pop('archive');
 COMMIT;
 SELECT task, status, attempt FROM pg_temp.tasks('archive');
 SELECT * FROM fairq.check_queue('archive');
--- into a limited, paused group
+-- into a limited group, and into a paused one
 SELECT fairq.set_group('archive', 'h', 1);
 SELECT fairq.pause('archive', 'h');
 SELECT pg_temp.fail('archive', 'h1');
@@ -339,7 +340,7 @@ SELECT fairq.resume('archive', 'h');
 SELECT pg_temp.pop('archive'), pg_temp.pop('archive');
 SELECT task, status, attempt FROM pg_temp.tasks('archive');
 SELECT * FROM fairq.check_queue('archive');
--- many
+-- many tasks
 SELECT fairq.drop_queue('archive', true);
 SELECT fairq.create_queue('archive', max_attempts => 1);
 SELECT count(*) FROM fairq.enqueue_batch('archive', (SELECT array_agg('g' || i % 7) FROM generate_series(1, 700) i),

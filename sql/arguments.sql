@@ -1,8 +1,8 @@
--- What is NULL, out of range or of the wrong shape is refused by its own
--- error; what is unusual and right goes through unchanged.
+-- NULL, numbers out of range and arrays of the wrong shape each have their own
+-- error. Unusual but valid values are stored unchanged.
 --
--- Broken on purpose to see it fail: no number was too large (fairq_check_int()
--- in args.c), and no array was too long (fairq_arg_array()).
+-- Fails if no number is too large (fairq_check_int() in args.c), or no array
+-- too long (fairq_arg_array()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -13,7 +13,7 @@ SET client_encoding = 'UTF8';
 SELECT fairq.create_queue('arguments');
 
 --
--- NULL where something must be given
+-- NULL for a required argument
 --
 
 SELECT fairq.create_queue(NULL);
@@ -42,7 +42,7 @@ SELECT fairq.block_of('arguments', NULL);
 SELECT fairq.check_queue(NULL);
 SELECT fairq.check_queue(NULL);
 
--- NULL where it means the default, or nobody
+-- NULL for a default, or for no worker
 SELECT fairq.enqueue('arguments', 'a', NULL, NULL) > 0 AS ok;
 SELECT payload, priority FROM fairq.tasks WHERE queue = 'arguments';
 SELECT payload, lease_until - now() BETWEEN '4 minutes' AND '6 minutes' AS five_minutes
@@ -148,15 +148,15 @@ SELECT count(*) FROM name, fairq.pop(name) p WHERE p.payload = to_jsonb(name);
 SELECT count(*) FROM name JOIN fairq.queues q ON q.queue = name WHERE q.running = 1;
 SELECT count(*) FROM name, fairq.check_queue(name);
 SELECT fairq.create_queue(repeat('n', 57));
--- one that is too long is that of no queue, wherever it would be cut
+-- a name that is too long is not that of a queue whose name is its start
 SELECT fairq.pop(repeat('ä', 28) || 'nä');
 CALL fairq.wait(repeat('ä', 28) || 'nä', '0');
 SELECT count(*) FROM name, fairq.drop_queue(name, true) AS dropped WHERE dropped;
--- triggers are called as such only
+-- triggers cannot be called as functions
 SELECT fairq_internal.task_changed();
 SELECT fairq_internal.group_number_changed();
 SELECT fairq_internal.settings_changed();
--- in messages names are cut between characters, or else they could not be sent
+-- messages cut names between characters, otherwise clients could not read them
 SET client_encoding = 'LATIN1';
 SELECT fairq.pop(repeat('x', 99) || repeat(chr(228), 10));
 CALL fairq.wait(repeat('x', 99) || repeat(chr(228), 10));
@@ -178,7 +178,7 @@ SELECT count(*) FROM fairq.enqueue_batch('arguments',
 	(SELECT array_agg(key) FROM key), (SELECT array_agg(to_jsonb(key)) FROM key));
 SELECT count(fairq.enqueue('arguments', key, to_jsonb(key))) FROM key;
 SELECT count(*) FROM fairq.groups JOIN key ON key = group_key WHERE queue = 'arguments' AND ready = 2;
--- one group each: a round has each of them
+-- one group each: a round serves each of them
 SELECT count(*), count(DISTINCT group_key), bool_and(payload = to_jsonb(group_key)) AS equal
 FROM fairq.pop('arguments', (SELECT count(*) FROM key)::int);
 SELECT bool_and(fairq.purge('arguments', key) = 1), bool_and(fairq.address('arguments', key, 0) >= 0)
@@ -209,7 +209,7 @@ SELECT fairq.complete_batch('{1,2}', '{{1,2}}');
 SELECT fairq.complete_batch('{0,-1,9223372036854775807}', '{0,-1,2147483647}');
 SELECT count(*) FROM fairq.tasks WHERE queue = 'arguments' AND status = 'queued';
 
--- the lower bound doesn't matter; ids are in the order of the input
+-- the lower bound has no effect; ids are in the order of the input
 SELECT count(*), bool_and(id > previous) AS in_order
 FROM (SELECT id, lag(id, 1, 0::bigint) OVER () AS previous
 	FROM fairq.enqueue_batch('arguments', '[5:7]={a,b,a}', '[-1:1]={1,2,3}') AS id) s;
@@ -217,7 +217,7 @@ SELECT string_agg(group_key || payload, ' ' ORDER BY id) FROM fairq.tasks
 WHERE queue = 'arguments' AND status = 'queued';
 SELECT fairq.purge('arguments');
 
--- more than fit; NULLs take little room
+-- more than the limit; NULLs take little space
 SELECT array_fill(NULL::bigint, ARRAY[40000001]) AS ids, array_fill(NULL::text, ARRAY[40000001]) AS texts,
 	array_fill(NULL::jsonb, ARRAY[40000001]) AS documents, array_fill(NULL::int, ARRAY[40000001]) AS ints INTO TEMP TABLE huge;
 SELECT fairq.complete_batch(ids) FROM huge;
@@ -265,7 +265,7 @@ FROM fairq.pop('arguments', lease => '1 microsecond');
 -- Payloads
 --
 
--- 2 MB that don't compress to what fits into a page
+-- 2 MB that cannot be compressed into one page
 CREATE TEMP TABLE big AS
 SELECT jsonb_build_object('text', string_agg(md5(i::text), '')) AS payload
 FROM generate_series(1, 65536) i;
@@ -277,7 +277,7 @@ SELECT count(*) FROM fairq.task, big
 WHERE task.payload = big.payload AND pg_column_size(task.payload) > 1000000;
 SELECT p.group_key, p.payload = big.payload AS equal, md5(p.payload::text) = md5(big.payload::text) AS same
 FROM big, fairq.pop('arguments', 3) p ORDER BY p.id;
--- handed back, given another address, taken
+-- released, given another address, taken
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'arguments' AND status = 'running' AND group_key = 'big';
 SELECT fairq.alter_queue('arguments', block_length => 5000);
 SELECT p.group_key, p.attempt, md5(p.payload::text) = md5(big.payload::text) AS same
@@ -288,14 +288,14 @@ FROM big, fairq.take('arguments', 1) p;
 ROLLBACK;
 SELECT p.group_key, md5(p.payload::text) = md5(big.payload::text) AS same
 FROM big, fairq.take('arguments', 1) p;
--- what take() returned can be read when the row is gone
+-- the row of a taken task is gone, and its values can still be read
 SELECT fairq.enqueue('arguments', 'big', payload) > 0 AS ok FROM big;
 CREATE TEMP TABLE taken AS SELECT * FROM fairq.take('arguments');
 SELECT md5(taken.payload::text) = md5(big.payload::text) AS same FROM big, taken;
 SELECT fairq.complete_batch(array_agg(id)) FROM fairq.tasks
 WHERE queue = 'arguments' AND group_key IN ('big', 'small');
 
--- JSON's null is not SQL's
+-- JSON null differs from SQL NULL
 SELECT count(*) FROM fairq.enqueue_batch('arguments', '{p,p,p,p,p,p,p}',
 	ARRAY['null', '{}', '[]', 'false', '0', '""', '"\u0041 \\ \" ☃"']::jsonb[]);
 SELECT fairq.enqueue('arguments', 'p', 'null') > 0 AS ok;
@@ -323,7 +323,7 @@ SELECT fairq.release(:a, 1);
 SELECT fairq.release(:a, 1);
 SELECT payload, attempt FROM fairq.pop('arguments_attempt', 2) ORDER BY payload;
 SELECT fairq.complete(:a, 1), fairq.release(:a, 1), cardinality(fairq.complete_batch(ARRAY[:a], '{1}'));
--- each attempt ends once
+-- each attempt can end only once
 SELECT fairq.complete_batch(ARRAY[:b, :a, :b, 0, :a], '{1,1,2,1,2}') = ARRAY[:a, :b, 0]::bigint[] AS lost;
 SELECT fairq.complete(:a), fairq.complete(:a, 2), fairq.complete(:b, 1);
 SELECT min(id) AS a, max(id) AS b

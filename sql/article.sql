@@ -1,17 +1,18 @@
--- The rule of "An unfair advantage: multi-tenant queues in Postgres", written
--- anew, beside fairq: as long as nothing comes late, is limited, weighted or run
--- again, both serve the same tasks in the same order, at the same addresses.
+-- The algorithm of "An unfair advantage: multi-tenant queues in Postgres",
+-- written again in SQL, and compared with fairq. Both serve the same tasks in
+-- the same order, at the same addresses, if no task is late, limited, weighted
+-- or retried.
 --
--- Broken on purpose to see it fail: each turn went to the lowest seat of the
--- ring (find_next() in lane_take.c).
+-- Fails if each turn goes to the lowest seat of the ring (find_next() in
+-- lane_take.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- The article's tables: a task's id is its place in the order of service; each
--- group i has its last block p(i), and the queue has the block that is served.
+-- The article's tables. A task's id is its place in the order of service. Each
+-- group i has its last block p(i), and the queue has the present block.
 CREATE TEMP TABLE article_group (name text PRIMARY KEY, i int, p bigint);
 CREATE TEMP TABLE article_task (id bigint PRIMARY KEY, name text, payload text);
 CREATE TEMP TABLE article_queue (block_length bigint, p_max bigint);
@@ -69,7 +70,7 @@ $$;
 
 SELECT fairq.create_queue('article', block_length => 1000);
 
--- The article's own example: Bob uploads many files, then comes Alice.
+-- The article's own example: Bob uploads many files, then Alice uploads one.
 SELECT pg_temp.article_create('bob', 'b' || i), fairq.enqueue('article', 'bob', to_jsonb('b' || i)) IS NOT NULL
 FROM generate_series(1, 4) i;
 SELECT pg_temp.article_pop(2, NULL) AS article, pg_temp.fairq_pop(2, NULL) AS fairq;
@@ -77,8 +78,8 @@ SELECT pg_temp.article_create('alice', 'a1'), fairq.enqueue('article', 'alice', 
 SELECT pg_temp.article_pop(2, NULL) AS article, pg_temp.fairq_pop(2, NULL) AS fairq;
 SELECT pg_temp.article_pop(2, NULL) AS article, pg_temp.fairq_pop(2, NULL) AS fairq;
 
--- At random: thirteen groups of which few have most, pops of one and of several,
--- with a window and without.
+-- At random: thirteen groups, a few of which have most tasks. Pops of one task
+-- and of several, with a window and without.
 CREATE TEMP TABLE step (n int, article text, fairq text, address_kept boolean);
 DO $$
 DECLARE
@@ -118,28 +119,28 @@ SELECT count(*) FILTER (WHERE article IS NOT NULL) > 100 AS many_pops,
 FROM step;
 SELECT * FROM step WHERE article IS DISTINCT FROM fairq ORDER BY n LIMIT 3;
 
--- All that is left, in one go.
+-- All remaining tasks, in one call.
 SELECT pg_temp.article_pop(10000, NULL) IS NOT DISTINCT FROM pg_temp.fairq_pop(10000, NULL) AS same;
 SELECT * FROM fairq.check_queue('article');
 
--- Where fairq differs, it is on purpose.
--- A group that may run one task at a time: the article keeps what is over that in
--- an OVERFLOW; fairq puts the group aside, and its tasks keep their addresses.
+-- Intended differences. A group may run one task at a time: the article moves
+-- other tasks to an OVERFLOW table. fairq puts the group aside, and its tasks
+-- keep their addresses.
 SELECT fairq.create_queue('article_limited', concurrency => 1, block_length => 1000);
 SELECT count(fairq.enqueue('article_limited', g, to_jsonb(g || i)))
 FROM unnest('{a,b}'::text[]) g, generate_series(1, 3) i;
 SELECT payload, addr FROM fairq.pop('article_limited', 10);
 SELECT payload, status, addr FROM fairq.tasks WHERE queue = 'article_limited' ORDER BY addr;
 
--- Tasks that are to be run again, or later, have a turn in their group's next
--- round, and no address of their own.
+-- Retried and scheduled tasks have a turn in their group's next round, but no
+-- address of their own.
 SELECT fairq.fail(id, attempt, retry_in => '0') FROM fairq.tasks
 WHERE queue = 'article_limited' AND payload = '"a1"';
 SELECT payload, addr, attempt FROM fairq.pop('article_limited', 10);
 SELECT payload, status, addr FROM fairq.tasks
 WHERE queue = 'article_limited' AND status = 'running' ORDER BY payload;
 
--- A weight gives a group several tasks per turn, at one address.
+-- A group with a weight has several tasks per turn, at one address.
 SELECT fairq.create_queue('article_weight', block_length => 1000);
 SELECT fairq.set_group('article_weight', 'a', weight => 2);
 SELECT count(fairq.enqueue('article_weight', g, to_jsonb(g || i)))

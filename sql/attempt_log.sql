@@ -1,10 +1,10 @@
--- The log of a task's failed attempts: what it has, when it gets an entry, and how large
--- it gets.
+-- The log of a task's failed attempts: what it contains, when it gets an
+-- entry, and how large it can be.
 --
--- Broken on purpose to see it fail: no entry at the end of a lapsed lease, in
--- archive_task().  A released attempt had an entry
--- (fairq_task_return()).  An error was not cut, an entry was not dropped
--- (add_entry() in store_change.c).  A redriven task had no log (failed.c).
+-- Fails if the end of a lapsed lease adds no entry (archive_task()), or a
+-- released attempt adds one (fairq_task_return()). Fails if an error is not
+-- cut, an entry is not dropped (add_entry() in store_change.c), or a redriven
+-- task has no log (failed.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -18,7 +18,7 @@ CREATE VIEW pg_temp.log AS
 	LEFT JOIN LATERAL jsonb_to_recordset(t.attempt_log) AS l (at timestamptz, attempt int, worker text, error text) ON true
 	WHERE t.queue = 'attempt_log';
 
--- failures, with and without an error; not one that is released
+-- failures, with an error and without; a release adds no entry
 SELECT fairq.enqueue('attempt_log', 'a', '"a"') AS task \gset
 SELECT attempt_log IS NULL AS none FROM fairq.tasks WHERE id = :task;
 SELECT attempt FROM fairq.pop('attempt_log', worker => 'w1');
@@ -30,7 +30,7 @@ SELECT fairq.fail(:task, 3);
 SELECT attempt FROM fairq.pop('attempt_log', worker => 'w4');
 SELECT fairq.fail_batch(ARRAY[:task], errors => ARRAY['of a batch']);
 SELECT * FROM pg_temp.log;
--- nothing of an attempt that is rolled back
+-- a rolled back attempt adds nothing
 BEGIN;
 SELECT attempt FROM fairq.take('attempt_log');
 SELECT fairq.fail(:task, 5, 'taken');
@@ -43,13 +43,14 @@ SELECT fairq.fail(:task, 5, 'taken'), fairq.fail(:task, 5, 'twice');
 COMMIT;
 SELECT attempt, worker, error FROM pg_temp.log WHERE attempt > 3;
 
--- expired leases: taken over by a pop, without an entry, and ended by a call
+-- expired leases: a pop that takes the task over adds no entry, a call that
+-- ends the lease adds one
 SELECT attempt FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w6');
 SELECT attempt, lapses FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w7');
 SELECT fairq.expire_leases('attempt_log');
 SELECT attempt, worker, error FROM pg_temp.log WHERE attempt > 5;
 
--- the archive has the last attempt, too, and redrive keeps all
+-- the archive has the last attempt, too, and redrive keeps all entries
 SELECT attempt FROM fairq.pop('attempt_log', worker => 'w8');
 SELECT fairq.fail(:task, 8, 'for good', dead => true);
 SELECT status, attempt, worker, error FROM pg_temp.log WHERE attempt > 6;
@@ -59,7 +60,8 @@ SELECT attempt FROM fairq.pop('attempt_log', worker => 'w9');
 SELECT fairq.complete(:task);
 SELECT status, array_agg(attempt) FROM pg_temp.log GROUP BY 1;
 
--- others that end: cancelled after a failure, with a lapsed lease, without any
+-- other ends: cancelled after a failure, with a lapsed lease, without any
+-- attempt
 SELECT count(fairq.enqueue('attempt_log', 'b', to_jsonb('b' || n), max_attempts => 1)) FROM generate_series(1, 3) n;
 SELECT count(*) FROM fairq.pop('attempt_log', 2, worker => 'w');
 SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = 'attempt_log' AND status = 'running' ORDER BY id;
@@ -68,7 +70,7 @@ SELECT count(*) FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w')
 SELECT fairq.expire_leases('attempt_log');
 SELECT * FROM pg_temp.log WHERE task ~ '^b' ORDER BY task;
 
--- at most ten entries, and little of each, whatever errors are
+-- at most ten entries, and little of each, whatever the errors are
 SELECT fairq.enqueue('attempt_log', 'c', '"c"') AS task \gset
 CREATE PROCEDURE pg_temp.fail_often(task bigint, error text) LANGUAGE plpgsql AS $$
 BEGIN
@@ -82,7 +84,7 @@ SELECT min(attempt), max(attempt), count(*), min(octet_length(error)), max(octet
 	bool_and(error ~ E'^\\d+\u00fc+$') AS whole
 FROM pg_temp.log WHERE task = 'c';
 SELECT octet_length(attempt_log::text) < 15000 AS small, octet_length(error) FROM fairq.tasks WHERE id = :task;
--- what SQL has left there does no harm
+-- a value that SQL has stored causes no error
 SELECT fairq.reset_hints();
 UPDATE fairq.task SET attempt_log = '5' WHERE id = :task;
 SELECT fairq.fail(id, attempt, 'x', dead => true) FROM fairq.pop('attempt_log');

@@ -1,7 +1,7 @@
--- Batches: a task that waits for the end of others.
+-- Batches: a task that waits until others have ended.
 --
--- Broken on purpose to see it fail: ends were not counted (fairq_finish() in outcome.c), a
--- batch stayed open without its task, and no end made a look due.
+-- Fails if ends are not counted (fairq_finish() in outcome.c). Fails if a
+-- batch stays open without its task. Fails if no end makes a check due.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -9,8 +9,8 @@ CREATE EXTENSION IF NOT EXISTS fairq;
 
 SELECT fairq.create_queue('parts'), fairq.create_queue('whole', retain => '1 hour');
 
--- The task waits until its batch is closed and all tasks have ended.  Its headers
--- have the numbers of their ends.
+-- The task waits until its batch is closed and all its tasks have ended. Its
+-- headers contain the numbers of their ends.
 SELECT fairq.create_batch('whole', 'a', '{"what": "report"}', headers => '{"trace": 7}') AS batch \gset
 SELECT status, reason, batch FROM fairq.tasks WHERE id = :batch;
 SELECT queue, status, on_success, completed FROM fairq.batches WHERE id = :batch;
@@ -24,15 +24,15 @@ SELECT status FROM fairq.batches WHERE id = :batch;
 SELECT fairq.fail(id, dead => true) FROM fairq.pop('parts');
 SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = 'parts' AND status = 'queued' ORDER BY id LIMIT 1;
 SELECT fairq.purge('parts');
--- several looks change nothing but the time of the next one
+-- several checks change only the time of the next one
 SELECT fairq.reschedule(:batch);
 SELECT id = :batch AS same, payload, headers, batch, attempt FROM fairq.pop('whole');
 SELECT fairq.complete(:batch);
 SELECT status, completed, failed, cancelled, expired, purged FROM fairq.batches WHERE id = :batch;
 SELECT count(*) FROM fairq.batch_delta;
 
--- A closed batch without a task is finished at once.  It takes no more tasks, as one
--- that does not exist.
+-- A closed batch without tasks is finished at once. Then it accepts no tasks,
+-- like a batch that does not exist.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT fairq.close_batch(:batch), fairq.close_batch(:batch), fairq.close_batch(0);
 SELECT fairq.enqueue('parts', 'x', batch => :batch);
@@ -47,8 +47,8 @@ SELECT fairq.create_batch('whole', 'a', batch => 1);
 SELECT fairq.create_batch('none', 'a');
 SELECT count(*) FROM fairq.task;
 
--- Rolled back, released, retried, replaced, rescheduled and found tasks: one counts until
--- its end, and once.
+-- Rolled back, released, retried, replaced, rescheduled and found tasks: each
+-- counts until its end, and once.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 BEGIN;
 SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;
@@ -73,7 +73,7 @@ SELECT fairq.reschedule(:batch);
 SELECT count(*) FROM fairq.pop('whole');
 SELECT count(*) FROM fairq.pop('whole');
 SELECT count(*) FROM fairq.take('parts', 5);
--- a pop that is rolled back has not looked, and the next one looks again
+-- a rolled back pop did not check, and the next pop checks again
 SELECT fairq.reschedule(:batch);
 BEGIN;
 SELECT count(*) FROM fairq.pop('whole');
@@ -81,8 +81,8 @@ ROLLBACK;
 SELECT status, headers FROM fairq.tasks WHERE id = :batch;
 SELECT headers, fairq.complete(id) FROM fairq.pop('whole');
 
--- With on_success, the first other end fails the task that waits.  A failed task that is
--- redriven before a look is none.
+-- With on_success, the first end without success fails the waiting task. A
+-- failed task does not count if it is redriven before a check.
 SELECT fairq.create_batch('whole', 'a', on_success => true) AS batch \gset
 SELECT fairq.enqueue('parts', 'x', batch => :batch) AS x \gset
 SELECT fairq.enqueue('parts', 'x', batch => :batch) AS rest \gset
@@ -96,17 +96,17 @@ SELECT fairq.reschedule(:batch);
 SELECT count(*) FROM fairq.pop('whole');
 SELECT status, regexp_replace(error, '\d+', 'N') AS error, error LIKE format('task %s %%', :x) AS names FROM fairq.tasks WHERE id = :batch;
 SELECT status, completed, failed FROM fairq.batches WHERE id = :batch;
--- it is of no batch any more if it is redriven now
+-- a task that is redriven now no longer belongs to a batch
 SELECT fairq.redrive(:x), fairq.close_batch(:batch);
 SELECT batch, fairq.complete(id) FROM fairq.pop('parts');
--- all succeed
+-- all tasks succeed
 SELECT fairq.create_batch('whole', 'a', on_success => true) AS batch \gset
 SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;
 SELECT fairq.close_batch(:batch), fairq.complete(id) FROM fairq.pop('parts');
 SELECT headers, fairq.complete(id) FROM fairq.pop('whole');
 
--- The last end makes the next look due, which else would never come.  So does the first
--- one without success, if all have to succeed.
+-- The last end makes the next check due, which would otherwise never happen.
+-- So does the first end without success, if all tasks have to succeed.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT count(fairq.enqueue('parts', 'x', batch => :batch)) FROM generate_series(1, 3);
 SELECT fairq.close_batch(:batch);
@@ -130,7 +130,8 @@ SELECT count(*) FROM fairq.pop('whole');
 SELECT status FROM fairq.batches WHERE id = :batch;
 SELECT fairq.complete(id) FROM fairq.pop('parts');
 
--- A pop that ends the last task of a batch returns the task that waits for it.
+-- A pop that ends a batch's last task returns the task that waits for the
+-- batch.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT count(fairq.enqueue('whole', 'x', expires_at => now(), batch => :batch)) FROM generate_series(1, 2);
 SELECT fairq.close_batch(:batch), fairq.reschedule(:batch, 'infinity');
@@ -142,7 +143,7 @@ SELECT fairq.close_batch(:batch), fairq.reschedule(:batch, 'infinity');
 SELECT count(*) FROM fairq.take('parts');
 SELECT id = :batch AS same, fairq.complete(id) FROM fairq.pop('whole');
 
--- Batches in batches: the task that waits is one of another batch.
+-- Batches in batches: the waiting task belongs to another batch.
 SELECT fairq.create_batch('whole', 'a', '"outer"', on_success => true) AS outer_batch \gset
 SELECT fairq.create_batch('whole', 'a', '"inner"', on_success => true, batch => :outer_batch) AS batch \gset
 SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;
@@ -155,7 +156,8 @@ SELECT fairq.reschedule(:outer_batch);
 SELECT count(*) FROM fairq.pop('whole', 10);
 SELECT payload, status FROM fairq.tasks WHERE id = :outer_batch;
 
--- cancel_batch() cancels what is not running.  A batch is abandoned with its task.
+-- cancel_batch() cancels tasks that are not running. A batch ends with its
+-- task.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT count(*) FROM fairq.enqueue_batch('parts', ARRAY['x', 'x', 'x'], array_fill('{}'::jsonb, ARRAY[3]), batch => :batch);
 SELECT count(*) FROM fairq.pop('parts');
@@ -169,7 +171,7 @@ SELECT fairq.cancel(:batch), status FROM fairq.batches WHERE id = :batch;
 SELECT status FROM fairq.batches WHERE id = :batch;
 SELECT fairq.enqueue('parts', 'x', batch => :batch);
 
--- Rows that SQL changes, and queues that are dropped.
+-- Rows that SQL changes, and dropped queues.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT fairq.create_queue('gone');
 SELECT fairq.enqueue('gone', 'x', batch => :batch) > 0 AS added;
@@ -189,7 +191,8 @@ SELECT fairq.reschedule(:batch);
 SELECT headers, fairq.complete(id) FROM fairq.pop('whole');
 SELECT fairq.purge('parts');
 
--- maintain() forgets batches whose task is gone, and numbers that nobody asks for.
+-- maintain() deletes batches whose task is gone, and numbers that are no
+-- longer used.
 SELECT fairq.alter_queue('whole', retain => '0');
 DELETE FROM fairq.archive;
 SELECT fairq.maintain();
@@ -197,7 +200,7 @@ SELECT count(*) FROM fairq.batches;
 SELECT count(*) FROM fairq.batch_delta;
 SELECT * FROM fairq.check_queue('parts') UNION ALL SELECT * FROM fairq.check_queue('whole');
 
--- A blocked task is scheduled in the numbers, and does not wait for service.
+-- A blocked task counts as scheduled, and not as waiting for service.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT fairq.close_batch(:batch);
 SELECT ready, scheduled, running FROM fairq.queues WHERE queue = 'whole';
@@ -206,8 +209,8 @@ SELECT count(*) FROM fairq.peek('whole');
 CALL fairq.wait('whole', '10 seconds');
 SELECT count(*) FROM fairq.pop('whole');
 
--- A purge also deletes the tasks that wait, although it changes them while it
--- deletes the ones that they wait for.
+-- A purge also deletes the waiting tasks, although it changes them while it
+-- deletes the tasks that they wait for.
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'whole';
 SELECT fairq.create_batch('whole', 'a', on_success => true) AS batch \gset
 SELECT count(fairq.enqueue('whole', 'a', batch => :batch)) FROM generate_series(1, 3);

@@ -1,7 +1,7 @@
--- Batches whose tasks have their own priorities and times.
+-- enqueue_batch with a priority and a time for each task.
 --
--- Broken on purpose to see it fail: the time of one task was that of those behind it
--- (put_off() in enqueue.c).
+-- Fails if the time of one task also applies to the tasks behind it (put_off()
+-- in enqueue.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -27,13 +27,14 @@ SELECT queued, scheduled FROM fairq.stats WHERE queue = 'batch_each';
 SELECT pg_temp.pop();
 SELECT fairq.purge('batch_each');
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'batch_each';
--- both, with keys, costs and headers; one that is in the queue keeps its own
+-- both, with keys, costs and headers; a task that is already queued does not
+-- change
 SELECT fairq.enqueue('batch_each', 'a', '"old"', 4, dedup_key => 'k') AS old \gset
 SELECT id = :old AS old FROM fairq.enqueue_batch('batch_each', '{a,b,c}', '{1,2,3}', dedup_keys => '{k,NULL,l}', costs => '{1,2,3}',
 	priorities => '{1,2,3}', run_ats => ARRAY['infinity', NULL, now() + interval '1 day'], headers => ARRAY['1', NULL, '3']::jsonb[]) id;
 SELECT payload, priority, status, cost, headers, run_at > now() AS later FROM fairq.tasks WHERE queue = 'batch_each' ORDER BY id;
 SELECT fairq.purge('batch_each');
--- more than are written at once
+-- more tasks than are written at once
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', array_fill('a'::text, ARRAY[1000]), (SELECT array_agg(to_jsonb(i)) FROM generate_series(1, 1000) i),
 	priorities => (SELECT array_agg(i % 10) FROM generate_series(1, 1000) i),
 	run_ats => (SELECT array_agg(CASE WHEN i % 3 = 0 THEN now() + i * interval '1 hour' END) FROM generate_series(1, 1000) i));
@@ -43,7 +44,7 @@ SELECT bool_and(priority = payload::int % 10), bool_and((status = 'scheduled') =
 SELECT count(*) FROM fairq.pop('batch_each', 1000);
 SELECT * FROM fairq.check_queue('batch_each');
 SELECT count(fairq.complete(id)), fairq.purge('batch_each') FROM fairq.tasks WHERE queue = 'batch_each' GROUP BY ();
--- the one for all, with the other's array; a priority of 0 is none
+-- one value for all with the other's array; an element of 0 is not the default
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{a}', '{1}', 3, priorities => NULL, run_ats => '{infinity}');
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{a}', '{2}', 0, 'infinity', priorities => '{5}');
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{}', '{}', priorities => '{}', run_ats => '{}');

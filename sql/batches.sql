@@ -1,9 +1,11 @@
--- complete_batch, fail_batch, release_batch and extend_batch do for each task what the
--- single call does, and return those of which the worker has to know: lost, cancelled, unknown.
+-- complete_batch, fail_batch, release_batch and extend_batch act on each task
+-- like the single call. They return the tasks that the worker must know: lost,
+-- cancelled, unknown.
 --
--- Seen to fail: with an id that is given twice (find_item() in finish.c), with the lost ids in the order of the ids, with cancelled ones left
--- out, with errors taken in the order of the ids, and with a lease that ends anew for
--- a cancelled task.
+-- Fails if an id is given twice (find_item() in finish.c). Fails if lost ids
+-- are returned in the order of the ids. Fails if cancelled ones are left out.
+-- Fails if errors are assigned in the order of the ids. Fails if the lease of
+-- a cancelled task begins again.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -29,7 +31,7 @@ CREATE FUNCTION pg_temp.tasks() RETURNS TABLE (payload jsonb, status text,
 	FROM fairq.tasks WHERE queue = 'batches' ORDER BY payload
 $$;
 
--- nothing has a lease yet
+-- no task has a lease yet
 SELECT pg_temp.nth(:'ids', fairq.extend_batch(:'ids'));
 SELECT pg_temp.nth(:'ids', fairq.fail_batch(:'ids'));
 SELECT pg_temp.nth(:'ids', fairq.release_batch(:'ids'));
@@ -37,19 +39,19 @@ SELECT pg_temp.nth(:'ids', fairq.release_batch(:'ids'));
 SELECT count(*) FROM fairq.pop('batches', 6);
 SELECT count(*) FROM fairq.pop('others');
 
--- leases of two queues, in any order; the default is each queue's own
+-- leases of two queues, in any order; the default depends on each queue
 SELECT pg_temp.nth(:'ids', fairq.extend_batch(ARRAY[0] || :other::bigint || (:'ids'::bigint[])[2:3], NULL, '30 minutes'));
 SELECT payload, lease_minutes FROM pg_temp.tasks();
 SELECT pg_temp.nth(:'ids', fairq.extend_batch((:'ids'::bigint[])[2:2] || :other::bigint));
 SELECT payload, lease_minutes FROM pg_temp.tasks() WHERE payload = '2';
 SELECT round(extract(epoch FROM lease_until - clock_timestamp()) / 60) FROM fairq.tasks WHERE id = :other;
 
--- attempts that are not the present ones, and a task that was cancelled
+-- attempts other than the present ones, and a cancelled task
 SELECT fairq.cancel((:'ids'::bigint[])[4]);
 SELECT pg_temp.nth(:'ids', fairq.extend_batch(ARRAY[(:'ids'::bigint[])[5], (:'ids'::bigint[])[4], (:'ids'::bigint[])[1], (:'ids'::bigint[])[2]], '{2,1,0,1}', '40 minutes'));
 SELECT payload, lease_minutes FROM pg_temp.tasks();
 
--- each has its own error, or none; what is cancelled ends, and is said
+-- each task has its own error, or none; a cancelled task ends, and is returned
 SELECT pg_temp.nth(:'ids', fairq.fail_batch(ARRAY[(:'ids'::bigint[])[4], (:'ids'::bigint[])[2], (:'ids'::bigint[])[1]], '{1,1,1}', '{four,two,NULL}', '50 minutes'));
 SELECT * FROM pg_temp.tasks();
 SELECT pg_temp.nth(:'ids', fairq.fail_batch((:'ids'::bigint[])[3:4], errors => '{three,four}', retry_in => '0'));
@@ -57,7 +59,8 @@ SELECT id = (:'ids'::bigint[])[3] AS third, attempt FROM fairq.pop('batches');
 SELECT pg_temp.nth(:'ids', fairq.fail_batch((:'ids'::bigint[])[3:3], '{2}', '{again}', '0'));
 SELECT * FROM pg_temp.tasks();
 
--- twice the same: the second one is too late; but a lease begins anew, and anew
+-- the same task twice: the second end is too late, but extend begins the lease
+-- twice
 SELECT pg_temp.nth(:'ids', fairq.extend_batch((:'ids'::bigint[])[5:6] || (:'ids'::bigint[])[5:6], lease => '3 hours'));
 SELECT pg_temp.nth(:'ids', fairq.release_batch(ARRAY[(:'ids'::bigint[])[6], (:'ids'::bigint[])[5], (:'ids'::bigint[])[6]], delay => '20 minutes'));
 SELECT * FROM pg_temp.tasks();
@@ -66,8 +69,8 @@ SELECT fairq.fail_batch('{}'), fairq.release_batch('{}'), fairq.extend_batch('{}
 SELECT * FROM fairq.check_queue('batches');
 SELECT enqueued, popped, retried, failed, released, cancelled FROM fairq.queues WHERE queue = 'batches';
 
--- complete_batch: each has its own result, or none; a cancelled one is told, ends as
--- cancelled, and keeps its result
+-- complete_batch: each task has its own result, or none; a cancelled task is
+-- returned, ends as cancelled, and keeps its result
 SELECT array_agg(id ORDER BY n) AS done FROM fairq.enqueue_batch('batches',
 	'{h,i,j,k}', '{11,12,13,14}') WITH ORDINALITY t(id, n) \gset
 SELECT count(*) FROM fairq.pop('batches', 100);
@@ -81,7 +84,7 @@ SELECT fairq.complete_batch('{1,2}', NULL, '{1}');
 SELECT fairq.complete_batch('{1,2}', NULL, '{{1,2}}');
 SELECT fairq.complete_batch('{}', NULL, '{}');
 
--- one that goes wrong does nothing
+-- a call that fails changes nothing
 SELECT fairq.enqueue('batches', 'z') AS z \gset
 SELECT count(*) FROM fairq.pop('batches');
 BEGIN;
@@ -115,7 +118,7 @@ ROLLBACK;
 SELECT status, round(extract(epoch FROM lease_until - clock_timestamp()) / 60) AS minutes
 FROM fairq.tasks WHERE id = :z;
 
--- a role that may not work on the queue loses all
+-- to a role without the privilege to work on the queue, all tasks are lost
 CREATE ROLE regress_fairq_batches;
 SET ROLE regress_fairq_batches;
 SELECT fairq.fail_batch(ARRAY[:z]) = ARRAY[:z::bigint] AS fail,

@@ -1,8 +1,8 @@
--- Rows of fairq.queue that are changed by SQL: what was parked by the old
--- settings is taken back, whatever else the transaction does to the row.
+-- SQL changes rows of fairq.queue. Groups that were parked under the old
+-- settings are taken back, whatever else the transaction changes in the row.
 --
--- Broken on purpose to see it fail: changed settings took no parked group back
--- (publish_rest() in transaction.c).
+-- Fails if changed settings take no parked group back (publish_rest() in
+-- transaction.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 SET client_min_messages = warning;
@@ -12,7 +12,7 @@ CREATE FUNCTION pg_temp.pop(queue text) RETURNS bigint LANGUAGE sql AS
 CREATE FUNCTION pg_temp.fill(queue text, n int) RETURNS bigint LANGUAGE sql AS
 	$$SELECT count(fairq.enqueue($1, 'bob')) FROM generate_series(1, $2)$$;
 
--- a new name, and a group that is resumed
+-- a new name, and a resumed group
 SELECT fairq.create_queue('by_hand');
 SELECT pg_temp.fill('by_hand', 1), fairq.pause('by_hand', 'bob');
 SELECT pg_temp.pop('by_hand');
@@ -23,7 +23,7 @@ COMMIT;
 SELECT pg_temp.pop('by_hand'), pg_temp.pop('by_hand_2');
 SELECT pg_temp.pop('by_hand_2');
 SELECT * FROM fairq.check_queue('by_hand_2');
--- A row that the statement itself has just changed: such calls went round for ever.
+-- A row that the same statement has just changed: such calls looped forever.
 SELECT count(*) FROM fairq.enqueue('by_hand_2', 'c');
 CREATE TEMP TABLE popped AS SELECT id FROM fairq.pop('by_hand_2');
 UPDATE fairq.task t SET worker = 'x' FROM popped p WHERE t.id = p.id RETURNING fairq.extend(t.id) > now() AS extended;
@@ -42,7 +42,7 @@ UPDATE fairq.queue SET name = 'by_hand_2', concurrency = 4 WHERE name = 'by_hand
 SELECT pg_temp.pop('by_hand_2');
 SELECT * FROM fairq.check_queue('by_hand_2');
 
--- a row in the place of another
+-- one row replaces another
 CREATE TEMP TABLE saved AS SELECT * FROM fairq.queue WHERE name = 'by_hand_2';
 UPDATE saved SET concurrency = 5;
 BEGIN;
@@ -54,7 +54,7 @@ SELECT * FROM fairq.check_queue('by_hand_2');
 
 SELECT fairq.drop_queue('by_hand_2', true);
 
--- Settings of a queue that SQL makes hold again once their change is rolled back.
+-- Settings that SQL changed apply again once the change is rolled back.
 BEGIN;
 INSERT INTO fairq.queue (name, lease, block_length, max_attempts, backoff, notify)
 	VALUES ('by_hand_new', '5 min', 1000000, 20, '1s', false) RETURNING queue_id \gset

@@ -1,8 +1,8 @@
--- Taking a task back, in each of its states.
+-- Cancelling a task, in each of its states.
 --
--- Broken on purpose to see it fail: a cancelled task whose lease expired was
--- queued again (fairq_end_lapsed() in outcome.c); fail and release of a cancelled task
--- returned true (finish.c).
+-- Fails if a cancelled task whose lease expired is queued again
+-- (fairq_end_lapsed() in outcome.c). Fails if fail or release of a cancelled
+-- task returns true (finish.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -32,7 +32,7 @@ $$;
 SELECT fairq.create_queue('cancel', retain => '1 hour');
 
 --
--- Not running: it is gone
+-- Not running: the task is removed
 --
 
 SELECT fairq.cancel(NULL), fairq.cancel(0), fairq.cancel(-1), fairq.cancel(9223372036854775807), fairq.cancel(-9223372036854775808);
@@ -42,18 +42,18 @@ SELECT fairq.cancel(:a2), fairq.cancel(:a2);
 SELECT * FROM pg_temp.tasks('cancel');
 SELECT * FROM pg_temp.counters('cancel');
 SELECT * FROM fairq.check_queue('cancel');
--- its turn, which is gone, costs nobody else one
+-- its turn is gone, and no other group loses one
 SELECT pg_temp.add('cancel', 'b2', 'b3');
 SELECT pg_temp.pop('cancel', 4), pg_temp.pop('cancel');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'cancel' AND status = 'running';
--- the first, the last, all of a group
+-- the first, the last, all tasks of a group
 SELECT pg_temp.add('cancel', 'c1', 'c2', 'c3', 'd1', 'd2');
 SELECT pg_temp.cancel('cancel', 'c1'), pg_temp.cancel('cancel', 'c3'), pg_temp.cancel('cancel', 'd1'), pg_temp.cancel('cancel', 'd2');
 SELECT * FROM fairq.check_queue('cancel');
 SELECT pg_temp.add('cancel', 'd3', 'c4');
 SELECT pg_temp.pop('cancel');
 SELECT * FROM fairq.check_queue('cancel');
--- scheduled, due, kept back by a limit, handed back
+-- scheduled, due, limited, released
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'cancel' AND status = 'running';
 SELECT fairq.create_queue('cancel_2', concurrency => 1, retain => '1 hour');
 SELECT fairq.enqueue('cancel_2', 's', '"s1"', run_at => 'infinity') > 0 AS ok;
@@ -79,7 +79,7 @@ SELECT * FROM pg_temp.tasks('cancel_2') WHERE task LIKE 'r%';
 SELECT * FROM fairq.check_queue('cancel_2');
 
 --
--- Running: the worker is told
+-- Running: the worker is notified
 --
 
 SELECT pg_temp.add('cancel', 'e1', 'e2', 'e3', 'e4', 'e5', 'e6', 'e7');
@@ -91,18 +91,19 @@ SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
 SELECT * FROM fairq.check_queue('cancel');
 SELECT cancelled FROM pg_temp.counters('cancel');
 SELECT lease_until > now() AS leased FROM fairq.tasks WHERE queue = 'cancel' AND payload = '"e1"';
--- extend says so, with the attempt, without, and with a lease
+-- extend reports it, with the attempt, without, and with a lease
 SELECT fairq.extend(pg_temp.id('cancel', 'e1'), 1), fairq.extend(pg_temp.id('cancel', 'e1')),
 	fairq.extend(pg_temp.id('cancel', 'e1'), 1, '1 hour'), fairq.extend(pg_temp.id('cancel', 'e7'), 1) > now() AS other;
--- whatever the worker does, it is the end, as a cancelled one: each call returns false, and complete keeps the result
+-- Whatever the worker calls, the task ends as cancelled. Each call returns
+-- false, and complete keeps the result.
 SELECT fairq.complete(pg_temp.id('cancel', 'e1'), 1, '"done"'), cardinality(fairq.complete_batch(ARRAY[pg_temp.id('cancel', 'e2')], '{1}')),
 	fairq.fail(pg_temp.id('cancel', 'e3'), 1, 'stopped'), fairq.fail(pg_temp.id('cancel', 'e4'), 1, 'stopped', '0', true),
 	fairq.release(pg_temp.id('cancel', 'e5'), 1), fairq.release(pg_temp.id('cancel', 'e6'), 1, '1 hour');
--- and each is counted as cancelled only
+-- and each task is counted only as cancelled
 SELECT completed, released, retried, failed, cancelled FROM pg_temp.counters('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
 SELECT * FROM fairq.check_queue('cancel');
--- the batches name it, and only it
+-- the batch calls return this task only
 SELECT pg_temp.add('cancel', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'h7', 'h8');
 SELECT count(*) FROM fairq.pop('cancel', 8);
 SELECT bool_and(pg_temp.cancel('cancel', 'h' || n)) FROM generate_series(1, 7, 2) n;
@@ -119,18 +120,18 @@ SELECT count(*) FROM h WHERE fairq.complete(id);
 SELECT * FROM fairq.check_queue('cancel');
 SELECT bool_or(pg_temp.cancel('cancel', 'e' || n)) FROM generate_series(1, 6) n;
 SELECT * FROM pg_temp.counters('cancel');
--- another attempt's worker has no say
+-- the worker of another attempt changes nothing
 SELECT pg_temp.cancel('cancel', 'e7');
 SELECT fairq.fail(pg_temp.id('cancel', 'e7'), 2), fairq.release(pg_temp.id('cancel', 'e7'), 0), fairq.complete(pg_temp.id('cancel', 'e7'), -1);
--- purge leaves it: it is running
+-- purge keeps it, because it is running
 SELECT fairq.purge('cancel');
 SELECT fairq.release(pg_temp.id('cancel', 'e7'));
 
--- Its lease expires: it is not run again.  Pop finds it, or expire_leases.
+-- Its lease expires: it does not run again. A pop finds it, or expire_leases.
 SELECT pg_temp.add('cancel', 'f1', 'f2', 'f3', 'f4');
 SELECT pg_temp.pop('cancel', 3, '1 microsecond');
 SELECT pg_temp.cancel('cancel', 'f1'), pg_temp.cancel('cancel', 'f2');
--- the worker may come back as before
+-- until then the worker may return
 SELECT fairq.extend(pg_temp.id('cancel', 'f1'), 1), fairq.complete(pg_temp.id('cancel', 'f1'), 1);
 SELECT pg_temp.pop('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'f%';
@@ -138,7 +139,7 @@ SELECT * FROM fairq.check_queue('cancel');
 SELECT fairq.extend(pg_temp.id('cancel', 'f3'), 2, '1 microsecond') IS NOT NULL AS lapsed, pg_temp.cancel('cancel', 'f3');
 SELECT fairq.expire_leases('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'f%';
--- also if its attempts are used up
+-- also if it has no attempt left
 SELECT fairq.alter_queue('cancel', max_attempts => 1);
 SELECT fairq.extend(pg_temp.id('cancel', 'f4'), 1, '1 microsecond') IS NOT NULL AS lapsed, pg_temp.cancel('cancel', 'f4');
 SELECT payload FROM fairq.take('cancel');
@@ -152,7 +153,7 @@ SELECT * FROM fairq.check_queue('cancel');
 -- it is not redriven
 SELECT fairq.redrive('cancel');
 
--- Without an archive nothing is left of it.
+-- Without an archive no row remains.
 SELECT fairq.alter_queue('cancel', max_attempts => 20, retain => '0');
 SELECT fairq.maintain('cancel');
 SELECT * FROM pg_temp.tasks('cancel');
@@ -164,7 +165,7 @@ SELECT * FROM pg_temp.tasks('cancel');
 SELECT * FROM fairq.check_queue('cancel');
 
 --
--- Limits: the place is kept until it ends
+-- Limits: the task keeps its slot until it ends
 --
 
 SELECT pg_temp.add('cancel_2', 'a1', 'a2', 'a3', 'a4');
@@ -204,7 +205,7 @@ SELECT fairq.extend(pg_temp.id('cancel', 'a1'), 1), fairq.extend(pg_temp.id('can
 COMMIT;
 SELECT fairq.extend(pg_temp.id('cancel', 'a1'), 1), fairq.extend(pg_temp.id('cancel', 'a2'), 1) > now() AS a2;
 SELECT * FROM fairq.check_queue('cancel');
--- what is enqueued in it
+-- tasks of the same transaction
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT count(*) FROM (SELECT FROM pg_class LIMIT 1) c;
 SELECT pg_temp.add('cancel', 'c1', 'c2');
@@ -227,7 +228,7 @@ SELECT fairq.extend(pg_temp.id('cancel', 'b1'), 1) > now() AS extended;
 BEGIN;
 SELECT fairq.extend(pg_temp.id('cancel', 'b1'), 1) > now() AS extended;
 PREPARE TRANSACTION 'fairq';
--- a cancel of nothing writes nothing
+-- a cancel that finds no task writes nothing
 BEGIN;
 SELECT fairq.cancel(0), fairq.extend(0);
 COMMIT;

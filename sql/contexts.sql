@@ -1,9 +1,9 @@
--- Calls from where one may not expect them: functions with settings of their
--- own, procedures that commit, triggers at commit, cursors, joins, statements
--- that write elsewhere, and parallel workers.
+-- Unusual callers: functions with settings of their own, procedures that
+-- commit, triggers at commit, cursors, joins, statements that write to other
+-- tables, and parallel workers.
 --
--- Broken on purpose to see it fail: a parallel worker might write
--- (fairq_writes() in args.c), or call check_queue (check.c).
+-- Fails if a parallel worker may write (fairq_writes() in args.c), or call
+-- check_queue (check.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -21,7 +21,7 @@ LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
 $$;
 
--- The tasks that are running, or that are not.
+-- The tasks that run, or that do not.
 CREATE FUNCTION pg_temp.tasks(queue text, running boolean) RETURNS text
 LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload #>> '{}')
@@ -35,7 +35,7 @@ $$;
 SELECT fairq.create_queue('contexts_set');
 SELECT pg_temp.add('contexts_set', 'a1', 'a2', 'b1', 'b2', 'c1', 'c2');
 SELECT fairq.enqueue('contexts_set', 'z', '"z1"', priority => 9, dedup_key => 'z') > 0 AS ok;
--- read-only in a part of a function, and not after it
+-- read-only in a part of a function, and writable after it
 CREATE FUNCTION pg_temp.pop_read_only(queue text) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -49,13 +49,13 @@ BEGIN;
 SELECT pg_temp.pop_read_only('contexts_set');
 SELECT pg_temp.pop('contexts_set', 1);
 COMMIT;
--- this is for transactions to come
+-- this applies to later transactions
 CREATE FUNCTION pg_temp.pop_then_read_only(queue text) RETURNS text
 LANGUAGE sql SET default_transaction_read_only = on AS $$
 	SELECT payload #>> '{}' FROM fairq.pop(queue)
 $$;
 SELECT pg_temp.pop_then_read_only('contexts_set');
--- where = and max are not what they are elsewhere
+-- with another search_path, where = and max have other meanings
 CREATE SCHEMA contexts_evil;
 CREATE AGGREGATE contexts_evil.max(int) (SFUNC = int4pl, STYPE = int, INITCOND = '1000000');
 CREATE FUNCTION contexts_evil.never(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false';
@@ -79,9 +79,9 @@ SELECT lease, block_length, ready, running FROM fairq.queues WHERE queue = 'cont
 SELECT concurrency FROM fairq.groups WHERE queue = 'contexts_set' AND group_key = 'c';
 SET client_min_messages = warning;
 DROP SCHEMA contexts_evil CASCADE;
-DROP ROLE IF EXISTS regress_fairq_contexts;	-- of a run that was broken off
+DROP ROLE IF EXISTS regress_fairq_contexts;	-- of an interrupted run
 RESET client_min_messages;
--- as somebody else
+-- as another role
 CREATE ROLE regress_fairq_contexts;
 SELECT fairq.grant_queue('contexts_set', 'regress_fairq_contexts', 'enqueue');
 CREATE FUNCTION pg_temp.as_producer(call text) RETURNS text
@@ -95,7 +95,7 @@ END $$;
 SELECT pg_temp.as_producer($$ fairq.enqueue('contexts_set', 'd', '"d1"') > 0 $$);
 SELECT pg_temp.as_producer($$ fairq.pop('contexts_set') $$);
 SELECT pg_temp.pop('contexts_set');
--- whatever a function is called, calls in it write
+-- calls in a function write, also if it is declared to be stable
 CREATE FUNCTION pg_temp.pop_stable(queue text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -111,8 +111,8 @@ SELECT * FROM fairq.check_queue('contexts_set');
 -- Procedures
 --
 
--- A worker that ends each task in a transaction of its own: the tasks of one
--- pop outlive that.
+-- A worker that ends each task in a transaction of its own. The popped tasks
+-- outlive these transactions.
 SELECT fairq.create_queue('contexts_call');
 SELECT pg_temp.add('contexts_call', 'a1', 'b1', 'a2', 'b2');
 CREATE PROCEDURE pg_temp.work(queue text, INOUT done text DEFAULT NULL)
@@ -133,7 +133,7 @@ END $$;
 CALL pg_temp.work('contexts_call');
 SELECT pg_temp.tasks('contexts_call', true);
 SELECT fairq.complete(id, attempt) FROM fairq.tasks WHERE queue = 'contexts_call';
--- rolled back in the middle, its pop never was
+-- a rollback in the middle undoes the pop
 SELECT pg_temp.add('contexts_call', 'a1', 'b1', 'a2', 'b2');
 CREATE PROCEDURE pg_temp.give_up(queue text, INOUT done text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
@@ -149,7 +149,7 @@ BEGIN
 END $$;
 CALL pg_temp.give_up('contexts_call');
 SELECT pg_temp.tasks('contexts_call', true), pg_temp.tasks('contexts_call', false);
--- one that waits, too; but not where it cannot commit
+-- a procedure that waits; it fails where it cannot commit
 CREATE PROCEDURE pg_temp.wait_and_work(queue text, INOUT done text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -183,8 +183,8 @@ SELECT * FROM fairq.check_queue('contexts_call');
 -- A worker at commit
 --
 
--- Deferred triggers run when all else is done: what they pop, finish and
--- enqueue belongs to the transaction as anything else.
+-- Deferred triggers run at the end of the transaction. The tasks that they
+-- pop, finish and enqueue belong to the transaction.
 SELECT fairq.create_queue('contexts_commit', concurrency => 1);
 SELECT pg_temp.add('contexts_commit', 'a1', 'a2', 'b1', 'b2');
 CREATE TABLE contexts_table (id int PRIMARY KEY, note text);
@@ -208,7 +208,7 @@ SELECT pg_temp.tasks('contexts_commit', true), pg_temp.tasks('contexts_commit', 
 COMMIT;
 TABLE contexts_table;
 SELECT pg_temp.tasks('contexts_commit', true), pg_temp.tasks('contexts_commit', false);
--- the commit fails, and nothing of it was
+-- the commit fails and undoes everything
 BEGIN;
 SELECT pg_temp.add('contexts_commit', 'd1');
 INSERT INTO contexts_table SELECT n FROM generate_series(3, 9) n;
@@ -227,21 +227,21 @@ DROP FUNCTION contexts_at_commit();
 
 SELECT fairq.create_queue('contexts_cursor');
 SELECT pg_temp.add('contexts_cursor', 'a1', 'b1', 'a2', 'b2', 'a3', 'b3');
--- read in part and closed, it has popped all
+-- a cursor that is read in part and closed has popped all tasks
 BEGIN;
 DECLARE c CURSOR FOR SELECT payload FROM fairq.pop('contexts_cursor', 2);
 FETCH c;
 CLOSE c;
 COMMIT;
 SELECT pg_temp.tasks('contexts_cursor', true);
--- moved over
+-- moved without reading
 BEGIN;
 DECLARE c CURSOR FOR SELECT payload FROM fairq.pop('contexts_cursor', 2);
 MOVE c;
 FETCH ALL c;
 ROLLBACK;
 SELECT pg_temp.tasks('contexts_cursor', true);
--- held, read in part before the commit and not at all before a rollback
+-- held, read in part before the commit, and not at all before a rollback
 BEGIN;
 DECLARE c CURSOR WITH HOLD FOR SELECT payload FROM fairq.pop('contexts_cursor', 1);
 ROLLBACK;
@@ -252,8 +252,8 @@ COMMIT;
 SELECT pg_temp.tasks('contexts_cursor', true), pg_temp.tasks('contexts_cursor', false);
 FETCH ALL c;
 CLOSE c;
--- A cursor remains where it is when a savepoint is rolled back, and so it tells
--- of tasks that are not popped any more.
+-- A cursor keeps its position when a savepoint is rolled back. So it returns
+-- tasks that are no longer popped.
 BEGIN;
 DECLARE c CURSOR FOR SELECT id, payload, attempt FROM fairq.pop('contexts_cursor', 2);
 SAVEPOINT s;
@@ -274,7 +274,7 @@ SELECT * FROM fairq.check_queue('contexts_cursor');
 SELECT fairq.create_queue('contexts_join');
 SELECT pg_temp.add('contexts_join', VARIADIC array(SELECT 'a' || n FROM generate_series(10, 40) n));
 SELECT g, string_agg(payload #>> '{}', ' ') FROM generate_series(1, 3) g, LATERAL fairq.pop('contexts_join', g) p GROUP BY g ORDER BY g;
--- it is not called for what is not asked for
+-- it is not called if no column needs it
 SELECT g, payload FROM (SELECT g FROM generate_series(1, 2) g WHERE g > 2) g, LATERAL fairq.pop('contexts_join', g) p;
 CREATE TABLE contexts_note (id bigint, note text);
 WITH p AS (
@@ -298,7 +298,7 @@ PREPARE contexts_pop (int) AS SELECT string_agg(payload #>> '{}', ' ') FROM fair
 EXECUTE contexts_pop(1);
 EXECUTE contexts_pop(2);
 DEALLOCATE contexts_pop;
--- the error of one row is that of the statement
+-- an error of one row is an error of the statement
 SELECT fairq.complete(id), 1 / (5 - row_number() OVER ()) FROM fairq.pop('contexts_join', 10);
 SELECT pg_temp.pop('contexts_join', 3);
 SELECT * FROM fairq.check_queue('contexts_join');
@@ -319,7 +319,8 @@ SELECT payload, status FROM fairq.tasks WHERE queue = 'contexts_commit' ORDER BY
 SELECT * FROM fairq.check_queue('contexts_commit');
 SELECT pg_temp.add('contexts_commit', 'f1', 'f2');
 SELECT pg_temp.pop('contexts_commit');
--- A function that claims to be safe takes the calls into a worker, which must not write.
+-- A function that is declared to be safe brings the calls into a worker, which
+-- must not write.
 CREATE FUNCTION contexts_in_worker(call text) RETURNS text LANGUAGE plpgsql PARALLEL SAFE AS $$
 DECLARE
 	result text;
@@ -359,9 +360,9 @@ SELECT contexts_in_worker($$ fairq.hold('contexts_commit') $$);
 SELECT contexts_in_worker($$ fairq.redrive(1) $$);
 SELECT contexts_in_worker($$ fairq.purge_failed('contexts_commit') $$);
 SELECT contexts_in_worker($$ fairq.set_shard(1) $$);
--- it takes snapshots, which is refused, too
+-- it takes snapshots, which is also refused
 SELECT contexts_in_worker($$ fairq.check_queue('contexts_commit') $$);
--- what only looks may be there
+-- functions that only read are allowed there
 SELECT contexts_in_worker($$ fairq.block_of('contexts_commit', fairq.address('contexts_commit', 'a', 7)) $$);
 SELECT contexts_in_worker($$ fairq.reset_hints() $$);
 SELECT contexts_in_worker($$ (SELECT ready + running FROM fairq.queues WHERE queue = 'contexts_commit') $$);

@@ -1,15 +1,15 @@
--- One unfinished task per queue and key: who has a key, and when it is free
--- again.
+-- One unfinished task per queue and key: which task has a key, and when the
+-- key is free again.
 --
--- Broken on purpose to see it fail: a task that completed kept its key
--- (fairq_finish() in outcome.c).
+-- Fails if a completed task keeps its key (fairq_finish() in outcome.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- Enqueues a task with a key.  "new", or the payload of the one that has it.
+-- Enqueues a task with a key. Returns "new", or the payload of the task that
+-- has the key.
 CREATE FUNCTION pg_temp.put(queue text, payload text, dedup_key text, run_at timestamptz DEFAULT NULL)
 	RETURNS text
 LANGUAGE plpgsql AS $$
@@ -31,7 +31,7 @@ BEGIN
 	FROM unnest(ids) WITH ORDINALITY i (id, n) JOIN fairq.tasks t USING (id));
 END $$;
 
--- What a pop serves, in its order, each with its attempt.
+-- The tasks that a pop returns, in its order, each with its attempt.
 CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
 	RETURNS text
 LANGUAGE sql AS $$
@@ -49,7 +49,7 @@ LANGUAGE sql AS $$
 	SELECT payload #>> '{}', status, attempt FROM fairq.tasks t WHERE t.queue = $1 ORDER BY id
 $$;
 
--- The keys in use, and whose they are.
+-- The keys in use, and their tasks.
 CREATE FUNCTION pg_temp.keys(queue text) RETURNS TABLE (key text, task text)
 LANGUAGE sql AS $$
 	SELECT d.dedup_key, t.payload #>> '{}'
@@ -58,7 +58,7 @@ LANGUAGE sql AS $$
 $$;
 
 --
--- A second enqueue returns the first's id, and changes nothing
+-- A second enqueue returns the first one's id, and changes nothing
 --
 
 SELECT fairq.create_queue('dedup');
@@ -67,22 +67,22 @@ SELECT pg_temp.put('dedup', 'a1', 'x'), pg_temp.put('dedup', 'a2', 'x'), pg_temp
 SELECT * FROM pg_temp.tasks('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 SELECT enqueued FROM fairq.queues WHERE queue = 'dedup';
--- whatever else is given: group, payload, priority, time, attempts
+-- with any other arguments: group, payload, priority, time, attempts
 SELECT fairq.enqueue('dedup', 'other', '"other"', 9, 'infinity', 'x', 1) = pg_temp.id('dedup', 'a1') AS the_same;
 SELECT group_key, payload, priority, status, run_at, max_attempts FROM fairq.tasks WHERE queue = 'dedup' AND payload = '"a1"';
 SELECT group_key FROM fairq.groups WHERE queue = 'dedup' AND group_key = 'other';
--- and refused is what would be refused
+-- invalid arguments still fail
 SELECT fairq.enqueue('dedup', NULL, dedup_key => 'x');
 SELECT fairq.enqueue('dedup', 'a', priority => 10, dedup_key => 'x');
 SELECT fairq.enqueue('dedup', 'a', dedup_key => 'x', max_attempts => 0);
 SELECT fairq.enqueue('dedup_none', 'a', dedup_key => 'x');
--- a key is of one queue
+-- keys of different queues are different
 SELECT fairq.create_queue('dedup_2');
 SELECT pg_temp.put('dedup_2', 'a1', 'x'), pg_temp.put('dedup_2', 'a2', 'x');
 SELECT fairq.drop_queue('dedup_2', true);
 SELECT pg_temp.put('dedup', 'a6', 'x');
 SELECT * FROM pg_temp.keys('dedup');
--- a key is what its bytes are
+-- keys are compared as bytes
 SELECT pg_temp.put('dedup', 'b1', 'X'), pg_temp.put('dedup', 'b2', 'x '), pg_temp.put('dedup', 'b3', ' x'), pg_temp.put('dedup', 'b4', U&'\00E9'),
 	pg_temp.put('dedup', 'b5', U&'e\0301'), pg_temp.put('dedup', 'b6', repeat('x', 1024)), pg_temp.put('dedup', 'b7', repeat('x', 1023)),
 	pg_temp.put('dedup', 'b8', '0'), pg_temp.put('dedup', 'b9', U&'\00E9'), pg_temp.put('dedup', 'b10', repeat('x', 1024));
@@ -126,7 +126,7 @@ SELECT * FROM pg_temp.tasks('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 SELECT fairq.release(pg_temp.id('dedup', 'a1'), 5), fairq.cancel(pg_temp.id('dedup', 'b1'));
 SELECT * FROM pg_temp.keys('dedup');
--- a limited group's task that waits
+-- a task that waits for a limit
 SELECT fairq.set_group('dedup', 'a', 1);
 SELECT pg_temp.put('dedup', 'a1', 'k1'), pg_temp.put('dedup', 'a2', 'k2'), pg_temp.put('dedup', 'a3', 'k3');
 SELECT pg_temp.put('dedup', 'x1', 'k1'), pg_temp.put('dedup', 'x2', 'k2'), pg_temp.put('dedup', 'x3', 'k3');
@@ -140,7 +140,7 @@ SELECT * FROM fairq.check_queue('dedup');
 SELECT fairq.purge('dedup');
 
 --
--- Free when it is finished, in whichever way
+-- Free when the task is finished, in each way
 --
 
 -- by complete, complete_batch, take, fail, cancel, purge, expiry
@@ -159,7 +159,7 @@ SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM pg_temp.tasks('dedup');
 SELECT pg_temp.put('dedup', 'b' || p, p) FROM unnest('{a1,a2,a3,a4,a5,a6,a7}'::text[]) p;
 SELECT * FROM fairq.check_queue('dedup');
--- by fail when attempts are left, only if called dead
+-- by fail with attempts left, only with dead => true
 SELECT fairq.purge('dedup');
 SELECT fairq.alter_queue('dedup', max_attempts => 20);
 SELECT pg_temp.put('dedup', p, p) FROM unnest('{a1,a2,a3}'::text[]) p;
@@ -167,11 +167,11 @@ SELECT pg_temp.pop('dedup', lease => '1 microsecond');
 SELECT fairq.fail(pg_temp.id('dedup', 'a1'), 1, 'x', '1 hour'), fairq.fail(pg_temp.id('dedup', 'a2'), 1, 'x', dead => true),
 	fairq.cancel(pg_temp.id('dedup', 'a3'));
 SELECT * FROM pg_temp.keys('dedup');
--- by the end of a cancelled one
+-- by the end of a cancelled task
 SELECT fairq.expire_leases('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
--- in an archive, too
+-- also with an archive
 SELECT fairq.alter_queue('dedup', retain => '1 hour');
 SELECT fairq.purge('dedup');
 SELECT pg_temp.put('dedup', 'c1', 'c'), pg_temp.pop('dedup'), fairq.complete(pg_temp.id('dedup', 'c1'), 1, '1'),
@@ -190,7 +190,8 @@ SELECT fairq.purge('dedup');
 -- Batches
 --
 
--- Equal keys in it give equal ids; NULL is no key; a key in use is in use.
+-- Equal keys in a batch give equal ids. NULL is no key. A key in use gives its
+-- task's id.
 SELECT pg_temp.put('dedup', 'a0', 'k0');
 SELECT pg_temp.put_batch('dedup', '{a1,b2,a3,b4,a5,b6,a7,b8}', '{k2,k1,NULL,k2,k0,NULL,k1,k2}');
 SELECT * FROM pg_temp.tasks('dedup');
@@ -203,10 +204,10 @@ SELECT count(*), count(DISTINCT id) FROM fairq.enqueue_batch('dedup', array_fill
 	dedup_keys => (SELECT array_agg('many ' || i % 300 ORDER BY i) FROM generate_series(1, 1000) i)) id;
 SELECT * FROM fairq.check_queue('dedup');
 SELECT fairq.purge('dedup', 'd');
--- the groups of what isn't added don't come into being
+-- no group is created for a task that is not added
 SELECT pg_temp.put_batch('dedup', '{y1,z1}', '{k1,k3}');
 SELECT group_key FROM fairq.groups WHERE queue = 'dedup' ORDER BY group_no;
--- a key's prefix comes before it: whatever the order, all of them are told apart
+-- all keys are distinct, also if one is the start of another
 SELECT pg_temp.put_batch('dedup', '{e1,e2,e3,e4,e5,e6}', '{abc,a,ab,abcd,b,a}');
 SELECT pg_temp.put_batch('dedup', '{f1,f2,f3,f4,f5}', '{a,b,ab,abc,abcd}');
 -- scheduled, and in another lane
@@ -233,14 +234,14 @@ SELECT fairq.purge('dedup');
 -- Transactions
 --
 
--- what is enqueued in it has its key
+-- a task that the transaction enqueues has its key
 BEGIN;
 SELECT pg_temp.put('dedup', 'a1', 'k'), pg_temp.put('dedup', 'a2', 'k');
 SELECT pg_temp.put_batch('dedup', '{a3,a4}', '{k,l}');
 SELECT * FROM fairq.check_queue('dedup');
 COMMIT;
 SELECT * FROM pg_temp.tasks('dedup');
--- what is finished in it has given it back
+-- a task that it finishes has released its key
 BEGIN;
 SELECT pg_temp.pop('dedup', 1);
 SELECT fairq.complete(pg_temp.id('dedup', 'a1'), 1);
@@ -271,7 +272,7 @@ COMMIT;
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 SELECT fairq.purge('dedup');
--- with a snapshot that is older than the key, at each level
+-- with a snapshot that is older than the key, at each isolation level
 SELECT pg_temp.put('dedup', 'a1', 'k');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT count(*) FROM (SELECT FROM pg_class LIMIT 1) c;
@@ -283,7 +284,7 @@ SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('dedup', 100);
 SELECT pg_temp.put('dedup', 'a6', 'k');
 COMMIT;
 SELECT * FROM pg_temp.keys('dedup');
--- its own key's task is left in an archive, and redriven
+-- the task that has the key is archived, and redriven
 SELECT pg_temp.pop('dedup');
 SELECT fairq.fail(pg_temp.id('dedup', 'a6'), 1, 'x', dead => true);
 SELECT * FROM pg_temp.keys('dedup');
@@ -293,7 +294,7 @@ SELECT pg_temp.put('dedup', 'a7', 'k');
 SELECT pg_temp.pop('dedup');
 SELECT fairq.fail(pg_temp.id('dedup', 'a6'), 2, 'x', dead => true);
 SELECT pg_temp.put('dedup', 'a7', 'k');
--- somebody else's by now: it stays
+-- the key belongs to another task by now, so it stays
 SELECT fairq.redrive('dedup');
 SELECT * FROM pg_temp.tasks('dedup');
 SELECT fairq.cancel(pg_temp.id('dedup', 'a7'));
@@ -309,7 +310,7 @@ SELECT pg_temp.put('dedup', 'a8', 'two');
 PREPARE TRANSACTION 'fairq';
 SELECT * FROM pg_temp.keys('dedup');
 
--- An exception handler around it.
+-- With an exception handler.
 DO $$
 BEGIN
 	PERFORM fairq.enqueue('dedup', 'a', '"p1"', dedup_key => 'p');
@@ -325,14 +326,14 @@ END $$;
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 
--- Tasks that were deleted by other means: maintain sees to their keys.
+-- SQL deleted the tasks: maintain() removes their keys.
 DELETE FROM fairq.task WHERE id = pg_temp.id('dedup', 'p1');
 SELECT regexp_replace(c, '\d+', 'N', 'g') FROM fairq.check_queue('dedup') c;
 SELECT fairq.maintain('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 
--- So does who wants the key, if he comes first.
+-- An earlier enqueue with the key does so, too.
 SELECT pg_temp.put('dedup', 'g1', 'g'), pg_temp.put('dedup', 'h1', 'h', 'infinity'), pg_temp.put('dedup', 'i1', 'i');
 DELETE FROM fairq.task WHERE dedup_key IN ('g', 'h', 'i');
 BEGIN;
@@ -357,7 +358,7 @@ SELECT pg_temp.put('dedup', 'g10', 'g'), pg_temp.put('dedup', 'm4', 'm');
 COMMIT;
 SELECT * FROM pg_temp.keys('dedup') WHERE key IN ('g', 'm');
 SELECT * FROM fairq.check_queue('dedup');
--- a task of that id that does not have the key, or not in this queue
+-- a task of that id without the key, or in another queue
 UPDATE fairq.dedup SET id = pg_temp.id('dedup', 'j1') WHERE dedup_key = 'g';
 UPDATE fairq.task SET dedup_key = NULL WHERE dedup_key = 'g';
 SELECT pg_temp.put('dedup', 'g11', 'g');
@@ -369,7 +370,7 @@ SELECT pg_temp.put('dedup', 'g13', 'g13');
 UPDATE fairq.task SET dedup_key = 'g' WHERE id = pg_temp.id('dedup_there', 'g12');
 SELECT * FROM fairq.check_queue('dedup');
 SELECT * FROM fairq.check_queue('dedup_there');
--- failed tasks are redriven, be it that the key is stale by their own id
+-- failed tasks are redriven, also if a stale key has their own id
 SELECT fairq.purge('dedup');
 SELECT pg_temp.put('dedup', 'n1', 'n'), pg_temp.put('dedup', 'o1', 'o');
 SELECT count(fairq.fail(id, dead => true)) FROM fairq.pop('dedup', 2);

@@ -1,16 +1,16 @@
--- Keys that are free as soon as their task is started, and keys that are held for a
--- time after that.
+-- Keys that are free once their task starts, and keys that are held for a time
+-- after it.
 --
--- Broken on purpose to see it fail: a retried task had its key still (fairq_task_keyed()
--- in store_scan.c), a key was not held (fairq_dedup_free() in dedup.c), a void row was
--- an owner's (is_void()).
+-- Fails if a retried task still has its key (fairq_task_keyed() in
+-- store_scan.c). Fails if a key is not held (fairq_dedup_free() in dedup.c).
+-- Fails if a void row has an owner (is_void()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- Enqueues; "new", or the payload of the one that is there.
+-- Enqueues a task. Returns "new", or the payload of the task that has the key.
 CREATE FUNCTION pg_temp.put(payload text, key text, until text DEFAULT 'finished', held interval DEFAULT NULL)
 	RETURNS text
 LANGUAGE plpgsql AS $$
@@ -37,7 +37,7 @@ CREATE VIEW pg_temp.stand AS
 SELECT fairq.create_queue('until', retain => '1 hour');
 
 --
--- Free once it is started: what comes while it runs is not lost
+-- Free once the task starts: an enqueue while it runs is not lost
 --
 
 SELECT pg_temp.put('a1', 'a', 'started'), pg_temp.put('a2', 'a', 'started'), pg_temp.found('a');
@@ -45,14 +45,15 @@ SELECT pg_temp.pop(), pg_temp.found('a');
 SELECT * FROM pg_temp.keys;
 SELECT pg_temp.put('a3', 'a', 'started'), pg_temp.put('a4', 'a', 'started'), pg_temp.found('a');
 SELECT * FROM fairq.check_queue('until');
--- what the first one does is no matter of the key: it is retried, released, expires
+-- later events of the first task do not affect the key: a retry, a release, an
+-- expiry
 SELECT fairq.fail(pg_temp.id('a1'), retry_in => '0'), pg_temp.put('a5', 'a');
 SELECT * FROM pg_temp.keys;
 SELECT * FROM fairq.check_queue('until');
 SELECT pg_temp.pop(1), pg_temp.put('a5', 'a'), fairq.release(pg_temp.id('a1'));
 SELECT pg_temp.put('a5', 'a'), fairq.purge('until');
 SELECT * FROM pg_temp.keys;
--- a failed one is put back without a key
+-- redrive returns a failed task without its key
 SELECT pg_temp.put('b1', 'b', 'started'), pg_temp.pop(), fairq.fail(pg_temp.id('b1'), dead => true);
 SELECT pg_temp.put('b2', 'b', 'started');
 SELECT fairq.redrive('until');
@@ -65,7 +66,8 @@ SELECT * FROM pg_temp.keys;
 -- cancelled, purged or taken before: free at once
 SELECT fairq.cancel(pg_temp.id('b3')), pg_temp.put('b4', 'b', 'started'), pg_temp.take(), pg_temp.put('b5', 'b', 'started'), fairq.purge('until'), pg_temp.put('b6', 'b', 'started'), fairq.purge('until');
 SELECT * FROM pg_temp.keys;
--- a pop that is rolled back gives the key back; in a transaction it is free at once
+-- a rolled back pop returns the key; in the popping transaction it is free at
+-- once
 SELECT pg_temp.put('c1', 'c', 'started');
 BEGIN;
 SELECT pg_temp.pop(), pg_temp.put('c2', 'c', 'started'), pg_temp.found('c');
@@ -79,11 +81,11 @@ SELECT pg_temp.put('c4', 'c', 'started'), pg_temp.pop(), pg_temp.put('c5', 'c', 
 COMMIT;
 SELECT * FROM pg_temp.keys;
 SELECT * FROM fairq.check_queue('until');
--- replace is of the one that has the key
+-- replace acts on the task that has the key
 SELECT fairq.enqueue('until', 'c', '"c7"', dedup_key => 'c', dedup_until => 'started', replace => true) = pg_temp.id('c6') AS the_same;
 SELECT pg_temp.pop();
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND status = 'running';
--- without a key it means nothing
+-- without a key it has no effect
 SELECT pg_temp.put('d1', NULL, 'started', '1 hour'), pg_temp.put('d2', NULL, 'started', '1 hour'), pg_temp.pop();
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND status = 'running';
 
@@ -91,7 +93,7 @@ SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND stat
 -- Held for a time
 --
 
--- after it is finished, in whichever way, if it was started
+-- after the task finishes, in each way, if it was started
 SELECT pg_temp.put(p, p, 'finished', '1 hour') FROM unnest('{e1,e2,e3,e4,e5,e6,e7}'::text[]) p;
 SELECT pg_temp.take(1), pg_temp.pop(4);
 SELECT * FROM pg_temp.keys;
@@ -100,15 +102,15 @@ SELECT fairq.fail(pg_temp.id('e4')), fairq.release(pg_temp.id('e5')), fairq.purg
 SELECT * FROM pg_temp.keys;
 SELECT p, pg_temp.put(p || ' again', p), pg_temp.found(p) FROM unnest('{e1,e2,e3,e4,e5,e6,e7}'::text[]) p;
 SELECT * FROM fairq.check_queue('until');
--- its id is the earlier one's, also of one that is not kept
+-- enqueue returns the id of the earlier task, also if that was not kept
 SELECT fairq.enqueue('until', 'e', dedup_key => 'e2', replace => true) = pg_temp.id('e2') AS the_same;
 SELECT id = pg_temp.id('e2') AS the_same FROM fairq.enqueue_batch('until', '{e,e}', '{1,2}', dedup_keys => '{e2,e2}') id;
--- redrive: its own it gets back, and holds it again
+-- redrive returns the task's key, and the key is held again
 SELECT fairq.redrive('until'), pg_temp.found('e3');
 SELECT * FROM pg_temp.keys WHERE dedup_key = 'e3';
 SELECT fairq.purge('until', 'e');
 SELECT * FROM pg_temp.keys;
--- maintain removes those that are over, and drop_queue all
+-- maintain removes keys whose time is over, and drop_queue all keys
 SELECT fairq.maintain('until');
 SELECT count(*) FROM pg_temp.keys;
 UPDATE fairq.dedup d SET free_at = clock_timestamp() - interval '1 microsecond' FROM fairq.queue q
@@ -117,28 +119,28 @@ SELECT pg_temp.put('e8', 'e2'), pg_temp.found('e2'), pg_temp.found('e4');
 SELECT fairq.maintain('until');
 SELECT * FROM pg_temp.keys;
 SELECT * FROM fairq.check_queue('until');
--- by itself
+-- the time passes without a call
 SELECT pg_temp.put('f1', 'f', 'finished', '300 ms'), pg_temp.take(), pg_temp.put('f2', 'f');
 SELECT pg_sleep(0.31);
 SELECT pg_temp.put('f3', 'f'), pg_temp.take();
--- after it is started: at most one each hour begins
+-- after the start: at most one task begins per hour
 SELECT pg_temp.put('g1', 'g', 'started', '1 hour'), pg_temp.pop(), pg_temp.put('g2', 'g', 'started', '1 hour'), pg_temp.found('g');
 SELECT * FROM pg_temp.keys WHERE dedup_key = 'g';
 SELECT fairq.fail(pg_temp.id('g1'), retry_in => '0'), pg_temp.pop(), fairq.complete(pg_temp.id('g1'));
 SELECT pg_temp.put('g3', 'g', 'started', '1 hour');
 SELECT * FROM pg_temp.keys WHERE dedup_key = 'g';
 SELECT * FROM fairq.check_queue('until');
--- a rollback holds nothing
+-- a rolled back end holds no key
 SELECT pg_temp.put('h1', 'h', 'started', '1 hour');
 BEGIN;
 SELECT pg_temp.pop(), pg_temp.put('h2', 'h');
 ROLLBACK;
 SELECT pg_temp.found('h'), pg_temp.put('h3', 'h'), fairq.cancel(pg_temp.id('h1')), pg_temp.put('h4', 'h');
--- 0 is not at all; months are months
+-- 0 does not hold the key; a month is a month
 SELECT pg_temp.put('i1', 'i', 'finished', '0'), pg_temp.put('i2', 'j', 'finished', '1 month'), pg_temp.take();
 SELECT dedup_key, free_at > now() + interval '27 days' AS later FROM fairq.dedup d JOIN fairq.queue q USING (queue_id)
 	WHERE name = 'until' AND dedup_key IN ('i', 'j');
--- a table that was emptied: what is held is held
+-- a table that was emptied: held keys stay held
 SELECT pg_temp.put('k1', 'k');
 DELETE FROM fairq.task t USING fairq.queue q WHERE q.queue_id = t.queue_id AND name = 'until';
 SELECT pg_temp.put('k2', 'k'), pg_temp.put('k3', 'j');

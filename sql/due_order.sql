@@ -1,9 +1,9 @@
--- What time makes ready comes behind its group's tasks that were ready before,
--- and before those that were put back since.  What has failed comes before all of
--- these, once it is due again.
+-- Due tasks come behind the tasks of their group that were ready before, and
+-- before tasks that were released since. Failed tasks come before all of these
+-- once they are due.
 --
--- Broken on purpose to see it fail: what had failed came in the order of what
--- was scheduled (fairq_run_again() in outcome.c).
+-- Fails if failed tasks come in the order of scheduled ones (fairq_run_again()
+-- in outcome.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -11,7 +11,7 @@ RESET client_min_messages;
 \set VERBOSITY sqlstate
 SELECT fairq.create_queue('due_order');
 
--- a task that is released again and again keeps nothing back
+-- a task that is released repeatedly delays no other
 SELECT fairq.enqueue('due_order', 'g', '"released"') > 0 AS ok,
 	fairq.enqueue('due_order', 'g', '"due"', run_at => clock_timestamp() + '20 ms') > 0 AS ok,
 	fairq.enqueue('due_order', 'h', '"expires"') > 0 AS ok,
@@ -34,7 +34,7 @@ SELECT count(DISTINCT pop_and_release) AS served, count(*) FROM (
 DROP FUNCTION pop_and_release;
 SELECT * FROM fairq.check_queue('due_order');
 
--- and one that was retried, or redriven
+-- and a task that was retried or redriven
 SELECT fairq.purge('due_order');
 SELECT fairq.enqueue('due_order', 'g', '"retried"') > 0 AS ok,
 	fairq.enqueue('due_order', 'g', '"redriven"') > 0 AS ok,
@@ -48,8 +48,8 @@ SELECT fairq.redrive('due_order');
 SELECT payload FROM fairq.pop('due_order', 10);
 SELECT fairq.drop_queue('due_order', true);
 
--- what the group's entry has of due and of expired tasks is where rows were; when
--- VACUUM FULL has moved them, they are found nevertheless (forget_due(), turn_due.c)
+-- a group's entry has the places of due and expired tasks; after VACUUM FULL
+-- has moved the rows, they are still found (forget_due() in turn_due.c)
 SELECT fairq.create_queue('due_moved');
 SELECT count(fairq.enqueue('due_moved', 'g', i::text::jsonb,
 	run_at => clock_timestamp() + '20 ms' + i * interval '1 ms')) FROM generate_series(1, 12) i;

@@ -1,20 +1,19 @@
--- Every call that writes, undone by an exception that is caught, by one of its
--- own, and by a savepoint: the tables are as before, and so is what is known of
--- them: the next pops serve the tasks that they would have served.
+-- Every call that writes is undone by an exception that is caught, by one of
+-- its own, and by a savepoint. The tables are as before, and so are the hints:
+-- the next pops serve the same tasks.
 --
--- Broken on purpose to see it fail: a task whose claim is undone was not ready
--- again (fairq_claim()).
+-- Fails if a task whose claim is undone is not ready again (fairq_claim()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
--- there are many small transactions
+-- many small transactions follow
 SET synchronous_commit = off;
 
--- A queue in full life, the same each time: a1 is running, a2 and a3 wait for
--- it, since a is limited; b1 has expired, c1 is running, b2 and c2 are ready,
--- d1 is scheduled, e1 has failed, f1 is running and cancelled.
+-- A queue with tasks in each state. a1 is running, and a2 and a3 wait for it,
+-- since a is limited. b1 has expired, c1 is running, b2 and c2 are ready. d1
+-- is scheduled, e1 has failed, f1 is running and cancelled.
 CREATE FUNCTION pg_temp.make(queue text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -37,7 +36,7 @@ LANGUAGE sql AS $$
 	WHERE q.name = id.queue AND t.payload = to_jsonb(id.payload)
 $$;
 
--- All rows that there are of a queue, and of one whose name begins so.
+-- All rows of a queue, and of queues whose names begin with its name.
 CREATE FUNCTION pg_temp.rows(name text) RETURNS text
 LANGUAGE sql AS $$
 	WITH q AS (SELECT q.*, queue_id AS id FROM fairq.queue q WHERE starts_with(q.name, $1))
@@ -57,8 +56,8 @@ BEGIN
 	RAISE division_by_zero;
 END $$;
 
--- Make a call, and undo it.  NULL if it did something, and the tables are as
--- before.
+-- Makes a call and undoes it. NULL if it changed something and the tables are
+-- as before.
 CREATE FUNCTION pg_temp.undone(queue text, call text, how text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -86,8 +85,8 @@ BEGIN
 END $$;
 
 CREATE TEMP TABLE call (n int GENERATED ALWAYS AS IDENTITY, call text, how text, queue text, before text, problem text, served text);
--- What a queue serves from here on, pop by pop; when there is nothing more, a
--- place is freed.  Each call is a transaction.
+-- The tasks that a queue serves from now on, pop by pop. If no task is ready,
+-- a slot is freed. Each call is a transaction.
 CREATE PROCEDURE pg_temp.serve_rest(n int)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -159,8 +158,8 @@ SELECT call, how FROM unnest(ARRAY[
 	]) call, unnest('{error in the statement,error outside,savepoint}'::text[]) how;
 UPDATE call SET queue = format('exceptions_%s.', n), call = replace(trim(call), '@', format('exceptions_%s.', n));
 
--- Each is made, undone and served before the next one, lest a call that has all
--- hints read off the tables again does so for others, too.
+-- Each call is made, undone and served before the next one. Otherwise one call
+-- that reads all hints again would hide the errors of others.
 SELECT count(pg_temp.make(queue)) FROM call;
 UPDATE call SET before = pg_temp.rows(queue);
 \set ECHO none
@@ -174,7 +173,7 @@ FROM call ORDER BY n \gexec
 \o
 \set ECHO all
 SELECT call, how, problem FROM call WHERE problem <> '' ORDER BY n;
--- where a pop has passed the turn of b, that is left to the next round
+-- a pop has passed the turn of b, which is now in the next round
 SELECT DISTINCT served FROM call WHERE served NOT IN ('b1 c2 b2 - a2 -', 'c2 b1 b2 - a2 -');
 SELECT DISTINCT call FROM call WHERE served = 'c2 b1 b2 - a2 -' AND call !~ 'fairq\.(pop|take)\(';
 SELECT DISTINCT c FROM call, fairq.check_queue(queue) c;

@@ -1,19 +1,21 @@
--- Tasks that are to begin by a time, or not at all: expires_at.
+-- Tasks that must begin by a time: expires_at.
 --
--- Broken on purpose to see it fail: a task that was begun expired all the same
--- (fairq_is_expired() in store.h); a pop finished all that it came by
--- (fairq_leaves_expired() in claim.c), or looked at all groups that begin with such
--- tasks; who enqueued with the key of one that had expired was given that one's id
--- (finish_expired() in add.c); in order, one was before others
--- (fairq_line_has_earlier() in line.c); expired leases were left, too, when a hundred
--- were finished (fairq_leave_lapsed() in turn_due.c).
+-- Fails if a task that began still expires (fairq_is_expired() in store.h).
+-- Fails if a pop finishes all expired tasks that it finds
+-- (fairq_leaves_expired() in claim.c), or visits all groups that begin with
+-- such tasks. Fails if an enqueue with the key of an expired task returns that
+-- task's id (finish_expired() in add.c). Fails if, in order, an expired task
+-- precedes others (fairq_line_has_earlier() in line.c). Fails if expired
+-- leases are left when a hundred were finished (fairq_leave_lapsed() in
+-- turn_due.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- Adds tasks, the group being the first letter of each, that expire so late.
+-- Adds tasks that expire after this time; the group is the first letter of
+-- each.
 CREATE FUNCTION pg_temp.add(expires_in interval, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue('expires', left(p, 1), to_jsonb(p), expires_at => clock_timestamp() + expires_in))
@@ -23,7 +25,7 @@ CREATE FUNCTION pg_temp.pop(n int DEFAULT 100) RETURNS text
 LANGUAGE sql AS $$ SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop('expires', n) $$;
 CREATE FUNCTION pg_temp.id(payload text) RETURNS bigint
 LANGUAGE sql AS $$ SELECT id FROM fairq.tasks WHERE queue = 'expires' AND payload = to_jsonb($1) $$;
--- "there": whether no call has come by
+-- "there": whether a call has removed the task
 CREATE VIEW pg_temp.stand AS
 	SELECT payload #>> '{}' AS task, status, reason, attempt, expires_at <= clock_timestamp() AS is_past,
 		finished_at IS NULL AS there
@@ -36,7 +38,7 @@ LANGUAGE sql AS $$
 	DELETE FROM fairq.archive WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'expires')
 $$;
 
--- Time goes by: all that is to begin by some time has its time behind it.
+-- Time passes: the expires_at of all tasks is past.
 CREATE FUNCTION pg_temp.later() RETURNS void
 LANGUAGE sql AS $$
 	UPDATE fairq.task SET expires_at = '-infinity' WHERE expires_at < 'infinity'
@@ -47,7 +49,7 @@ SELECT fairq.create_queue('expires', retain => '1 day', backoff => '0');
 SELECT fairq.maintain('expires');
 
 --
--- One that was not begun is not served
+-- A task that did not begin is not served
 --
 
 SELECT pg_temp.add('-1 s', 'a1', 'b1'), pg_temp.add('1 hour', 'a2'), pg_temp.add(NULL, 'a3');
@@ -64,26 +66,26 @@ SELECT * FROM pg_temp.stand;
 SELECT queued, scheduled, running, lapsed, expired FROM fairq.stats WHERE queue = 'expires';
 SELECT lapsed, expired FROM fairq.queues WHERE queue = 'expires';
 SELECT * FROM fairq.check_queue('expires');
--- nothing but such: no pop is worth it
+-- only expired tasks: wait does not report them
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'a2', 'b1');
 CALL fairq.wait('expires', '0.1 s');
 SELECT pg_temp.pop();
 CALL fairq.wait('expires', '0.1 s');
 SELECT * FROM fairq.check_queue('expires');
--- also by take, and of those that are scheduled
+-- take and scheduled tasks behave the same
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1'), pg_temp.add('1 hour', 'a2');
 SELECT fairq.enqueue('expires', 'a', '"a3"', run_at => clock_timestamp() + '1 ms', expires_at => clock_timestamp() + '2 ms') > 0 AS ok;
 SELECT pg_sleep(0.01);
 SELECT payload FROM fairq.take('expires', 10);
 SELECT task, status FROM pg_temp.stand;
--- without retain they are gone
+-- without retain no row remains
 SELECT fairq.alter_queue('expires', retain => '0');
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1'), pg_temp.pop();
 SELECT * FROM pg_temp.stand;
 SELECT fairq.alter_queue('expires', retain => '1 day');
 
 --
--- One that was begun does not expire, unless it is handed back
+-- A task that began does not expire, unless it is released
 --
 
 SELECT pg_temp.forget(), pg_temp.add('1 hour', 'a1', 'b1', 'c1'), pg_temp.pop();
@@ -101,11 +103,13 @@ SELECT * FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('expires');
 
 --
--- However many they are: a call finishes a hundred, and the group has its turn later
+-- Many expired tasks: a call finishes a hundred, and the group has its turn
+-- later
 --
 
--- a has its turn in this block, so b's is next; in a table of more than 8 MB the pop
--- before has begun another block, since it loads only if it finds too few tasks
+-- a has its turn in this block, so b is next. In a table of more than 8 MB the
+-- previous pop has begun another block, since it loads only if it finds too
+-- few tasks.
 SELECT pg_temp.forget(), pg_temp.add(NULL, 'a0');
 SELECT pg_temp.pop(1), pg_temp.forget();
 SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 250);
@@ -124,7 +128,7 @@ SELECT pg_temp.pop(2);
 SELECT pg_temp.finished() - :before AS finished;
 SELECT pg_temp.pop(5);
 SELECT * FROM fairq.check_queue('expires');
--- a rollback brings them back
+-- a rollback restores them
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'a2'), pg_temp.add(NULL, 'a3');
 BEGIN;
 SELECT pg_temp.pop();
@@ -132,7 +136,8 @@ ROLLBACK;
 SELECT task, status, there FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('expires');
 SELECT pg_temp.pop();
--- maintain() finishes them wherever they are: of a group that is paused, and those for later
+-- maintain() finishes them in all states: of a paused group, and scheduled
+-- ones
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'b1'), pg_temp.add('1 hour', 'a2');
 SELECT fairq.enqueue('expires', 'a', '"a3"', run_at => 'infinity', expires_at => clock_timestamp()) > 0 AS ok;
 SELECT fairq.pause('expires', 'a');
@@ -141,14 +146,14 @@ SELECT pg_temp.pop();
 SELECT fairq.maintain('expires');
 SELECT task, status, there FROM pg_temp.stand;
 SELECT fairq.resume('expires', 'a'), pg_temp.pop();
--- and deletes them when they need not be retained
+-- and deletes them if they need not be retained
 UPDATE fairq.archive SET finished_at = finished_at - interval '2 days' WHERE status = 4;
 SELECT fairq.maintain('expires');
 SELECT task, status, there FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('expires');
 
 --
--- Weights, limits, priorities, and other ways of being fair
+-- Weights, limits, priorities, cost-fair and time-fair queues
 --
 
 SELECT pg_temp.forget(), fairq.set_group('expires', 'a', concurrency => 1, weight => 3);
@@ -164,7 +169,7 @@ SELECT * FROM fairq.check_queue('expires');
 SELECT fairq.alter_queue('expires', fair_by => 'tasks', max_running => 0);
 
 --
--- A key is not its own any more
+-- An expired task loses its key
 --
 
 SELECT pg_temp.forget();
@@ -175,7 +180,7 @@ FROM fairq.enqueue_or_find('expires', 'a', '"a2"', dedup_key => 'k', expires_at 
 SELECT added FROM fairq.enqueue_or_find('expires', 'a', '"a3"', dedup_key => 'k', replace => true);
 SELECT added FROM fairq.enqueue_or_find('expires', 'a', '"a4"', dedup_key => 'k');
 SELECT * FROM pg_temp.stand;
--- what replaces a task says when it expires, too
+-- a replacement also sets expires_at
 SELECT fairq.enqueue('expires', 'a', '"a5"', dedup_key => 'k', replace => true, expires_at => '2100-01-01') = fairq.find('expires', 'k') AS the_same;
 SELECT payload, extract(year FROM expires_at) AS year FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'queued';
 SELECT fairq.enqueue('expires', 'a', '"a6"', dedup_key => 'k', replace => true) = fairq.find('expires', 'k') AS the_same;
@@ -185,7 +190,8 @@ SELECT fairq.enqueue('expires', 'b', '"b1"', dedup_key => 'b', expires_at => '-i
 SELECT id > pg_temp.id('b1') AS added FROM fairq.enqueue_batch('expires', '{b,b,a}', '{"\"b2\"","\"b3\"","\"a7\""}',
 	dedup_keys => '{b,NULL,k}', expires_at => clock_timestamp() + interval '1 hour') id;
 SELECT payload, status, expires_at > clock_timestamp() AS will_expire FROM fairq.tasks WHERE queue = 'expires' ORDER BY id;
--- of one that failed another has the key: it stays, unless that one has expired
+-- another task has the key of a failed one: it stays failed, unless that task
+-- has expired
 SELECT pg_temp.forget();
 SELECT fairq.enqueue('expires', 'a', '"a1"', dedup_key => 'k', max_attempts => 1) > 0 AS ok;
 SELECT pg_temp.pop(), fairq.fail(pg_temp.id('a1'));
@@ -196,7 +202,7 @@ SELECT task, status FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('expires');
 
 --
--- In order: who waits is not kept by one that has expired
+-- In order: an expired task does not hold up its group
 --
 
 SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 1, in_order => true);
@@ -206,15 +212,15 @@ SELECT pg_temp.pop();
 SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 0, in_order => false);
 
 --
--- Very many
+-- Very many expired tasks
 --
 
--- of one group: a lease that has ended is not left behind them
+-- of one group: an ended lease behind them is found
 SELECT pg_temp.add(NULL, 'z1');
 SELECT count(*) FROM fairq.pop('expires', lease => '1 us');
 SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 500);
 SELECT pg_temp.pop(1);
--- of many groups: a call looks at some of them, whatever it finds
+-- of many groups: a call visits only some of them
 SELECT pg_temp.forget();
 SELECT count(fairq.enqueue('expires', 'group ' || i, expires_at => '-infinity')) FROM generate_series(1, 1000) i;
 SELECT pg_temp.add(NULL, 'z1');
@@ -229,7 +235,7 @@ SELECT popped, call BETWEEN 2 AND 11 AS soon FROM calls WHERE popped IS NOT NULL
 SELECT * FROM fairq.check_queue('expires');
 
 --
--- By hand
+-- By SQL
 --
 
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'a2');

@@ -1,13 +1,14 @@
--- Tasks that have failed for good: put back one by one, deleted, kept for some time.
+-- Tasks that have failed permanently: redriven one by one, deleted, kept for
+-- some time.
 --
--- Broken on purpose to see it fail: any role could redrive a task (find_failed() in
--- failed.c), maintain() heeded retain of failed tasks, too (maintain_tasks()), the
--- archive kept nothing of released attempts (archive_task() in outcome.c); a task's
--- values were decompressed to be put back (redrive_task()).
+-- Fails if any role can redrive a task (find_failed() in failed.c). Fails if
+-- maintain() applies retain to failed tasks (maintain_tasks()). Fails if the
+-- archive loses released attempts (archive_task() in outcome.c). Fails if a
+-- redrive decompresses a task's values (redrive_task()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
-DROP ROLE IF EXISTS regress_fairq_failed;	-- of a run that was broken off
+DROP ROLE IF EXISTS regress_fairq_failed;	-- of an interrupted run
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
@@ -20,7 +21,7 @@ CREATE FUNCTION pg_temp.id(payload text) RETURNS bigint
 LANGUAGE sql AS $$ SELECT id FROM fairq.tasks WHERE queue = 'failed' AND payload = to_jsonb($1) $$;
 CREATE VIEW pg_temp.stand AS
 	SELECT payload #>> '{}' AS task, status, attempt, error FROM fairq.tasks WHERE queue = 'failed' ORDER BY id;
--- Time goes by.
+-- Time passes.
 CREATE FUNCTION pg_temp.later(by interval, tasks text DEFAULT '%') RETURNS void
 LANGUAGE sql AS $$ UPDATE fairq.archive SET finished_at = finished_at - by WHERE payload #>> '{}' LIKE tasks $$;
 
@@ -28,7 +29,7 @@ SELECT fairq.create_queue('failed', max_attempts => 1, retain => '1 hour');
 SELECT pg_temp.fail('a1', 'a2', 'b1', 'b2', 'c1');
 
 --
--- Attempts: used and left, as pop says it, too; the number goes on
+-- Attempts used and left, as pop shows them; the number continues
 --
 
 SELECT fairq.create_queue('failed_attempts', max_attempts => 3, retain => '1 hour', concurrency => 1, in_order => true);
@@ -54,7 +55,7 @@ SELECT * FROM pg_temp.claim();
 SELECT * FROM pg_temp.attempts;
 SELECT fairq.fail(:first, 3);
 SELECT * FROM pg_temp.attempts;
--- what is redriven stands behind what was enqueued later, also in order
+-- a redriven task comes behind tasks that were enqueued later, also in order
 SELECT fairq.enqueue('failed_attempts', 'g', '4') > 0 AS ok;
 SELECT fairq.redrive(:first);
 SELECT * FROM pg_temp.attempts;
@@ -62,11 +63,11 @@ SELECT * FROM pg_temp.claim();
 SELECT fairq.complete(id, attempt) FROM fairq.tasks WHERE queue = 'failed_attempts' AND status = 'running';
 SELECT * FROM pg_temp.claim();
 SELECT * FROM pg_temp.attempts;
--- one that is dead has attempts of which it makes no use
+-- a dead task has attempts that it never uses
 SELECT fairq.fail(:first, 4, dead => true);
 SELECT * FROM pg_temp.attempts;
 SELECT released FROM fairq.archive WHERE id = :first;
--- a limit that is lowered leaves none, and not less
+-- a lowered limit leaves no attempts, and not fewer than none
 SELECT fairq.redrive(:first), fairq.alter_queue('failed_attempts', max_attempts => 1);
 SELECT fairq.enqueue('failed_attempts', 'h') > 0 AS ok;
 UPDATE fairq.task SET attempt = 4, released = 1 WHERE payload = '{}' AND queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'failed_attempts');
@@ -81,18 +82,18 @@ SELECT fairq.drop_queue('failed_attempts', true);
 SELECT fairq.redrive(pg_temp.id('a2')), fairq.redrive(pg_temp.id('a2')), fairq.redrive(NULL::bigint), fairq.redrive(-1);
 SELECT * FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('failed');
--- it has all of its attempts, and the next one's number
+-- it has all of its attempts, and its attempt number increases
 SELECT payload, attempt, attempts_left FROM fairq.pop('failed');
 SELECT fairq.redrive(pg_temp.id('a2')), fairq.complete(pg_temp.id('a2'), 1), fairq.complete(pg_temp.id('a2'), 2);
--- one that is completed is none
+-- a completed task is not a failed one
 SELECT fairq.redrive(pg_temp.id('a2'));
--- unless another has its key
+-- unless another task has its key
 SELECT fairq.enqueue('failed', 'k', '"k1"', dedup_key => 'k') > 0 AS ok;
 SELECT fairq.fail(id, attempt) FROM fairq.pop('failed');
 SELECT fairq.enqueue('failed', 'k', '"k2"', dedup_key => 'k') > 0 AS ok;
 SELECT fairq.redrive(pg_temp.id('k1')), fairq.cancel(pg_temp.id('k2')), fairq.redrive(pg_temp.id('k1'));
 SELECT payload FROM fairq.take('failed');
--- who may
+-- the required privilege
 CREATE ROLE regress_fairq_failed;
 SELECT id FROM fairq.tasks WHERE id = pg_temp.id('a1') \gset
 SELECT fairq.grant_queue('failed', 'regress_fairq_failed', 'work');
@@ -123,7 +124,7 @@ SELECT pg_temp.fail('a1', 'a2', 'b1', 'b2', 'c1'), pg_temp.later('1 day', 'a%');
 SELECT fairq.purge_failed('failed', 'b', '12 hours'), fairq.purge_failed('failed', older_than => '12 hours');
 SELECT * FROM pg_temp.stand;
 SELECT fairq.purge_failed('failed', 'b', NULL), fairq.purge_failed('failed', 'b');
--- a group may be known by them alone
+-- a group that only has failed tasks
 SELECT fairq.maintain('failed');
 SELECT count(*) FROM fairq.groups WHERE queue = 'failed';
 SELECT fairq.purge_failed('failed', 'c', '1 hour'), fairq.purge_failed('failed', 'c');
@@ -132,7 +133,7 @@ SELECT fairq.purge_failed('nowhere');
 SELECT fairq.purge_failed(NULL);
 SELECT fairq.purge_failed('failed', older_than => '-1 second');
 SELECT fairq.purge_failed('failed', older_than => '200 years');
--- nothing but failed ones
+-- only failed tasks
 SELECT pg_temp.fail('a1'), fairq.enqueue('failed', 'a', '"a2"') > 0, fairq.enqueue('failed', 'a', '"a3"') > 0,
 	fairq.enqueue('failed', 'a', '"a4"') > 0 AS ok;
 SELECT fairq.complete(id) FROM fairq.pop('failed');
@@ -140,8 +141,8 @@ SELECT fairq.cancel(pg_temp.id('a3'));
 SELECT fairq.purge_failed('failed');
 SELECT * FROM pg_temp.stand;
 
--- A value goes back as it is stored: several that are large together fit nowhere at
--- once.  In a table that does not compress one of 100 kB would take 100 kB.
+-- A value returns as it is stored: several large ones together would not fit.
+-- In a table without compression one value of 100 kB would take 100 kB.
 SELECT fairq.enqueue('failed', 'large', to_jsonb(repeat('p', 100000)), headers => to_jsonb(repeat('h', 100000)), dedup_key => 'large') AS large \gset
 SELECT fairq.fail(id, attempt, repeat('e', 100000), dead => true) FROM fairq.pop('failed') WHERE id = :large;
 BEGIN;

@@ -1,8 +1,9 @@
--- Queues that are fair by cost: all groups get the same cost, times their weights.
+-- Cost-fair queues: all groups get the same cost per weight.
 --
--- Broken on purpose to see it fail: nothing was given to a group that comes, nor at
--- its turn, the supposed cost of a turn was not corrected, and a turn in vain was
--- charged (fairq_account_comes(), fairq_lane_charge(), fairq_lane_order_back()).
+-- Fails if an active or newly active group is not charged. Fails if the
+-- estimated cost of a turn is not corrected. Fails if a turn without a task is
+-- charged (fairq_account_comes(), fairq_lane_charge(),
+-- fairq_lane_order_back()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -24,22 +25,24 @@ LANGUAGE sql AS $$
 	FROM fairq.pop(queue, n, per_group => per_group)
 $$;
 
--- What costs three is served once where others are three times.
+-- A group with tasks of cost 3 is served once while others are served three
+-- times.
 SELECT fairq.create_queue('cost', fair_by => 'cost');
 SELECT fair_by FROM fairq.queues WHERE queue = 'cost';
 SELECT pg_temp.add('cost', 'a', 1, 6, 3), pg_temp.add('cost', 'b', 1, 20);
 SELECT pg_temp.pop('cost', 12);
--- one by one, it is the same order
+-- one task per pop gives the same order
 SELECT string_agg(pg_temp.pop('cost'), ' ') FROM generate_series(1, 8);
--- who comes is next; so is a group that has been away, and it has saved up nothing
+-- a newly active group is next; so is one that was inactive, which has saved
+-- nothing
 SELECT pg_temp.add('cost', 'c', 1, 5, 0.5);
 SELECT pg_temp.pop('cost', 9);
 SELECT pg_temp.pop('cost', 100);
 SELECT count(*), count(DISTINCT cost), sum(cost) FROM fairq.tasks WHERE queue = 'cost';
 SELECT * FROM fairq.check_queue('cost');
 
--- A group that was idle while others were served gets no more for it than the
--- others from then on; one that owes still does.
+-- A group that was idle while others were served then gets the same as they
+-- do. One that got more than its part still owes it.
 SELECT fairq.create_queue('cost_idle', fair_by => 'cost');
 SELECT pg_temp.add('cost_idle', 'a', 1, 100), pg_temp.add('cost_idle', 'idle', 1, 1);
 SELECT pg_temp.pop('cost_idle', 40) LIKE '%idle1%' AS served;
@@ -49,7 +52,7 @@ SELECT pg_temp.add('cost_idle', 'debtor', 1, 1, 5), pg_temp.pop('cost_idle', 1);
 SELECT pg_temp.add('cost_idle', 'debtor', 2, 3, 5), pg_temp.pop('cost_idle', 14);
 SELECT * FROM fairq.check_queue('cost_idle');
 
--- Weights: twice the cost.  They hold at once.
+-- Weights: twice the cost. They apply at once.
 SELECT fairq.create_queue('cost_weights', fair_by => 'cost');
 SELECT fairq.set_group('cost_weights', 'a', weight => 2);
 SELECT pg_temp.add('cost_weights', 'a', 1, 20, 2), pg_temp.add('cost_weights', 'b', 1, 20, 2);
@@ -59,7 +62,7 @@ SELECT fairq.set_group('cost_weights', 'b', weight => 3);
 SELECT pg_temp.pop('cost_weights', 12);
 SELECT * FROM fairq.check_queue('cost_weights');
 
--- per_group: no more than so many tasks of each group, times its weight
+-- per_group: at most this number of tasks of each group, times its weight
 SELECT fairq.create_queue('cost_per_group', fair_by => 'cost');
 SELECT fairq.set_group('cost_per_group', 'c', weight => 2);
 SELECT pg_temp.add('cost_per_group', 'a', 1, 9, 0.1), pg_temp.add('cost_per_group', 'b', 1, 9, 10),
@@ -68,7 +71,8 @@ SELECT pg_temp.pop('cost_per_group', 100, 2);
 SELECT pg_temp.pop('cost_per_group', 100, 1);
 SELECT * FROM fairq.check_queue('cost_per_group');
 
--- A newcomer beside 1,000 groups with work is next, however late it comes.
+-- A new group is next among 1,000 groups with work, however late it becomes
+-- active.
 SELECT fairq.create_queue('cost_many', fair_by => 'cost');
 SELECT count(fairq.enqueue('cost_many', 'g' || i % 1000, cost => (1 + i % 7)::real))
 FROM generate_series(1, 5000) i;
@@ -80,7 +84,8 @@ SELECT max(n) - min(n) <= 7 AS even FROM (
 	WHERE queue = 'cost_many' AND status = 'running' AND group_key <> 'new' GROUP BY group_key) n;
 SELECT * FROM fairq.check_queue('cost_many');
 
--- What is rolled back was charged; what is retried or taken over is charged again.
+-- A rolled back pop stays charged, and a retry or a take-over is charged
+-- again.
 SELECT fairq.create_queue('cost_again', fair_by => 'cost', backoff => '0');
 SELECT pg_temp.add('cost_again', 'a', 1, 9, 4), pg_temp.add('cost_again', 'b', 1, 20);
 BEGIN;
@@ -94,8 +99,8 @@ SELECT payload FROM fairq.pop('cost_again', lease => '1 us');
 SELECT pg_temp.pop('cost_again', 2);
 SELECT * FROM fairq.check_queue('cost_again');
 
--- Limits, pause, priorities, max_running.  The last pop was seen to fail (a3 b6 a4)
--- when turns in vain moved the virtual time on (fairq_account_uncharge()).
+-- Limits, pause, priorities, max_running. The last pop failed (a3 b6 a4) when
+-- turns without a task increased the virtual time (fairq_account_uncharge()).
 SELECT fairq.create_queue('cost_limits', concurrency => 2, fair_by => 'cost');
 SELECT pg_temp.add('cost_limits', 'a', 1, 6, 0.1), pg_temp.add('cost_limits', 'b', 1, 6),
 	pg_temp.add('cost_limits', 'b', 7, 7, priority => 1);
@@ -111,7 +116,7 @@ SELECT fairq.resume('cost_limits', 'a'), fairq.alter_queue('cost_limits', concur
 SELECT pg_temp.pop('cost_limits', 100);
 SELECT * FROM fairq.check_queue('cost_limits');
 
--- take() charges, too; and what it gives back.
+-- take() charges, too, and so does a task that it returns.
 SELECT fairq.create_queue('cost_take', fair_by => 'cost');
 SELECT pg_temp.add('cost_take', 'a', 1, 4, 2), pg_temp.add('cost_take', 'b', 1, 6);
 BEGIN;
@@ -123,7 +128,8 @@ SELECT payload FROM fairq.take('cost_take', 1);
 COMMIT;
 SELECT payload FROM fairq.take('cost_take', 100);
 
--- Another fairness for a queue in use: nothing is lost, and all are even.
+-- Another fair_by for a queue in use: no task is lost, and all groups are
+-- equal.
 SELECT fairq.create_queue('cost_changed');
 SELECT pg_temp.add('cost_changed', 'a', 1, 12, 2), pg_temp.add('cost_changed', 'b', 1, 12);
 SELECT fairq.enqueue('cost_changed', 'c', '"later"', run_at => now() + '1 day') > 0 AS ok;
@@ -143,7 +149,7 @@ SELECT count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
 FROM fairq.tasks WHERE queue = 'cost_changed';
 SELECT * FROM fairq.check_queue('cost_changed');
 
--- The cost of a task: by batches, in the archive, back from it, by SQL.
+-- The cost of a task: in batches, in the archive, after a redrive, by SQL.
 SELECT fairq.create_queue('cost_rows', fair_by => 'cost', retain => '1 day', max_attempts => 1);
 SELECT count(*) FROM fairq.enqueue_batch('cost_rows', '{a,b,c}', '{1,2,3}', costs => '{0.25,1000000,3}');
 SELECT payload, fairq.fail(id) FROM fairq.pop('cost_rows', 2);
@@ -160,7 +166,7 @@ WHERE q.queue_id = t.queue_id AND q.name = 'cost_rows';
 SELECT pg_temp.pop('cost_rows', 100);
 SELECT * FROM fairq.check_queue('cost_rows');
 
--- After all that was known is lost the groups are even.
+-- After all hints are lost the groups are equal.
 SELECT fairq.create_queue('cost_reset', fair_by => 'cost');
 SELECT pg_temp.add('cost_reset', 'a', 1, 5, 5), pg_temp.add('cost_reset', 'b', 1, 9), pg_temp.add('cost_reset', 'c', 1, 9);
 SELECT pg_temp.pop('cost_reset', 7);
@@ -168,10 +174,10 @@ SELECT fairq.reset_hints();
 SELECT pg_temp.pop('cost_reset', 4);
 SELECT pg_temp.pop('cost_reset', 100);
 
--- For how long the oldest waits
+-- How long the oldest task has waited
 SELECT fairq.create_queue('cost_ages', fair_by => 'cost');
 SELECT count(fairq.enqueue('cost_ages', 'g' || g)) FROM generate_series(1, 100) g;
--- (what is shown may have been read a while after the statement began)
+-- (the value may have been read shortly after the statement began)
 SELECT pg_sleep(0.5);
 SELECT clock_timestamp() AS between_them \gset
 SELECT pg_sleep(0.5);
@@ -181,15 +187,15 @@ SELECT statement_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.
 SELECT count(*) FROM fairq.pop('cost_ages', 500);
 SELECT statement_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'cost_ages';
 
--- peek() says what comes
+-- peek() returns the tasks of the next pop
 SELECT fairq.create_queue('cost_peek', fair_by => 'cost', concurrency => 3);
 SELECT sum(pg_temp.add('cost_peek', 'g' || g, 1, 5, (1 + g % 4)::real, g % 2)) FROM generate_series(1, 9) g;
 CREATE TEMP TABLE peeked AS
 SELECT fairq.pop('cost_peek', 3), (SELECT array_agg(id) FROM fairq.peek('cost_peek', 20)) AS ids LIMIT 1;
 SELECT (SELECT array_agg(id) FROM fairq.pop('cost_peek', 20)) = ids AS same FROM peeked;
 
--- also of groups that per_group has passed over, and that are told of leases that
--- have ended: seen to fail (peeked a b b a) when these came anew
+-- also of groups that per_group has passed over and that are notified of ended
+-- leases. It failed (peeked a b b a) when these entered again.
 SELECT fairq.create_queue('cost_passed', fair_by => 'cost');
 SELECT pg_temp.add('cost_passed', 'c', 1, 2, 7), pg_temp.pop('cost_passed');
 SELECT pg_temp.add('cost_passed', 'a', 1, 2, 0.7), pg_temp.add('cost_passed', 'b', 1, 2, 0.1);
@@ -197,8 +203,9 @@ SELECT payload FROM fairq.pop('cost_passed', 100, per_group => 1, lease => '1 us
 SELECT string_agg(group_key, ' ') FROM fairq.peek('cost_passed', 4);
 SELECT pg_temp.pop('cost_passed', 4);
 
--- A new group owes nothing for one that had its number before: one that was rolled
--- back with its pop, and one that maintain() has forgotten.
+-- A new group owes nothing for a former group with its number. One former
+-- group was rolled back with its pop, and maintain() has deleted the other
+-- one.
 SELECT fairq.create_queue('cost_new', fair_by => 'cost');
 SELECT pg_temp.add('cost_new', 'a', 1, 9);
 BEGIN;

@@ -1,11 +1,11 @@
--- Queues that are fair by time: all groups get the same time of workers, times
--- their weights.  How long attempts took is said by took, so that no clock matters.
+-- Time-fair queues: all groups get the same worker time per weight. took gives
+-- the time of each attempt, so no clock matters.
 --
--- Broken on purpose to see it fail: levels did not count (fairq_account_key() with
--- E of 0), what an open transaction has ended was charged at
--- once, nothing was given to a group that comes, an abort did not undo what had
--- begun, nothing was forgiven, and a group that had lapsed kept its level
--- (fairq_account_apply(), forgive(), rank_by_time()).
+-- Fails if levels do not count (fairq_account_key() with E of 0). Fails if an
+-- end in an open transaction is charged at once. Fails if a newly active group
+-- is not charged, or an abort does not undo starts. Fails if nothing is
+-- forgiven, or a lapsed group keeps its level (fairq_account_apply(),
+-- forgive(), rank_by_time()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -28,7 +28,7 @@ LANGUAGE sql AS $$
 	FROM fairq.pop(queue, n, per_group => per_group)
 $$;
 
--- Completes the running tasks of a group, so many at most.
+-- Completes the running tasks of a group, at most this number.
 CREATE FUNCTION pg_temp.done(queue text, group_key text, took interval,
 	n int DEFAULT NULL) RETURNS bigint
 LANGUAGE sql AS $$
@@ -38,7 +38,8 @@ LANGUAGE sql AS $$
 		ORDER BY id LIMIT n) t
 $$;
 
--- One worker: serves n tasks, one after the other; those of a group take that long.
+-- One worker: serves n tasks, one after the other. The tasks of a group take
+-- the given time.
 CREATE PROCEDURE pg_temp.work(queue text, n int, took jsonb,
 	INOUT served text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
@@ -55,14 +56,16 @@ BEGIN
 END
 $$;
 
--- Before any task has ended levels alone count: who has the fewest running.
+-- Before a task has ended, only levels count: the group with the fewest
+-- running tasks is next.
 SELECT fairq.create_queue('time', fair_by => 'time');
 SELECT pg_temp.add('time', 'a', 1, 90), pg_temp.add('time', 'b', 1, 90);
 SELECT pg_temp.pop('time', 5);
 SELECT pg_temp.add('time', 'c', 1, 90);
 SELECT pg_temp.pop('time', 4);
--- a's tasks took an hour, b's and c's a minute: when all have one running, they
--- are behind by two of the longest tasks, and are served until they are not
+-- a's tasks took an hour, those of b and c a minute. While each has one
+-- running, b and c are behind by two of the longest tasks, and are served
+-- until they are not.
 SELECT pg_temp.done('time', 'a', '1 h'), pg_temp.done('time', 'b', '1 min'), pg_temp.done('time', 'c', '1 min');
 SELECT pg_temp.pop('time', 8);
 SELECT * FROM fairq.check_queue('time');
@@ -72,17 +75,17 @@ SELECT fairq.create_queue('time_one', fair_by => 'time');
 SELECT pg_temp.add('time_one', 'long', 1, 30), pg_temp.add('time_one', 'short', 1, 60);
 CALL pg_temp.work('time_one', 2, '{"long": "1 h", "short": "20 min"}');
 CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min"}');
--- who comes is next, and has saved up nothing
+-- a newly active group is next, and has saved nothing
 SELECT pg_temp.add('time_one', 'new', 1, 20);
 CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min", "new": "20 min"}');
--- who has been away owes what it got, and no more
+-- a group that was inactive owes what it got, and no more
 SELECT pg_temp.add('time_one', 'away', 1, 1);
 CALL pg_temp.work('time_one', 1, '{"away": "2 h"}');
 SELECT pg_temp.add('time_one', 'away', 2, 9);
 CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min", "new": "20 min", "away": "1 h"}');
 SELECT * FROM fairq.check_queue('time_one');
 
--- A crashed worker's lease costs no more than 16 of the longest tasks.
+-- A crashed worker's lease costs at most 16 of the longest tasks.
 SELECT fairq.create_queue('time_crash', fair_by => 'time', lease => '1 h');
 SELECT pg_temp.add('time_crash', 'a', 1, 30), pg_temp.add('time_crash', 'b', 1, 30);
 CALL pg_temp.work('time_crash', 4, '{"a": "1 ms", "b": "1 ms"}');
@@ -100,7 +103,7 @@ SELECT pg_temp.done('time_weights', 'a', '1 h'), pg_temp.done('time_weights', 'b
 CALL pg_temp.work('time_weights', 12, '{"a": "1 h", "b": "1 h"}');
 SELECT * FROM fairq.check_queue('time_weights');
 
--- A newcomer beside 1,000 groups with work is next.
+-- A new group is next among 1,000 groups with work.
 SELECT fairq.create_queue('time_many', fair_by => 'time');
 SELECT count(fairq.enqueue('time_many', 'g' || i % 1000)) FROM generate_series(1, 5000) i;
 SELECT count(fairq.complete(id, took => (i % 77) * '1 s'::interval))
@@ -109,8 +112,8 @@ SELECT fairq.enqueue('time_many', 'new', '"new"') > 0 AS ok;
 SELECT pg_temp.pop('time_many');
 SELECT * FROM fairq.check_queue('time_many');
 
--- What a transaction ends counts when it commits, what it begins at once, and not
--- when it is rolled back.
+-- An end counts when its transaction commits. A start counts at once, and no
+-- longer after a rollback.
 SELECT fairq.create_queue('time_levels', fair_by => 'time');
 SELECT pg_temp.add('time_levels', 'a', 1, 20), pg_temp.add('time_levels', 'b', 1, 20);
 SELECT pg_temp.pop('time_levels', 2);
@@ -131,7 +134,7 @@ SELECT pg_temp.done('time_levels', 'a', '1 h', 1);
 SELECT pg_temp.pop('time_levels', 3);
 SELECT * FROM fairq.check_queue('time_levels');
 
--- fail, release, cancel and take end attempts, too
+-- fail, release, cancel and take also end attempts
 SELECT fairq.create_queue('time_ends', fair_by => 'time', backoff => '0');
 SELECT pg_temp.add('time_ends', 'a', 1, 9), pg_temp.add('time_ends', 'b', 1, 9), pg_temp.add('time_ends', 'c', 1, 9);
 CALL pg_temp.work('time_ends', 3, '{"a": "1 h", "b": "1 h", "c": "1 h"}');
@@ -146,7 +149,7 @@ SELECT payload FROM fairq.take('time_ends', 2);
 SELECT pg_temp.pop('time_ends', 100);
 SELECT * FROM fairq.check_queue('time_ends');
 
--- Expired leases: the group is not kept back by them, and is charged for them.
+-- Expired leases do not delay their group, and it is charged for them.
 SELECT fairq.create_queue('time_leases', fair_by => 'time', max_attempts => 2);
 SELECT pg_temp.add('time_leases', 'a', 1, 9), pg_temp.add('time_leases', 'b', 1, 9);
 SELECT payload FROM fairq.pop('time_leases', 1, lease => '1 us');
@@ -173,13 +176,13 @@ SELECT pg_temp.done('time_limits', 'a', '1 h'), pg_temp.done('time_limits', 'b',
 SELECT pg_temp.pop('time_limits', 100, 1);
 SELECT * FROM fairq.check_queue('time_limits');
 
--- Another fairness for a queue in use.
+-- Another fair_by for a queue in use.
 SELECT fairq.create_queue('time_changed');
 SELECT pg_temp.add('time_changed', 'a', 1, 12), pg_temp.add('time_changed', 'b', 1, 12);
 SELECT pg_temp.pop('time_changed', 3);
 SELECT fairq.alter_queue('time_changed', fair_by => 'time');
 SELECT pg_temp.pop('time_changed', 3);
--- those that ran before hold no level, and are charged
+-- tasks that ran before have no level, and are charged
 SELECT pg_temp.done('time_changed', 'a', '1 h'), pg_temp.done('time_changed', 'b', '1 s');
 SELECT pg_temp.pop('time_changed', 3);
 SELECT fairq.alter_queue('time_changed', fair_by => 'cost');
@@ -189,7 +192,8 @@ SELECT fairq.alter_queue('time_changed', fair_by => 'tasks');
 SELECT pg_temp.pop('time_changed', 100);
 SELECT * FROM fairq.check_queue('time_changed');
 
--- More groups in one transaction than are kept apart: all are even again.
+-- A transaction uses more groups than it records separately: all are equal
+-- again.
 SELECT fairq.create_queue('time_wide', fair_by => 'time');
 SELECT count(fairq.enqueue('time_wide', 'g' || i)) FROM generate_series(1, 17000) i;
 BEGIN;
@@ -198,10 +202,10 @@ COMMIT;
 SELECT count(*) FROM fairq.pop('time_wide', 200);
 SELECT * FROM fairq.check_queue('time_wide');
 
--- For how long the oldest waits
+-- How long the oldest task has waited
 SELECT fairq.create_queue('time_ages', fair_by => 'time');
 SELECT count(fairq.enqueue('time_ages', 'g' || g)) FROM generate_series(1, 100) g;
--- (what is shown may have been read a while after the statement began)
+-- (the value may have been read shortly after the statement began)
 SELECT pg_sleep(0.5);
 SELECT clock_timestamp() AS between_them \gset
 SELECT pg_sleep(0.5);
@@ -211,7 +215,7 @@ SELECT statement_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.
 SELECT count(*) FROM fairq.pop('time_ages', 500);
 SELECT statement_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'time_ages';
 
--- peek() says what comes
+-- peek() returns the tasks of the next pop
 SELECT fairq.create_queue('time_peek', fair_by => 'time');
 SELECT sum(pg_temp.add('time_peek', 'g' || g, 1, 5, g % 2)) FROM generate_series(1, 9) g;
 SELECT count(fairq.complete(id, took => id % 7 * '1 h'::interval)) FROM fairq.pop('time_peek', 9);

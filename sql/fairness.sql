@@ -1,8 +1,8 @@
--- Groups take turns, whatever was enqueued in what order, and however many
+-- Groups take turns, in whatever order tasks were enqueued, and however many
 -- tasks a call pops.
 --
--- Broken on purpose to see it fail: each turn went to the lowest seat of the
--- ring (find_next() in lane_take.c).
+-- Fails if each turn goes to the lowest seat of the ring (find_next() in
+-- lane_take.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -22,7 +22,7 @@ LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
 $$;
 
--- Groups that were enqueued in blocks come out in layers.
+-- Groups that were enqueued one after the other are served in layers.
 SELECT fairq.create_queue('fairness');
 SELECT pg_temp.add('fairness', 'a', 3), pg_temp.add('fairness', 'b', 3),
 	pg_temp.add('fairness', 'c', 3);
@@ -35,7 +35,7 @@ SELECT string_agg(group_key, ' ') AS groups, string_agg(payload #>> '{}', ' ') A
 FROM fairq.pop('fairness', 7);
 SELECT * FROM fairq.check_queue('fairness');
 
--- The same by one task a call, and by two.
+-- The same with one task per call, and with two.
 SELECT fairq.create_queue('fairness_by_one');
 SELECT pg_temp.add('fairness_by_one', 'a', 5), pg_temp.add('fairness_by_one', 'b', 2);
 SELECT pg_temp.pop('fairness_by_one') FROM generate_series(1, 8);
@@ -56,7 +56,7 @@ FROM (SELECT *, lag(id, 1, 0::bigint) OVER (PARTITION BY group_key ORDER BY n) A
 GROUP BY group_key ORDER BY group_key;
 SELECT * FROM fairq.check_queue('fairness_fifo');
 
--- A group that comes anew has its turn in the present round.
+-- A new group has its turn in the present round.
 SELECT fairq.create_queue('fairness_new');
 SELECT pg_temp.add('fairness_new', 'a', 4), pg_temp.add('fairness_new', 'b', 4);
 SELECT pg_temp.pop('fairness_new', 4);
@@ -67,15 +67,15 @@ WHERE queue = 'fairness_new' AND status = 'queued' ORDER BY addr;
 SELECT pg_temp.pop('fairness_new', 100);
 SELECT * FROM fairq.check_queue('fairness_new');
 
--- One that comes again, too.
+-- So does a group that becomes active again.
 SELECT pg_temp.add('fairness_new', 'a', 3), pg_temp.add('fairness_new', 'b', 3);
 SELECT pg_temp.pop('fairness_new', 3);		-- a b a
 SELECT pg_temp.add('fairness_new', 'c', 2);
 SELECT pg_temp.pop('fairness_new', 100);
 SELECT * FROM fairq.check_queue('fairness_new');
 
--- Also if the others have passed its seat: who comes is next, and still has one
--- turn in a round.  What pop returns as the address says so.
+-- Also if the others have passed its seat: a group that becomes active is
+-- next, and still has one turn per round. pop returns the turn's address.
 SELECT fairq.create_queue('fairness_front', block_length => 10);
 SELECT pg_temp.add('fairness_front', 'x', 1), pg_temp.add('fairness_front', 'a', 4),
 	pg_temp.add('fairness_front', 'b', 4);
@@ -85,11 +85,11 @@ SELECT payload, addr FROM fairq.tasks
 WHERE queue = 'fairness_front' AND status = 'queued' ORDER BY addr;
 SELECT string_agg(p.payload #>> '{}' || '@' || p.addr, ' ')
 FROM generate_series(1, 4) i, LATERAL fairq.pop('fairness_front', 1 + 0 * i) p;
--- who has had its turn in the round is not
+-- not if it has already had its turn in the round
 SELECT pg_temp.add('fairness_front', 'x', 1);
 SELECT string_agg(p.payload #>> '{}' || '@' || p.addr, ' ')
 FROM generate_series(1, 9) i, LATERAL fairq.pop('fairness_front', 1 + 0 * i) p;
--- several: in the order of their seats
+-- several groups: in the order of their seats
 SELECT pg_temp.add('fairness_front', 'c', 4);
 SELECT pg_temp.pop('fairness_front', 2);
 SELECT pg_temp.add('fairness_front', 'b', 2), pg_temp.add('fairness_front', 'a', 2);
@@ -98,7 +98,8 @@ SELECT pg_temp.add('fairness_front', 'x', 2);
 SELECT pg_temp.pop('fairness_front', 100);
 SELECT * FROM fairq.check_queue('fairness_front');
 
--- 1,000 tasks of bob, popped one by one; then a single one of alice: she is next.
+-- 1,000 tasks of bob, popped one by one, then a single task of alice: she is
+-- next.
 SELECT fairq.create_queue('fairness_bob');
 SELECT pg_temp.add('fairness_bob', 'bob', 1000);
 SELECT count(*) FROM generate_series(1, 100), fairq.pop('fairness_bob');
@@ -110,8 +111,8 @@ SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload)
 FROM fairq.pop('fairness_bob', 2);
 SELECT * FROM fairq.check_queue('fairness_bob');
 
--- alice, who is there before bob, enqueues one task after each completion.
--- She and bob have every second turn.
+-- alice becomes active before bob, and enqueues one task after each
+-- completion. She and bob have every second turn.
 SELECT fairq.create_queue('fairness_one');
 SELECT pg_temp.add('fairness_one', 'alice', 1), pg_temp.add('fairness_one', 'bob', 100);
 DO $$
@@ -133,7 +134,7 @@ END $$;
 SELECT string_agg(group_key, ' ' ORDER BY n) FROM served WHERE queue = 'fairness_one';
 SELECT * FROM fairq.check_queue('fairness_one');
 
--- Ten of her kind, who all keep just one task, and bob: each has an
+-- Ten groups like alice, each with just one task, and bob: each gets an
 -- eleventh of the service.
 SELECT fairq.create_queue('fairness_ten');
 SELECT count(*) FROM generate_series(1, 10) i, pg_temp.add('fairness_ten', 'u' || i, 1);
@@ -155,8 +156,8 @@ SELECT count(*) AS groups, min(tasks), max(tasks)
 FROM (SELECT count(*) AS tasks FROM served WHERE queue = 'fairness_ten' GROUP BY group_key) s;
 SELECT * FROM fairq.check_queue('fairness_ten');
 
--- per_group looks at the turns of so many blocks, from the first one on: the last
--- of them may begin in the middle of one.
+-- per_group spans the turns of this number of blocks, beginning with the first
+-- turn. So the last block may end in the middle.
 SELECT fairq.create_queue('fairness_per_group');
 SELECT pg_temp.add('fairness_per_group', 'a', 9), pg_temp.add('fairness_per_group', 'b', 2),
 	pg_temp.add('fairness_per_group', 'c', 4);
@@ -167,7 +168,7 @@ SELECT string_agg(payload #>> '{}', ' ') FROM fairq.take('fairness_per_group', 1
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('fairness_per_group', 100, per_group => 2147483647);
 SELECT * FROM fairq.check_queue('fairness_per_group');
 
--- Own tasks can be popped before they are committed, and in a fair order.
+-- A transaction can pop its own tasks before it commits, and in a fair order.
 SELECT fairq.create_queue('fairness_own');
 BEGIN;
 SELECT pg_temp.add('fairness_own', 'a', 2), pg_temp.add('fairness_own', 'b', 2);
@@ -181,7 +182,7 @@ SELECT payload, status FROM fairq.tasks WHERE queue = 'fairness_own' ORDER BY id
 SELECT pg_temp.pop('fairness_own', 100);
 SELECT * FROM fairq.check_queue('fairness_own');
 
--- What take() returns is gone, and was an attempt.
+-- A task that take() returns is gone, and counts as an attempt.
 SELECT fairq.create_queue('fairness_take');
 SELECT pg_temp.add('fairness_take', 'a', 3), pg_temp.add('fairness_take', 'b', 1);
 SELECT payload, attempt, lease_until FROM fairq.take('fairness_take', 3);

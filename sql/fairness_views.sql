@@ -1,11 +1,11 @@
--- How fair queues are that are fair by cost or time: the view fairness, group_shares(),
--- and what fairq.groups says of it.
+-- How fair cost-fair and time-fair queues are: the view fairness,
+-- group_shares(), and the columns of fairq.groups.
 --
--- Seen to fail when a group that has left the ring counts in the spread (find_end() in
--- lane_view.c), when the last level alone is looked at there, when the rank is taken
--- for what a group has got by time (got_of() there), when a group is ahead as far as it
--- is in the last lane (add_share() in group_stats.c), when those come first that have got
--- least (compare_shares() there), and when any privilege is asked for.
+-- Fails if a group that has left the ring counts in the spread. Fails if only
+-- the last level counts (find_end() in lane_view.c). Fails if a group's rank
+-- replaces what it got (got_of() there). Fails if a group is ahead as in its
+-- last lane only (add_share() in group_stats.c). Fails if groups that got
+-- least come first (compare_shares() there). Fails if any privilege is enough.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -25,7 +25,7 @@ LANGUAGE sql AS $$
 	SELECT count(fairq.complete(id, took => done.took)) FROM fairq.live_tasks t
 	WHERE t.queue = done.queue AND t.group_key = done.group_key AND status = 'running'
 $$;
--- of columns that no clock changes
+-- the columns that do not depend on a clock
 CREATE FUNCTION pg_temp.shares(queue text, top int DEFAULT 20) RETURNS TABLE (group_key text,
 	got float8, ahead float8, running int, level int, waits boolean)
 LANGUAGE sql AS $$
@@ -33,7 +33,7 @@ LANGUAGE sql AS $$
 	FROM fairq.group_shares(queue, top)
 $$;
 
--- By tasks turns see to it, and nothing is kept.
+-- Task-fair queues have turns, and no accounts.
 SELECT fairq.create_queue('fairness');
 SELECT * FROM fairq.fairness WHERE queue = 'fairness';
 SELECT pg_temp.add('fairness', 'a', n => 3), pg_temp.add('fairness', 'b', priority => 2);
@@ -42,12 +42,12 @@ SELECT * FROM fairq.fairness WHERE queue = 'fairness' AND groups_active > 0 ORDE
 SELECT * FROM fairq.group_shares('fairness');
 SELECT group_key, got, ahead FROM fairq.groups WHERE queue = 'fairness' ORDER BY 1;
 
--- By cost.
+-- Cost-fair.
 SELECT fairq.create_queue('fairness_cost', fair_by => 'cost');
 SELECT fairq.set_group('fairness_cost', 'heavy', weight => 2);
 SELECT pg_temp.add('fairness_cost', 'a', 3, 9), pg_temp.add('fairness_cost', 'b', 2, 9),
 	pg_temp.add('fairness_cost', 'heavy', 5, 9);
--- nobody has been served yet, or stands in the order
+-- no group has been served or is in the order
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_cost';
 SELECT * FROM pg_temp.shares('fairness_cost');
 SELECT pg_temp.pop('fairness_cost', 3);
@@ -58,46 +58,47 @@ SELECT * FROM fairq.fairness WHERE queue = 'fairness_cost';
 SELECT * FROM pg_temp.shares('fairness_cost');
 SELECT * FROM pg_temp.shares('fairness_cost', 1);
 SELECT group_key, got, ahead FROM fairq.groups WHERE queue = 'fairness_cost' ORDER BY 1;
--- a turn that comes to nothing, since its group is paused, charges nothing; what is
--- paused does not count
+-- a turn that yields no task, because its group is paused, charges nothing;
+-- paused groups do not count
 SELECT fairq.pause('fairness_cost', 'heavy');
 SELECT pg_temp.pop('fairness_cost');
 SELECT * FROM pg_temp.shares('fairness_cost');
 SELECT groups_active, spread FROM fairq.fairness WHERE queue = 'fairness_cost';
 SELECT fairq.resume('fairness_cost', 'heavy');
--- who has nothing any more does not count
+-- groups without tasks do not count
 SELECT pg_temp.add('fairness_cost', 'last', 50);
 SELECT pg_temp.pop('fairness_cost', 2);
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_cost';
 SELECT group_key, got, ahead FROM fairq.groups WHERE queue = 'fairness_cost' ORDER BY 1;
--- each priority by itself
+-- each priority separately
 SELECT pg_temp.add('fairness_cost', 'a', 1, 9, priority => 3), pg_temp.add('fairness_cost', 'b', 7, 9, priority => 3);
 SELECT count(*) FROM fairq.pop('fairness_cost', 25);
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_cost' ORDER BY priority;
 SELECT * FROM pg_temp.shares('fairness_cost');
 SELECT group_key FROM pg_temp.shares('fairness_cost', 2);
--- with a limit it is known how many run
+-- with a limit the number of running tasks is known
 SELECT fairq.set_group('fairness_cost', 'a', concurrency => 99);
 SELECT pg_temp.pop('fairness_cost');
 SELECT group_key, running FROM pg_temp.shares('fairness_cost') WHERE group_key = 'a';
 SELECT pg_temp.pop('fairness_cost', 100) <> '' AS ok;
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_cost' AND priority = 3;
 
--- One that has nothing any more does not count, also if it stands last in the order.
+-- A group without tasks does not count, also if it is last in the order.
 SELECT fairq.create_queue('fairness_last', fair_by => 'cost');
 SELECT pg_temp.add('fairness_last', 'a', 2, 9, priority => 5), pg_temp.add('fairness_last', 'b', 3, 9, priority => 5);
 SELECT pg_temp.pop('fairness_last', 2);
--- its last task is not in the hand, so that it is known only then that it was the last
+-- its last task is not in the hand, so only the pop finds that it was the last
+-- one
 SELECT pg_temp.add('fairness_last', 'rich', 50, 9);
 SELECT pg_temp.pop('fairness_last', 9);
 SELECT pg_temp.add('fairness_last', 'a', 2, 9), pg_temp.add('fairness_last', 'b', 9, 9);
 SELECT pg_temp.pop('fairness_last', 2);
 SELECT active, served FROM fairq.lanes WHERE queue = 'fairness_last' AND priority = 0;
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_last' AND groups_active > 0 ORDER BY priority;
--- a group is ahead as far as it is where that is most
+-- a group's lead is that of the lane in which it is largest
 SELECT * FROM pg_temp.shares('fairness_last');
 
--- By time: seconds, and levels.
+-- Time-fair: seconds, and levels.
 SELECT fairq.create_queue('fairness_time', fair_by => 'time');
 SELECT pg_temp.add('fairness_time', 'a', n => 9), pg_temp.add('fairness_time', 'b', n => 9), pg_temp.add('fairness_time', 'c', n => 9);
 SELECT pg_temp.pop('fairness_time', 3);
@@ -105,18 +106,18 @@ SELECT pg_temp.done('fairness_time', 'a', '1 min'), pg_temp.done('fairness_time'
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_time';
 SELECT * FROM pg_temp.shares('fairness_time');
 SELECT group_key, got, ahead FROM fairq.groups WHERE queue = 'fairness_time' ORDER BY 1;
--- two run, at other levels than those with nothing, and go on: tens of seconds
+-- two run, at other levels than the groups without tasks, for tens of seconds
 SELECT pg_temp.pop('fairness_time', 2);
 SELECT group_key, floor(got / 10) AS got, floor(ahead / 10) AS ahead, running, level FROM pg_temp.shares('fairness_time') ORDER BY 1;
 SELECT floor(spread / 10) AS spread, longest FROM fairq.fairness WHERE queue = 'fairness_time';
 SELECT pg_sleep(0.01);
 SELECT group_key, got > 15 AS goes_on FROM pg_temp.shares('fairness_time') WHERE group_key = 'c';
--- what is given to who comes counts as got
+-- the initial charge of a newly active group counts as got
 SELECT pg_temp.done('fairness_time', 'b', '0'), pg_temp.done('fairness_time', 'c', '5 s');
 SELECT pg_temp.add('fairness_time', 'new', n => 3);
 SELECT pg_temp.pop('fairness_time');
 SELECT group_key, floor(got / 10) AS got, running FROM pg_temp.shares('fairness_time') ORDER BY 1;
--- the end of an open transaction counts when it commits
+-- the end in an open transaction counts when it commits
 BEGIN;
 SELECT pg_temp.done('fairness_time', 'new', '9 s');
 SELECT floor(got / 10) AS got FROM pg_temp.shares('fairness_time') WHERE group_key = 'new';
@@ -126,7 +127,7 @@ SELECT floor(got) AS got FROM pg_temp.shares('fairness_time') WHERE group_key = 
 SELECT fairq.create_queue('fairness_other', fair_by => 'time');
 SELECT pg_temp.add('fairness_other', 'a', n => 9);
 
--- Arguments; what is not known.
+-- Arguments, and unknown values.
 \set VERBOSITY sqlstate
 SELECT * FROM fairq.group_shares('fairness_cost', 0);
 SELECT * FROM fairq.group_shares('fairness_cost', 1001);
@@ -142,7 +143,7 @@ SELECT pg_temp.pop('fairness_time');
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_time' AND groups_active > 0;
 SELECT group_key, floor(got) AS got, floor(ahead) AS ahead, running FROM pg_temp.shares('fairness_time');
 
--- Those that one may not monitor are left out.
+-- Queues that the role may not monitor are left out.
 CREATE TEMP TABLE ids AS SELECT DISTINCT q.queue, t.queue_id
 FROM fairq.queues q JOIN fairq.live_tasks l USING (queue) JOIN fairq.task t USING (id) WHERE queue LIKE 'fairness%';
 GRANT SELECT ON ids TO PUBLIC;
@@ -166,7 +167,7 @@ SELECT count(*) > 0 AS ok FROM fairq.group_shares('fairness_time');
 RESET ROLE;
 SELECT queue, got IS NOT NULL AS known FROM ids, fairq_internal.group_got(queue_id, 0) ORDER BY queue COLLATE "C";
 
--- A group's number that is none (with -2147483648 the server crashed).
+-- An invalid group number (the server crashed with -2147483648).
 SELECT DISTINCT n, got, ahead FROM ids, unnest(ARRAY[-2147483648, -64, -1, 2147483647]) n, fairq_internal.group_got(queue_id, n) ORDER BY n;
 SELECT fairq.revoke_queue('fairness_time', 'regress_fairness', 'enqueue'), fairq.revoke_queue('fairness_other', 'regress_fairness', 'monitor');
 REVOKE USAGE ON SCHEMA fairq_internal FROM regress_fairness;

@@ -1,10 +1,11 @@
 -- In a queue that is full by max_running only tasks with expired leases are
--- served, as they have a place already: in rounds of their own, by weight, each
--- group's first one first, and beside the turns of all others.
+-- served, since they already have a slot. They are served in rounds of their
+-- own, by weight, each group's first one first, and without effect on the
+-- turns of other groups.
 --
--- Broken on purpose to see it fail: the seat did not move on after a turn
--- (fairq_lane_take_in_full()), and a turn lasted for one task, whatever the
--- weight (take_turn(); both in lane_take.c).
+-- Fails if the seat does not advance after a turn (fairq_lane_take_in_full()),
+-- or a turn lasts for one task, whatever the weight (take_turn(); both in
+-- lane_take.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -17,14 +18,14 @@ LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
 $$;
 
--- What a pop serves, in its order.
+-- The tasks that a pop returns, in its order.
 CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, per_group int DEFAULT NULL,
 	lease interval DEFAULT '1 microsecond') RETURNS text
 LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n, lease, per_group)
 $$;
 
--- A queue, full of tasks that have expired: five of a, two of b, c and d.
+-- A queue that is full of expired tasks: five of a, two of b, c and d.
 CREATE FUNCTION pg_temp.full_queue(queue text) RETURNS text
 LANGUAGE sql AS $$
 	SELECT fairq.create_queue(queue, max_running => 11, max_attempts => 100);
@@ -41,7 +42,7 @@ SELECT string_agg(pg_temp.pop('full_2', 1, lease => '1 hour'), ' ') FROM generat
 SELECT pg_temp.pop('full_2', 1) IS NULL AS nothing;
 SELECT * FROM fairq.check_queue('full_2');
 
--- per_group counts rounds; a turn that was begun is a part of one.
+-- per_group counts rounds; the rest of a turn belongs to its round.
 SELECT pg_temp.full_queue('full_3');
 SELECT pg_temp.pop('full_3', per_group => 1, lease => '1 hour');
 SELECT pg_temp.pop('full_3', per_group => 1, lease => '1 hour');
@@ -52,7 +53,8 @@ SELECT pg_temp.pop('full_4', per_group => 1, lease => '1 hour');
 SELECT pg_temp.pop('full_4', per_group => 2, lease => '1 hour');
 SELECT pg_temp.full_queue('full_5');
 SELECT pg_temp.pop('full_5', per_group => 2, lease => '1 hour');
--- either turns or these rounds: what is ready first, until the queue is full
+-- turns and these rounds alternate: the first ready task is next, until the
+-- queue is full
 SELECT pg_temp.full_queue('full_6');
 SELECT fairq.alter_queue('full_6', max_running => 12);
 SELECT pg_temp.add('full_6', 'e1', 'e2');
@@ -60,13 +62,13 @@ SELECT pg_temp.pop('full_6', per_group => 1, lease => '1 hour');
 SELECT pg_temp.pop('full_6', per_group => 1, lease => '1 hour');
 SELECT * FROM fairq.check_queue('full_6');
 
--- One that expires again and again does not keep out the others of its group.
+-- A task that expires repeatedly does not exclude the others of its group.
 SELECT fairq.create_queue('full_again', max_running => 3, max_attempts => 100);
 SELECT pg_temp.add('full_again', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('full_again');
 \t on
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
--- nor if it is full only now and then
+-- nor if the queue is full only at times
 SELECT fairq.alter_queue('full_again', max_running => 4);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 5) \gexec
 SELECT fairq.alter_queue('full_again', max_running => 3);
@@ -74,7 +76,7 @@ SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
 \t off
 SELECT * FROM fairq.check_queue('full_again');
 
--- Nobody loses his turn by that: b has had two of its three when a's lease
+-- No group loses its turn by that: b has had two of its three when a's lease
 -- expires, and c none.
 SELECT fairq.create_queue('full_turns', max_running => 3);
 SELECT pg_temp.add('full_turns', 'a1');
@@ -92,9 +94,9 @@ SELECT $$SELECT pg_temp.pop('full_turns', lease => '1 hour')$$ FROM generate_ser
 \t off
 SELECT * FROM fairq.check_queue('full_turns');
 
--- A look in vain is no round.  What has just used up its attempts is left to
--- others by a transaction that goes on, and b's lease is found after many that
--- have not expired.
+-- A search that finds nothing is no round. An open transaction leaves a task
+-- without attempts to other calls. b's lease is found after many that have not
+-- expired.
 SELECT fairq.create_queue('full_vain', max_running => 20002, max_attempts => 1);
 SELECT pg_temp.add('full_vain', 'a1');
 SELECT pg_temp.pop('full_vain', lease => '400 ms');
@@ -110,7 +112,8 @@ SELECT pg_temp.pop('full_vain', 10, per_group => 1, lease => '1 hour');
 COMMIT;
 SELECT * FROM fairq.check_queue('full_vain');
 
--- Becoming one: how many are running is not known, so it is loaded within the pop.
+-- The queue becomes full. The number of running tasks is not known, so the pop
+-- loads it.
 SELECT fairq.create_queue('full_first');
 SELECT count(*) FROM fairq.enqueue_batch('full_first',
 	ARRAY(SELECT 'g' || i FROM generate_series(1, 2000) i), array_fill('1'::jsonb, ARRAY[2000]));
@@ -123,8 +126,8 @@ WHERE queue = 'full_first' AND status = 'running';
 SELECT count(*) FROM fairq.pop('full_first', 10);
 SELECT * FROM fairq.check_queue('full_first');
 
--- What is left of a turn as the queue becomes full comes next: weights count also
--- if more is asked for than there is room for.
+-- If the queue becomes full within a turn, the rest of the turn comes next. So
+-- weights count also if a call requests more tasks than there are slots.
 SELECT fairq.create_queue('full_weight', max_running => 1);
 SELECT fairq.set_group('full_weight', 'a', weight => 3);
 SELECT pg_temp.add('full_weight', 'a1', 'a2', 'a3', 'a4', 'a5', 'a6', 'b1', 'b2', 'b3');

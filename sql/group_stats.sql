@@ -1,17 +1,19 @@
 -- The groups that wait longest, or run most, and why: a cause for each reason.
--- Seen to fail when groups are ranked by their numbers (compare_candidates() in
--- group_stats.c), when expired tasks are not looked for (look_at_running() in
--- survey.c), when what is ready is the first stretch alone (estimate() there), when the
--- present weight is taken for that of all turns (count_turn() there), and
--- when a group keeps the time of before it had nothing (fairq_lane_add_ready()).
+--
+-- Fails if groups are ranked by their numbers (compare_candidates() in
+-- group_stats.c), or if expired tasks are not counted (look_at_running() in
+-- survey.c). Fails if only the first stretch counts as ready (estimate()
+-- there). Fails if the present weight is used for all turns (count_turn()
+-- there). Fails if a group keeps an earlier time after it was empty
+-- (fairq_lane_add_ready()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- What is shown, with the time as what it is the time of: a task's enqueue, or
--- that at which it fell due, or the end of its lease.
+-- The columns, with each time replaced by its event: a task's enqueue, the
+-- moment it became due, or the end of its lease.
 CREATE FUNCTION pg_temp.show(of text, top int DEFAULT 20) RETURNS TABLE (group_key text,
 	reason text, since text, ready bigint, running int, "limit" int, weight int)
 LANGUAGE sql AS $$
@@ -37,7 +39,8 @@ LANGUAGE sql AS $$
 $$;
 
 --
--- Too few workers; those that wait longest come first, and then what runs only
+-- Too few workers: groups that wait longest come first, then groups that only
+-- run
 --
 
 SELECT fairq.create_queue('group_stats');
@@ -49,7 +52,8 @@ SELECT pg_temp.add('group_stats', 'a', 'a2');
 SELECT fairq.set_group('group_stats', 'b', weight => 3);
 SELECT * FROM pg_temp.show('group_stats');
 SELECT * FROM pg_temp.show('group_stats', 1);
--- what an open transaction has taken waits no more, nor does it for that transaction
+-- a task that an open transaction has taken does not wait, also in that
+-- transaction
 BEGIN;
 SELECT pg_temp.pop('group_stats', 2);
 SELECT * FROM pg_temp.show('group_stats');
@@ -63,7 +67,7 @@ SELECT fairq.release(pg_temp.id('a1'));
 SELECT fairq.complete(pg_temp.id('c1'));
 SELECT * FROM pg_temp.show('group_stats');
 
--- a group that has had nothing for a while has not waited since before that
+-- the time that a group was empty does not count
 SELECT pg_temp.pop('group_stats');
 SELECT pg_temp.add('group_stats', 'a', 'a3');
 SELECT pg_temp.add('group_stats', 'b', 'b2');
@@ -87,7 +91,7 @@ SELECT pg_temp.add('reasons', 'paused', 'p1');
 SELECT fairq.pause('reasons', 'paused');
 SELECT fairq.enqueue('reasons', 'scheduled', '"s1"', run_at => now() + '1 hour') > 0 AS ok;
 SELECT * FROM pg_temp.show('reasons');
--- whether they are parked or not
+-- whether the groups are parked or not
 SELECT pg_temp.pop('reasons', 2);
 SELECT fairq.release(pg_temp.id('w2'));
 SELECT * FROM pg_temp.show('reasons');
@@ -102,7 +106,7 @@ SELECT fairq.complete(pg_temp.id('l1'));
 SELECT * FROM pg_temp.show('reasons');
 
 --
--- What time has made ready
+-- Tasks that became ready as time passed
 --
 
 SELECT fairq.create_queue('group_stats_due', lease => '1 hour');
@@ -113,17 +117,18 @@ SELECT fairq.extend(pg_temp.id('e1'), lease => '10 ms') IS NOT NULL AS ok;
 SELECT fairq.fail(pg_temp.id('r1'), retry_in => '20 ms');
 SELECT fairq.enqueue('group_stats_due', 'due', '"d1"', run_at => now() + '30 ms') > 0 AS ok;
 SELECT pg_sleep(0.1);
--- what no pop has found yet is looked for in the group's line
+-- the group's line shows tasks that no pop has found yet
 SELECT fairq.enqueue('group_stats_due', 'retried', '"x"', priority => 5) > 0 AS ok;
 SELECT * FROM pg_temp.show('group_stats_due', 10);
--- one that finds all of it, and gives it back
+-- a pop that finds all of them and releases them
 BEGIN;
 SELECT pg_temp.pop('group_stats_due', 10);
 ROLLBACK;
 SELECT * FROM pg_temp.show('group_stats_due', 10);
 
 --
--- Groups of which all is expired, and that no pop has found so, take no one's place
+-- Groups with only expired tasks, which no pop has found, do not displace
+-- others
 --
 
 SELECT fairq.create_queue('group_stats_expired');
@@ -135,7 +140,8 @@ SELECT group_key, reason, queued FROM fairq.group_stats('group_stats_expired', 2
 SELECT group_key, reason, queued FROM fairq.group_stats('group_stats_expired', 5);
 
 --
--- Many tasks: an estimate, off by what was taken out of turn.  Priorities together.
+-- Many tasks: an estimate, which tasks taken out of turn make wrong. All
+-- priorities count.
 --
 
 SELECT fairq.create_queue('group_stats_many');
@@ -148,16 +154,16 @@ SELECT count(*) FROM fairq.enqueue_batch('group_stats_many', array_fill('one'::t
 SELECT group_key, queued, running FROM fairq.group_stats('group_stats_many');
 SELECT count(*) FROM fairq.pop('group_stats_many', 300);
 SELECT group_key, queued, running FROM fairq.group_stats('group_stats_many');
--- what was enqueued at another weight counts as what it is
+-- tasks that were enqueued at another weight count correctly
 SELECT fairq.set_group('group_stats_many', 'one', weight => 10);
 SELECT group_key, queued, running FROM fairq.group_stats('group_stats_many') WHERE group_key = 'one';
 SELECT fairq.set_group('group_stats_many', 'one', weight => 1);
--- as many as there are, as no more entries than these are read
+-- exact, because no other index entries are read
 SELECT count(*) FROM fairq.pop('group_stats_many', 3000);
 SELECT group_key, reason, queued, running FROM fairq.group_stats('group_stats_many');
 
 --
--- Arguments; what is not known
+-- Arguments, and unknown values
 --
 
 SELECT * FROM fairq.group_stats('group_stats', 0);
@@ -165,12 +171,14 @@ SELECT * FROM fairq.group_stats('group_stats', 1001);
 SELECT count(*) FROM fairq.group_stats('group_stats', NULL);
 SELECT * FROM fairq.group_stats(NULL);
 SELECT * FROM fairq.group_stats('nobody');
--- of each queue, as of one; seen to fail when the number of groups is not passed on
+-- all queues give the same as each one; fails if the number of groups is not
+-- passed on
 SELECT queue, g.group_key, reason, queued, running FROM fairq.all_group_stats(1) g
 WHERE queue LIKE 'group_stats%' ORDER BY queue COLLATE "C";
 SELECT count(*) AS missing FROM fairq.stats s, fairq.group_stats(s.queue, 5) g
 WHERE (s.queue, g.group_key) NOT IN (SELECT v.queue, v.group_key FROM fairq.all_group_stats() v);
--- those that one may not monitor are left out; seen to fail with any privilege asked for
+-- queues that the role may not monitor are left out; fails if any privilege is
+-- enough
 CREATE ROLE regress_group_stats;
 SELECT fairq.grant_queue('group_stats', 'regress_group_stats', 'enqueue');
 SELECT fairq.grant_queue('group_stats_due', 'regress_group_stats', 'monitor');

@@ -1,15 +1,17 @@
 -- How long tasks wait and run: the histograms and percentiles of fairq.stats.
--- Broken on purpose to see it fail: buckets off by one, samples that an abort
--- keeps, that a subtransaction's commit loses, that hints keep for the next queue;
--- a wait from the enqueue of a task that was put back; a run of a released task.
+--
+-- Fails if buckets are off by one. Fails if an abort keeps samples, a
+-- subtransaction's commit loses them, or hints keep them for the next queue.
+-- Fails if the wait of a returned task begins at its enqueue, or a released
+-- task has a run.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- The buckets that are not empty.  What took no time to speak of, below 8 s, is
--- together in "0"; "21" is that from 2^21 ms on, 35 minutes, to 2^22.
+-- The buckets that are not empty. Short times, below 8 s, are in "0". "21" is
+-- the bucket from 2^21 ms (35 minutes) to 2^22 ms.
 CREATE FUNCTION pg_temp.buckets(histogram bigint[]) RETURNS text LANGUAGE sql AS $$
 	SELECT coalesce(string_agg(format('%s:%s', k, n), ' ' ORDER BY k), '-') FROM (
 		SELECT CASE WHEN i <= 14 THEN 0 ELSE i - 2 END AS k, sum(h) AS n
@@ -21,7 +23,7 @@ CREATE FUNCTION pg_temp.times(queue text, OUT waits text, OUT runs text) LANGUAG
 	FROM fairq.stats s WHERE s.queue = $1
 $$;
 
--- By SQL, as if that had been so long ago; 3000 s is in bucket 21, 200 s in 17.
+-- SQL changes the times. 3000 s is in bucket 21, 200 s in 17.
 CREATE FUNCTION pg_temp.backdate(columns text[], by interval, which text DEFAULT 'true') RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -40,21 +42,21 @@ SELECT array_length(wait_histogram, 1), array_length(run_histogram, 1), 0 = ALL 
 FROM fairq.stats WHERE queue = 'histograms';
 
 --
--- What is counted
+-- Events that count
 --
 
--- Of a new task, from its enqueue; to complete.
+-- A new task: from its enqueue to complete.
 SELECT fairq.enqueue('histograms', 'g', '1') > 0 AS ok;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 SELECT id, attempt FROM fairq.pop('histograms') \gset
 SELECT * FROM pg_temp.times('histograms');
 SELECT pg_temp.backdate('{popped_at}', '200 s');
--- what the lease is does not matter
+-- the length of the lease has no effect
 SELECT fairq.extend(:id, 1, '1 day') IS NOT NULL AS extended;
 SELECT fairq.complete(:id, 1), fairq.complete(:id, 1);
 SELECT * FROM pg_temp.times('histograms');
 
--- Put back: it waits since then.
+-- A returned task waits from that moment.
 SELECT fairq.enqueue('histograms', 'g', '2') > 0 AS ok;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 SELECT id, attempt FROM fairq.pop('histograms') \gset
@@ -63,12 +65,12 @@ SELECT * FROM pg_temp.times('histograms');
 SELECT pg_temp.backdate('{run_at}', '200 s');
 SELECT attempt FROM fairq.pop('histograms');
 SELECT * FROM pg_temp.times('histograms');
--- for later, too, and only from when it was due
+-- also with a delay, and only from the moment it is due
 SELECT fairq.release(:id, 2, '1 ms');
 SELECT pg_sleep(0.01);
 SELECT attempt FROM fairq.pop('histograms');
 SELECT * FROM pg_temp.times('histograms');
--- an attempt that failed is one that has ended
+-- a failed attempt has ended
 SELECT pg_temp.backdate('{popped_at}', '200 s');
 SELECT fairq.fail(:id, 3, 'first', '0'), fairq.fail(:id, 3, 'late', '0');
 SELECT * FROM pg_temp.times('histograms');
@@ -76,8 +78,8 @@ SELECT pg_temp.backdate('{run_at}', '200 s');
 SELECT attempt FROM fairq.pop('histograms');
 SELECT * FROM pg_temp.times('histograms');
 
--- An expired task waits from the end of its lease; how long its attempt ran is
--- not known.
+-- An expired task waits from the end of its lease. The time of its attempt is
+-- unknown.
 SELECT pg_temp.backdate('{popped_at}', '200 s');
 SELECT pg_temp.backdate('{lease_until}', '100 s');
 SELECT attempt FROM fairq.pop('histograms');
@@ -87,18 +89,18 @@ SELECT pg_temp.backdate('{lease_until}', '100 s');
 SELECT fairq.expire_leases('histograms');
 SELECT * FROM pg_temp.times('histograms');
 SELECT attempt FROM fairq.pop('histograms');
--- failed for good; the run has the time of the call
+-- failed permanently; the run ends with the call
 SELECT pg_temp.backdate('{popped_at}', '3000 s');
 SELECT fairq.fail(:id, 6, 'dead', dead => true);
 SELECT * FROM pg_temp.times('histograms');
--- a task from the archive waits since it was put back
+-- a redriven task waits from its redrive
 SELECT fairq.redrive('histograms');
 SELECT attempt FROM fairq.pop('histograms');
 SELECT * FROM pg_temp.times('histograms');
 SELECT fairq.complete(:id, 7);
 
--- take: a wait, and no run.  Cancelled tasks: the one that was never popped none,
--- the other one when its worker ends it.
+-- take: a wait and no run. A cancelled task that was never popped has none,
+-- the other one has a run once its worker ends it.
 SELECT fairq.enqueue_batch('histograms', ARRAY['g', 'g', 'g', 'g'], ARRAY['3', '4', '5', '6']::jsonb[]) IS NOT NULL AS ok;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 SELECT payload FROM fairq.take('histograms');
@@ -110,12 +112,12 @@ SELECT * FROM pg_temp.times('histograms');
 SELECT pg_temp.backdate('{popped_at}', '3000 s');
 SELECT fairq.fail(:id, 1, 'cancelled');
 SELECT * FROM pg_temp.times('histograms');
--- and none of a task that is purged
+-- a purged task has none
 SELECT attempt FROM fairq.pop('histograms');
 SELECT fairq.purge('histograms') IS NOT NULL AS purged;
 SELECT * FROM pg_temp.times('histograms');
 
--- Archived, with a dedup_key, and in a batch: all ways of completing.
+-- Archived, with a dedup_key, and in a batch: each way to complete.
 SELECT fairq.create_queue('histograms_kept', retain => '1 day');
 SELECT fairq.enqueue('histograms_kept', 'g', '1', dedup_key => 'k') > 0 AS ok;
 SELECT fairq.enqueue('histograms_kept', 'g', to_jsonb(n)) > 0 AS ok FROM generate_series(2, 4) n;
@@ -124,12 +126,12 @@ SELECT pg_temp.backdate('{popped_at}', '200 s');
 SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'histograms_kept' AND payload = '1';
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'histograms_kept' AND status = 'running';
 SELECT * FROM pg_temp.times('histograms_kept');
--- the other queue has nothing of it; and making hints void loses nothing
+-- no sample is in the other queue, and void hints lose none
 SELECT * FROM pg_temp.times('histograms');
 SELECT fairq.reset_hints();
 SELECT * FROM pg_temp.times('histograms_kept');
 
--- Hints that go over to another queue begin at nothing.
+-- Hints that are reused for another queue begin at zero.
 SELECT fairq.drop_queue('histograms', true), fairq.drop_queue('histograms_kept', true);
 SELECT fairq.create_queue('histograms_1'), fairq.create_queue('histograms_2'), fairq.create_queue('histograms_3');
 SELECT q, (pg_temp.times(q)).* FROM unnest(ARRAY['histograms_1', 'histograms_2', 'histograms_3']) q;
@@ -143,7 +145,7 @@ SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 BEGIN;
 SELECT count(*) FROM fairq.pop('histograms_1', 10);
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.live_tasks WHERE status = 'running';
--- not before the commit
+-- samples appear at the commit
 SELECT * FROM pg_temp.times('histograms_1');
 ROLLBACK;
 SELECT * FROM pg_temp.times('histograms_1');
@@ -195,7 +197,7 @@ BEGIN
 	END LOOP;
 END $$;
 SELECT q, (pg_temp.times(q)).* FROM unnest(ARRAY['histograms_1', 'histograms_2', 'histograms_3']) q;
--- what a queue has that its transaction drops is not the next queue's
+-- samples of a queue that its transaction drops do not go to the next queue
 BEGIN;
 SELECT count(*) FROM fairq.pop('histograms_2', 5);
 SELECT fairq.drop_queue('histograms_2', true);
@@ -207,7 +209,7 @@ SELECT * FROM pg_temp.times('histograms_4');
 -- Buckets and percentiles
 --
 
--- Each end of each bucket from 2^15 ms on.
+-- Both ends of each bucket from 2^15 ms on.
 SELECT count(fairq.enqueue('histograms_3', 'g', to_jsonb(n))) FROM generate_series(15, 31) n, generate_series(1, 2);
 UPDATE fairq.task t SET enqueued_at = clock_timestamp() - (2 ^ (payload::int)) * interval '1 ms' + interval '8 s' * lower
 FROM (SELECT id, row_number() OVER (PARTITION BY payload ORDER BY id) - 1 AS lower FROM fairq.live_tasks WHERE queue = 'histograms_3') l
@@ -215,7 +217,7 @@ WHERE l.id = t.id;
 SELECT count(*) FROM fairq.pop('histograms_3', 100);
 SELECT * FROM pg_temp.times('histograms_3');
 SELECT wait_histogram[1:15] FROM fairq.stats WHERE queue = 'histograms_3';
--- What only SQL can say: times without end, or to come; none.
+-- Times that only SQL can store: infinite, in the future, and NULL.
 SELECT count(fairq.enqueue('histograms_4', 'g', to_jsonb(n))) FROM generate_series(1, 4) n;
 UPDATE fairq.task SET enqueued_at = CASE payload WHEN '1' THEN '-infinity' WHEN '2' THEN 'infinity'
 	WHEN '3' THEN now() + interval '1 day' ELSE '4713-01-01 BC'::timestamptz END
@@ -229,8 +231,8 @@ SELECT * FROM pg_temp.times('histograms_4');
 SELECT wait_histogram[1], run_histogram[1], run_p50, extract(epoch FROM run_sum)::bigint / 86400 AS run_days
 FROM fairq.stats WHERE queue = 'histograms_4';
 
--- Of a hundred, 50 waited 3000 s, 45 100 s, 5 10 s.  A percentile is where it
--- would be if those of its bucket were evenly spread over that.
+-- 50 tasks waited 3000 s, 45 waited 100 s and 5 waited 10 s. A percentile
+-- assumes that the values of a bucket are evenly spread.
 SELECT fairq.create_queue('histograms_5');
 SELECT count(fairq.enqueue('histograms_5', 'g', to_jsonb(n))) FROM generate_series(1, 100) n;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s', 'payload::int <= 50');
@@ -253,8 +255,8 @@ SELECT wait_p50 = make_interval(secs => 2 ^ 17 / 1000) AS p50, wait_p95 = make_i
 	wait_p99 = make_interval(secs => 2 ^ 21 * 1.98 / 1000) AS p99, wait_p50 AS is
 FROM fairq.stats WHERE queue = 'histograms_5';
 
--- A client that measures itself: the percentiles agree with it within one bucket.
--- It knows each time between two bounds, as its calls take time, too.
+-- A client measures, too, and its percentiles agree within one bucket. It
+-- knows each time between two bounds, as its calls take time.
 CREATE TABLE histograms_client (kind text, least_ms numeric, most_ms numeric);
 SELECT fairq.create_queue('histograms_6');
 DO $$

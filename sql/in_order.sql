@@ -1,16 +1,17 @@
--- In order: a group whose task is to be retried waits for it, in all priorities, also
--- after hints were lost; other groups don't.  Seen to fail when a claim does not look
--- for such a task (waits_for_other() in turn.c), or in its own priority only
--- (fairq_line_retries() in line.c), when the group is not put aside
--- (fairq_wait_for_retry() in running.c), and when it stays so after the task was
--- cancelled (fairq_finish() in outcome.c).
+-- In order: a group waits for its retried task, in all priorities, and also
+-- after hints were lost. Other groups do not wait.
+--
+-- Fails if a claim does not search for such a task (waits_for_other() in
+-- turn.c), or only in its own priority (fairq_line_retries() in line.c). Fails
+-- if the group is not put aside (fairq_wait_for_retry() in running.c), or
+-- remains so after the task was cancelled (fairq_finish() in outcome.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- What a pop serves, and whether that was foreseen.
+-- The tasks that a pop returns, and whether peek() returned the same.
 CREATE FUNCTION pg_temp.pop(n int DEFAULT 1) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	foreseen bigint[] := array(SELECT id FROM fairq.peek('in_order', n));
@@ -61,7 +62,7 @@ SELECT fairq.alter_queue('in_order', concurrency => 1, in_order => true);
 SELECT concurrency, in_order FROM fairq.queues WHERE queue = 'in_order';
 
 --
--- The group waits, and is not come by; others go on
+-- The group waits and no pop visits it; others continue
 --
 
 SELECT pg_temp.enqueue('a', 'a1'), pg_temp.enqueue('a', 'a2'), pg_temp.enqueue('a', 'a0', 5);
@@ -73,7 +74,7 @@ SELECT pg_temp.pop(3);
 SELECT * FROM pg_temp.throttled;
 SELECT payload, status, reason FROM fairq.tasks WHERE queue = 'in_order' ORDER BY id;
 SELECT group_key, reason FROM fairq.group_stats('in_order') ORDER BY 1;
--- a pop does not come by, also after hints were lost
+-- a pop does not visit it, also after hints were lost
 SELECT pg_temp.pop(3);
 SELECT fairq.reset_hints();
 SELECT pg_temp.pop(3);
@@ -82,7 +83,8 @@ SELECT * FROM fairq.check_queue('in_order');
 CALL fairq.wait('in_order', '0');
 SELECT pg_temp.complete('b2');
 
--- the one that waits is cancelled: the next ones may run, in the same transaction, too
+-- the retried task is cancelled: the next ones may run, in the same
+-- transaction, too
 BEGIN;
 SELECT fairq.cancel(pg_temp.id('a1'));
 SELECT pg_temp.pop(3);
@@ -93,12 +95,12 @@ SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a2');
 SELECT pg_temp.pop(3);
 
--- of another priority: those of the first one wait as well
+-- of another priority: tasks of the first one wait as well
 SELECT pg_temp.fail('a0', '1 hour');
 SELECT pg_temp.enqueue('a', 'a3');
 SELECT pg_temp.pop(3);
 SELECT * FROM pg_temp.throttled;
--- not in order any more, and in order again
+-- no longer in order, and in order again
 SELECT fairq.alter_queue('in_order', in_order => false);
 SELECT pg_temp.pop(3);
 SELECT fairq.alter_queue('in_order', in_order => true);
@@ -107,7 +109,7 @@ SELECT pg_temp.complete('a3');
 SELECT pg_temp.pop(3);
 SELECT fairq.purge('in_order', 'a');
 
--- what is due is served first, and then the others, by one call each
+-- the due task is served first, then the others, one per call
 SELECT pg_temp.enqueue('a', 'a5', 3), pg_temp.enqueue('a', 'a6'), pg_temp.enqueue('a', 'a7', 3);
 SELECT pg_temp.pop(3);
 SELECT pg_temp.fail('a6', '0');
@@ -121,7 +123,7 @@ SELECT pg_temp.complete('a5');
 SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a8');
 
--- it waits until then, and is woken
+-- wait sleeps until then, and wakes up
 SELECT pg_temp.pop(3);
 SELECT pg_temp.fail('a7', '0.3 s');
 SELECT pg_temp.enqueue('a', 'a9');
@@ -131,7 +133,8 @@ SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a7');
 SELECT pg_temp.pop(3);
 
--- a failed attempt that is rolled back, and one that was the last, hold nothing
+-- a failed attempt that is rolled back, and a permanent failure, hold up
+-- nothing
 BEGIN;
 SELECT pg_temp.fail('a9');
 ROLLBACK;
@@ -140,28 +143,30 @@ SELECT fairq.enqueue('in_order', 'a', '"a10"', max_attempts => 1) > 0, pg_temp.e
 SELECT pg_temp.pop(3);
 SELECT pg_temp.fail('a10');
 SELECT pg_temp.pop(3);
--- neither does one that was released, or scheduled
+-- nor does a released task, or a scheduled one
 SELECT fairq.release(pg_temp.id('a11'), delay => '1 hour');
 SELECT fairq.enqueue('in_order', 'a', '"a12"', run_at => now() + interval '1 hour') > 0, pg_temp.enqueue('a', 'a13');
 SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a13');
 SELECT fairq.purge('in_order');
 
--- an expired lease goes over to the next worker, or is ended and comes first
+-- an expired lease is taken over by the next worker, or is ended and comes
+-- first
 SELECT pg_temp.enqueue('a', 'a14'), pg_temp.enqueue('a', 'a15');
 SELECT payload FROM fairq.pop('in_order', lease => '1 microsecond');
 SELECT pg_temp.pop(3);
 SELECT pg_temp.fail('a14');
--- many groups that wait cost a pop nothing
+-- a pop does not read many waiting groups
 SELECT count(pg_temp.enqueue('c' || i, i::text)) FROM generate_series(1, 200) i;
 SELECT count(fairq.fail(id, retry_in => '1 hour')) FROM fairq.pop('in_order', 200);
 SELECT count(pg_temp.enqueue('c' || i, 'second ' || i)) FROM generate_series(1, 200) i;
 SELECT pg_temp.pop(300);
 SELECT * FROM pg_temp.throttled WHERE priority = 0;
 SELECT * FROM fairq.check_queue('in_order');
--- neither do they when those are due, of another priority: each ended one lets its group go on
--- (seen to fail when a group whose retry is due is not put aside, and when the end of that, or
--- its take, does not take the group back: FAIRQ_ENDS_RETRIED in outcome.c, running.c, transaction.c)
+-- nor when their retries, of another priority, are due. Each end makes its
+-- group ready. It fails if a group whose retry is due is not put aside. It
+-- fails if the task's end, or its take, does not take the group back
+-- (FAIRQ_ENDS_RETRIED in outcome.c, running.c, transaction.c).
 SELECT fairq.purge('in_order');
 SELECT count(fairq.enqueue('in_order', 'd' || i, to_jsonb('first ' || i), 5)) FROM generate_series(1, 200) i;
 SELECT count(fairq.fail(id, retry_in => '0')) FROM fairq.pop('in_order', 200);
@@ -176,7 +181,7 @@ SELECT pg_temp.pop();
 SELECT * FROM fairq.check_queue('in_order');
 SELECT fairq.drop_queue('in_order', force => true);
 
--- by time and by cost, and with shares
+-- time-fair, cost-fair, and with shares
 SELECT fairq.create_queue('in_order', concurrency => 1, in_order => true, fair_by => 'time', shares => '{1,1}');
 SELECT pg_temp.enqueue('a', 'a1', 1), pg_temp.enqueue('a', 'a2'), pg_temp.enqueue('b', 'b1', 1);
 SELECT pg_temp.pop();

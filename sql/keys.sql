@@ -1,7 +1,7 @@
--- A dedup_key's task: found, or added.
+-- The task of a dedup_key: found, or added.
 --
--- Broken on purpose to see it fail: enqueue_or_find() said of each task that it was
--- added (enqueue.c), find() did not look whether its task is there (dedup.c).
+-- Fails if enqueue_or_find() reports each task as added (enqueue.c), or if
+-- find() does not check that its task exists (dedup.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -14,7 +14,7 @@ LANGUAGE sql AS $$
 	SELECT payload #>> '{}' FROM fairq.tasks WHERE id = fairq.find($2, $1)
 $$;
 
--- The payload of the task that there is then, and whether it was added.
+-- The payload of the key's task after the call, and whether it was added.
 CREATE FUNCTION pg_temp.put(payload text, dedup_key text, run_at timestamptz DEFAULT NULL)
 	RETURNS text
 LANGUAGE plpgsql AS $$
@@ -37,14 +37,14 @@ SELECT fairq.create_queue('keys'), fairq.create_queue('keys_2');
 SELECT pg_temp.put('a1', 'x'), pg_temp.put('a2', 'x'), pg_temp.put('a3', 'y'), pg_temp.put('a4', NULL), pg_temp.put('a5', NULL);
 SELECT added, id = pg_temp.id('a1') AS the_same FROM fairq.enqueue_or_find('keys', 'other', '"other"', 9, 'infinity', 'x', 1, 2);
 SELECT count(*) FROM fairq.tasks WHERE queue = 'keys';
--- all arguments but two have the defaults of enqueue
+-- the other arguments have the defaults of enqueue
 SELECT added FROM fairq.enqueue_or_find('keys_2', 'g');
 SELECT added FROM fairq.enqueue_or_find('keys_2', 'g', '7', 2, 'infinity', 'k', 3, 4, '{"h": 1}');
 SELECT group_key, payload, priority, run_at, max_attempts, cost, headers FROM fairq.tasks WHERE queue = 'keys_2' ORDER BY id;
 SELECT pg_get_function_arguments('fairq.enqueue'::regproc) || ', OUT id bigint, OUT added boolean' =
 	pg_get_function_arguments('fairq.enqueue_or_find'::regproc) AS the_same;
 SELECT fairq.purge('keys_2');
--- refused is what enqueue refuses
+-- the same errors as enqueue
 SELECT fairq.enqueue_or_find(NULL, 'g');
 SELECT fairq.enqueue_or_find('keys', NULL);
 SELECT fairq.enqueue_or_find('keys_none', 'g');
@@ -68,7 +68,7 @@ SELECT fairq.complete(pg_temp.id('a3')), fairq.release(pg_temp.id('a3'));
 SELECT pg_temp.find('y');
 SELECT fairq.purge('keys');
 SELECT pg_temp.find('x'), pg_temp.find('later');
--- in a transaction, its own
+-- a task of the same transaction
 BEGIN;
 SELECT pg_temp.put('c1', 'c'), pg_temp.find('c');
 SAVEPOINT s;
@@ -80,12 +80,12 @@ SELECT pg_temp.find('c');
 BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY;
 SELECT fairq.find('keys', 'c');
 COMMIT;
--- a key whose task was deleted by hand is nobody's
+-- a key whose task SQL deleted has no task
 SELECT pg_temp.put('d1', 'd');
 DELETE FROM fairq.task t USING fairq.queue q WHERE q.queue_id = t.queue_id AND name = 'keys';
 SELECT count(*) FROM fairq.dedup d JOIN fairq.queue q USING (queue_id) WHERE name = 'keys';
 SELECT fairq.find('keys', 'd'), pg_temp.put('d2', 'd'), pg_temp.find('d');
--- bad input
+-- invalid arguments
 SELECT fairq.find(NULL, 'x');
 SELECT fairq.find('keys', NULL);
 SELECT fairq.find('keys_none', 'x');

@@ -1,16 +1,19 @@
--- What shared memory holds of lanes and their groups, as fairq.lanes and
--- fairq.lane_groups() show it.  Seen to fail when what is void is shown (is_shown()
--- in lane_view.c), when the groups of one set only are gone through
--- (fairq_lane_waits() in lane_view.c), and when looking makes a queue's hints.
+-- The contents of shared memory for lanes and their groups, as fairq.lanes and
+-- fairq.lane_groups() show them.
+--
+-- Fails if void data is shown (is_shown() in lane_view.c). Fails if only the
+-- groups of one set are visited (fairq_lane_waits() in lane_view.c). Fails if
+-- the view creates a queue's hints.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
--- of a run that was broken off
+-- of an interrupted run
 DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue, regress_fairq_monitor;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- Lanes with groups in any set, in a line each.  Of addresses their blocks are shown.
+-- Lanes with the groups of each set, one per line. Addresses are shown as
+-- blocks.
 CREATE FUNCTION pg_temp.show(of text) RETURNS SETOF text LANGUAGE sql AS $$
 	SELECT format('priority %s %s, block %s, seat %s, turn %s:', priority,
 			CASE WHEN known THEN 'known' WHEN known_from IS NULL THEN 'not known'
@@ -61,7 +64,8 @@ SELECT next_retry, next_scheduled,
 	next_lease_end <= (SELECT min(lease_until) FROM fairq.tasks WHERE queue = 'lanes') AS lease
 FROM fairq.lanes WHERE queue = 'lanes';
 
--- one that comes when its seat is passed, and was not served, is in front
+-- a group that becomes active after its seat was passed, and was not served,
+-- is in front
 SELECT fairq.enqueue('lanes', 'c') > 0 AS ok;
 SELECT group_key FROM fairq.pop('lanes');
 SELECT fairq.enqueue('lanes', 'b') > 0 AS ok;
@@ -89,7 +93,7 @@ SELECT fairq.complete(:first);
 SELECT * FROM pg_temp.show_groups('lanes_limit', 3);
 
 --
--- What stands at a time
+-- Tasks with a time
 --
 
 SELECT fairq.create_queue('lanes_time');
@@ -104,7 +108,7 @@ FROM fairq.lanes WHERE queue = 'lanes_time' AND priority < 3 ORDER BY 1;
 SELECT count(fairq.enqueue('lanes_time', 'a', run_at => clock_timestamp() + '50 ms'::interval * n))
 FROM generate_series(1, 3) n;
 SELECT pg_sleep(0.2);
--- nothing is done at that moment: a pop finds what is due, and what has expired
+-- that moment changes nothing: a pop finds due tasks and expired ones
 SELECT * FROM pg_temp.show_groups('lanes_time');
 SELECT group_key FROM fairq.pop('lanes_time', lease => '1 us');
 SELECT * FROM pg_temp.show_groups('lanes_time');
@@ -118,7 +122,7 @@ SELECT group_key FROM generate_series(1, 3) n, LATERAL fairq.pop('lanes_time', n
 SELECT * FROM pg_temp.show_groups('lanes_time');
 
 --
--- Own tasks that are not committed: published when the own pop looks
+-- Uncommitted tasks of this transaction: published when its own pop runs
 --
 
 SELECT fairq.create_queue('lanes_own');
@@ -133,7 +137,7 @@ SELECT group_key FROM fairq.pop('lanes_own');
 SELECT * FROM pg_temp.show('lanes_own');
 
 --
--- What was reset is not known, but for leases that are; recovery comes in steps
+-- A reset makes all unknown, except for leases; recovery proceeds in steps
 --
 
 SELECT fairq.create_queue('lanes_many');
@@ -155,29 +159,29 @@ SELECT count(*) < 300 AS not_all FROM fairq.lane_groups('lanes_many', 0);
 SELECT count(*) FROM fairq.pop('lanes_many', 300);
 SELECT * FROM pg_temp.show('lanes_many');
 
--- the others are known again, too, once a call comes by
+-- the others are known again, too, once a call serves them
 SELECT count(*) FROM fairq.pop('lanes');
--- (for more than it has, so that it comes to the last lane)
+-- (it requests more than there is, to reach the last lane)
 SELECT count(*) FROM fairq.pop('lanes_limit', 5);
 SELECT fairq.enqueue('lanes_limit', 'c', priority => 3) > 0 AS ok;
 
 --
--- What it is not: a use.  A queue that shared memory does not know stays so.
+-- The views do not use a queue: one that is not in shared memory stays so
 --
 
--- It is made by hand here: each function would make its hints.
+-- SQL makes this queue, since each function would create its hints.
 INSERT INTO fairq.queue (name, block_length, lease, max_attempts, notify, backoff)
 VALUES ('lanes_fresh', 1000, '1 min', 1, false, '1 s');
 BEGIN;
 SELECT count(*) FROM fairq.lane_groups('lanes_fresh', 0);
 SELECT count(*) FROM fairq.lanes WHERE queue = 'lanes_fresh';
--- which is to be seen by this: one that is known is locked
+-- the lock shows it: a queue in shared memory is locked
 SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND classid = 'fairq.queue'::regclass;
 SELECT count(*) FROM fairq.lane_groups('lanes', 0);
 SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND classid = 'fairq.queue'::regclass;
 COMMIT;
 
--- read-only transactions, at any level
+-- read-only transactions, at each isolation level
 BEGIN READ ONLY ISOLATION LEVEL SERIALIZABLE;
 SELECT * FROM pg_temp.show('lanes_many');
 SELECT count(*) FROM fairq.lane_groups('lanes_many', 0);
@@ -191,7 +195,7 @@ WHERE pid = pg_backend_pid() AND classid = 'fairq.queue'::regclass;
 COMMIT;
 
 --
--- Errors, and who may look
+-- Errors and privileges
 --
 
 SELECT fairq.lane_groups(NULL, 0);
@@ -218,7 +222,7 @@ SELECT queue, priority, active FROM fairq.lanes;
 SELECT count(*) FROM fairq.lane_groups('lanes_limit', 3);
 SELECT fairq.lane_groups('lanes', 0);
 RESET ROLE;
--- likewise of the queue that shared memory does not know
+-- the same for a queue that is not in shared memory
 INSERT INTO fairq.queue_privilege SELECT queue_id, r::regrole, p
 FROM fairq.queue, (VALUES ('regress_fairq_enqueue', 'enqueue'), ('regress_fairq_monitor', 'monitor')) v(r, p)
 WHERE name = 'lanes_fresh';
@@ -231,13 +235,13 @@ SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'objec
 COMMIT;
 RESET ROLE;
 
--- DROP EXTENSION, which locks no queue, waits for who reads what is of one
+-- DROP EXTENSION, which locks no queue, waits for a reader of a queue
 BEGIN;
 SELECT count(*) FROM fairq.lane_groups('lanes_limit', 3);
 SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND relation = 'fairq.task'::regclass;
 COMMIT;
 
--- a queue that is dropped, by ourselves and for good
+-- a queue that this transaction drops, with a commit
 BEGIN;
 SELECT fairq.drop_queue('lanes_limit', true);
 SELECT count(*) FROM fairq.lanes WHERE queue = 'lanes_limit';

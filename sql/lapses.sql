@@ -1,22 +1,24 @@
--- Attempts that end since their lease expires, which may be since the task kills its
--- workers: they are counted, for fairq.claim and the views; and with two of these the
--- task is served alone.
+-- Attempts that end because their lease expires, perhaps because the task
+-- kills its workers. fairq.claim and the views count them, and after two of
+-- these the task is served alone.
 --
--- Broken on purpose to see it fail: the claim that takes a task over does not count
--- (fairq_take_over() in claim.c); nor does the end of a lease by expire_leases()
--- (fairq_end_lapsed() in outcome.c); a task that was taken forgets it (fairq_taken_find()
--- in taken.c).  No call stops before a task (fairq_stops_before() in claim.c), or none
--- ends with one (serve_task() there); the turn in which a call stops is not the next one
--- (fairq_lane_stopped() in lane_end.c); a call does not begin with the lane that another
--- one has left (serve_alone() in serve.c); several queues are several calls (serve_claims()
--- in pop.c).
+-- Fails if a take-over does not count (fairq_take_over() in claim.c). Fails if
+-- the end of a lease by expire_leases() does not (fairq_end_lapsed() in
+-- outcome.c). Fails if a taken task loses the count (fairq_taken_find() in
+-- taken.c). Fails if no call stops before a task (fairq_stops_before() in
+-- claim.c), or none ends with it (serve_task() there). Fails if the
+-- interrupted turn is not the next one (fairq_lane_stopped() in lane_end.c).
+-- Fails if a call does not begin with the lane that another one left
+-- (serve_alone() in serve.c). Fails if several queues count as several calls
+-- (serve_claims() in pop.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- What a pop serves, in its order, each with its attempt and its lapses.
+-- The tasks that a pop returns, in its order, each with its attempt and its
+-- lapses.
 CREATE FUNCTION pg_temp.pop(n int DEFAULT 100) RETURNS text
 LANGUAGE sql AS $$
 	SELECT string_agg(format('%s/%s/%s', payload #>> '{}', attempt, lapses), ' ') FROM fairq.pop('lapses', n)
@@ -32,7 +34,7 @@ LANGUAGE sql AS $$
 	SELECT id FROM fairq.tasks t WHERE t.queue = 'lapses' AND t.payload = to_jsonb(id.payload)
 $$;
 
--- The leases of all running tasks, or of those, expire now.
+-- The leases of all running tasks, or of the given ones, expire now.
 CREATE FUNCTION pg_temp.lapse(VARIADIC tasks text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(fairq.extend(id, lease => '1 microsecond')) FROM fairq.live_tasks
@@ -51,25 +53,25 @@ SELECT fairq.create_queue('lapses', max_attempts => 4, retain => '1 day', backof
 
 SELECT fairq.enqueue('lapses', 'a', '"a1"') > 0 AS ok;
 SELECT pg_temp.pop();
--- not before another call finds it
+-- it counts once another call finds it
 SELECT pg_temp.lapse();
 SELECT * FROM pg_temp.stand;
 SELECT pg_temp.pop();
 SELECT * FROM pg_temp.stand;
--- what was released, or has failed, was ended by a worker that lives
+-- a released or failed attempt does not count, because its worker is alive
 SELECT fairq.release(pg_temp.id('a1')), pg_temp.pop();
 SELECT fairq.fail(pg_temp.id('a1'), retry_in => '0'), pg_temp.pop();
 SELECT pg_temp.lapse(), fairq.fail(pg_temp.id('a1'), retry_in => '0'), pg_temp.pop();
 SELECT pg_temp.lapse(), fairq.complete(pg_temp.id('a1'));
 SELECT * FROM pg_temp.stand;
--- expire_leases() and maintain() end leases, too; and the last one counts
+-- expire_leases() and maintain() also end leases; the last attempt counts, too
 SELECT fairq.enqueue('lapses', 'b', '"b1"') > 0, pg_temp.pop(), pg_temp.lapse();
 SELECT fairq.expire_leases('lapses'), pg_temp.pop(), pg_temp.lapse();
 SELECT fairq.maintain('lapses'), pg_temp.pop(), pg_temp.lapse();
 SELECT pg_temp.pop(), pg_temp.lapse();
 SELECT pg_temp.pop();
 SELECT * FROM pg_temp.stand;
--- a rollback takes it back
+-- a rollback undoes it
 SELECT fairq.enqueue('lapses', 'c', '"c1"') > 0, pg_temp.pop(), pg_temp.lapse();
 BEGIN;
 SELECT pg_temp.pop();
@@ -88,7 +90,7 @@ SELECT fairq.enqueue('lapses', 'd', '"d1"') > 0, pg_temp.pop(), pg_temp.lapse();
 BEGIN;
 SELECT pg_temp.take();
 ROLLBACK;
--- it comes back as often lapsed as take() has said
+-- it returns with the lapses that take() returned
 SELECT pg_temp.id('d1') AS d1 \gset
 BEGIN;
 SELECT pg_temp.take();
@@ -104,7 +106,7 @@ SELECT fairq.redrive(pg_temp.id('b1'));
 SELECT * FROM pg_temp.stand WHERE task = 'b1';
 SELECT pg_temp.pop();
 
--- by SQL, anything may stand there
+-- SQL can store any number
 UPDATE fairq.task SET lapses = 100 WHERE id = pg_temp.id('b1');
 SELECT regexp_replace(c, '[0-9]+', 'N') FROM fairq.check_queue('lapses') c;
 UPDATE fairq.task SET lapses = -1 WHERE id = pg_temp.id('b1');
@@ -112,8 +114,8 @@ SELECT regexp_replace(c, '[0-9]+', 'N') FROM fairq.check_queue('lapses') c;
 SELECT fairq.drop_queue('lapses', true);
 
 --
--- Served alone: a task whose lease has expired twice.  A call that has others stops before
--- it, and the next one begins with it.
+-- Served alone: a task whose lease has expired twice. A call that has other
+-- tasks stops before it, and the next one begins with it.
 --
 
 -- Adds tasks; the group is the first letter of each.
@@ -122,7 +124,7 @@ LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(t, 1), to_jsonb(t), priority)) FROM string_to_table(tasks, ' ') t
 $$;
 
--- What a pop serves, if peek() has foreseen that.
+-- The tasks that a pop returns, if peek() returned the same.
 CREATE FUNCTION pg_temp.serve(of text, n int DEFAULT 10, lease interval DEFAULT '1 hour') RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -138,7 +140,7 @@ BEGIN
 		ELSE shown END;
 END $$;
 
--- Adds a task to a queue that has none, whose lease expires twice.
+-- Adds a task to an empty queue; its lease expires twice.
 CREATE FUNCTION pg_temp.poison(of text, task text, priority int DEFAULT 0) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -152,12 +154,12 @@ LANGUAGE sql AS $$
 	SELECT count(*) FILTER (WHERE fairq.complete(id)) FROM fairq.live_tasks WHERE queue = of AND status = 'running'
 $$;
 
--- once it is a matter of batches still
+-- with a single lapse, still with others
 SELECT fairq.create_queue('lapses_1', block_length => 1000);
 SELECT pg_temp.add('lapses_1', 'a1 a2 b1 b2');
 SELECT pg_temp.serve('lapses_1', lease => '1 microsecond');
 SELECT pg_temp.serve('lapses_1'), pg_temp.done('lapses_1');
--- in its turn, with whatever is before it and behind it
+-- at its turn, whatever is before it and behind it
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 a2 a3 b2 b3 c1 c2');
 \t on
 SELECT $$SELECT pg_temp.serve('lapses_1')$$ FROM generate_series(1, 3) \gexec
@@ -168,8 +170,9 @@ SELECT pg_temp.done('lapses_1');
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'b2');
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
--- handed back it stands at a time: calls take turns of several rounds at once where tasks
--- are queued, and would lose those of others (address_again() in outcome.c)
+-- A released one has a time. Calls take turns of several rounds at once where
+-- tasks are queued, and would lose turns of others (address_again() in
+-- outcome.c).
 SELECT pg_temp.poison('lapses_1', 'b1');
 SELECT fairq.release(id) FROM fairq.pop('lapses_1');
 SELECT pg_temp.add('lapses_1', 'a1 a2 a3 a4 a5 a6 b2 b3 c1 c2 c3 c4');
@@ -177,7 +180,7 @@ SELECT pg_temp.add('lapses_1', 'a1 a2 a3 a4 a5 a6 b2 b3 c1 c2 c3 c4');
 SELECT $$SELECT pg_temp.serve('lapses_1', 30)$$ FROM generate_series(1, 4) \gexec
 \t off
 SELECT pg_temp.done('lapses_1');
--- of a weighted group the rest of the turn comes next
+-- in a group with a weight the rest of the turn comes next
 SELECT fairq.set_group('lapses_1', 'b', weight => 3);
 SELECT pg_temp.poison('lapses_1', 'b1');
 SELECT fairq.release(id) FROM fairq.pop('lapses_1');
@@ -195,7 +198,7 @@ SELECT pg_temp.add('lapses_w', 'a2 a3 a4 b1 b2 c1 c2');
 \t on
 SELECT format('SELECT pg_temp.serve(''lapses_w'', %s)', n) FROM unnest('{3,30,30}'::int[]) n \gexec
 \t off
--- and no turn of another group is lost by a task that was handed back
+-- a released task costs no other group a turn
 SELECT fairq.create_queue('lapses_r', block_length => 1000);
 SELECT pg_temp.add('lapses_r', 'a0 b0 c0'), pg_temp.serve('lapses_r'), pg_temp.done('lapses_r');
 SELECT pg_temp.poison('lapses_r', 'b1');
@@ -211,12 +214,12 @@ SELECT $$SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('lapses_1', 10,
 FROM generate_series(1, 4) \gexec
 \t off
 SELECT pg_temp.done('lapses_1');
--- what is brought to its end is not served, so no call stops there
+-- a task that ends is not served, so no call stops before it
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 b2 c1');
 SELECT fairq.cancel(id) FROM fairq.live_tasks WHERE queue = 'lapses_1' AND payload = '"b1"';
 SELECT pg_temp.serve('lapses_1');
 SELECT pg_temp.done('lapses_1');
--- a rollback puts it back where it was
+-- a rollback restores its place
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 b2');
 SELECT pg_temp.serve('lapses_1');
 BEGIN;
@@ -224,7 +227,7 @@ SELECT pg_temp.serve('lapses_1');
 ROLLBACK;
 SELECT pg_temp.serve('lapses_1');
 SELECT pg_temp.serve('lapses_1'), pg_temp.done('lapses_1');
--- in a transaction a call is a call
+-- a call in a transaction is also a call
 BEGIN;
 SELECT pg_temp.add('lapses_1', 'a1 b1');
 SELECT pg_temp.serve('lapses_1', lease => '1 microsecond'), pg_temp.serve('lapses_1', lease => '1 microsecond');
@@ -233,15 +236,16 @@ COMMIT;
 SELECT * FROM fairq.check_queue('lapses_1');
 SELECT pg_temp.done('lapses_1');
 
--- Priorities: the lane goes on at the task that a call has left, though others have come
--- that would be before it.  Else one task could keep all of its lane.
+-- Priorities: the next call continues with the task before which a call
+-- stopped, even if earlier ones were added since. Otherwise one task could
+-- hold up its lane.
 SELECT pg_temp.poison('lapses_1', 'b1', 5), pg_temp.add('lapses_1', 'a1 a2'), pg_temp.add('lapses_1', 'd1 d2', 5);
 SELECT pg_temp.serve('lapses_1'), pg_temp.add('lapses_1', 'a3 a4');
 \t on
 SELECT $$SELECT pg_temp.serve('lapses_1')$$ FROM generate_series(1, 3) \gexec
 \t off
 SELECT pg_temp.done('lapses_1');
--- but that one alone
+-- only with that task
 SELECT pg_temp.poison('lapses_1', 'b1', 5), pg_temp.add('lapses_1', 'a1'), pg_temp.add('lapses_1', 'd1 d2', 5);
 SELECT pg_temp.serve('lapses_1');
 SELECT fairq.complete(id) FROM fairq.live_tasks WHERE queue = 'lapses_1' AND payload = '"b1"';
@@ -262,7 +266,7 @@ SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 
--- Shares, cost, time; and a queue that is full.
+-- Shares, cost-fair, time-fair, and a full queue.
 SELECT fairq.create_queue('lapses_s', block_length => 1000, shares => '{3,1}');
 SELECT pg_temp.poison('lapses_s', 'b1', 1), pg_temp.add('lapses_s', 'a1 a2 a3 a4 a5 a6 a7 a8'), pg_temp.add('lapses_s', 'd1 d2', 1);
 SELECT fairq.create_queue('lapses_c', fair_by => 'cost'), fairq.create_queue('lapses_t', fair_by => 'time');
@@ -278,8 +282,8 @@ SELECT format('SELECT pg_temp.serve(%L)', q) FROM unnest('{lapses_s,lapses_c,lap
 SELECT queue, c FROM fairq.queues, fairq.check_queue(queue) c WHERE queue LIKE 'lapses%';
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'lapses%';
 
--- A lane in which a call stopped, and where nothing is served alone any more: the next
--- call serves what is next there.
+-- A call stopped in a lane, and no task there is served alone any more: the
+-- next call serves the next task there.
 SELECT fairq.create_queue('lapses_' || by, fair_by => by) FROM unnest('{tasks,cost,time}'::text[]) by;
 \t on
 SELECT format(statement, 'lapses_' || by)

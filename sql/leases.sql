@@ -1,8 +1,8 @@
--- A lease that has expired: the next pop finds it, its own worker may come
--- back as long as nobody else has the task, and the attempt keeps those apart.
+-- Expired leases: the next pop finds the task. Its own worker may return until
+-- another worker has it, and the attempt distinguishes the two.
 --
--- Broken on purpose to see it fail: an attempt that was over might end the
--- lease of a later one (is_leased() in attempt.c).
+-- Fails if an attempt that is over can end the lease of a later one
+-- (is_leased() in attempt.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -17,7 +17,7 @@ LANGUAGE sql AS $$
 	SELECT fairq.extend(pg_temp.id(queue, payload), lease => '1 microsecond') IS NOT NULL
 $$;
 
--- All tasks, with what is known of them.
+-- All tasks, with their states.
 CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text,
 	attempt int, worker text, lease text, error text)
 LANGUAGE sql AS $$
@@ -41,7 +41,7 @@ FROM fairq.pop('leases', worker => 'w1') \gset
 SELECT * FROM pg_temp.tasks('leases');
 SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a1');
--- nothing is done to it as long as nobody comes by
+-- it does not change until a call finds it
 SELECT * FROM pg_temp.tasks('leases');
 SELECT ready, limited, scheduled, running, oldest_enqueued_at, lapsed FROM fairq.queues WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
@@ -51,27 +51,27 @@ SELECT * FROM pg_temp.tasks('leases');
 SELECT * FROM fairq.check_queue('leases');
 -- once
 SELECT pg_temp.pop('leases');
--- the first worker comes back: all is void
+-- the first worker returns: its attempt is over
 SELECT fairq.complete(:id, 1), fairq.fail(:id, 1), fairq.release(:id, 1), fairq.extend(:id, 1),
 	fairq.fail(:id, 1, dead => true), fairq.release(:id, 1, '1 hour'), fairq.extend(:id, 1, '1 hour'),
 	fairq.complete(:id, 1, '1'), cardinality(fairq.complete_batch(ARRAY[:id], '{1}'));
--- nor has there been a third, or a worker of before the first
+-- a third attempt does not exist, and neither does one before the first
 SELECT fairq.complete(:id, n), fairq.fail(:id, n), fairq.release(:id, n), fairq.extend(:id, n),
 	cardinality(fairq.complete_batch(ARRAY[:id], ARRAY[n]))
 FROM unnest('{3,0,-1,2147483647,-2147483648}'::int[]) n;
 SELECT * FROM pg_temp.tasks('leases');
--- the second one has it
+-- the second worker has it
 SELECT fairq.extend(:id, 2) > now() AS extended;
 SELECT fairq.complete(:id, 2), fairq.complete(:id, 2);
 SELECT * FROM pg_temp.tasks('leases');
 SELECT popped, completed, released, retried, failed, cancelled, lapsed FROM fairq.queues WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 
--- Any number of times, with the queue's own lease, too.
+-- Any number of times, also with the queue's own lease.
 SELECT fairq.alter_queue('leases', lease => '1 microsecond');
 SELECT pg_temp.add('leases', 'a1', 'b1');
 SELECT pg_temp.pop('leases'), pg_temp.pop('leases');
--- from then on one by one: see sql/lapses.sql
+-- later ones are served alone: see sql/lapses.sql
 SELECT pg_temp.pop('leases'), pg_temp.pop('leases');
 SELECT pg_temp.pop('leases'), pg_temp.pop('leases');
 SELECT pg_temp.pop('leases', lease => '1 hour'), pg_temp.pop('leases', lease => '1 hour');
@@ -81,7 +81,7 @@ SELECT * FROM fairq.check_queue('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id), array_agg(attempt))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT fairq.alter_queue('leases', lease => '5 minutes');
 
--- A lease of some time, which nobody touches: time alone does it.
+-- A lease that ends as time passes, without a call.
 SELECT pg_temp.add('leases', 'a1', 'a2');
 SELECT pg_temp.pop('leases', 1, '300 milliseconds');
 SELECT pg_temp.pop('leases', 1, '1 hour');
@@ -95,7 +95,8 @@ SELECT * FROM fairq.check_queue('leases');
 -- Order
 --
 
--- What has expired was begun: it comes before the others of its group.
+-- An expired task has begun before, so it comes before the others of its
+-- group.
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3');
 SELECT pg_temp.pop('leases', 1);
 SELECT pg_temp.lapse('leases', 'a1');
@@ -118,8 +119,8 @@ SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- in turn: one that expires again and again keeps back no other; also if they
--- share an address
+-- in turn: a task that expires repeatedly does not delay others, also at the
+-- same address
 SELECT fairq.set_group('leases', 'a', weight => 3);
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT fairq.set_group('leases', 'a', weight => 0);
@@ -128,7 +129,7 @@ SELECT pg_temp.pop('leases', lease => '1 microsecond');
 SELECT $$SELECT pg_temp.pop('leases', 1, '1 microsecond')$$ FROM generate_series(1, 9) \gexec
 \t off
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- Each group at its turn, however many of it have expired.
+-- Each group at its turn, however many of its tasks have expired.
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'b1', 'c1');
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 SELECT pg_temp.add('leases', 'b2', 'b3', 'c2', 'd1');
@@ -137,20 +138,20 @@ SELECT pg_temp.pop('leases', 4);
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
--- by its weight
+-- according to its weight
 SELECT fairq.set_group('leases', 'a', weight => 2);
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2');
 SELECT pg_temp.pop('leases', lease => '1 microsecond') IS NOT NULL AS popped;
 SELECT pg_temp.pop('leases', 3), pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT fairq.set_group('leases', 'a', weight => 0);
--- per_group looks at one round
+-- per_group spans one round
 SELECT pg_temp.add('leases', 'a1', 'a2', 'b1', 'b2');
 SELECT pg_temp.pop('leases', lease => '1 microsecond') IS NOT NULL AS popped;
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- Priorities stay strict: what has expired of a lower one waits.
+-- Priorities stay strict: expired tasks of a lower one wait.
 SELECT fairq.enqueue('leases', 'a', '"low1"', 5) > 0 AS ok;
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 SELECT pg_temp.add('leases', 'a1', 'b1');
@@ -159,7 +160,7 @@ SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.ta
 SELECT * FROM fairq.check_queue('leases');
 
 --
--- Its own worker comes back late, and nobody else has it
+-- Its own worker returns late, and no other worker has it
 --
 
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'a5', 'a6');
@@ -189,7 +190,7 @@ SELECT fairq.extend(:id) - now() BETWEEN '299 seconds' AND '305 seconds' AS the_
 SELECT fairq.extend(:id, NULL, NULL) - now() BETWEEN '299 seconds' AND '305 seconds' AS the_queues;
 SELECT fairq.extend(:id, 1, '10 minutes') - now() BETWEEN '599 seconds' AND '605 seconds' AS ten_minutes;
 SELECT fairq.extend(id => :id, lease => '100 years') > now() + '99 years' AS a_lifetime;
--- it begins anew, so that it may also end earlier
+-- it begins again, so it may also end earlier
 SELECT fairq.extend(:id, 1, '1 second') < now() + '10 seconds' AS shorter;
 SELECT lease_until = fairq.extend(:id, 1, '1 hour') AS before FROM fairq.tasks WHERE id = :id;
 SELECT fairq.extend(:id, 1, '1 month 1 second') > now() + '27 days' AS a_month;
@@ -201,7 +202,7 @@ SELECT fairq.extend(:id, 1, '1 month -40 days');
 SELECT fairq.extend(:id, 1, '110 years');
 SELECT fairq.extend(:id, 1, '178000000 years');
 SELECT fairq.extend(:id, 1, '-178000000 years');
--- also if there is nothing to extend
+-- also if there is no lease to extend
 SELECT fairq.extend(0, 1, '0');
 SELECT fairq.extend(NULL, 1, '-1 hour');
 SELECT lease_until > now() + '27 days' AS as_before FROM fairq.tasks WHERE id = :id;
@@ -216,7 +217,7 @@ SELECT fairq.extend(:id, 1) > now() AS extended;
 ROLLBACK;
 SELECT pg_temp.pop('leases');
 SELECT * FROM fairq.check_queue('leases');
--- twice in a transaction, and the last one holds
+-- twice in a transaction: the last one counts
 BEGIN;
 SELECT fairq.extend(:id, 2, '1 hour') > now() AS extended;
 SELECT fairq.extend(:id, 2, '1 microsecond') > now() AS extended;
@@ -248,7 +249,7 @@ SELECT * FROM fairq.check_queue('leases');
 -- Transactions
 --
 
--- A pop that takes a lease over and is rolled back: it never was.
+-- A pop that takes a lease over and is rolled back has no effect.
 SELECT pg_temp.add('leases', 'a1', 'b1');
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 BEGIN;
@@ -307,7 +308,7 @@ FROM fairq.pop('leases');
 COMMIT;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT * FROM fairq.check_queue('leases');
--- in a read-only one nothing is done
+-- a read-only transaction changes nothing
 SELECT pg_temp.add('leases', 'a1');
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 BEGIN READ ONLY;
@@ -324,8 +325,8 @@ COMMIT;
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 
 --
--- Attempts that are used up: the pop that comes by brings it to its end, and
--- goes on with the next one of the group
+-- No attempts left: the pop that finds the task ends it, and continues with
+-- the next one of the group
 --
 
 SELECT fairq.alter_queue('leases', max_attempts => 2);
@@ -340,7 +341,7 @@ SELECT pg_temp.pop('leases');
 SELECT * FROM pg_temp.tasks('leases');
 SELECT finished_at IS NOT NULL AS finished, lease_until FROM fairq.tasks WHERE queue = 'leases' AND status = 'failed';
 SELECT * FROM fairq.check_queue('leases');
--- rolled back, it is as it was; and a pop in a block leaves it to others
+-- a rollback restores it; a pop in a transaction block leaves it to others
 SELECT pg_temp.lapse('leases', 'a2');
 BEGIN;
 SELECT pg_temp.pop('leases');
@@ -350,7 +351,7 @@ SELECT * FROM pg_temp.tasks('leases');
 ROLLBACK;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT * FROM fairq.check_queue('leases');
--- the worker may come back even then
+-- until then the worker may return
 SELECT fairq.complete(pg_temp.id('leases', 'a2'), 2);
 SELECT fairq.alter_queue('leases', max_attempts => 1);
 SELECT pg_temp.add('leases', 'a3', 'a4', 'a5', 'b3');
@@ -364,14 +365,14 @@ SELECT * FROM fairq.check_queue('leases');
 SELECT fairq.drop_queue('leases');
 
 --
--- Limits: who takes a lease over has its place
+-- Limits: a worker that takes a lease over gets its slot
 --
 
 SELECT fairq.create_queue('leases_c', concurrency => 1);
 SELECT pg_temp.add('leases_c', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('leases_c');
 SELECT pg_temp.lapse('leases_c', 'a1');
--- the place is a1's, until somebody has brought it to its end
+-- a1 has the slot until a call ends a1
 SELECT group_key, ready, limited, running FROM fairq.groups WHERE queue = 'leases_c' ORDER BY group_no;
 SELECT pg_temp.pop('leases_c');
 SELECT pg_temp.pop('leases_c');
@@ -380,7 +381,7 @@ SELECT * FROM fairq.check_queue('leases_c');
 SELECT fairq.complete(pg_temp.id('leases_c', 'a1'), 1), fairq.complete(pg_temp.id('leases_c', 'a1'), 2);
 SELECT pg_temp.pop('leases_c');
 SELECT * FROM fairq.check_queue('leases_c');
--- expired and out of attempts: the place is free for the next one
+-- expired and without attempts: the slot is free for the next task
 SELECT pg_temp.add('leases_c', 'a3', 'a4');
 SELECT fairq.alter_queue('leases_c', max_attempts => 1);
 SELECT pg_temp.lapse('leases_c', 'a2');
@@ -389,7 +390,7 @@ SELECT pg_temp.pop('leases_c');
 SELECT * FROM pg_temp.tasks('leases_c');
 SELECT * FROM fairq.check_queue('leases_c');
 SELECT fairq.alter_queue('leases_c', max_attempts => 20);
--- rolled back: the place is a3's as before
+-- rolled back: a3 has the slot as before
 SELECT pg_temp.lapse('leases_c', 'a3');
 BEGIN;
 SELECT pg_temp.pop('leases_c');
@@ -407,7 +408,7 @@ SELECT pg_temp.pop('leases_c');
 SELECT * FROM fairq.check_queue('leases_c');
 SELECT fairq.drop_queue('leases_c', true);
 
--- the whole queue has one place
+-- the queue has one slot
 SELECT fairq.create_queue('leases_m', max_running => 1);
 SELECT pg_temp.add('leases_m', 'a1', 'b1', 'b2');
 SELECT pg_temp.pop('leases_m');
@@ -425,8 +426,8 @@ SELECT * FROM pg_temp.tasks('leases_m');
 SELECT * FROM fairq.check_queue('leases_m');
 SELECT fairq.drop_queue('leases_m', true);
 
--- A limit is lowered below what is running: what expires is ready again, and is
--- kept back as the others are, but comes before them.
+-- A limit is lowered below the number of running tasks. Expired ones are ready
+-- again and wait like the others, but come before them.
 SELECT fairq.create_queue('leases_l', concurrency => 3);
 SELECT pg_temp.add('leases_l', 'a1', 'a2', 'a3', 'a4');
 SELECT pg_temp.pop('leases_l');
@@ -443,7 +444,7 @@ SELECT pg_temp.pop('leases_l');
 SELECT * FROM fairq.check_queue('leases_l');
 SELECT fairq.drop_queue('leases_l', true);
 
--- A paused group keeps what has expired to itself, and so does a paused queue.
+-- A paused group keeps its expired tasks, and so does a paused queue.
 SELECT fairq.create_queue('leases_p');
 SELECT pg_temp.add('leases_p', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('leases_p');
@@ -459,14 +460,14 @@ SELECT pg_temp.pop('leases_p');
 SELECT bool_and(pg_temp.lapse('leases_p', p)) FROM unnest('{a1,b1}'::text[]) p;
 SELECT fairq.pause('leases_p');
 SELECT pg_temp.pop('leases_p');
--- it may be taken back all the same
+-- cancel is still possible
 SELECT fairq.expire_leases('leases_p', 1);
 SELECT pg_temp.pop('leases_p');
 SELECT fairq.resume('leases_p');
 SELECT * FROM fairq.check_queue('leases_p');
 SELECT pg_temp.pop('leases_p'), pg_temp.pop('leases_p');
 SELECT * FROM fairq.check_queue('leases_p');
--- purge leaves it, drop_queue refuses
+-- purge keeps it, and drop_queue refuses
 SELECT pg_temp.lapse('leases_p', 'a1');
 SELECT fairq.purge('leases_p'), fairq.purge('leases_p', 'a');
 SELECT fairq.drop_queue('leases_p');
@@ -495,7 +496,8 @@ SELECT * FROM pg_temp.tasks('leases_e');
 SELECT * FROM fairq.check_queue('leases_e');
 -- the attempt is over
 SELECT fairq.complete(pg_temp.id('leases_e', 'a1'), 1), fairq.extend(pg_temp.id('leases_e', 'a1'), 1);
--- they were begun, and so come before their groups' others, and have no address
+-- they have begun before, so they come before the others of their groups, and
+-- have no address
 SELECT pg_temp.add('leases_e', 'a4');
 SELECT payload, addr IS NOT NULL AS placed FROM fairq.tasks WHERE queue = 'leases_e' AND status = 'queued' ORDER BY id;
 SELECT pg_temp.pop('leases_e', lease => '1 microsecond');
@@ -512,7 +514,7 @@ SELECT fairq.expire_leases('leases_e');
 SELECT * FROM pg_temp.tasks('leases_e');
 SELECT * FROM fairq.check_queue('leases_e');
 SELECT popped, completed, released, retried, failed, cancelled, lapsed FROM fairq.queues WHERE queue = 'leases_e';
--- in all lanes, and more than a call takes by default
+-- in all lanes, and more than a call ends by default
 SELECT fairq.create_queue('leases_all');
 SELECT count(*) FROM generate_series(0, 9) p, LATERAL fairq.enqueue_batch('leases_all',
 	array_fill('g'::text, ARRAY[110]), array_fill('1'::jsonb, ARRAY[110]), p);
@@ -520,13 +522,13 @@ SELECT count(*), min(priority), max(priority) FROM fairq.pop('leases_all', 2000,
 SELECT fairq.expire_leases('leases_all'), fairq.expire_leases('leases_all'), fairq.expire_leases('leases_all');
 SELECT ready, running, lapsed FROM fairq.queues WHERE queue = 'leases_all';
 SELECT * FROM fairq.check_queue('leases_all');
--- and a pop finds them all, too
+-- a pop also finds all of them
 SELECT count(*), max(attempt) FROM fairq.pop('leases_all', 2000, '1 microsecond');
 SELECT count(*), max(attempt) FROM generate_series(1, 1200) n, LATERAL fairq.pop('leases_all', 2000 + 0 * n);
 SELECT count(*), max(attempt) FROM fairq.pop('leases_all', 2000);
 SELECT * FROM fairq.check_queue('leases_all');
 
--- What is known of the leases may be lost.
+-- Hints of the leases are lost.
 SELECT fairq.create_queue('leases_r');
 SELECT pg_temp.add('leases_r', 'a1', 'b1');
 SELECT pg_temp.pop('leases_r', lease => '1 microsecond');
@@ -540,7 +542,7 @@ SELECT fairq.reset_hints();
 SELECT fairq.expire_leases('leases_r');
 SELECT pg_temp.pop('leases_r');
 SELECT * FROM fairq.check_queue('leases_r');
--- changed by hand
+-- changed by SQL
 UPDATE fairq.task SET lease_until = now() - interval '1 day' WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'leases_r');
 SELECT pg_temp.pop('leases_r');
 SELECT * FROM fairq.check_queue('leases_r');

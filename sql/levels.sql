@@ -1,29 +1,30 @@
--- Tenants get the same, and so do the users of a tenant.  Each pop is compared
--- with a model of two levels: start-time fair queueing of tenants, and in each
--- tenant of its users.
+-- Tenants get equal parts, and so do the users of a tenant. Each pop is
+-- compared with a model of two levels: start-time fair queueing of tenants,
+-- and in each tenant of its users.
 --
--- Broken on purpose to see it fail: a turn was charged only to the user, or only
--- to the tenant (fairq_lane_order_take() in lane_order.c); users entered at the
--- lane's virtual time (flows_of() in add_those_that_come()); a turn was taken
--- before all users had entered (the same); the tenant was charged by the user's
--- weight (charge()); fairq_lane_charge() did not correct the tenant's charge; a
--- call ended at a tenant whose users it had passed over (next_group()); calls with
--- per_group took many turns (takes_many() in serve.c); maintain() freed the number
--- of a tenant with users.
+-- Fails if a turn is charged only to the user, or only to the tenant
+-- (fairq_lane_order_take() in lane_order.c). Fails if users enter at the
+-- lane's virtual time (flows_of()), or a turn is taken before all users have
+-- entered (both in add_those_that_come()). Fails if the tenant is charged by
+-- the user's weight (charge()), or fairq_lane_charge() does not correct the
+-- tenant's charge. Fails if a call ends at a tenant whose users it has passed
+-- over (next_group()). Fails if calls with per_group take many turns
+-- (takes_many() in serve.c). Fails if maintain() frees the number of a tenant
+-- with users.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 
--- The model.  A flow is a tenant ('acme') or a user ('acme/ann').  tag is its
--- start tag, tie orders equal ones, and v is the virtual time of each order: of
--- the tenants (''), or of a tenant's users.
+-- The model. A flow is a tenant ('acme') or a user ('acme/ann'). tag is its
+-- start tag, and tie orders equal ones. v is the virtual time of each order:
+-- of the tenants (''), or of a tenant's users.
 CREATE TEMP TABLE flow (key text PRIMARY KEY, parent text, weight int DEFAULT 1,
 	tag numeric DEFAULT 0, tie int, costs numeric[] DEFAULT '{}');
 CREATE TEMP TABLE virtual (parent text PRIMARY KEY, v numeric DEFAULT 0);
 CREATE TEMP SEQUENCE tie;
 
--- The flow enters its order: it has no less than the virtual time.
+-- The flow enters its order, with at least the virtual time.
 CREATE FUNCTION pg_temp.enter(flow_key text, of text) RETURNS void LANGUAGE sql AS $$
 	INSERT INTO virtual VALUES (of) ON CONFLICT DO NOTHING;
 	INSERT INTO flow (key, parent, tie) VALUES (flow_key, of, -1) ON CONFLICT DO NOTHING;
@@ -107,13 +108,14 @@ SELECT pg_temp.pop('levels', 5);
 SELECT string_agg(group_key, ' ') AS peek FROM fairq.peek('levels', 4);
 SELECT pg_temp.pop('levels', 4);
 
--- A user that comes is next among its tenant's, and a tenant among tenants.
+-- A user that becomes active is next among its tenant's users, and a tenant
+-- among tenants.
 SELECT pg_temp.add('levels', 'acme/eve', 1, 1), pg_temp.add('levels', 'coco/fay', 1, 1, 1);
 SELECT pg_temp.pop('levels', 1), pg_temp.pop('levels', 1), pg_temp.pop('levels', 3);
 SELECT pg_temp.pop('levels', 100);
 SELECT * FROM fairq.check_queue('levels');
 
--- Neither has saved up anything while it was away.
+-- Neither has saved anything while it was inactive.
 SELECT pg_temp.add('levels', 'beta/dan', 1, 1, 1, 1), pg_temp.add('levels', 'acme/bob', 1, 1, 1, 1, 1, 1);
 SELECT pg_temp.pop('levels', 6);
 SELECT pg_temp.add('levels', 'coco/fay', 1, 1, 1), pg_temp.add('levels', 'acme/ann', 1, 1, 1);
@@ -130,7 +132,7 @@ SELECT tenant, weight, users_active, got, ahead FROM fairq.tenants
 WHERE queue = 'levels_weights' ORDER BY 1;
 SELECT pg_temp.pop('levels_weights', 100);
 
--- By cost: tenants get the same cost, and so do users.
+-- Cost-fair: tenants get the same cost, and so do users.
 SELECT pg_temp.clear(), fairq.create_queue('levels_cost', separator => '/', fair_by => 'cost');
 SELECT pg_temp.add('levels_cost', 'acme/ann', 8, 1, 2, 8, 1), pg_temp.add('levels_cost', 'acme/bob', 1, 1, 4, 1, 1, 1),
 	pg_temp.add('levels_cost', 'beta/cid', 2, 2, 2, 9, 2, 2), pg_temp.add('levels_cost', 'beta/dan', 1, 16, 1, 1);
@@ -153,15 +155,15 @@ SELECT max(abs(lead)) FROM (SELECT sum(CASE tenant WHEN 'one' THEN 1 ELSE -1 END
 	FROM served) s;
 SELECT count(*) FROM fairq.pop('levels_many', 2000);
 
--- per_group is that of a user; a call that has passed over all users of a tenant
--- serves the next tenant.
+-- per_group applies to each user. A call that has passed over all users of a
+-- tenant serves the next tenant.
 SELECT fairq.create_queue('levels_per_group', separator => '/');
 SELECT count(fairq.enqueue('levels_per_group', key, '1'))
 FROM unnest('{acme/ann,acme/bob,beta/cid,acme/eve}'::text[]) key, generate_series(1, 3);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_per_group', 100, per_group => 1);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_per_group', 100, per_group => 2);
 
--- Concurrency limits and pauses are of users.
+-- Concurrency limits and pauses apply to users.
 SELECT fairq.create_queue('levels_limit', separator => '/', concurrency => 1);
 SELECT count(fairq.enqueue('levels_limit', key, '1'))
 FROM unnest('{acme/ann,acme/bob,beta/cid}'::text[]) key, generate_series(1, 2);
@@ -179,7 +181,7 @@ SELECT pg_temp.add('levels_lost', 'acme/ann', 1, 1), pg_temp.add('levels_lost', 
 SELECT fairq.reset_hints();
 SELECT pg_temp.pop('levels_lost', 5), pg_temp.pop('levels_lost', 100);
 
--- A renamed user is another tenant's from then on.
+-- A renamed user belongs to another tenant from then on.
 SELECT count(fairq.enqueue('levels_lost', key, '1'))
 FROM unnest('{acme/ann,acme/bob,beta/cid}'::text[]) key, generate_series(1, 4);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_lost', 4);
@@ -204,7 +206,7 @@ SELECT count(fairq.enqueue('levels_lost', key, '1'))
 FROM unnest('{x/a,beta/b,y/a,beta/c}'::text[]) key, generate_series(1, 2);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_lost', 100);
 
--- The same after a tenant with many users, whose order has all of them.
+-- The same after a tenant with many users, whose order is complete.
 SELECT fairq.create_queue('levels_gone', separator => '/');
 SELECT count(*) FROM fairq.enqueue_batch('levels_gone',
 	(SELECT array_agg('many/' || i) FROM generate_series(1, 2500) i), array_fill('1'::jsonb, ARRAY[2500]));
@@ -236,7 +238,7 @@ SELECT fairq.redrive('levels_failed', 'nobody');
 SELECT fairq.purge_failed('levels_failed', 'nobody');
 \set VERBOSITY default
 
--- The view has each tenant once, whatever is between its users' keys.
+-- The view has each tenant once, also if other keys sort between its users.
 SELECT count(fairq.enqueue('levels_failed', key, '1'))
 FROM unnest('{acme/zoe,acme0/a,acme-/a,a/a,a//,acme/,é/é}'::text[]) key;
 SELECT group_key FROM fairq.pop('levels_failed');
@@ -252,7 +254,7 @@ SET ROLE regress_fairq_levels;
 SELECT count(*) FROM fairq.tenants;
 RESET ROLE;
 
--- SQL on tasks is checked at the cost of the rows that it changes.
+-- The check of SQL on tasks costs in proportion to the rows that it changes.
 SELECT max(id) AS id FROM fairq.tasks WHERE queue = 'levels_many' \gset
 BEGIN;
 SET LOCAL enable_seqscan = off;
@@ -263,7 +265,7 @@ SELECT seq_tup_read + idx_tup_fetch - :before < 100 AS flat FROM pg_stat_xact_al
 WHERE relid = 'fairq.task'::regclass;
 ROLLBACK;
 
--- Keys name a tenant and a user, also in SQL.
+-- Keys name a tenant and a user, also if SQL writes them.
 SELECT fairq.create_queue('levels_keys', separator => '/');
 SELECT fairq.enqueue('levels_keys', 'acme', '1');
 SELECT fairq.set_group('levels_keys', 'acme/', weight => 2);
@@ -314,12 +316,13 @@ SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_keys', 100);
 SELECT * FROM fairq.check_queue('levels_keys');
 \set VERBOSITY default
 
--- A queue with tenants is dropped like any other, and others do not notice.
+-- A queue with tenants is dropped like any other queue, without an effect on
+-- others.
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue ~ '^levels' ORDER BY queue;
 DROP ROLE regress_fairq_levels;
 SELECT count(*) FROM fairq.group_number WHERE group_key ~ '/';
 
--- A separator is ASCII also where other characters have one byte.
+-- A separator is an ASCII character, also in a single-byte encoding.
 SELECT current_database() AS db \gset
 CREATE DATABASE levels_latin1 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0;
 \c levels_latin1

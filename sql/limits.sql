@@ -1,8 +1,8 @@
--- Never more tasks of a group, or of a queue, are running than it is limited
--- to; what that keeps back comes later, in order, and nobody else waits for it.
+-- A group or queue never has more running tasks than its limit. Tasks that the
+-- limit holds back are served later, in order, and no other group waits for
+-- them.
 --
--- Broken on purpose to see it fail: one task more than the limit had a slot
--- (find_slot() in counter.c).
+-- Fails if one task more than the limit has a slot (find_slot() in counter.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -18,7 +18,7 @@ RESET client_min_messages;
 SELECT fairq.create_queue('limits', 2);
 SELECT pg_temp.add('limits', 'a', 1, 5), pg_temp.add('limits', 'b', 1, 3);
 SELECT * FROM pg_temp.stand('limits');
--- each task has its address, also one that is kept back by the limit
+-- each task has its address, also one that the limit holds back
 SELECT payload, status, addr, lease_until FROM fairq.tasks WHERE queue = 'limits' ORDER BY id;
 SELECT * FROM fairq.check_queue('limits');
 SELECT pg_temp.pop('limits');
@@ -26,7 +26,7 @@ SELECT pg_temp.pop('limits');
 SELECT * FROM pg_temp.stand('limits');
 SELECT * FROM fairq.check_queue('limits');
 
--- whoever ends makes room for the next one
+-- each end gives its slot to the next task
 SELECT pg_temp.done('limits', 'a2');
 SELECT * FROM pg_temp.stand('limits');
 SELECT pg_temp.pop('limits');
@@ -34,7 +34,7 @@ SELECT pg_temp.pop('limits');
 SELECT pg_temp.done('limits', 'a1', 'a3', 'b2');
 SELECT * FROM pg_temp.stand('limits');
 SELECT * FROM fairq.check_queue('limits');
--- one that waited has an address from when it is popped
+-- a task that waited still has an address when it is popped
 SELECT payload, addr >= 0 AS has_address, addr % 1048576 AS seat
 FROM fairq.pop('limits', 100) ORDER BY payload;
 SELECT count(*), count(addr) FROM fairq.tasks WHERE queue = 'limits' AND status = 'running';
@@ -43,14 +43,14 @@ SELECT * FROM pg_temp.stand('limits');
 SELECT pg_temp.pop('limits');
 SELECT * FROM fairq.check_queue('limits');
 
--- it has turns in advance again
+-- the group has addresses in advance again
 SELECT pg_temp.add('limits', 'a', 6, 8), pg_temp.add('limits', 'b', 4, 4);
 SELECT * FROM pg_temp.tasks('limits');
 SELECT pg_temp.pop('limits');
 SELECT fairq.purge('limits'), pg_temp.done('limits', 'a6', 'a7', 'b4');
 SELECT * FROM pg_temp.tasks('limits');
 
--- release ends it, too; its task goes behind the others
+-- release frees the slot, too; its task goes behind the others
 SELECT pg_temp.add('limits', 'a', 1, 4);
 SELECT pg_temp.pop('limits');
 SELECT pg_temp.release('limits', 'a1');
@@ -65,13 +65,13 @@ SELECT pg_temp.pop('limits');
 SELECT pg_temp.done('limits', 'a1', 'a4');
 SELECT pg_temp.pop('limits');
 SELECT payload, attempt FROM fairq.tasks WHERE queue = 'limits';
--- that of the only one, too
+-- also if it is the only task
 SELECT pg_temp.release('limits', 'a3');
 SELECT pg_temp.pop('limits');
 SELECT pg_temp.done('limits', 'a3');
 SELECT * FROM fairq.check_queue('limits');
 
--- a limit of 1: one after the other
+-- a limit of 1: one task after the other
 SELECT fairq.create_queue('limits_one', concurrency => 1);
 SELECT pg_temp.add('limits_one', 'a', 1, 4), pg_temp.add('limits_one', 'b', 1, 2);
 SELECT pg_temp.pop('limits_one');
@@ -85,7 +85,7 @@ SELECT pg_temp.done('limits_one', 'a4');
 SELECT pg_temp.pop('limits_one');
 SELECT * FROM fairq.check_queue('limits_one');
 
--- the largest limit, and one larger than what there is
+-- the largest limit, and one larger than the number of tasks
 SELECT fairq.create_queue('limits_max', 2147483647, 2147483647);
 SELECT pg_temp.add('limits_max', 'a', 1, 3), pg_temp.add('limits_max', 'b', 1, 1);
 SELECT * FROM pg_temp.stand('limits_max');
@@ -100,7 +100,7 @@ SELECT * FROM fairq.check_queue('limits_max');
 -- A group's own
 --
 
--- less than the others have, more than they have, and that of the queue again
+-- lower than that of the queue, higher, and that of the queue again
 SELECT fairq.create_queue('limits_own', 2);
 SELECT fairq.set_group('limits_own', 'a', 1);
 SELECT fairq.set_group('limits_own', 'b', concurrency => 4);
@@ -120,7 +120,7 @@ SELECT pg_temp.done('limits_own', 'b3');
 SELECT pg_temp.pop('limits_own');
 SELECT * FROM fairq.check_queue('limits_own');
 
--- the queue's changes for whoever has none of his own; NULL keeps either
+-- the queue's limit changes for groups without their own; NULL changes nothing
 SELECT fairq.set_group('limits_own', 'a', 3);
 SELECT fairq.alter_queue('limits_own', 1);
 SELECT fairq.set_group('limits_own', 'a');
@@ -132,18 +132,18 @@ SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits_ow
 SELECT concurrency, max_running, lease FROM fairq.queues WHERE queue = 'limits_own';
 SELECT pg_temp.pop('limits_own');
 SELECT * FROM pg_temp.stand('limits_own');
--- the weight goes, the limit stays, and the other way round
+-- the weight is removed and the limit stays, then the other way round
 SELECT fairq.set_group('limits_own', 'a', weight => 0);
 SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits_own' ORDER BY group_no;
 SELECT fairq.set_group('limits_own', 'a', 0, 7);
 SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits_own' ORDER BY group_no;
--- who has none of his own needs no row
+-- a group without settings of its own needs no row
 SELECT fairq.set_group('limits_own', 'a', weight => 1), fairq.set_group('limits_own', 'd', 3);
 SELECT fairq.set_group('limits_own', 'd', 0, 0);
 SELECT count(*) FROM fairq.group_setting JOIN fairq.queue USING (queue_id) WHERE name = 'limits_own';
 SELECT * FROM fairq.check_queue('limits_own');
 
--- a limited group among unlimited ones; one that is not there yet
+-- a limited group among unlimited ones; a group that does not exist yet
 SELECT fairq.create_queue('limits_among');
 SELECT fairq.set_group('limits_among', 'a', 1);
 SELECT * FROM pg_temp.stand('limits_among');
@@ -160,7 +160,7 @@ SELECT * FROM fairq.check_queue('limits_among');
 -- Limits are changed
 --
 
--- raised while tasks are running, and others are kept back
+-- raised while tasks are running and others wait
 SELECT fairq.create_queue('limits_change', 2);
 SELECT pg_temp.add('limits_change', 'a', 1, 9);
 SELECT pg_temp.pop('limits_change');
@@ -173,7 +173,8 @@ SELECT pg_temp.pop('limits_change', 1);
 SELECT pg_temp.pop('limits_change');
 SELECT * FROM pg_temp.stand('limits_change');
 SELECT * FROM fairq.check_queue('limits_change');
--- lowered below what is running: nobody comes until enough have gone
+-- lowered below the number of running tasks: no task starts until enough have
+-- ended
 SELECT fairq.set_group('limits_change', 'a', 2);
 SELECT pg_temp.add('limits_change', 'a', 10, 12);
 SELECT * FROM pg_temp.stand('limits_change');
@@ -185,16 +186,16 @@ SELECT pg_temp.done('limits_change', 'a7');
 SELECT pg_temp.pop('limits_change');
 SELECT pg_temp.pop('limits_change');
 SELECT * FROM pg_temp.tasks('limits_change');
--- to the same value: nothing happens
+-- to the same value: nothing changes
 SELECT fairq.set_group('limits_change', 'a', 2);
 SELECT pg_temp.pop('limits_change');
--- 0: as the queue says
+-- 0: that of the queue
 SELECT fairq.set_group('limits_change', 'a', 0);
 SELECT pg_temp.pop('limits_change');
 SELECT * FROM pg_temp.stand('limits_change');
 SELECT * FROM fairq.check_queue('limits_change');
 
--- lowered when more are ready than may be running
+-- lowered while more tasks are ready than may run
 SELECT fairq.create_queue('limits_lower', 5);
 SELECT pg_temp.add('limits_lower', 'a', 1, 7), pg_temp.add('limits_lower', 'b', 1, 7);
 SELECT * FROM pg_temp.tasks('limits_lower');
@@ -208,7 +209,7 @@ SELECT pg_temp.add('limits_lower', 'a', 8, 8), pg_temp.add('limits_lower', 'c', 
 SELECT pg_temp.pop('limits_lower');
 SELECT * FROM pg_temp.stand('limits_lower');
 SELECT * FROM fairq.check_queue('limits_lower');
--- taken away while tasks are kept back: they come in the same order
+-- removed while tasks wait: they are served in the same order
 SELECT fairq.alter_queue('limits_lower', 0);
 SELECT * FROM pg_temp.stand('limits_lower');
 SELECT pg_temp.add('limits_lower', 'a', 9, 10), pg_temp.add('limits_lower', 'c', 3, 3);
@@ -220,7 +221,7 @@ SELECT * FROM pg_temp.tasks('limits_lower');
 SELECT pg_temp.pop('limits_lower');
 SELECT * FROM fairq.check_queue('limits_lower');
 
--- the first limit on a queue in full use
+-- the first limit of a queue in full use
 SELECT fairq.create_queue('limits_first');
 SELECT pg_temp.add('limits_first', 'a', 1, 9), pg_temp.add('limits_first', 'b', 1, 5);
 SELECT pg_temp.pop('limits_first', 6);
@@ -238,7 +239,7 @@ SELECT pg_temp.pop('limits_first');
 SELECT * FROM pg_temp.stand('limits_first');
 SELECT * FROM fairq.check_queue('limits_first');
 
--- that of a single group, which has too many running
+-- of a single group that has too many running tasks
 SELECT fairq.create_queue('limits_first_group');
 SELECT pg_temp.add('limits_first_group', 'a', 1, 9), pg_temp.add('limits_first_group', 'b', 1, 5);
 SELECT pg_temp.pop('limits_first_group', 6);
@@ -255,10 +256,10 @@ SELECT * FROM pg_temp.stand('limits_first_group');
 SELECT * FROM fairq.check_queue('limits_first_group');
 
 --
--- All of the queue
+-- The whole queue
 --
 
--- max_running alone
+-- only max_running
 SELECT fairq.create_queue('limits_queue', max_running => 3);
 SELECT pg_temp.add('limits_queue', 'a', 1, 5), pg_temp.add('limits_queue', 'b', 1, 2);
 SELECT * FROM pg_temp.stand('limits_queue');
@@ -278,7 +279,7 @@ SELECT pg_temp.pop('limits_queue', 1);
 SELECT pg_temp.pop('limits_queue');
 SELECT pg_temp.pop('limits_queue');
 SELECT * FROM fairq.check_queue('limits_queue');
--- raised, lowered, taken away, set again
+-- raised, lowered, removed, set again
 SELECT fairq.alter_queue('limits_queue', max_running => 5);
 SELECT * FROM pg_temp.stand('limits_queue');
 SELECT pg_temp.pop('limits_queue');
@@ -298,7 +299,7 @@ SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.ta
 SELECT pg_temp.pop('limits_queue');
 SELECT * FROM fairq.check_queue('limits_queue');
 
--- with a limit for groups: both hold
+-- with a limit for groups: both apply
 SELECT fairq.create_queue('limits_both', 2, 3);
 SELECT pg_temp.add('limits_both', 'a', 1, 6), pg_temp.add('limits_both', 'b', 1, 6),
 	pg_temp.add('limits_both', 'c', 1, 1);
@@ -319,7 +320,7 @@ SELECT fairq.alter_queue('limits_both', 0);
 SELECT pg_temp.pop('limits_both');
 SELECT * FROM fairq.check_queue('limits_both');
 
--- a group's limit above that of the queue is of no use to it
+-- a group's limit above that of the queue has no effect
 SELECT fairq.create_queue('limits_above', max_running => 2);
 SELECT fairq.set_group('limits_above', 'a', 5);
 SELECT pg_temp.add('limits_above', 'a', 1, 7);
@@ -329,7 +330,7 @@ SELECT fairq.alter_queue('limits_above', max_running => 100);
 SELECT pg_temp.pop('limits_above');
 SELECT * FROM fairq.check_queue('limits_above');
 
--- the first max_running on a queue in full use
+-- the first max_running of a queue in full use
 SELECT fairq.create_queue('limits_first_queue');
 SELECT pg_temp.add('limits_first_queue', 'a', 1, 4), pg_temp.add('limits_first_queue', 'b', 1, 4, 7);
 SELECT pg_temp.pop('limits_first_queue', 5);
@@ -345,7 +346,7 @@ SELECT * FROM fairq.check_queue('limits_first_queue');
 -- Purge, drop, other block lengths
 --
 
--- what waits goes, what is running stays, and still counts
+-- a purge removes waiting tasks; running ones stay and count
 SELECT fairq.create_queue('limits_purge', 2);
 SELECT pg_temp.add('limits_purge', 'a', 1, 6), pg_temp.add('limits_purge', 'b', 1, 6);
 SELECT pg_temp.pop('limits_purge', 3);
@@ -374,7 +375,7 @@ SELECT pg_temp.done('limits_purge', 'a11', 'a12');
 SELECT pg_temp.pop('limits_purge');
 SELECT * FROM fairq.check_queue('limits_purge');
 
--- a queue with tasks that are kept back is not empty
+-- a queue with tasks that wait for a limit is not empty
 SELECT fairq.create_queue('limits_drop', 1);
 SELECT pg_temp.add('limits_drop', 'a', 1, 3);
 SELECT count(*) FROM fairq.take('limits_drop', 100);
@@ -386,7 +387,7 @@ SELECT * FROM pg_temp.stand('limits_drop');
 SELECT pg_temp.pop('limits_drop');
 SELECT * FROM fairq.check_queue('limits_drop');
 
--- the block length is changed beside tasks that are kept back
+-- the block length is changed while tasks wait for a limit
 SELECT fairq.create_queue('limits_block', 2, block_length => 10);
 SELECT pg_temp.add('limits_block', 'a', 1, 6), pg_temp.add('limits_block', 'b', 1, 6);
 SELECT pg_temp.pop('limits_block', 3);
@@ -403,7 +404,7 @@ SELECT pg_temp.pop('limits_block');
 SELECT fairq.alter_queue('limits_block', 0, block_length => 1000000);
 SELECT pg_temp.pop('limits_block');
 SELECT * FROM fairq.check_queue('limits_block');
--- it is too large if they have addresses in blocks that it has not
+-- it is too large if they have addresses in blocks that would not exist
 SELECT fairq.create_queue('limits_block_all', 1, block_length => 2);
 SELECT pg_temp.add('limits_block_all', 'a', 1, 4);
 SELECT count(*) FROM fairq.take('limits_block_all');
@@ -441,18 +442,18 @@ FROM unnest(ARRAY[
 	$$SELECT fairq.set_group('limits', 'a', 1, 1001)$$]) WITH ORDINALITY AS s (statement, n),
 	pg_temp.refusal(statement) r
 ORDER BY n;
--- and nothing of it is done
+-- and nothing changed
 SELECT concurrency, max_running FROM fairq.queues WHERE queue LIKE 'limits' OR queue = 'limits_x';
 SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits' AND group_key = 'a';
 
 --
--- What was damaged by hand
+-- Rows that SQL damaged
 --
 
 SELECT fairq.create_queue('limits_damaged', 2);
 SELECT pg_temp.add('limits_damaged', 'a', 1, 4);
 SELECT pg_temp.pop('limits_damaged', 1);
--- it stands where the scheduled tasks are, and is none
+-- a row among the scheduled tasks that is not scheduled
 UPDATE fairq.task SET addr = (1::bigint << 62) + id
 FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged'
 	AND lease_until IS NOT NULL;
@@ -461,7 +462,7 @@ UPDATE fairq.task SET addr = 0
 FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged'
 	AND lease_until IS NOT NULL;
 SELECT * FROM fairq.check_queue('limits_damaged');
--- tables that were written by hand are counted, too
+-- rows that SQL wrote count, too
 UPDATE fairq.task SET lease_until = 'infinity', attempt = 1
 FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged'
 	AND payload = '"a2"';
@@ -471,7 +472,7 @@ FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged
 SELECT pg_temp.pop('limits_damaged');
 SELECT * FROM fairq.check_queue('limits_damaged');
 
--- A group with a weight of its own has the limit of the queue, also when that
+-- A group with its own weight has the limit of the queue, also when that
 -- changes.
 SELECT fairq.create_queue('limits_default', concurrency => 1);
 SELECT count(fairq.enqueue('limits_default', 'a', to_jsonb(i))) FROM generate_series(1, 3) i;

@@ -1,8 +1,8 @@
--- Under limits, too, groups take turns, and each has its tasks served in
--- order, those that its limit has kept back, too.
+-- Groups take turns under limits, too, and each has its tasks served in order,
+-- including those that its limit held back.
 --
--- Broken on purpose to see it fail: each turn went to the lowest seat of the
--- ring (find_next() in lane_take.c).
+-- Fails if each turn goes to the lowest seat of the ring (find_next() in
+-- lane_take.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -11,8 +11,8 @@ RESET client_min_messages;
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql
 
--- Pops and completes in loops, with a commit after each.  Shows what was
--- served in what order, and how many were running at most.
+-- Pops and completes in loops, with a commit after each. Shows the tasks in
+-- the order of service, and the most that ran at once.
 CREATE TEMP TABLE served (n serial, queue text, group_key text, task text, running int, all_running int);
 CREATE PROCEDURE pg_temp.work(queue text, batch int, keep int)
 LANGUAGE plpgsql AS $$
@@ -51,7 +51,8 @@ $$;
 -- Turns
 --
 
--- limited and unlimited groups, one task a call; nobody who is full is waited for
+-- limited and unlimited groups, one task per call; no call waits for a full
+-- group
 SELECT fairq.create_queue('limits_order');
 SELECT fairq.set_group('limits_order', 'b', 1);
 SELECT pg_temp.add('limits_order', 'a', 1, 5), pg_temp.add('limits_order', 'b', 1, 5),
@@ -70,14 +71,14 @@ SELECT * FROM fairq.check_queue('limits_order');
 SELECT pg_temp.pop('limits_order');
 SELECT * FROM fairq.check_queue('limits_order');
 
--- when there is always room, it is as without limits
+-- while slots are free, the order is the same as without limits
 SELECT fairq.create_queue('limits_order_free', 10, 10);
 SELECT pg_temp.add('limits_order_free', 'a', 1, 4), pg_temp.add('limits_order_free', 'b', 1, 2),
 	pg_temp.add('limits_order_free', 'c', 1, 3);
 SELECT string_agg(pg_temp.pop('limits_order_free', 1), ' ') FROM generate_series(1, 10);
 SELECT * FROM fairq.check_queue('limits_order_free');
 
--- many more than may be running, and all of them in turn
+-- many more tasks than may run, and all of them in turn
 SELECT fairq.create_queue('limits_order_many', 3);
 SELECT pg_temp.add('limits_order_many', 'a', 1, 12), pg_temp.add('limits_order_many', 'b', 1, 12);
 CALL pg_temp.work('limits_order_many', 1, 0);
@@ -102,7 +103,7 @@ GROUP BY group_key ORDER BY group_key;
 SELECT * FROM pg_temp.stand('limits_order_batch');
 SELECT * FROM fairq.check_queue('limits_order_batch');
 
--- 3,000 tasks of one group that are kept back, and a single one of another
+-- 3,000 waiting tasks of one limited group, and a single task of another
 SELECT fairq.create_queue('limits_order_bob', 2);
 SELECT pg_temp.add('limits_order_bob', 'bob', 1, 3000);
 SELECT pg_temp.pop('limits_order_bob');
@@ -143,8 +144,8 @@ SELECT * FROM fairq.check_queue('limits_order_groups');
 -- Order within a group
 --
 
--- tasks come behind those that are kept back, also when there is room, also
--- when the limit is gone
+-- new tasks come behind waiting ones, also when slots are free, and when the
+-- limit is removed
 SELECT fairq.create_queue('limits_order_fifo', 2);
 SELECT pg_temp.add('limits_order_fifo', 'a', 1, 4);
 SELECT pg_temp.pop('limits_order_fifo');
@@ -167,7 +168,7 @@ SELECT pg_temp.done('limits_order_fifo', 'a7', 'a3', 'a8', 'a9', 'a10');
 SELECT pg_temp.pop('limits_order_fifo');
 SELECT * FROM fairq.check_queue('limits_order_fifo');
 
--- released ones, among each other
+-- the order of released tasks
 SELECT fairq.create_queue('limits_order_release', 3);
 SELECT pg_temp.add('limits_order_release', 'a', 1, 5), pg_temp.add('limits_order_release', 'b', 1, 2);
 SELECT pg_temp.pop('limits_order_release');
@@ -193,7 +194,7 @@ SELECT pg_temp.pop('limits_order_weights');
 SELECT pg_temp.done('limits_order_weights', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2', 'b3', 'b4');
 SELECT * FROM pg_temp.pop_groups('limits_order_weights');
 SELECT * FROM fairq.check_queue('limits_order_weights');
--- more weight than may be running
+-- a weight larger than the limit
 SELECT fairq.create_queue('limits_order_heavy');
 SELECT fairq.set_group('limits_order_heavy', 'a', 2, 5);
 SELECT pg_temp.add('limits_order_heavy', 'a', 1, 7), pg_temp.add('limits_order_heavy', 'b', 1, 4);
@@ -206,7 +207,7 @@ SELECT * FROM pg_temp.stand('limits_order_heavy');
 SELECT * FROM fairq.check_queue('limits_order_heavy');
 
 --
--- Priorities: a limit is for all of them together
+-- Priorities: a limit counts all of them together
 --
 
 SELECT fairq.create_queue('limits_order_priority', 2);
@@ -230,7 +231,7 @@ SELECT * FROM pg_temp.stand('limits_order_priority');
 SELECT * FROM fairq.check_queue('limits_order_priority');
 
 --
--- per_group is for one call, a limit for all that is running
+-- per_group applies to one call, a limit to all running tasks
 --
 
 SELECT fairq.create_queue('limits_order_per_group', 3);

@@ -1,10 +1,10 @@
 --
--- Groups that have long lines, and are limited then, are put aside.  Others that
--- come meanwhile have their turns, and nothing is missed of either.
+-- Groups with long lines get a limit and are put aside. Groups that become
+-- active meanwhile have their turns, and no task of either kind is missed.
 --
--- Broken on purpose to see it fail: each turn went to the lowest seat of the
--- ring (find_next() in lane_take.c); one task more than the limit had a slot
--- (find_slot() in counter.c).
+-- Fails if each turn goes to the lowest seat of the ring (find_next() in
+-- lane_take.c). Fails if one task more than the limit has a slot (find_slot()
+-- in counter.c).
 --
 \a \pset footer off
 SET client_min_messages = warning;
@@ -22,7 +22,7 @@ CREATE FUNCTION passed_complete(task text) RETURNS boolean LANGUAGE sql AS
 	$$ SELECT fairq.complete(id) FROM fairq.tasks
 		WHERE queue = 'passed' AND status = 'running' AND group_key || payload = task $$;
 
--- two groups with long lines, then limited: they are served up to that
+-- two groups with long lines, then limited: they are served up to the limit
 SELECT passed_enqueue('a', 1, 300), passed_enqueue('b', 1, 400);
 SELECT passed_pop(4);
 SELECT fairq.alter_queue('passed', concurrency => 2);
@@ -30,7 +30,7 @@ SELECT passed_pop(100);
 SELECT passed_pop(100);
 SELECT * FROM fairq.check_queue('passed');
 
--- others come, one and many
+-- others become active, with one task and with many
 SELECT passed_enqueue('c', 1, 1);
 SELECT passed_pop(100);
 SELECT fairq.set_group('passed', 'd', concurrency => 1000);
@@ -40,7 +40,7 @@ SELECT * FROM fairq.check_queue('passed');
 SELECT count(*) FROM fairq.pop('passed', 150);
 SELECT passed_pop(100);
 
--- several at once in one transaction, in the middle of which is popped
+-- several at once in one transaction, which also pops
 BEGIN;
 SELECT passed_enqueue('d', 201, 300), passed_enqueue('e', 1, 2);
 SELECT count(*), min(payload::text), max(payload::text) FROM fairq.pop('passed', 60);
@@ -52,7 +52,7 @@ SELECT count(*) FROM fairq.pop('passed', 60);
 SELECT passed_pop(10);
 SELECT * FROM fairq.check_queue('passed');
 
--- the groups themselves go on where they were, one place at a time
+-- the groups themselves continue where they were, one slot at a time
 SELECT passed_complete('a1'), passed_complete('b2');
 SELECT passed_pop(100);
 SELECT passed_complete('a2'), passed_complete('a3');
@@ -60,7 +60,7 @@ SELECT passed_pop(100);
 SELECT passed_pop(100);
 SELECT * FROM fairq.check_queue('passed');
 
--- a place that is given back by a rollback, and claims with it
+-- a rollback returns a slot, and further tasks are popped with it
 BEGIN;
 SELECT passed_complete('b1');
 SELECT fairq.set_group('passed', 'a', concurrency => 100);
@@ -73,7 +73,7 @@ SELECT count(*), min(payload::text), max(payload::text) FROM fairq.pop('passed',
 SELECT fairq.resume('passed', 'b');
 SELECT * FROM fairq.check_queue('passed');
 
--- without limits all are served again, in turns
+-- without limits all are served in turns again
 SELECT fairq.alter_queue('passed', concurrency => 0);
 SELECT fairq.set_group('passed', 'a', concurrency => 0);
 SELECT passed_enqueue('f', 1, 3);

@@ -1,9 +1,7 @@
--- What is running counts until its end is there for good; what is rolled back
--- makes no difference, be it tasks or settings; and what is counted is counted
--- anew at any time.
+-- A running task counts until its end is committed. A rolled back change of
+-- tasks or settings has no effect. All can be counted again at any time.
 --
--- Broken on purpose to see it fail: an abort left no slot (apply_pending() in
--- transaction.c).
+-- Fails if an abort frees no slot (apply_pending() in transaction.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -13,7 +11,7 @@ RESET client_min_messages;
 \i :dir/sql/include/groups.psql
 
 --
--- The end of a task is that of its transaction
+-- A task ends with its transaction
 --
 
 -- completed ones
@@ -66,7 +64,7 @@ SELECT pg_temp.pop('limits_rollback');
 SELECT * FROM fairq.check_queue('limits_rollback');
 SELECT pg_temp.done('limits_rollback', 'a5', 'a6');
 
--- popped ones: a rollback puts them back, and gives their places back at once
+-- popped tasks: a rollback restores them and frees their slots at once
 BEGIN;
 SELECT pg_temp.pop('limits_rollback');
 SELECT pg_temp.pop('limits_rollback');
@@ -112,7 +110,7 @@ SELECT * FROM pg_temp.stand('limits_rollback');
 SELECT pg_temp.pop('limits_rollback');
 SELECT * FROM fairq.check_queue('limits_rollback');
 
--- taken ones: they run as long as their transaction does
+-- taken tasks: they run as long as their transaction
 SELECT fairq.create_queue('limits_rollback_take', 2, 3);
 SELECT pg_temp.add('limits_rollback_take', 'a', 1, 9), pg_temp.add('limits_rollback_take', 'b', 1, 9);
 BEGIN;
@@ -144,7 +142,7 @@ SELECT count(*) FROM fairq.take('limits_rollback_take', 100);
 SELECT * FROM fairq.check_queue('limits_rollback_take');
 
 --
--- Errors that are caught
+-- Caught errors
 --
 
 SELECT fairq.create_queue('limits_rollback_catch', 1);
@@ -159,7 +157,7 @@ BEGIN
 			RAISE EXCEPTION 'no';
 		EXCEPTION WHEN raise_exception THEN
 		END;
-		-- one that is not rolled back holds its place only once
+		-- one that is not rolled back has its slot only once
 		IF i = 10 THEN
 			PERFORM fairq.pop('limits_rollback_catch', 1);
 		END IF;
@@ -247,7 +245,7 @@ SELECT * FROM pg_temp.tasks('limits_rollback_own');
 SELECT pg_temp.done('limits_rollback_own', 'a1', 'a2', 'b10');
 SELECT * FROM pg_temp.pop_groups('limits_rollback_own');
 SELECT * FROM fairq.check_queue('limits_rollback_own');
--- tasks beyond the limit that are not there after all
+-- tasks above the limit that a rollback removes
 BEGIN;
 SELECT pg_temp.add('limits_rollback_own', 'a', 20, 25), pg_temp.add('limits_rollback_own', 'c', 20, 25);
 ROLLBACK;
@@ -299,7 +297,7 @@ SELECT pg_temp.pop('limits_rollback_set');
 ROLLBACK;
 SELECT * FROM fairq.check_queue('limits_rollback_set');
 SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
--- taken away and rolled back, with a savepoint
+-- removed and rolled back, with a savepoint
 SELECT pg_temp.done('limits_rollback_set', 'a3', 'b3');
 BEGIN;
 SAVEPOINT s;
@@ -342,7 +340,8 @@ SELECT pg_temp.pop('limits_rollback_first');
 SELECT pg_temp.pop('limits_rollback_first');
 SELECT * FROM fairq.check_queue('limits_rollback_first');
 
--- a queue that is made, used and limited in one transaction, and rolled back
+-- a queue that is created, used and limited in one transaction, and rolled
+-- back
 BEGIN;
 SELECT fairq.create_queue('limits_rollback_new', 1);
 SELECT pg_temp.add('limits_rollback_new', 'a', 1, 3);
@@ -360,7 +359,7 @@ SELECT pg_temp.pop('limits_rollback_new');
 SELECT * FROM fairq.check_queue('limits_rollback_new');
 
 --
--- All is counted anew
+-- All is counted again
 --
 
 SELECT fairq.create_queue('limits_rollback_reset', 2, 3);
@@ -423,7 +422,7 @@ SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT group_key, running FROM fairq.groups WHERE queue = 'limits_rollback_reset' ORDER BY 1;
 SELECT * FROM fairq.check_queue('limits_rollback_reset');
 
--- in order, whatever is known
+-- in order, with and without hints
 SELECT fairq.create_queue('limits_rollback_fifo', 3);
 SELECT pg_temp.add('limits_rollback_fifo', 'a', 1, 8);
 SELECT fairq.reset_hints();
@@ -444,8 +443,8 @@ SELECT pg_temp.pop('limits_rollback_fifo');
 SELECT * FROM fairq.check_queue('limits_rollback_fifo');
 
 --
--- Turns that came to nothing by own settings that were rolled back: who is told of
--- more is not served before the others for that
+-- Uncommitted settings made turns yield no task, and are rolled back: a group
+-- that then gets tasks is not served before the others
 --
 
 SELECT fairq.create_queue('limits_rollback_told');
@@ -463,7 +462,7 @@ SELECT pg_temp.pop('limits_rollback_told', 6);
 SELECT * FROM fairq.check_queue('limits_rollback_told');
 
 --
--- What only looks in may do so in a read-only transaction
+-- Functions that only read, in a read-only transaction
 --
 
 BEGIN READ ONLY;

@@ -1,8 +1,7 @@
--- What piles up and is not needed any more: retained tasks, expired leases,
--- groups that are not used.
+-- maintain() removes old rows: retained tasks, expired leases, unused groups.
 --
--- Broken on purpose to see it fail: a group with settings was taken for one
--- that is not used (delete_unused() in maintain.c).
+-- Fails if a group with settings counts as unused (delete_unused() in
+-- maintain.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -16,7 +15,7 @@ LANGUAGE sql AS $$
 	SELECT payload #>> '{}', status, attempt, error FROM fairq.tasks t WHERE t.queue = $1 ORDER BY id
 $$;
 
--- Which numbers are whose, by the table.
+-- The numbers of groups, according to the table.
 CREATE FUNCTION pg_temp.seats(queue text) RETURNS TABLE (group_no int, group_key text, rows bigint)
 LANGUAGE sql AS $$
 	SELECT group_no, group_key, count(*) FROM fairq.group_number JOIN fairq.queue q USING (queue_id)
@@ -37,7 +36,7 @@ SELECT fairq.complete(pg_temp.id('maintain', 'a1'), 1, '1'), fairq.fail(pg_temp.
 	fairq.cancel(pg_temp.id('maintain', 'a6'));
 SELECT fairq.maintain('maintain');
 SELECT * FROM pg_temp.tasks('maintain');
--- by when they were finished
+-- by the time at which they finished
 UPDATE fairq.archive SET finished_at = clock_timestamp() - interval '61 minutes' WHERE id IN (pg_temp.id('maintain', 'a1'), pg_temp.id('maintain', 'a2'));
 SELECT fairq.maintain('maintain');
 SELECT * FROM pg_temp.tasks('maintain');
@@ -48,7 +47,7 @@ SELECT fairq.alter_queue('maintain', retain => '58 minutes');
 SELECT fairq.complete(pg_temp.id('maintain', 'a3'), 1, '3');
 SELECT fairq.maintain('maintain');
 SELECT * FROM pg_temp.tasks('maintain');
--- rolled back, nothing is lost
+-- a rollback loses nothing
 SELECT fairq.alter_queue('maintain', retain => '1 microsecond');
 BEGIN;
 SELECT fairq.maintain('maintain');
@@ -57,14 +56,14 @@ ROLLBACK;
 SELECT * FROM pg_temp.tasks('maintain');
 SELECT fairq.maintain('maintain');
 SELECT * FROM pg_temp.tasks('maintain');
--- a queue that does not retain has nothing to keep; failed ones stay
+-- a queue without retain keeps only failed tasks
 SELECT fairq.alter_queue('maintain', retain => '100 years');
 SELECT fairq.complete(pg_temp.id('maintain', 'a4'), 1, '4');
 SELECT fairq.alter_queue('maintain', retain => '0');
 SELECT * FROM pg_temp.tasks('maintain');
 SELECT fairq.maintain('maintain');
 SELECT * FROM pg_temp.tasks('maintain');
--- another queue's are its own
+-- tasks of another queue are not affected
 SELECT fairq.create_queue('maintain_2', retain => '1 microsecond');
 SELECT pg_temp.add('maintain_2', 'a1');
 SELECT pg_temp.pop('maintain_2');
@@ -102,7 +101,7 @@ SELECT * FROM fairq.check_queue('maintain');
 SELECT fairq.purge('maintain'), pg_temp.done('maintain');
 
 --
--- Groups that are not used
+-- Unused groups
 --
 
 SELECT fairq.create_queue('maintain_g', block_length => 4);
@@ -125,7 +124,7 @@ SELECT fairq.address('maintain_g', 'b', 0);
 SELECT fairq.purge('maintain_g', 'b');
 SELECT fairq.resume('maintain_g', 'b');
 SELECT * FROM fairq.check_queue('maintain_g');
--- its number is the next one's
+-- its number goes to the next group
 SELECT pg_temp.add('maintain_g', 'e1', 'e2');
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT pg_temp.add('maintain_g', 'b1');
@@ -133,7 +132,7 @@ SELECT * FROM fairq.check_queue('maintain_g');
 SELECT pg_temp.pop('maintain_g', 2);
 SELECT pg_temp.pop('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
--- of each by its number, also to those who knew it
+-- sessions that cached the number use the new one
 SELECT pg_temp.done('maintain_g');
 SELECT fairq.purge('maintain_g');
 SELECT fairq.maintain('maintain_g');
@@ -144,7 +143,7 @@ SELECT payload, group_key FROM fairq.pop('maintain_g', 100);
 SELECT task FROM pg_temp.tasks('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
 SELECT pg_temp.done('maintain_g');
--- settings keep a group, as long as there are any
+-- settings keep a group, as long as it has any
 SELECT fairq.set_group('maintain_g', 'a', 3), fairq.set_group('maintain_g', 'b', weight => 2), fairq.pause('maintain_g', 'c');
 SELECT fairq.maintain('maintain_g');
 SELECT * FROM pg_temp.seats('maintain_g');
@@ -155,12 +154,12 @@ SELECT * FROM pg_temp.seats('maintain_g');
 SELECT fairq.set_group('maintain_g', 'b', weight => 0);
 SELECT fairq.maintain('maintain_g');
 SELECT * FROM pg_temp.seats('maintain_g');
--- one that was made without any is not used, either
+-- a group that was created without settings is unused, too
 SELECT fairq.set_group('maintain_g', 'x');
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT fairq.maintain('maintain_g');
 SELECT * FROM pg_temp.seats('maintain_g');
--- what the number's former group was, is not the new one's
+-- a new group has no settings of the former group with its number
 SELECT fairq.set_group('maintain_g', 'p', 1, 5);
 SELECT pg_temp.add('maintain_g', 'p1', 'p2', 'p3', 'q1');
 SELECT pg_temp.pop('maintain_g');
@@ -176,7 +175,7 @@ SELECT pg_temp.add('maintain_g', 'r1', 'r2', 'r3', 's1', 's2');
 SELECT group_key, concurrency, weight, paused, ready, limited FROM fairq.groups WHERE queue = 'maintain_g' ORDER BY group_no;
 SELECT pg_temp.pop('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
--- rows that stand there more than once
+-- rows that exist more than once
 INSERT INTO fairq.group_number SELECT queue_id, group_no, group_key FROM fairq.group_number JOIN fairq.queue USING (queue_id), generate_series(1, 2) WHERE name = 'maintain_g';
 SELECT pg_temp.done('maintain_g');
 SELECT pg_temp.add('maintain_g', 'r1');
@@ -187,7 +186,7 @@ SELECT * FROM fairq.check_queue('maintain_g');
 SELECT fairq.maintain('maintain_g');
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
--- finished ones don't keep it: they have its key
+-- finished tasks do not keep it, since they have its key
 SELECT fairq.alter_queue('maintain_g', retain => '1 hour');
 SELECT pg_temp.pop('maintain_g');
 SELECT fairq.complete(pg_temp.id('maintain_g', 'r1'), 1, '1');
@@ -197,11 +196,12 @@ SELECT payload, group_key, status FROM fairq.tasks WHERE queue = 'maintain_g';
 SELECT fairq.drop_queue('maintain_g');
 
 --
--- Numbers when all were given: the first that is free again, without a look at
--- all that are not
+-- Numbers after all were given: the first free one is found without a search
+-- through used ones
 --
 
--- Adds a task for a group; its number, and whether few rows were looked at.
+-- Adds a task for a group. Returns the group's number, and whether few rows
+-- were read.
 CREATE FUNCTION pg_temp.number(queue text, group_key text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	looked bigint := pg_stat_get_xact_tuples_returned('fairq.group_number_by_no'::regclass);
@@ -220,7 +220,7 @@ SELECT pg_temp.number('maintain_n', 'x');
 SELECT fairq.maintain('maintain_n');
 SELECT pg_temp.number('maintain_n', 'x');
 SELECT pg_temp.number('maintain_n', 'y');
--- rolled back, it is free for the next one
+-- after a rollback it is free for the next one
 BEGIN;
 SELECT pg_temp.number('maintain_n', 'z');
 SAVEPOINT s;
@@ -228,12 +228,12 @@ SELECT pg_temp.number('maintain_n', 'z2');
 ROLLBACK TO s;
 SELECT pg_temp.number('maintain_n', 'z3');
 ROLLBACK;
--- the one below, which became free by the rollback alone: when there is no other
+-- the number below, which only the rollback freed: when there is no other
 SELECT pg_temp.number('maintain_n', 'u');
 SELECT pg_temp.number('maintain_n', 'v');
 SELECT pg_temp.number('maintain_n', 'w');
 SELECT pg_temp.number('maintain_n', 'none');
--- freed below the last walk: by maintain, and by hand
+-- freed below the last search: by maintain, and by SQL
 SELECT fairq.purge('maintain_n', 'g7');
 SELECT fairq.maintain('maintain_n');
 SELECT pg_temp.number('maintain_n', 'a');
@@ -241,7 +241,7 @@ DELETE FROM fairq.task WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE 
 DELETE FROM fairq.group_number WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain_n') AND group_no = 3;
 SELECT pg_temp.number('maintain_n', 'b');
 SELECT pg_temp.number('maintain_n', 'none');
--- the same after a longer block
+-- the same with a longer block
 SELECT fairq.alter_queue('maintain_n', block_length => 1001);
 SELECT pg_temp.number('maintain_n', 'c');
 SELECT pg_temp.number('maintain_n', 'none');
@@ -255,7 +255,7 @@ SELECT * FROM fairq.check_queue('maintain_n');
 SELECT fairq.drop_queue('maintain_n', true);
 
 --
--- In a transaction with other things groups are left alone
+-- In a transaction with other calls groups are kept
 --
 
 SELECT fairq.create_queue('maintain_t', block_length => 3, retain => '1 microsecond');
@@ -294,7 +294,7 @@ SELECT fairq.maintain('maintain_t');
 ROLLBACK TO s;
 SELECT fairq.maintain();
 COMMIT;
--- by itself, at the other levels
+-- on its own, at the other isolation levels
 SELECT pg_temp.pop('maintain_t') IS NOT NULL AS popped;
 SELECT pg_temp.done('maintain_t');
 SELECT pg_temp.add('maintain_t', 'b3');
@@ -308,8 +308,8 @@ SELECT fairq.maintain();
 RESET default_transaction_isolation;
 SELECT * FROM pg_temp.seats('maintain_t');
 SELECT * FROM fairq.check_queue('maintain_t');
--- In one statement with it no group is added, but those that are there have
--- their tasks.
+-- In one statement with it no group is added, but existing groups get their
+-- tasks.
 CREATE FUNCTION pg_temp.maintain_and_add(queue text, group_key text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM fairq.maintain(queue);
@@ -323,10 +323,10 @@ SELECT * FROM pg_temp.seats('maintain_t');
 SELECT pg_temp.maintain_and_add('maintain_t', 'e');
 SELECT * FROM pg_temp.seats('maintain_t');
 SELECT * FROM fairq.check_queue('maintain_t');
--- with nothing to free there is nothing to keep apart
+-- with nothing to free it keeps no others out
 SELECT pg_temp.maintain_and_add('maintain_t', 'f');
 SELECT * FROM pg_temp.seats('maintain_t');
--- a part of it that is rolled back; and what is committed in between
+-- a part of it that is rolled back, and commits of others in between
 DO $$
 BEGIN
 	PERFORM fairq.purge('maintain_t', 'f');

@@ -1,9 +1,9 @@
--- One transaction changes tasks of very many groups and priorities, more than were
--- once remembered (65,536): each round serves each of them once all the same.
+-- One transaction changes tasks of very many groups and priorities, more than
+-- the former maximum of 65,536. Each round still serves each of them once.
 --
--- Fails when a transaction forgets some of its changes (fairq_pending() in pending.c),
--- and when the changes of a savepoint that is released stay beside those of the
--- transaction (fairq_pending_sub_committed() there).
+-- Fails if a transaction loses some of its changes (fairq_pending() in
+-- pending.c). Fails if the changes of a released savepoint stay separate from
+-- those of the transaction (fairq_pending_sub_committed() there).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -45,7 +45,7 @@ $$;
 SELECT round, count(*), count(DISTINCT group_key) FROM served GROUP BY 1 ORDER BY 1;
 SELECT count(*) FROM fairq.pop('many_groups');
 
--- What is remembered grows with the groups, and not with the savepoints.
+-- The memory grows with the groups, and not with the savepoints.
 BEGIN;
 DO $$
 BEGIN
@@ -63,7 +63,7 @@ SELECT sum(total_bytes) < 2 * 1024 * 1024 AS few
 FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext';
 ROLLBACK;
 
--- A rollback leaves what stood before: nothing is forgotten, and each has its turn.
+-- A rollback restores all tasks: none is lost, and each has its turn.
 TRUNCATE served;
 SELECT count(*) FROM fairq.enqueue_batch('many_groups',
 	ARRAY(SELECT 'g' || i % 20000 FROM generate_series(1, 40000) i),

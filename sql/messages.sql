@@ -1,18 +1,16 @@
--- What an error says: each message of fairq's once, with its detail and hint.
--- All other tests look at SQLSTATEs alone, so this is the only one to change when
--- a message is put into other words.  Seen to fail when a hint was left out.
+-- The text of each error of fairq, once, with its detail and hint. All other
+-- tests check SQLSTATEs only, so only this one changes with a message. Fails
+-- if a hint is missing.
 --
--- Four messages want what a session cannot bring about by itself:
---   a table of fairq does not exist any more: dropped in the middle of a call;
---     test/t/039_wait_drop.pl drops fairq when another call waits for it
---   shared memory was set up by another version of fairq: another library was
---     installed, and the server not restarted
---   could not stat file: the database's directory cannot be read
---   connection to client lost: a client gone from wait(), which hears no more
+-- A session cannot cause four messages on its own. A table of fairq does not
+-- exist any more: test/t/039_wait_drop.pl drops it while another call waits.
+-- Shared memory was set up by another version of fairq: another library was
+-- installed without a restart. Could not stat file: the database's directory
+-- cannot be read. Connection to client lost: the client of wait() is gone.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
-DROP ROLE IF EXISTS regress_fairq_messages;	-- of a run that was broken off
+DROP ROLE IF EXISTS regress_fairq_messages;	-- of an interrupted run
 RESET client_min_messages;
 
 SELECT fairq.create_queue('messages', block_length => 3);
@@ -105,7 +103,7 @@ SELECT fairq.drop_queue('messages_forgotten');
 SELECT fairq_internal.task_changed();
 
 --
--- Tables: what is missing, and what fairq's functions would bypass
+-- Tables: missing objects, and objects that fairq's functions would bypass
 --
 
 BEGIN;

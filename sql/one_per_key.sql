@@ -1,9 +1,10 @@
--- At most one task of a key runs, where the key is a group, a user of a tenant, or
--- a queue.  Tasks that wait for a busy key hold up no others, and cost a pop nothing.
+-- At most one task of a key runs, where the key is a group, a user of a
+-- tenant, or a queue. Tasks that wait for a busy key delay no others, and a
+-- pop does not read them.
 --
--- Broken on purpose to see it fail: one task more than the limit had a slot
--- (fairq_counter_enter() in counter.c); a group without a slot was not parked, and
--- its turn read its line (fairq_serve_turn() in turn.c).
+-- Fails if one task more than the limit has a slot (fairq_counter_enter() in
+-- counter.c). Fails if a group without a slot is not parked and its turn reads
+-- its line (fairq_serve_turn() in turn.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -12,8 +13,8 @@ RESET client_min_messages;
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql
 
--- Pops a task of each idle key, completes them, and notes the buffers that the pop
--- read.
+-- Pops a task of each idle key, completes it, and records the buffers that the
+-- pop read.
 CREATE TEMP TABLE pops (queue text, waiting int, buffers int);
 CREATE PROCEDURE pg_temp.pop_idle(name text, waiting int) LANGUAGE plpgsql AS $$
 DECLARE
@@ -29,7 +30,7 @@ BEGIN
 	END LOOP;
 END $$;
 
--- How many tasks of the busy key run.
+-- The number of running tasks of the busy key.
 CREATE FUNCTION pg_temp.busy(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.live_tasks
 	WHERE queue = name AND status = 'running' AND payload #>> '{}' ~ 'busy'
@@ -47,8 +48,8 @@ SELECT pg_temp.pop('key_group');
 SELECT pg_temp.done('key_group', 'other1');
 SELECT pg_temp.pop('key_group');
 
--- The key is a tenant's user.  Another tenant may have an equal one.  The tenant's
--- tasks without a key wait for none.
+-- The key is a tenant's user. Another tenant may have an equal one. The
+-- tenant's tasks without a key do not wait.
 SELECT pg_temp.add('key_user', 'acme/busy', 1, 3), pg_temp.add('key_user', 'acme/other', 1, 2),
 	pg_temp.add('key_user', 'acme/-', 1, 3), pg_temp.add('key_user', 'beta/busy', 1, 2);
 SELECT group_key, count(*) FROM fairq.pop('key_user', 100) GROUP BY 1 ORDER BY group_key COLLATE "C";
@@ -63,7 +64,7 @@ SELECT count(*) FROM fairq.pop('{key_queue,key_queue_2}'::text[], 100);
 SELECT pg_temp.done('key_queue', 'acme1');
 SELECT queue, payload FROM fairq.pop('{key_queue,key_queue_2}'::text[], 100);
 
--- A key stays busy when a pop or an end is rolled back, to a savepoint, too.
+-- A key stays busy when a pop or an end is rolled back, also to a savepoint.
 SELECT pg_temp.busy('key_group');
 BEGIN;
 SELECT pg_temp.done('key_group', 'busy1');
@@ -74,19 +75,20 @@ ROLLBACK TO s;
 ROLLBACK;
 SELECT pg_temp.busy('key_group'), pg_temp.pop('key_group');
 
--- The lease lapses: the same task runs again, and keeps the others waiting.
+-- The lease lapses: the same task runs again, and the others still wait.
 SELECT fairq.extend(id, attempt, '1 microsecond') IS NOT NULL AS extended FROM fairq.live_tasks WHERE queue = 'key_group' AND payload = '"busy1"';
 SELECT pg_temp.pop('key_group', 1);
 SELECT pg_temp.busy('key_group'), pg_temp.pop('key_group');
 
--- A failed task is retried later, and the next one of its key runs meanwhile.
+-- A failed task waits for its retry, and the next one of its key runs
+-- meanwhile.
 SELECT fairq.fail(id, attempt, 'no', retry_in => '1 hour') FROM fairq.live_tasks WHERE queue = 'key_group' AND payload = '"busy1"';
 SELECT pg_temp.pop('key_group');
 SELECT fairq.reschedule(id) FROM fairq.live_tasks WHERE queue = 'key_group' AND payload = '"busy1"';
 SELECT pg_temp.busy('key_group'), pg_temp.pop('key_group');
 
--- The same number of buffers, however many tasks wait for the busy key.  The least
--- of some: the server may have to read its own catalogs again.
+-- The same number of buffers, however many tasks wait for the busy key. It is
+-- the least of several, since the server may have to read its catalogs again.
 SELECT count(*) FROM generate_series(1, 10) g, pg_temp.add('key_group', 'idle' || g, 1, 16) a,
 	pg_temp.add('key_user', 'acme/idle' || g, 1, 16) b;
 CALL pg_temp.pop_idle('key_group', 1);
@@ -94,7 +96,7 @@ CALL pg_temp.pop_idle('key_user', 1);
 SELECT pg_temp.add('key_group', 'busy', 4, 20000), pg_temp.add('key_user', 'acme/busy', 4, 20000);
 CALL pg_temp.pop_idle('key_group', 20000);
 CALL pg_temp.pop_idle('key_user', 20000);
--- for each group, an index may have got one level more
+-- for each group, an index may have one more level
 SELECT queue, min(buffers) FILTER (WHERE waiting > 1) <= min(buffers) FILTER (WHERE waiting = 1) + 12 AS flat
 FROM pops GROUP BY queue ORDER BY queue;
 SELECT pg_temp.busy('key_group'), pg_temp.busy('key_user');

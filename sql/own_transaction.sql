@@ -1,15 +1,14 @@
--- A transaction works on what it has enqueued itself: in time that is linear in
--- what it does, and it finds a lease of its own that has lapsed.
+-- A transaction works on tasks that it has enqueued. Its time is linear in its
+-- work, and it finds a lapsed lease of its own.
 --
--- Fails when each pop says anew what its transaction has enqueued, and so reads
--- the entries again of all that it has finished (fairq_pending_show() in
--- pending.c).
+-- Fails if each pop publishes all tasks of its transaction again, and so reads
+-- the entries of finished ones again (fairq_pending_show() in pending.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 
--- What scans have read of both indexes in this transaction.
+-- The index entries of both indexes that scans have read in this transaction.
 CREATE FUNCTION pg_temp.entries() RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT pg_stat_get_xact_tuples_returned('fairq.task_by_time'::regclass)
@@ -21,7 +20,7 @@ LANGUAGE sql AS $$
 	SELECT set_config('own.entries', pg_temp.entries()::text, false)
 $$;
 
--- Quadratic would be 250 entries and more for each of that many tasks.
+-- A quadratic time would read 250 entries or more for each task.
 CREATE FUNCTION pg_temp.read_for(tasks int) RETURNS text
 LANGUAGE sql AS $$
 	SELECT CASE
@@ -44,7 +43,7 @@ LANGUAGE sql AS $$
 $$;
 
 --
--- How much is read
+-- The amount that is read
 --
 
 -- one group
@@ -67,7 +66,7 @@ SELECT pg_temp.read_for(2000);
 COMMIT;
 SELECT * FROM fairq.check_queue('own_groups');
 
--- pops that find less than they ask for
+-- pops that find less than they request
 SELECT fairq.create_queue('own_short');
 BEGIN;
 SELECT pg_temp.start_counting();
@@ -88,7 +87,7 @@ SELECT pg_temp.read_for(2000);
 COMMIT;
 SELECT * FROM fairq.check_queue('own_short');
 
--- limited ones, which keep their places until the commit
+-- limited ones, which keep their slots until the commit
 SELECT fairq.create_queue('own_limited', concurrency => 1);
 BEGIN;
 SELECT pg_temp.start_counting();
@@ -138,7 +137,7 @@ COMMIT;
 SELECT * FROM fairq.check_queue('own_left');
 SELECT * FROM fairq.check_queue('own_right');
 
--- many queues, some of them gone again
+-- many queues, some of which are dropped
 BEGIN;
 DO $$
 BEGIN
@@ -205,7 +204,7 @@ SELECT count(*) FROM fairq.pop('own_released');
 COMMIT;
 SELECT * FROM fairq.check_queue('own_released');
 
--- and such as are rolled back
+-- and savepoints that are rolled back
 SELECT fairq.create_queue('own_undone');
 BEGIN;
 SELECT pg_temp.start_counting();
@@ -232,7 +231,7 @@ COMMIT;
 SELECT * FROM fairq.check_queue('own_undone');
 
 --
--- A lease that lapses in the transaction that gave it
+-- A lease that lapses in the transaction that created it
 --
 
 -- pop finds it
@@ -243,18 +242,18 @@ SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 microsecond');
 SELECT payload, attempt FROM fairq.pop('own_leases', 1, '1 hour');
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
 SELECT payload, attempt FROM fairq.pop('own_leases', 100);
--- one that was made shorter, too
+-- a shortened lease, too
 SELECT count(*) FROM fairq.live_tasks
 WHERE queue = 'own_leases' AND payload = '"a"' AND fairq.extend(id, 2, '1 microsecond') IS NOT NULL;
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 microsecond');
--- to expire_leases it is one, too
+-- expire_leases also sees it as lapsed
 SELECT fairq.expire_leases('own_leases'), fairq.expire_leases('own_leases');
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
 COMMIT;
 SELECT payload, status, attempt FROM fairq.tasks WHERE queue = 'own_leases' ORDER BY id;
 SELECT lapsed FROM fairq.queues WHERE queue = 'own_leases';
 SELECT * FROM fairq.check_queue('own_leases');
--- a lease that was there before, and is given again in a savepoint that goes
+-- a lease from before, which is taken over in a savepoint that is rolled back
 SELECT count(*) FROM fairq.live_tasks
 WHERE queue = 'own_leases' AND fairq.extend(id, attempt, '1 microsecond') IS NOT NULL;
 BEGIN;

@@ -1,8 +1,7 @@
--- Nothing is popped from a queue that is paused, nor of a group that is; what
--- is running ends, and all comes in order when they are resumed.
+-- No task is popped from a paused queue or group. Running tasks may end, and
+-- all tasks are served in order after resume.
 --
--- Broken on purpose to see it fail: a paused queue was served (serve_lanes()
--- in serve.c).
+-- Fails if a paused queue is served (serve_lanes() in serve.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -24,14 +23,14 @@ SELECT * FROM fairq.check_queue('pause');
 SELECT pg_temp.pop('pause');
 SELECT pg_temp.pop('pause');
 SELECT count(*) FROM fairq.take('pause', 100);
--- what is running may end, and more may come
+-- running tasks may end, and others may be added
 SELECT pg_temp.done('pause', 'a1');
 SELECT pg_temp.release('pause', 'a2');
 SELECT pg_temp.add('pause', 'a', 5, 6), pg_temp.add('pause', 'c', 1, 1);
 SELECT * FROM pg_temp.stand('pause');
 SELECT pg_temp.pop('pause');
 SELECT * FROM fairq.check_queue('pause');
--- twice is once
+-- a second pause has no effect
 SELECT fairq.pause('pause', 'a');
 SELECT fairq.resume('pause', 'a');
 SELECT * FROM pg_temp.stand('pause');
@@ -40,11 +39,11 @@ SELECT pg_temp.pop('pause');
 SELECT fairq.resume('pause', 'a');
 SELECT pg_temp.pop('pause');
 SELECT * FROM fairq.check_queue('pause');
--- one that never was paused
+-- a group that was not paused
 SELECT fairq.resume('pause', 'b');
 SELECT count(*) FROM fairq.group_setting JOIN fairq.queue USING (queue_id) WHERE name = 'pause';
 
--- before it has a task; one that is not there cannot be resumed
+-- before it has a task; resume of an unknown group fails
 SELECT fairq.create_queue('pause_early');
 SELECT fairq.resume('pause_early', 'a');
 SELECT group_key FROM fairq.groups WHERE queue = 'pause_early';
@@ -59,7 +58,7 @@ SELECT fairq.resume('pause_early', 'a');
 SELECT pg_temp.pop('pause_early');
 SELECT * FROM pg_temp.stand('pause_early');
 SELECT * FROM fairq.check_queue('pause_early');
--- nor paused, if there is no number for it
+-- so does pause, if no group number is free
 SELECT fairq.create_queue('pause_number', block_length => 1);
 SELECT fairq.pause('pause_number', 'a');
 SELECT fairq.pause('pause_number', 'b');
@@ -81,7 +80,7 @@ SELECT fairq.resume('pause_all', 'a');
 SELECT * FROM pg_temp.pop_groups('pause_all');
 SELECT * FROM fairq.check_queue('pause_all');
 
--- its tasks of all priorities; those of others don't wait for them
+-- its tasks of all priorities; tasks of others do not wait for them
 SELECT fairq.create_queue('pause_priority');
 SELECT pg_temp.add('pause_priority', 'a', 1, 2, 0), pg_temp.add('pause_priority', 'b', 1, 2, 5),
 	pg_temp.add('pause_priority', 'a', 3, 4, 9);
@@ -111,7 +110,7 @@ SELECT fairq.resume('pause_queue', NULL);
 SELECT * FROM pg_temp.pop_groups('pause_queue');
 SELECT * FROM fairq.check_queue('pause_queue');
 
--- both: either is enough
+-- both: either one is enough
 SELECT fairq.create_queue('pause_both');
 SELECT pg_temp.add('pause_both', 'a', 1, 4), pg_temp.add('pause_both', 'b', 1, 4);
 SELECT fairq.pause('pause_both', 'a');
@@ -144,7 +143,7 @@ SELECT fairq.pause('pause_limits', 'a');
 SELECT group_key, concurrency, weight, paused FROM fairq.groups WHERE queue = 'pause_limits' ORDER BY group_no;
 SELECT * FROM pg_temp.stand('pause_limits');
 SELECT pg_temp.pop('pause_limits');
--- settings are kept while it is paused, and can be changed
+-- settings stay during the pause, and can be changed
 SELECT fairq.set_group('pause_limits', 'a', 1);
 SELECT group_key, concurrency, weight, paused FROM fairq.groups WHERE queue = 'pause_limits' ORDER BY group_no;
 SELECT pg_temp.pop('pause_limits');
@@ -155,7 +154,7 @@ SELECT pg_temp.pop('pause_limits');
 SELECT fairq.resume('pause_limits', 'a');
 SELECT pg_temp.pop('pause_limits');
 SELECT * FROM pg_temp.stand('pause_limits');
--- paused while it is full, and resumed when it has room
+-- paused while it is full, and resumed when slots are free
 SELECT fairq.pause('pause_limits', 'b');
 SELECT pg_temp.done('pause_limits', 'b1', 'b2', 'a1');
 SELECT pg_temp.pop('pause_limits');
@@ -163,7 +162,7 @@ SELECT fairq.resume('pause_limits', 'b');
 SELECT pg_temp.pop('pause_limits');
 SELECT pg_temp.pop('pause_limits');
 SELECT * FROM fairq.check_queue('pause_limits');
--- the limit is taken away from a group that is paused
+-- the limit of a paused group is removed
 SELECT fairq.pause('pause_limits', 'a');
 SELECT fairq.alter_queue('pause_limits', 0);
 SELECT pg_temp.pop('pause_limits');
@@ -232,7 +231,7 @@ SELECT fairq.resume('pause_rollback', 'b');
 SELECT * FROM pg_temp.pop_groups('pause_rollback');
 SELECT * FROM fairq.check_queue('pause_rollback');
 
--- a pause of a group that is made by it, rolled back
+-- a pause that creates its group, rolled back
 BEGIN;
 SELECT fairq.pause('pause_rollback', 'new');
 SELECT pg_temp.add('pause_rollback', 'new', 1, 2);
@@ -261,7 +260,7 @@ SELECT * FROM pg_temp.stand('pause_catch');
 SELECT pg_temp.pop('pause_catch');
 SELECT * FROM fairq.check_queue('pause_catch');
 
--- whatever is known
+-- with and without hints
 SELECT fairq.create_queue('pause_reset');
 SELECT pg_temp.add('pause_reset', 'a', 1, 4), pg_temp.add('pause_reset', 'b', 1, 4);
 SELECT fairq.pause('pause_reset', 'a');
@@ -276,7 +275,7 @@ SELECT fairq.reset_hints();
 SELECT pg_temp.pop('pause_reset');
 SELECT * FROM fairq.check_queue('pause_reset');
 
--- NULL, and what is not there
+-- NULL, and unknown names
 SELECT fairq.pause(NULL, 'a');
 SELECT fairq.resume(NULL, NULL);
 SELECT fairq.pause('pause_none', 'a');

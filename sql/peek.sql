@@ -1,19 +1,23 @@
--- peek() foresees what a pop returns: the same tasks, in the same order, at the same
--- turns; and it changes nothing.  The oracle (test/oracle) compares the two before
--- each pop of its histories.  Seen to fail when a group's counter is not copied
--- (own_counter() in registry_counters.c), nor its bits (fairq_seats_copy()), its entry
--- (find_own() in entry.c), its account (copy_account() in lane_order.c), and when claimed
--- tasks are not kept (fairq_shadow_claim() in pop.c).  And when throttled groups do not
--- come back in the copy (come_back() in copy.c).
+-- peek() returns the tasks of the next pop in the same order, at the same
+-- turns, and changes nothing. The oracle (test/oracle) compares the two before
+-- each pop of its histories.
+--
+-- Fails if a group's counter is not copied (own_counter() in
+-- registry_counters.c), or its bits (fairq_seats_copy()), or its entry
+-- (find_own() in entry.c). Fails if its account is not copied (copy_account()
+-- in lane_order.c). Fails if claimed tasks are not recorded
+-- (fairq_shadow_claim() in pop.c). Fails if throttled groups do not return in
+-- the copy (come_back() in copy.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
--- of a run that was broken off
+-- of an interrupted run
 DROP ROLE IF EXISTS regress_fairq_peek, regress_fairq_peek_work;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- The groups of what is foreseen, with numbers of their tasks, and what is wrong.
+-- The groups that peek returns, with their numbers of tasks, and the
+-- differences.
 CREATE FUNCTION pg_temp.peek(queue text, n int DEFAULT 10) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(group_key || (t.payload #>> '{}'), ' ' ORDER BY at)
 	FROM fairq.peek(queue, n) WITH ORDINALITY p(id, group_key, addr, enqueued_at, at)
@@ -40,7 +44,7 @@ $$;
 CREATE FUNCTION pg_temp.sleep_past(seconds float) RETURNS void LANGUAGE sql AS $$ SELECT pg_sleep(seconds) $$;
 
 --
--- A queue that no pop has come by yet; priorities; as many as are asked for
+-- A queue without a pop so far, priorities, and as many tasks as requested
 --
 
 SELECT fairq.create_queue('peek', block_length => 1000);
@@ -52,7 +56,7 @@ SELECT count(*) FROM fairq.peek(queue => 'peek', max_tasks => 1000000000);
 SELECT pg_temp.enqueue('peek', string_agg('f' || i, ' '), 9) FROM generate_series(1, 20) i;
 SELECT count(*) FROM fairq.peek('peek');
 
--- nothing is changed by it, and it can be had where nothing may be
+-- it changes nothing, and is available where nothing may change
 CREATE TEMP TABLE before AS SELECT id, ctid::text AS at, xmin::text AS by, xmax::text AS changed FROM fairq.task;
 CREATE TEMP TABLE lanes AS SELECT * FROM fairq.lanes WHERE queue = 'peek';
 CREATE TEMP TABLE groups AS SELECT p, g.* FROM generate_series(0, 9) p, fairq.lane_groups('peek', p) g;
@@ -63,7 +67,7 @@ SELECT id, ctid::text, xmin::text, xmax::text FROM fairq.task EXCEPT SELECT * FR
 SELECT * FROM fairq.lanes WHERE queue = 'peek' EXCEPT SELECT * FROM lanes;
 SELECT p, g.* FROM generate_series(0, 9) p, fairq.lane_groups('peek', p) g EXCEPT SELECT * FROM groups;
 
--- turn by turn, with groups that come when they have been passed
+-- turn by turn, with groups that become active after their seats were passed
 SELECT pg_temp.pop('peek', 2);
 SELECT pg_temp.enqueue('peek', 'a4 b3 g1 c2');
 SELECT pg_temp.pop('peek', 1);
@@ -83,7 +87,7 @@ SELECT pg_temp.peek('peek_weights', 12);
 SELECT pg_temp.pop('peek_weights', 2), pg_temp.pop('peek_weights', 1), pg_temp.pop('peek_weights', 2), pg_temp.pop('peek_weights', 20);
 
 --
--- Limits: of a group as many as it has slots, of a queue as many as that has
+-- Limits: as many tasks of a group or queue as it has slots
 --
 
 SELECT fairq.create_queue('peek_limits', concurrency => 2);
@@ -103,8 +107,8 @@ SELECT fairq.alter_queue('peek_limits', max_running => 0), fairq.pause('peek_lim
 SELECT fairq.resume('peek_limits'), pg_temp.pop('peek_limits');
 
 --
--- Time: retried tasks that are due come before others of their group, scheduled ones
--- by when they became ready, expired ones first of all; what is to come is not there
+-- Time: expired tasks come first, then due retries, then scheduled tasks in
+-- the order in which they became ready. Future ones are absent.
 --
 
 SELECT fairq.create_queue('peek_time', backoff => '0');
@@ -119,17 +123,17 @@ SELECT pg_temp.pop('peek_time', 4, '1 ms'), pg_temp.sleep_past(0.01);
 SELECT pg_temp.peek('peek_time', 20);
 SELECT pg_temp.pop('peek_time', 3, '1 hour'), pg_temp.pop('peek_time', 20);
 
--- in a full queue what has expired has its slot already
+-- in a full queue an expired task already has its slot
 SELECT fairq.create_queue('peek_full', max_running => 3, max_attempts => 2);
 SELECT pg_temp.enqueue('peek_full', 'a1 a2 b1 b2 c1');
 SELECT pg_temp.pop('peek_full', 10, '1 ms'), pg_temp.sleep_past(0.01);
 SELECT pg_temp.peek('peek_full', 2);
 SELECT pg_temp.pop('peek_full', 2, '1 ms'), pg_temp.sleep_past(0.01);
--- whose attempts are used up a pop ends, and leaves their slots when it has
+-- a pop ends tasks without attempts, and then uses their slots
 SELECT pg_temp.pop('peek_full', 10);
 SELECT pg_temp.pop('peek_full', 10);
 
--- a group that waited for its time is back, in thought
+-- a group that waited for its time returns, in the copy
 SELECT fairq.create_queue('peek_rate', rate => 1, per => '1 s');
 SELECT pg_temp.enqueue('peek_rate', 'a1 a2 b1'), pg_temp.sleep_past(1.01);
 SELECT pg_temp.pop('peek_rate'), pg_temp.pop('peek_rate', 1) AS aside, pg_temp.sleep_past(1.01);
@@ -138,7 +142,8 @@ SELECT throttled FROM fairq.lanes WHERE queue = 'peek_rate' AND priority = 0;
 SELECT pg_temp.pop('peek_rate');
 SELECT fairq.drop_queue('peek_rate', true);
 
--- by cost a group that had nothing owes what it owed as it comes again
+-- in a cost-fair queue a group that becomes active again owes the same as
+-- before
 SELECT fairq.create_queue('peek_cost', fair_by => 'cost');
 SELECT fairq.enqueue('peek_cost', 'a', '"1"', cost => 100) > 0, pg_temp.enqueue('peek_cost', 'b1 b2 b3');
 SELECT pg_temp.pop('peek_cost', 2), pg_temp.pop('peek_cost', 10);
@@ -146,7 +151,7 @@ SELECT pg_temp.enqueue('peek_cost', 'b4 a2 b5'), pg_temp.pop('peek_cost', 10);
 SELECT fairq.drop_queue('peek_cost', true);
 
 --
--- Own tasks; those that were purged
+-- Tasks of the same transaction, and purged ones
 --
 
 BEGIN;
@@ -161,7 +166,7 @@ SELECT fairq.purge('peek_own', 'a'), pg_temp.peek('peek_own');
 SELECT pg_temp.pop('peek_own');
 
 --
--- Many groups, many of them not known after all hints were thrown away
+-- Many groups, most of which are unknown after all hints were dropped
 --
 
 SELECT fairq.create_queue('peek_many', block_length => 100000);
@@ -173,7 +178,7 @@ SELECT left(pg_temp.pop('peek_many', 1000), 30) NOT LIKE 'foreseen%' AS same;
 SELECT count(*) FROM fairq.peek('peek_many');
 
 --
--- What it reads depends on what it returns, not on what is queued
+-- The rows that it reads depend on the tasks it returns, not on the backlog
 --
 
 CREATE FUNCTION pg_temp.buffers(queue text) RETURNS int LANGUAGE plpgsql AS $$
@@ -187,16 +192,16 @@ SELECT fairq.create_queue('peek_flat');
 SELECT pg_temp.enqueue('peek_flat', 'a1 b1 c1 d1 e1 f1 g1 h1 i1 j1 a2 b2 c2 d2 e2 f2 g2 h2 i2 j2');
 SELECT pg_temp.pop('peek_flat', 3);
 SELECT pg_temp.buffers('peek_flat') > 0;
--- the least of some: the server may have to read its own catalogs again
+-- the least of several: the server may have to read its catalogs again
 SELECT min(pg_temp.buffers('peek_flat')) AS few FROM generate_series(1, 5) \gset
 SELECT count(*) FROM fairq.enqueue_batch('peek_flat', array(SELECT left(md5((i % 5000)::text), 4) FROM generate_series(1, 30000) i), array_fill('1'::jsonb, ARRAY[30000]));
 SELECT min(pg_temp.buffers('peek_flat')) AS many FROM generate_series(1, 5) \gset
--- an index has got one level more, which is read once for each group
+-- an index has one more level, which is read once for each group
 SELECT :many < :few + 20 AS flat, :few < 100 AS few;
 SELECT fairq.drop_queue('peek_flat', true);
 
 --
--- Who may, and errors
+-- Privileges and errors
 --
 
 CREATE ROLE regress_fairq_peek;

@@ -1,7 +1,7 @@
--- What the planner makes of fairq's functions, in the statements of others.
+-- How the planner uses fairq's functions in queries of users.
 --
--- Broken on purpose to see it fail: release() had the cost of a function that
--- only reads, and one function of fairq.stats read all queues (fairq--1.0.sql).
+-- Fails if release() has the cost of a function that only reads, or one
+-- function of fairq.stats reads all queues (fairq--1.0.sql).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -9,10 +9,10 @@ RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 --
--- What changes something comes after all that is cheaper
+-- Conditions that write are evaluated after all cheaper ones
 --
 
--- Those that only read; whoever adds a function that writes gives it a cost.
+-- The functions that only read. A new function that writes needs a cost.
 SELECT proname FROM pg_proc
 WHERE pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND prokind = 'f' AND provolatile = 'v'
 	AND prorettype <> 'trigger'::regtype AND procost < 1000
@@ -30,6 +30,6 @@ SELECT fairq.drop_queue('planner', true);
 DROP TABLE popped;
 
 --
--- A look at one queue reads no other queue
+-- A query of one queue reads no other queue
 --
 EXPLAIN (COSTS OFF) SELECT queued FROM fairq.stats WHERE queue = 'planner';

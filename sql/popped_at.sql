@@ -1,6 +1,7 @@
--- popped_at: when the last attempt of a task began, wherever the task is since.
--- Broken on purpose to see it fail: a claim that leaves the column as it is, a
--- return that clears it, an archive and a redrive without it.
+-- popped_at: when the last attempt of a task began, in each later state.
+--
+-- Fails if a claim does not set the column, a return clears it, or the archive
+-- and redrive lose it.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -9,8 +10,7 @@ RESET client_min_messages;
 
 CREATE TABLE popped_at_seen (name text PRIMARY KEY, popped_at timestamptz);
 
--- What is said of the task by which view; "same" and "later" compare with what
--- was said last.
+-- The value in each view. "same" and "later" compare it with the last one.
 CREATE FUNCTION pg_temp.look(name text, OUT status text, OUT attempt int, OUT popped_at text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -39,23 +39,23 @@ $$;
 
 SELECT fairq.create_queue('popped_at', retain => '1 day', max_attempts => 3);
 
--- A claim sets it, to the time from which the lease is reckoned.
+-- A claim sets it to the time at which the lease begins.
 SELECT fairq.enqueue('popped_at', 'g', '"a"') > 0 AS ok;
 SELECT * FROM pg_temp.look('a');
 SELECT attempt FROM fairq.pop('popped_at', lease => '70 s');
 SELECT lease_until - popped_at AS lease, popped_at >= enqueued_at AS after
 FROM fairq.tasks WHERE id = pg_temp.id('a');
 SELECT * FROM pg_temp.look('a');
--- what is done to the lease leaves it
+-- changes of the lease keep it
 SELECT fairq.extend(pg_temp.id('a'), 1, '1 h') IS NOT NULL AS extended;
 SELECT * FROM pg_temp.look('a');
 SELECT fairq.cancel(pg_temp.id('a'));
 SELECT * FROM pg_temp.look('a');
--- and so does what puts the task into the archive
+-- and so does the archive
 SELECT fairq.complete(pg_temp.id('a'), 1);
 SELECT * FROM pg_temp.look('a');
 
--- Put back in all ways; the next claim sets it anew.
+-- Returned in each way; the next claim sets it again.
 SELECT fairq.enqueue('popped_at', 'g', '"b"') > 0 AS ok;
 SELECT attempt FROM fairq.pop('popped_at');
 SELECT * FROM pg_temp.look('b');
@@ -79,13 +79,13 @@ SELECT * FROM pg_temp.look('b');
 SELECT pg_sleep(0.01);
 SELECT fairq.expire_leases('popped_at');
 SELECT * FROM pg_temp.look('b');
--- and back from the archive
+-- and redriven from the archive
 SELECT fairq.redrive('popped_at');
 SELECT * FROM pg_temp.look('b');
 SELECT attempt FROM fairq.pop('popped_at');
 SELECT * FROM pg_temp.look('b');
 
--- What is rolled back was no claim.
+-- A rolled back claim does not count.
 SELECT fairq.enqueue('popped_at', 'g', '"c"') > 0 AS ok;
 BEGIN;
 SELECT attempt FROM fairq.pop('popped_at');
@@ -98,14 +98,14 @@ SELECT attempt FROM fairq.pop('popped_at');
 ROLLBACK TO s;
 COMMIT;
 SELECT * FROM pg_temp.look('c');
--- a task that was cancelled, or failed, before or in its first attempt
+-- a task that was cancelled or failed, before its first attempt or in it
 SELECT fairq.cancel(pg_temp.id('c'));
 SELECT * FROM pg_temp.look('c');
 SELECT fairq.enqueue('popped_at', 'g', '"d"') > 0 AS ok;
 SELECT fairq.fail(id, attempt, 'dead', dead => true) FROM fairq.pop('popped_at');
 SELECT * FROM pg_temp.look('d');
 
--- A row by SQL that has none, of an older dump: it is served.
+-- A row of an older dump, without a value: it is served.
 INSERT INTO fairq.task (id, addr, enqueued_at, queue_id, group_no, priority, attempt, lease_until, payload)
 SELECT 1000000000, 0, now(), queue_id, 0, 0, 1, now(), '"e"' FROM fairq.queue WHERE name = 'popped_at';
 SELECT * FROM pg_temp.look('e');

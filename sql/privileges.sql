@@ -1,14 +1,15 @@
--- Who may do what with a queue.
+-- Which role may do what with a queue.
 --
--- Broken on purpose to see it fail: a role with one privilege had them all
--- (fairq_grants_allow() in acl.c); one with enqueue found out which groups there are
--- (fairq_sql_address() in inspect.c), how much they have (fairq_turns_before() in
--- queued.c), whether they are held (fairq_sql_next_at()), limited
--- (fairq_visible_queues()) or paused (put_groups() in inspect.c).
+-- Fails if a role with one privilege has all of them (fairq_grants_allow() in
+-- acl.c). Fails if one with enqueue can learn which groups exist
+-- (fairq_sql_address() in inspect.c), or how much they have queued
+-- (fairq_turns_before() in queued.c). Fails if it can learn whether they are
+-- held (fairq_sql_next_at()), limited (fairq_visible_queues()) or paused
+-- (put_groups() in inspect.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
--- of a run that was broken off
+-- of an interrupted run
 DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue,
 	regress_fairq_work, regress_fairq_monitor, regress_fairq_manage,
 	regress_fairq_heir, regress_fairq_orphan, regress_fairq_pg_monitor,
@@ -34,7 +35,7 @@ SELECT fairq.grant_queue('privileges', 'regress_fairq_manage', 'manage');
 SELECT fairq.grant_queue('privileges', 'regress_fairq_manage', 'manage');
 
 --
--- The matrix: what each role gets from each call
+-- The matrix: the result of each call for each role
 --
 
 -- Runs a statement as each role, in a transaction that is rolled back.
@@ -58,8 +59,8 @@ BEGIN
 		THEN result ELSE 'yes' END;
 END $$;
 
--- Runs a query of the queue and a task as a role, after the task was enqueued for a
--- group; in a subtransaction that is rolled back.
+-- Enqueues a task for a group, and runs a query on the queue and the task as a
+-- role. All of it is in a subtransaction that is rolled back.
 CREATE FUNCTION pg_temp.after_enqueue(role text, queue_id int, group_key text, query text) RETURNS text
 	LANGUAGE plpgsql AS $$
 DECLARE
@@ -88,15 +89,15 @@ SELECT fairq.register_worker('00000000-0000-0000-0000-000000000001', 'w', '{priv
 SELECT fairq.create_batch('privileges', 'g') AS batch \gset
 SELECT fairq.create_batch('privileges_other', 'g') AS other_batch \gset
 
--- Internal functions are for the views: nobody may use their schema.
+-- Internal functions are for the views: no role may use their schema.
 SELECT count(*) AS granted FROM pg_namespace, aclexplode(nspacl) a
 	WHERE nspname = 'fairq_internal' AND a.grantee <> nspowner;
--- They check privileges all the same, which roles see that may use it.
+-- They still check privileges, as a role with usage of the schema shows.
 GRANT USAGE ON SCHEMA fairq_internal TO PUBLIC;
 
 SELECT regexp_replace(call, '([[(])\d+', '\1...') AS call, r.*
 FROM (VALUES
-	-- first, as it is known only until others are rolled back
+	-- first, since its result is only known until others are rolled back
 	(0, format('SELECT 1 + fairq.turns_before(%s)', :ready)),
 	(1, $$fairq.enqueue('privileges', 'g')$$),
 	(2, $$SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}')$$),
@@ -161,7 +162,8 @@ FROM (VALUES
 	(61, $$SELECT last_value FROM fairq.queue_id_seq$$),
 	(62, $$SELECT 1 + count(*) FROM fairq.peek('privileges')$$),
 	(63, $$SELECT 1 + count(*) FROM fairq.group_stats('privileges')$$),
-	-- who may not see groups gets one answer, whether there is such a group or not
+	-- a role that may not see groups gets the same answer for existing and
+	-- unknown groups
 	(64, $$fairq.address('privileges', 'guessed', 1)$$),
 	(65, format('fairq_internal.wait_reason(%s, 1000, NULL, NULL)', :queue_id)),
 	(66, $$fairq.pause('privileges', 'guessed')::text = ''$$),
@@ -207,7 +209,7 @@ FROM (VALUES
 		pg_temp.run_as('regress_fairq_orphan', call) AS orphan) r
 ORDER BY n;
 
--- the queue that one has nothing to do with is not seen, whatever one asks
+-- a queue on which the role has no privilege is not visible
 SET ROLE regress_fairq_manage;
 SELECT queue FROM fairq.queues ORDER BY 1;
 SELECT DISTINCT queue FROM fairq.tasks ORDER BY 1;
@@ -233,7 +235,7 @@ SELECT * FROM fairq.groups WHERE pg_temp.leak(NULL, group_key);
 SELECT * FROM fairq.queues WHERE pg_temp.leak(NULL, queue);
 SELECT * FROM fairq.tasks WHERE payload::text::int > 0;
 SELECT * FROM fairq.tasks WHERE id = 1 AND payload::text::int > 0;
--- nor is anything locked
+-- and no lock is taken
 BEGIN;
 SELECT fairq.cancel(:running), fairq.complete(:running), fairq.fail(:running),
 	cardinality(fairq.complete_batch(ARRAY[:running])), fairq.extend(-1);
@@ -246,9 +248,9 @@ SELECT locktype, relation::regclass, classid::regclass, mode FROM pg_locks
 COMMIT;
 RESET ROLE;
 
--- What a role with one privilege is told does not depend on whether there is a group
--- of the name that it guesses: each of these is asked after a task of its own was
--- enqueued for a group that is busy, paused, limited or unknown.
+-- A role with one privilege cannot learn from a result whether a group exists
+-- whose name it guesses. Each query runs after the role enqueued a task for a
+-- group that is busy, paused, limited or unknown.
 SELECT fairq.create_queue('privileges_guess', concurrency => 1);
 SELECT fairq.grant_queue('privileges_guess', 'regress_fairq_enqueue', 'enqueue');
 SELECT fairq.grant_queue('privileges_guess', 'regress_fairq_monitor', 'monitor');
@@ -256,7 +258,7 @@ SELECT count(fairq.enqueue('privileges_guess', group_key)) FROM unnest('{busy,bu
 SELECT count(*) FROM fairq.pop('privileges_guess', 2);
 SELECT fairq.pause('privileges_guess', 'paused'), fairq.hold('privileges_guess', 'held', 'tomorrow');
 SELECT count(*) FROM fairq.pop('privileges_guess');
--- of all queues, so that the counts are known whatever other tests have left
+-- of all queues, so that counts do not depend on other tests
 SELECT fairq.maintain();
 SELECT queue_id AS guess_id FROM fairq.queue WHERE name = 'privileges_guess' \gset
 SELECT regexp_replace(what, '.*_', '') AS what, regexp_replace(role, '.*_', '') AS role,
@@ -290,7 +292,7 @@ SELECT count(*) FROM fairq.fairness;
 SELECT count(*) FROM fairq.tenants;
 RESET ROLE;
 
--- fairq.wait() is a worker's, too
+-- fairq.wait() also needs the privilege work
 SET ROLE regress_fairq_enqueue;
 CALL fairq.wait('privileges', '0');
 SET ROLE regress_fairq_work;
@@ -311,7 +313,7 @@ SELECT fairq.grant_queue('privileges', 'regress_fairq_none', 'work');
 SELECT fairq.grant_queue('privileges_none', 'regress_fairq_nobody', 'work');
 SELECT fairq.revoke_queue('privileges', 'regress_fairq_nobody', 'work');
 
--- both hold from the next call on; a rollback undoes them
+-- both apply from the next call on; a rollback undoes them
 BEGIN;
 SELECT fairq.grant_queue('privileges', 'regress_fairq_nobody', 'work');
 SET LOCAL ROLE regress_fairq_nobody;
@@ -325,7 +327,7 @@ SET ROLE regress_fairq_heir;
 SELECT payload FROM fairq.pop('privileges');
 SELECT fairq.complete(:running);
 RESET ROLE;
--- a manager may do so himself, also to himself
+-- a manager may do the same, also for itself
 SET ROLE regress_fairq_manage;
 SELECT fairq.grant_queue('privileges', 'regress_fairq_work', 'work');
 SELECT fairq.revoke_queue('privileges', 'regress_fairq_manage', 'manage');
@@ -334,7 +336,7 @@ RESET ROLE;
 SELECT role, privilege FROM fairq.queue_privilege JOIN fairq.queue USING (queue_id)
 	WHERE name = 'privileges' ORDER BY 1, 2;
 
--- a role that is dropped takes nothing with it that another one could get
+-- privileges of a dropped role do not go to another one
 DROP ROLE regress_fairq_enqueue;
 CREATE ROLE regress_fairq_enqueue;
 SET ROLE regress_fairq_enqueue;
@@ -345,7 +347,7 @@ SELECT role, privilege FROM fairq.queue_privilege JOIN fairq.queue USING (queue_
 	WHERE name = 'privileges' ORDER BY 1, 2;
 
 --
--- Who may create queues manages those that he has created
+-- A role that may create queues manages the queues that it has created
 --
 
 GRANT EXECUTE ON FUNCTION fairq.create_queue TO regress_fairq_nobody;
@@ -369,7 +371,7 @@ RESET ROLE;
 SELECT count(*) FROM fairq.queue_privilege p
 	WHERE NOT EXISTS (SELECT FROM fairq.queue q WHERE q.queue_id = p.queue_id);
 
--- with the rights of fairq's owner one may do anything
+-- a role with the rights of fairq's owner may do everything
 CREATE ROLE regress_fairq_owner;
 BEGIN;
 ALTER TABLE fairq.task OWNER TO regress_fairq_owner;
@@ -377,8 +379,8 @@ SET LOCAL ROLE regress_fairq_owner;
 SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}');
 ROLLBACK;
 
--- who has a privilege of pg_monitor, and not all, has none here; nor has who
--- would have to become pg_monitor first
+-- a role with only some privileges of pg_monitor has none here; nor has a role
+-- that must first SET ROLE pg_monitor
 CREATE ROLE regress_fairq_stats IN ROLE pg_read_all_stats;
 GRANT pg_monitor TO regress_fairq_orphan;
 SET ROLE regress_fairq_stats;
@@ -390,7 +392,7 @@ SELECT count(*) > 1 AS ok FROM fairq.queues;
 RESET ROLE;
 DROP ROLE regress_fairq_stats;
 
--- a function of the owner's that others may call
+-- a function of the owner that others may call
 CREATE FUNCTION privileges_enqueue(group_key text) RETURNS boolean
 	LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
 	AS $$ SELECT fairq.enqueue('privileges', group_key) > 0 $$;
@@ -401,7 +403,7 @@ RESET ROLE;
 DROP FUNCTION privileges_enqueue(text);
 
 --
--- Names are only names, and what the caller has in his search path is not used
+-- Names are quoted, and objects in the caller's search path are not used
 --
 
 SELECT fairq.create_queue('x''; DROP TABLE fairq.task; --');

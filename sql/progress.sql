@@ -1,7 +1,7 @@
--- A worker reports how far it is, for the views and the next attempt.
+-- A worker reports its progress, for the views and the next attempt.
 --
--- Broken on purpose to see it fail: put_claim() in pop.c had no progress.  A redriven
--- task had none (failed.c), and a replaced one kept it (fairq_task_change()).
+-- Fails if put_claim() in pop.c does not return progress, a redriven task has
+-- none (failed.c), or a replaced one keeps it (fairq_task_change()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -13,7 +13,8 @@ SELECT fairq.set_progress(:task, 1, '{"pages": 1}');
 SELECT id = :task AS same, attempt, progress IS NULL AS none FROM fairq.pop('progress');
 SELECT fairq.set_progress(:task, 1, '{"pages": 1}');
 SELECT status, progress FROM fairq.tasks WHERE id = :task;
--- in one transaction as often as one likes, and of the attempt that holds the lease alone
+-- any number of times in one transaction, but only by the attempt that has the
+-- lease
 BEGIN;
 SELECT fairq.set_progress(:task, 1, '2'), fairq.set_progress(:task, NULL, '3');
 SELECT fairq.set_progress(:task, 2, '4'), fairq.set_progress(:task, -1, '5');
@@ -24,7 +25,7 @@ ROLLBACK TO s;
 COMMIT;
 SELECT progress FROM fairq.tasks WHERE id = :task;
 
--- the slot is held throughout, also by a transaction that is rolled back
+-- the slot stays taken, also after a rollback
 BEGIN;
 SELECT fairq.set_progress(:task, 1, '7');
 ROLLBACK;
@@ -32,7 +33,8 @@ SELECT fairq.enqueue('progress', 'a') AS other \gset
 SELECT count(*) FROM fairq.pop('progress');
 SELECT running FROM fairq.queues WHERE queue = 'progress';
 
--- it stays with the task when that is put back, until it is said anew; NULL takes it away
+-- progress stays when the task is returned, until it is set again; NULL
+-- removes it
 SELECT fairq.release(:task), progress FROM fairq.tasks WHERE id = :task;
 SELECT progress FROM fairq.tasks WHERE id = :task;
 SELECT fairq.set_progress(:task, 1, '8');
@@ -44,13 +46,13 @@ SELECT attempt, progress FROM fairq.pop('progress');
 SELECT fairq.set_progress(:task, 2, NULL);
 SELECT progress FROM fairq.tasks WHERE id = :task;
 
--- the worker of a cancelled task hears of it
+-- the worker of a cancelled task is notified
 SELECT fairq.cancel(:task);
 SELECT fairq.set_progress(:task, 2, '10');
 SELECT progress FROM fairq.tasks WHERE id = :task;
 SELECT fairq.fail(:task);
 
--- no index is touched, and no room of another page is needed
+-- no index changes, and no space on another page is needed
 SELECT fairq.enqueue('progress', 'b') AS task \gset
 SELECT count(*) FROM fairq.pop('progress');
 VACUUM fairq.task;
@@ -62,7 +64,8 @@ SELECT pg_stat_force_next_flush();
 SELECT n_tup_upd - :all AS updates, n_tup_hot_upd - :hot AS hot FROM pg_stat_user_tables
 WHERE relid = 'fairq.task'::regclass;
 
--- the next attempt's claim has it, however the last one ended, and also one kept outside its row
+-- the next attempt's claim returns it, whatever ended the last one, and also
+-- if it is stored out of line
 SELECT repeat(string_agg(md5(i::text), ''), 10) AS long FROM generate_series(1, 500) i \gset
 SELECT fairq.set_progress(:task, 1, to_jsonb(:'long'::text)), fairq.fail(:task, 1, retry_in => '0');
 SELECT attempt, progress = to_jsonb(:'long'::text) AS same FROM fairq.pop('progress', 1, '1 microsecond');
@@ -76,7 +79,7 @@ SELECT progress FROM fairq.tasks WHERE id = :task;
 ROLLBACK;
 SELECT attempt, progress FROM fairq.pop('progress');
 
--- what replaces a task has nothing of the old one's
+-- a replacement has none of it
 SELECT fairq.complete(:task);
 SELECT fairq.enqueue('progress', 'c', '"old"', dedup_key => 'k') AS task \gset
 SELECT attempt, payload FROM fairq.pop('progress');
@@ -85,7 +88,7 @@ SELECT fairq.enqueue('progress', 'c', '"new"', dedup_key => 'k', replace => true
 SELECT attempt, payload, progress FROM fairq.pop('progress');
 SELECT fairq.set_progress(:task, 2, '5');
 
--- nothing and nobody
+-- no such task, no privilege
 SELECT fairq.set_progress(NULL, 1, '1'), fairq.set_progress(-1, 1, '1');
 BEGIN READ ONLY;
 SELECT fairq.set_progress(:task, 1, '1');

@@ -1,6 +1,7 @@
--- Publications: fairq's functions may update and delete what PostgreSQL lets SQL
--- update and delete, and nothing else.
--- Seen to fail when store.c doesn't ask for the replica identity, and when
+-- Publications: fairq's functions may update and delete exactly the rows that
+-- SQL may update and delete.
+--
+-- Fails if store.c does not check the replica identity, or if
 -- fairq.group_number has none.
 \a \pset footer off
 SET client_min_messages = warning;
@@ -15,7 +16,7 @@ SELECT fairq.create_queue('publications', concurrency => 2, retain => '1 day');
 SELECT queue_id FROM fairq.queue WHERE name = 'publications' \gset
 SELECT count(fairq.enqueue('publications', g, dedup_key => g)) FROM unnest('{a,b,c,d,e}'::text[]) g;
 SELECT id AS task, attempt FROM fairq.pop('publications') \gset
--- Is all as it was before?
+-- Is everything as before?
 CREATE TEMP TABLE before AS
 	SELECT t.id, addr, attempt, lease_until FROM fairq.task t JOIN fairq.queue q USING (queue_id) WHERE name = 'publications';
 CREATE FUNCTION pg_temp.kept() RETURNS boolean LANGUAGE sql AS $$
@@ -23,7 +24,7 @@ CREATE FUNCTION pg_temp.kept() RETURNS boolean LANGUAGE sql AS $$
 $$;
 
 --
--- Each table has an identity, with which all is well.
+-- Each table has an identity, so all calls work.
 --
 
 SELECT relname FROM pg_class
@@ -41,8 +42,8 @@ DELETE FROM fairq.group_number s USING fairq.queue q WHERE s.queue_id = q.queue_
 SELECT fairq.drop_queue('publications_all', force => true);
 
 --
--- With a row filter on what is not in the identity, nothing can be told of rows
--- that are updated or deleted.
+-- With a row filter on a column outside the identity, updates and deletes
+-- cannot be replicated.
 --
 
 DROP PUBLICATION publications;
@@ -60,7 +61,7 @@ SELECT fairq.release(:task);
 SELECT fairq.extend(:task);
 SELECT fairq.cancel(:task);
 SELECT fairq.purge('publications');
--- a new task can be told of
+-- a new task can be replicated
 BEGIN;
 SELECT fairq.enqueue('publications', 'f') > 0 AS ok;
 SELECT fairq.pop('publications');
@@ -68,7 +69,7 @@ ROLLBACK;
 SELECT pg_temp.kept();
 SELECT * FROM fairq.check_queue('publications');
 
--- What is not published does not matter.
+-- A table that is not published is not checked.
 ALTER PUBLICATION publications SET (publish = 'insert, delete');
 BEGIN;
 SELECT count(*) FROM fairq.pop('publications');
@@ -79,7 +80,7 @@ BEGIN;
 SELECT fairq.purge('publications');
 SELECT fairq.extend(:task);
 ROLLBACK;
--- nor does it if the identity has the column
+-- nor is one whose identity has the column
 ALTER PUBLICATION publications SET (publish = 'insert, update, delete');
 CREATE UNIQUE INDEX publications_identity ON fairq.task (queue_id, id);
 ALTER TABLE fairq.task REPLICA IDENTITY USING INDEX publications_identity;

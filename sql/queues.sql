@@ -1,9 +1,9 @@
--- Queues are made, changed, paused and dropped; what can be seen of them; and
--- that each function says what it is for.
+-- Queues are created, changed, paused and dropped. The views show that, and
+-- each function has a comment.
 --
--- Broken on purpose to see it fail: a function had no comment
--- (fairq--1.0.sql); create_queue and drop_queue did not look at if_not_exists and
--- if_exists, and group_to_set() said nothing (admin.c).
+-- Fails if a function has no comment (fairq--1.0.sql). Fails if create_queue
+-- and drop_queue ignore if_not_exists and if_exists. Fails if group_to_set()
+-- sends no notice (admin.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -13,19 +13,19 @@ RESET client_min_messages;
 SELECT fairq.version() =
 	(SELECT extversion FROM pg_extension WHERE extname = 'fairq') AS same_version;
 
--- what users call: \df fairq.* is a table of contents
+-- the functions for users: \df fairq.* is a table of contents
 SELECT proname AS function, count(*) FROM pg_proc
 WHERE pronamespace = 'fairq'::regnamespace GROUP BY 1 ORDER BY 1;
 SELECT relname, relkind FROM pg_class
 WHERE relnamespace = 'fairq'::regnamespace AND relkind <> 'i' ORDER BY 1;
 
--- what only fairq's views and triggers call is not among them
+-- functions that only fairq's views and triggers call are not among them
 SELECT DISTINCT p.oid::regprocedure AS internal
 FROM pg_proc p
 JOIN pg_depend d ON d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid
 WHERE p.pronamespace = 'fairq'::regnamespace AND d.classid <> 'pg_proc'::regclass;
 
--- every function, table, view, type and column of a table has its comment
+-- each function, table, view, type and column of a table has its comment
 SELECT p.oid::regprocedure AS without_comment
 FROM pg_proc p
 WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
@@ -40,14 +40,14 @@ WHERE c.relnamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) 
 			obj_description(c.reltype, 'pg_type')) IS NULL
 		OR (a.attnum IS NOT NULL AND col_description(c.oid, a.attnum) IS NULL));
 
--- only what is constant may be folded, or run in parallel
+-- only functions with constant results may be folded, or run in parallel
 SELECT p.oid::regprocedure AS function, p.provolatile, p.proparallel
 FROM pg_proc p
 WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
 	AND (p.provolatile <> 'v' OR p.proparallel <> 'u')
 ORDER BY 1;
 
--- what asks for no privilege on a queue is not for everybody
+-- functions without a check of a privilege are not for all roles
 SELECT p.oid::regprocedure AS function
 FROM pg_proc p
 WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
@@ -58,7 +58,7 @@ SELECT p.oid::regprocedure AS security_definer
 FROM pg_proc p
 WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND p.prosecdef;
 
--- all that is in a table or a sequence goes into a dump, except the registry of workers
+-- a dump contains all tables and sequences, except the registry of workers
 SELECT c.oid::regclass AS not_dumped
 FROM pg_class c
 WHERE c.relnamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND c.relkind IN ('r', 'S')
@@ -89,15 +89,15 @@ SELECT queue, concurrency, max_running, lease, block_length, paused, ready, limi
 	oldest_enqueued_at IS NULL AS none_queued, enqueued, popped, completed, released
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 
-SELECT fairq.create_queue('queues_a');		-- is there already
+SELECT fairq.create_queue('queues_a');		-- exists already
 SELECT fairq.create_queue('Queues_A');		-- is another name
 SELECT fairq.drop_queue('Queues_A');
 
--- what is there already, or not, may be skipped: a NOTICE, and nothing changes
+-- existing or missing objects may be skipped: a NOTICE, and nothing changes
 SELECT fairq.create_queue('queues_a', lease => '1 hour', if_not_exists => true);
 SELECT fairq.create_queue('queues_a', if_not_exists => false);
 SELECT fairq.create_queue('queues_a', if_not_exists => NULL);
-SELECT fairq.create_queue('queues_a', lease => '0', if_not_exists => true);		-- is wrong, all the same
+SELECT fairq.create_queue('queues_a', lease => '0', if_not_exists => true);		-- is still an error
 SELECT lease FROM fairq.queues WHERE queue = 'queues_a';
 SELECT fairq.create_queue('queues_if', lease => '1 hour', if_not_exists => true);
 SELECT lease FROM fairq.queues WHERE queue = 'queues_if';
@@ -113,7 +113,7 @@ SELECT fairq.create_queue('queues_if', if_not_exists => true);
 ROLLBACK;
 SELECT count(*) FROM fairq.queues WHERE queue = 'queues_if';
 
--- a group that gets settings and is not there is created: a NOTICE says so
+-- settings of an unknown group create it: a NOTICE reports that
 SELECT fairq.pause('queues_a', 'new 1');
 SELECT fairq.pause('queues_a', 'new 1');
 SELECT fairq.hold('queues_a', 'new 2', 'tomorrow');
@@ -132,7 +132,7 @@ SELECT fairq.resume('queues_a', 'new 1'), fairq.resume('queues_a', 'new 5'), fai
 	fairq.set_group('queues_a', 'new 3', weight => 0), fairq.maintain('queues_a');
 SELECT count(*) FROM fairq.groups WHERE queue = 'queues_a';
 
--- alter_queue changes what is given and keeps the rest
+-- alter_queue changes the given settings and keeps the others
 SELECT fairq.alter_queue('queues_a', lease => '1 hour');
 SELECT fairq.alter_queue('queues_b', block_length => 2000);
 SELECT fairq.alter_queue('queues_c', 5, 6, '2 hours', 5, '2 seconds', '2 days', true, 8);
@@ -175,7 +175,7 @@ SELECT queue, ready, limited, running,
 	enqueued, popped, completed, released
 FROM fairq.queues WHERE queue = 'queues_a';
 
--- counters count what has committed
+-- counters count committed calls
 BEGIN;
 SELECT fairq.enqueue('queues_a', 'x') > 0 AS ok;
 SAVEPOINT s;
@@ -190,7 +190,7 @@ WHERE queue = 'queues_a' AND status = 'running';
 SELECT ready, running, enqueued, popped, completed, released
 FROM fairq.queues WHERE queue = 'queues_a';
 
--- nothing is popped or taken while a queue is paused; all else works
+-- a paused queue does not pop or take, and all other calls work
 SELECT fairq.pause('queues_a');
 SELECT fairq.pause('queues_a');
 SELECT paused FROM fairq.queues WHERE queue = 'queues_a';
@@ -202,16 +202,16 @@ SELECT fairq.resume('queues_a');
 SELECT paused FROM fairq.queues WHERE queue = 'queues_a';
 SELECT string_agg(group_key, ' ' ORDER BY group_key) FROM fairq.pop('queues_a', 10);
 
--- what is running when the queue is paused may finish
+-- tasks that run when the queue is paused may finish
 SELECT fairq.pause('queues_a');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks
 WHERE queue = 'queues_a' AND group_key <> 'z';
 SELECT fairq.release(id) FROM fairq.tasks WHERE queue = 'queues_a';
 BEGIN;
 SELECT fairq.resume('queues_a');
-SELECT count(*) FROM fairq.take('queues_a', 10);	-- we have resumed it
+SELECT count(*) FROM fairq.take('queues_a', 10);	-- by the resume
 ROLLBACK;
-SELECT count(*) FROM fairq.pop('queues_a', 10);	-- we have not
+SELECT count(*) FROM fairq.pop('queues_a', 10);	-- not by this one
 SELECT fairq.resume('queues_a');
 
 -- drop_queue refuses while there are tasks, ready or running, unless forced
@@ -229,7 +229,7 @@ SELECT fairq.pop('queues_a');
 SELECT fairq.drop_queue('queues_a');
 SELECT count(*) FROM fairq.tasks WHERE queue = 'queues_a';
 
--- a queue of a name that was used before starts anew
+-- a queue with the name of a former queue starts from zero
 SELECT fairq.set_group('queues_b', 'x', 2, 5);
 SELECT fairq.enqueue('queues_b', 'x', 'true') > 0 AS ok;
 BEGIN;
@@ -241,7 +241,7 @@ SELECT * FROM fairq.groups WHERE queue = 'queues_b';
 SELECT group_key, payload, addr FROM fairq.pop('queues_b', 10);
 SELECT * FROM fairq.check_queue('queues_b');
 
--- a queue whose making is rolled back is not there
+-- a rolled back create_queue leaves no queue
 BEGIN;
 SELECT fairq.create_queue('queues_e');
 SELECT fairq.enqueue('queues_e', 'x') > 0 AS ok;
@@ -252,7 +252,7 @@ SELECT fairq.create_queue('queues_e');
 SELECT count(*) FROM fairq.pop('queues_e');
 SELECT * FROM fairq.groups WHERE queue = 'queues_e';
 
--- what is done to a queue is done in all its priorities, and in no other queue
+-- a call on a queue affects all its priorities, and no other queue
 SELECT fairq.create_queue('queues_f'), fairq.create_queue('queues_g'), fairq.create_queue('queues_h');
 SELECT count(fairq.enqueue(queue, 'x', to_jsonb(queue), priority))
 FROM unnest('{queues_f, queues_g, queues_h}'::text[]) queue, unnest('{0, 9, 9}'::int[]) priority;
@@ -270,7 +270,7 @@ SELECT fairq.drop_queue('queues_g');
 SELECT string_agg(payload #>> '{}', ' ') FROM (
 	SELECT * FROM fairq.pop('queues_f', 10) UNION ALL SELECT * FROM fairq.pop('queues_h', 10)) t;
 
--- a backend keeps a table of groups' settings only where groups have some
+-- a backend has a table of groups' settings only if groups have settings
 CREATE FUNCTION pg_temp.tables() RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'fairq settings of groups'
 $$;
@@ -281,7 +281,7 @@ SELECT fairq.set_group('queues_i', 'a', weight => 2);
 SELECT count(*) FROM fairq.pop('queues_i');
 SELECT pg_temp.tables() - :before AS tables;
 
--- nothing is left of what was dropped
+-- dropped queues leave nothing behind
 SELECT fairq.drop_queue(queue, true)
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 SELECT count(*) FROM fairq.group_number LEFT JOIN fairq.queue q USING (queue_id)

@@ -1,10 +1,12 @@
--- Rates: how often tasks of groups and queues start.  An hour is long enough not
--- to come to an end here; where something is to come to an end it is asked for
--- after a sleep that is longer.  Seen to fail when the take-over of an expired lease
--- needs no start (fairq_take_over() in claim.c), when groups are forgotten with their
--- starts (group_is_used() in maintain.c), when a change of a group's rate or hold does
--- not take it back (publish_rest() in transaction.c); ages, when throttled groups
--- are in none (throttle() in lane_aside.c).
+-- Rates: how often tasks of groups and queues start. An hour does not end
+-- during this test. Where a time has to end, the test sleeps longer than that
+-- time.
+--
+-- Fails if the take-over of an expired lease needs no start (fairq_take_over()
+-- in claim.c). Fails if groups are deleted with their starts (group_is_used()
+-- in maintain.c). Fails if a change of a group's rate or hold does not take it
+-- back (publish_rest() in transaction.c). Fails if throttled groups have no
+-- age (throttle() in lane_aside.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -19,13 +21,13 @@ CREATE FUNCTION pg_temp.popped(queue text, most int) RETURNS text LANGUAGE sql A
 	SELECT string_agg(group_key || CASE WHEN attempt > 1 THEN '/' || attempt ELSE '' END, ' ')
 	FROM fairq.pop(queue, most, lease => '1 day')
 $$;
--- until what is known of them: NULL, now, or how many minutes
+-- the time of the next start: NULL, now, or minutes from now
 CREATE FUNCTION pg_temp.next(queue text) RETURNS TABLE (group_key text, rate int, minutes int) LANGUAGE sql AS $$
 	SELECT group_key, rate, ceil(extract(epoch FROM next_at - clock_timestamp()) / 60)::int
 	FROM fairq.groups g WHERE g.queue = $1 ORDER BY 1
 $$;
 
--- the burst at once, in rounds, and no more
+-- the whole burst, in rounds, and no more
 SELECT fairq.create_queue('rates', rate => 2, per => '1 hour', burst => 3);
 SELECT pg_temp.fill('rates', 3, 10);
 SELECT string_agg(group_key, ' ') FROM fairq.peek('rates', 100);
@@ -42,7 +44,7 @@ SELECT DISTINCT status, reason FROM fairq.tasks WHERE queue = 'rates' ORDER BY 1
 SELECT queue, rate, per, burst, max_rate FROM fairq.queues WHERE queue = 'rates';
 SELECT * FROM fairq.check_queue('rates');
 
--- what is done with the tasks gives nothing back, nor does a reset, nor what is new
+-- ends of tasks return no start, nor do a reset and new tasks
 SELECT count(*) FROM fairq.complete_batch((SELECT array_agg(id) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g1'));
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g2';
 SELECT count(fairq.fail(id, retry_in => '0')) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g3';
@@ -56,7 +58,7 @@ SELECT * FROM fairq.check_queue('rates');
 SELECT pg_temp.fill('rates', 4, 1);
 SELECT pg_temp.popped('rates', 100);
 
--- new settings act at once: a higher rate, none, and again one
+-- new settings apply at once: a higher rate, none, and again one
 SELECT fairq.alter_queue('rates', rate => 100, per => '10 ms');
 SELECT pg_sleep(0.02);
 SELECT pg_temp.popped('rates', 4);
@@ -85,7 +87,7 @@ SELECT fairq.drop_queue('rates_own', true);
 SELECT fairq.create_queue('rates_all', max_rate => 2, per => '1 hour', burst => 4);
 SELECT pg_temp.fill('rates_all', 3, 2);
 SELECT pg_temp.popped('rates_all', 2);
--- a start that is not needed is not used up
+-- an unused start stays
 SELECT count(*) FROM fairq.pop('rates_all', 0 + 1);
 SELECT string_agg(group_key, ' ') FROM fairq.peek('rates_all', 100);
 SELECT pg_temp.popped('rates_all', 100);
@@ -94,7 +96,7 @@ SELECT groups_active, groups_throttled FROM fairq.stats WHERE queue = 'rates_all
 SELECT group_key, reason FROM fairq.group_stats('rates_all') ORDER BY 1;
 SELECT * FROM pg_temp.next('rates_all');
 SELECT fairq.alter_queue('rates_all', max_rate => 0);
--- in turn, as if nothing had been in the way
+-- in turn, as without a rate
 SELECT pg_temp.popped('rates_all', 100);
 SELECT fairq.drop_queue('rates_all', true);
 SELECT fairq.create_queue('rates_spare', max_rate => 1, per => '1 hour', burst => 2);
@@ -112,7 +114,7 @@ SELECT priority FROM fairq.pop('rates_p', 100);
 SELECT priority, throttled FROM fairq.lanes WHERE queue = 'rates_p' AND throttled > 0 LIMIT 1;
 SELECT fairq.drop_queue('rates_p', true);
 
--- an expired task starts again, also in a full group, in a full queue, and at its
+-- an expired task needs a start, also in a full group and a full queue, at its
 -- group's turn
 SELECT fairq.create_queue('rates_expired', rate => 1, per => '1 hour', burst => 2);
 SELECT fairq.create_queue('rates_expired_1', rate => 1, per => '1 hour', burst => 2, concurrency => 1);
@@ -137,7 +139,7 @@ SELECT fairq.alter_queue('rates_expired_4', max_rate => 0);
 SELECT payload, attempt FROM fairq.pop('rates_expired_4');
 SELECT count(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'rates_expired%';
 
--- a hold: of a group, of the queue; a time that is past, or none, ends it
+-- a hold of a group, and of the queue; a time in the past, or none, ends it
 SELECT fairq.create_queue('rates_hold');
 SELECT fairq.hold('rates_hold', 'g1', until => now() + interval '1 hour');
 SELECT pg_temp.fill('rates_hold', 2, 2);
@@ -168,7 +170,8 @@ SELECT pg_temp.popped('rates_hold', 1);
 SELECT count(*) FROM fairq.group_setting WHERE held_until < now() - interval '1 minute';
 SELECT fairq.drop_queue('rates_hold', true);
 
--- who waits for a rate or a hold is limited, since its first task was ready
+-- a group that waits for a rate or a hold counts as limited, since its first
+-- task was ready
 CREATE FUNCTION pg_temp.ages(queue text) RETURNS TABLE (ready boolean, limited boolean, waiting text) LANGUAGE sql AS $$
 	SELECT oldest_ready BETWEEN '0.3 s' AND '5 s', oldest_limited BETWEEN '0.3 s' AND '6 s',
 		(SELECT string_agg(group_key || ' ' || (clock_timestamp() - waiting_since BETWEEN '0.3 s' AND '5 s'), ', ' ORDER BY group_key)
@@ -203,7 +206,7 @@ SELECT fairq.hold('rates_ages');
 SELECT pg_temp.popped('rates_ages', 100);
 SELECT * FROM pg_temp.ages('rates_ages');
 SELECT fairq.drop_queue('rates_ages', true);
--- a group that comes back is counted so no more; after a restart, too
+-- a group that returns no longer counts as limited, also after a restart
 SELECT fairq.create_queue('rates_ages', rate => 1, per => '0.5 s');
 SELECT pg_temp.fill('rates_ages', 1, 3);
 SELECT pg_sleep(0.3);
@@ -219,7 +222,7 @@ SELECT count(*) FROM fairq.pop('rates_ages', 100);
 SELECT * FROM pg_temp.ages('rates_ages');
 SELECT fairq.drop_queue('rates_ages', true);
 
--- our own settings, and what becomes of them
+-- uncommitted settings of this transaction, and their end
 SELECT fairq.create_queue('rates_mine', rate => 1, per => '1 hour');
 SELECT pg_temp.fill('rates_mine', 2, 2);
 BEGIN;
@@ -229,7 +232,7 @@ ROLLBACK;
 BEGIN;
 SELECT pg_temp.popped('rates_mine', 100);
 ROLLBACK;
--- the tasks are back, their starts are not
+-- the tasks are back, their starts are used
 SELECT fairq.maintain();
 SELECT queued FROM fairq.stats WHERE queue = 'rates_mine';
 SELECT pg_temp.popped('rates_mine', 100);
@@ -245,7 +248,7 @@ SELECT pg_temp.popped('rates_mine', 1);
 SELECT * FROM fairq.check_queue('rates_mine');
 SELECT fairq.drop_queue('rates_mine', true);
 
--- they all come back, by themselves, however many there are
+-- all groups return without a call, however many there are
 SELECT fairq.create_queue('rates_many', rate => 1, per => '2 s');
 SELECT pg_temp.fill('rates_many', 1000, 2);
 SELECT count(*) FROM fairq.pop('rates_many', 5000);
@@ -255,7 +258,7 @@ SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('rates_many', 5000);
 SELECT * FROM fairq.check_queue('rates_many');
 SELECT fairq.drop_queue('rates_many', true);
 
--- a group that has nothing any more is not forgotten with its starts
+-- maintain keeps a group without tasks while it has starts
 SELECT fairq.create_queue('rates_empty', rate => 1, per => '1 hour');
 SELECT pg_temp.fill('rates_empty', 1, 1);
 SELECT count(*) FROM fairq.take('rates_empty', 100);

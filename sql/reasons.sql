@@ -1,7 +1,7 @@
--- Why a task does not run: each reason, by what causes it, and as long as it
--- does.  Seen to fail with the reasons asked for in another order, with an
--- unknown counter taken for what it says, and with a wait_reason() that is
--- VOLATILE.
+-- Why a task does not run: each reason, from its cause to its end.
+--
+-- Fails if reasons are checked in another order, if the value of an unknown
+-- counter is used, or if wait_reason() is VOLATILE.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -9,7 +9,7 @@ DROP ROLE IF EXISTS regress_fairq_reasons;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- The tasks that are not finished, by group: the reason and status of each.
+-- The unfinished tasks, by group: the reason and status of each.
 CREATE FUNCTION pg_temp.reasons(queue text, OUT group_key text, OUT tasks text)
 	RETURNS SETOF record
 LANGUAGE sql AS $$
@@ -32,7 +32,7 @@ LANGUAGE sql AS $$
 	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND payload #>> '{}' = name
 $$;
 
--- nothing keeps a task back, but that no worker asks
+-- no reason: the task waits for a worker
 SELECT fairq.create_queue('reasons', backoff => '1 hour', retain => '1 hour');
 SELECT pg_temp.add('reasons', 'a', 'a1', 'a2', 'a3'),
 	pg_temp.add('reasons', 'b', 'b1', 'b2');
@@ -40,9 +40,10 @@ SELECT * FROM pg_temp.reasons('reasons');
 SELECT pg_temp.pop('reasons', 2);
 SELECT * FROM pg_temp.reasons('reasons');
 
--- the group has no slot: since it is used, and until the one that has it ends
+-- the group has no slot, from its use until its task ends
 SELECT fairq.set_group('reasons', 'a', concurrency => 1);
--- it asks for more than there are, so it waits for what is running to be known
+-- the call requests more than there are, so it waits until the running tasks
+-- are known
 SELECT pg_temp.pop('reasons', 2);
 SELECT * FROM pg_temp.reasons('reasons');
 BEGIN;
@@ -55,7 +56,7 @@ SELECT pg_temp.pop('reasons');
 SELECT * FROM pg_temp.reasons('reasons') WHERE group_key = 'a';
 ROLLBACK;
 SELECT * FROM pg_temp.reasons('reasons') WHERE group_key = 'a';
--- the queue's limit of each group is the group's, too, unless it has its own
+-- the queue's limit applies to the group, unless it has its own
 SELECT fairq.set_group('reasons', 'a', concurrency => 0);
 SELECT fairq.alter_queue('reasons', concurrency => 1);
 SELECT pg_temp.pop('reasons', 5);
@@ -78,7 +79,7 @@ SELECT fairq.alter_queue('reasons', max_running => 4);
 SELECT * FROM pg_temp.reasons('reasons');
 SELECT fairq.alter_queue('reasons', max_running => 0);
 
--- what is paused waits for that, whatever limits there are
+-- a paused group waits for resume, whatever its limits are
 SELECT fairq.pause('reasons', 'b');
 SELECT * FROM pg_temp.reasons('reasons');
 SELECT fairq.pause('reasons');
@@ -87,8 +88,8 @@ SELECT * FROM pg_temp.reasons('reasons');
 SELECT fairq.resume('reasons');
 SELECT * FROM pg_temp.reasons('reasons');
 
--- one whose time has not come waits for that: scheduled, handed back for later,
--- or to be retried; and is as the others when it has
+-- a task with a time waits for it: scheduled, released with a delay, or
+-- retried. Then it is like the others.
 SELECT fairq.enqueue('reasons', 'd', '"d1"', run_at => 'infinity') > 0 AS ok,
 	fairq.enqueue('reasons', 'd', '"d2"', run_at => clock_timestamp() + '1 hour') > 0 AS ok,
 	fairq.enqueue('reasons', 'd', '"d3"', run_at => clock_timestamp() - interval '1 hour') > 0 AS ok;
@@ -98,7 +99,7 @@ SELECT fairq.fail(pg_temp.id('reasons', 'b2'));
 SELECT * FROM pg_temp.reasons('reasons');
 SELECT fairq.resume('reasons', 'd');
 
--- one that is running, expired or finished waits for nothing
+-- a running, expired or finished task waits for nothing
 SELECT fairq.cancel(pg_temp.id('reasons', 'c1'));
 SELECT fairq.fail(pg_temp.id('reasons', 'b1'), dead => true);
 SELECT count(*) FROM fairq.pop('reasons', 1, lease => '1 microsecond');
@@ -106,8 +107,8 @@ SELECT pg_sleep(0.01);
 SELECT * FROM pg_temp.reasons('reasons');
 SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'reasons' AND status = 'running';
 
--- as long as nothing is known of what is running, a task waits for the pop that
--- counts it
+-- while the number of running tasks is unknown, a task waits for the pop that
+-- counts them
 SELECT fairq.alter_queue('reasons', concurrency => 1);
 SELECT pg_temp.add('reasons', 'e', 'e1', 'e2') = pg_temp.add('reasons', 'f', 'f1', 'f2') AS ok;
 SELECT pg_temp.pop('reasons', 5);
@@ -117,8 +118,8 @@ SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
 SELECT pg_temp.pop('reasons', 5);
 SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
 
--- also of a group that is not there; it is not told to those who may not see
--- groups
+-- also of an unknown group; roles that may not see groups do not get the
+-- reason
 SELECT queue_id AS id FROM fairq.queue WHERE name = 'reasons' \gset
 SELECT fairq_internal.wait_reason(:id, 999999, NULL, NULL), fairq_internal.wait_reason(:id, -1, NULL, NULL),
 	fairq_internal.wait_reason(:id, 0, 'infinity', NULL), fairq_internal.wait_reason(:id, 0, '-infinity', NULL);
@@ -132,7 +133,7 @@ SELECT fairq_internal.wait_reason(:id, 0, NULL, NULL), fairq_internal.wait_reaso
 RESET ROLE;
 REVOKE USAGE ON SCHEMA fairq_internal FROM regress_fairq_reasons;
 
--- who does not ask for it does not pay for it
+-- a query without the column does not compute it
 CREATE FUNCTION pg_temp.calls_it(query text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

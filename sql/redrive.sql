@@ -1,8 +1,7 @@
--- Failed tasks that are put back elsewhere: into another queue, group or priority.
+-- Failed tasks that are redriven into another queue, group or priority.
 --
--- Broken on purpose to see it fail: the other queue wanted manage, too (arg_target() in
--- failed.c).  A group that is not there was looked for in the other queue
--- (fairq_redrive()).
+-- Fails if the other queue requires manage, too (arg_target() in failed.c).
+-- Fails if an unknown group is searched in the other queue (fairq_redrive()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -18,7 +17,7 @@ CREATE VIEW pg_temp.tasks AS
 	SELECT payload #>> '{}' AS task, queue, group_key, priority, status, attempt, attempts_left, error
 	FROM fairq.tasks WHERE queue LIKE 'redrive\__' ORDER BY id;
 
--- one task: each by itself, and all together
+-- one task: each option alone, and all together
 SELECT count(pg_temp.failed(p)) FROM unnest('{a1,a2,a3,a4,a5}'::text[]) p;
 SELECT array_agg(id ORDER BY id) AS ids FROM fairq.tasks WHERE queue = 'redrive_a' \gset
 SELECT fairq.redrive((:'ids'::bigint[])[1], 'redrive_b'), fairq.redrive((:'ids'::bigint[])[2], to_group => 'x'),
@@ -47,7 +46,7 @@ SELECT fairq.redrive(:task, 'redrive_b');
 ROLLBACK;
 SELECT task, queue, status FROM pg_temp.tasks;
 
--- a dedup_key is one of the queue that the task comes to
+-- the dedup_key applies to the new queue
 SELECT pg_temp.failed('e1', 'k') AS task \gset
 SELECT fairq.enqueue('redrive_a', 'e', '"in a"', dedup_key => 'k') > 0 AS ok;
 SELECT fairq.redrive(:task), fairq.redrive(:task, 'redrive_b'), fairq.find('redrive_b', 'k') = :task AS has_it;
@@ -55,7 +54,7 @@ SELECT fairq.enqueue('redrive_b', 'e', dedup_key => 'k') = :task AS the_same;
 SELECT fairq.purge('redrive_a'), pg_temp.failed('e2', 'k') AS task \gset
 SELECT fairq.redrive(:task, 'redrive_b'), fairq.redrive('redrive_a', 'e', to_queue => 'redrive_b'), fairq.redrive(:task);
 
--- privileges: manage the one, enqueue to the other
+-- privileges: manage on the one, enqueue on the other
 CREATE ROLE fairq_mover;
 SELECT fairq.grant_queue('redrive_a', 'fairq_mover', 'manage');
 SET ROLE fairq_mover;
@@ -69,7 +68,7 @@ SELECT fairq.redrive('redrive_b', to_queue => 'redrive_a');
 RESET ROLE;
 SELECT task, queue FROM pg_temp.tasks WHERE task = 'd1';
 
--- bad input
+-- invalid arguments
 SELECT fairq.redrive('redrive_a', to_queue => 'no such queue');
 SELECT fairq.redrive('redrive_a', to_priority => 10);
 SELECT fairq.redrive(0, to_priority => -1);

@@ -1,7 +1,7 @@
--- What was enqueued last with a key is what is run, at the turn of the first.
+-- The last enqueue with a key determines the task, and the first one its turn.
 --
--- Broken on purpose to see it fail: a replaced task was not published at the commit
--- (publish_again() in outcome.c), one that waits for a retry was retried at once
+-- Fails if a replaced task is not published at the commit (publish_again() in
+-- outcome.c). Fails if a task that waits for a retry runs at once
 -- (fairq_replace_task()).
 \a \pset footer off
 SET client_min_messages = warning;
@@ -27,7 +27,7 @@ SELECT fairq.create_queue('replace');
 SELECT fairq.maintain('replace');
 
 --
--- One that is ready keeps its turn
+-- A ready task keeps its turn
 --
 
 SELECT pg_temp.put('a1', 'x', headers => '1'), pg_temp.put('b1', 'y'), pg_temp.put('a2', NULL);
@@ -36,24 +36,24 @@ SELECT pg_temp.put('a3', 'x', headers => '{"n": 3}'), pg_temp.put('b2', 'y');
 SELECT * FROM pg_temp.stand;
 SELECT pg_temp.put('a4', 'x');
 SELECT id = :id AS id, addr = :addr AS addr, enqueued_at = :'at' AS at, headers FROM fairq.tasks WHERE id = pg_temp.id('a4');
--- whatever else is given: group, priority, attempts, cost
+-- with any other arguments: group, priority, attempts, cost
 SELECT fairq.enqueue('replace', 'other', '"a5"', 9, NULL, 'x', 1, 7, replace => true) = :id AS the_same;
 SELECT group_key, priority, max_attempts, cost FROM fairq.tasks WHERE id = :id;
 SELECT fairq.enqueue('replace', 'a', '"not this"', dedup_key => 'x') = :id AS the_same;
 SELECT queued, scheduled, running FROM fairq.stats WHERE queue = 'replace';
 SELECT * FROM fairq.check_queue('replace');
 SELECT pg_temp.pop();
--- a running one is left alone
+-- a running task does not change
 SELECT pg_temp.put('a6', 'x'), fairq.find('replace', 'x') = :id AS the_same;
 SELECT * FROM pg_temp.stand;
 SELECT locktype, mode FROM pg_locks WHERE relation = 'fairq.task'::regclass AND pid = pg_backend_pid();
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'replace';
 SELECT pg_temp.put('a7', 'x'), pg_temp.pop(), fairq.complete(fairq.find('replace', 'x'));
--- without replace, or a key, it is as ever
+-- without replace, or a key, nothing changes
 SELECT pg_temp.put('a8', NULL), pg_temp.put('a8', NULL), fairq.purge('replace');
 
 --
--- One that is scheduled gets another time; or none
+-- A scheduled task gets another time, or none
 --
 
 SELECT pg_temp.put('c1', 'z', now() + interval '1 hour');
@@ -70,14 +70,15 @@ SELECT queued, scheduled, running FROM fairq.stats WHERE queue = 'replace';
 SELECT pg_temp.put('c7', 'z', '-infinity');
 SELECT * FROM fairq.check_queue('replace');
 SELECT pg_temp.pop();
--- a debounce: each event puts it off
+-- a debounce: each event postpones it
 SELECT pg_temp.put('d' || i, 'd', clock_timestamp() + interval '100 ms') FROM generate_series(1, 20) i;
 SELECT pg_temp.pop();
 CALL fairq.wait('replace', '5 seconds');
 SELECT pg_temp.pop();
 
 --
--- One that waits for a retry keeps its time, unless one is given; and its attempts
+-- A task that waits for a retry keeps its attempts, and its time unless the
+-- call gives one
 --
 
 SELECT fairq.fail(pg_temp.id('c7'), retry_in => '1 hour', error => 'why');
@@ -91,7 +92,7 @@ SELECT pg_temp.pop();
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'replace';
 
 --
--- Transactions, and large ones
+-- Transactions, and large tasks
 --
 
 SELECT pg_temp.put('e1', 'e'), pg_temp.put('f1', 'f');
@@ -111,7 +112,7 @@ SELECT fairq.enqueue('replace', 'e', jsonb_build_object('h', (SELECT string_agg(
 SELECT * FROM fairq.check_queue('replace');
 SELECT count(*), max(length(payload->>'h')), max(length(headers->>'h')) FROM fairq.pop('replace', 10);
 SELECT fairq.enqueue('replace', 'e', replace => NULL, dedup_key => 'e') = fairq.find('replace', 'e') AS the_same;
--- by cost and time, too
+-- in cost-fair and time-fair queues, too
 SELECT fairq.create_queue('replace_' || f, fair_by => f) FROM unnest('{cost,time}'::text[]) f;
 SELECT count(fairq.enqueue('replace_' || f, 'a', to_jsonb(n), dedup_key => 'k', replace => true)) FROM unnest('{cost,time}'::text[]) f, generate_series(1, 3) n;
 SELECT payload FROM unnest('{cost,time}'::text[]) f, fairq.pop('replace_' || f, 2);

@@ -1,8 +1,8 @@
--- Tasks that are not running run at another time.
+-- Tasks that are not running get another time.
 --
--- Broken on purpose to see it fail: a retried task became a scheduled one
--- (address_again() in outcome.c); a task that was moved was not published, and its old
--- place not at an abort (fairq_reschedule_task()).
+-- Fails if a retried task becomes a scheduled one (address_again() in
+-- outcome.c). Fails if a moved task is not published, or its old place is not
+-- published at an abort (fairq_reschedule_task()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -32,7 +32,7 @@ SELECT fairq.create_queue('reschedule');
 SELECT fairq.maintain('reschedule');
 
 --
--- A ready one is put off; a scheduled one comes earlier, later, or now
+-- A ready task is postponed; a scheduled one runs earlier, later, or now
 --
 
 SELECT pg_temp.add('a1', 'a2', 'a3', 'b1');
@@ -57,7 +57,7 @@ SELECT pg_temp.pop();
 CALL fairq.wait('reschedule', '5 seconds');
 SELECT pg_temp.pop();
 SELECT fairq.complete(pg_temp.id('c1'));
--- NULL is now; one that is ready keeps its turn and its time
+-- NULL is now; a ready task keeps its turn and its time
 SELECT pg_temp.add('d1', 'd2');
 SELECT addr AS before, run_at FROM fairq.tasks WHERE id = pg_temp.id('d1') \gset
 SELECT fairq.reschedule(pg_temp.id('d1'), NULL), fairq.reschedule(pg_temp.id('d1')), pg_temp.to('d1', now() - interval '1 day');
@@ -65,7 +65,7 @@ SELECT addr = :before AS kept, run_at FROM fairq.tasks WHERE id = pg_temp.id('d1
 SELECT pg_temp.pop();
 
 --
--- One that waits for a retry comes before its group's others still
+-- A task that waits for a retry still comes before the others of its group
 --
 
 SELECT pg_temp.add('d3');
@@ -81,7 +81,7 @@ SELECT * FROM pg_temp.counts;
 SELECT * FROM fairq.check_queue('reschedule');
 SELECT pg_temp.pop(1), pg_temp.pop(1);
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'reschedule';
--- in a queue that is in order the group goes on by it
+-- in a queue in order this makes the group ready
 SELECT fairq.alter_queue('reschedule', concurrency => 1, in_order => true);
 SELECT pg_temp.add('e1', 'e2');
 SELECT pg_temp.pop();
@@ -123,7 +123,7 @@ SELECT fairq.reschedule(pg_temp.id('g3')), fairq.reschedule(pg_temp.id('g2'));
 SELECT pg_temp.pop();
 
 --
--- Nothing is done to others
+-- Other tasks do not change
 --
 
 SELECT pg_temp.to('g1', 'infinity') AS running, fairq.reschedule(-1) AS unknown, fairq.reschedule(NULL) AS nobody;
@@ -133,12 +133,12 @@ SELECT locktype, mode FROM pg_locks WHERE relation = 'fairq.task'::regclass AND 
 BEGIN READ ONLY;
 SELECT fairq.reschedule(1);
 COMMIT;
--- a dedup_key, and what else the task has, stays
+-- a dedup_key and all other values stay
 SELECT fairq.enqueue('reschedule', 'h', '"h1"', 3, 'infinity', 'k', 7, 2, '{"x": 1}') AS h1 \gset
 SELECT fairq.reschedule(:h1), fairq.find('reschedule', 'k') = :h1 AS found;
 SELECT priority, payload, max_attempts, cost, headers, dedup_key FROM fairq.task WHERE id = :h1;
 SELECT pg_temp.pop();
--- also where groups get the same cost, or the same time
+-- also in cost-fair and time-fair queues
 SELECT fairq.create_queue('reschedule_' || f, fair_by => f) FROM unnest('{cost,time}'::text[]) f;
 SELECT count(fairq.reschedule(fairq.enqueue('reschedule_' || f, 'a', run_at => 'infinity'))) FROM unnest('{cost,time}'::text[]) f;
 SELECT count(*) FROM unnest('{cost,time}'::text[]) f, fairq.pop('reschedule_' || f, 2);

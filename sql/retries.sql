@@ -1,8 +1,8 @@
--- Attempts that fail, and those that are handed back: when the task is run
--- again, what counts, and when it is failed for good.
+-- Failed and released attempts: when the task runs again, which attempts
+-- count, and when the task fails permanently.
 --
--- Broken on purpose to see it fail: what had failed came in the order of what
--- was scheduled (fairq_run_again() in outcome.c).
+-- Fails if failed tasks come in the order of scheduled ones (fairq_run_again()
+-- in outcome.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -11,7 +11,7 @@ RESET client_min_messages;
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql
 
--- All tasks, with what is known of them; "after" is the delay, in whole minutes.
+-- All tasks, with their states; "after" is the delay, in whole minutes.
 CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text,
 	attempt int, max int, worker text, after numeric, error text)
 LANGUAGE sql AS $$
@@ -20,7 +20,7 @@ LANGUAGE sql AS $$
 	FROM fairq.tasks t WHERE t.queue = $1 ORDER BY id
 $$;
 
--- Empties the archive of those queues.
+-- Deletes the archived tasks of those queues.
 CREATE FUNCTION pg_temp.forget(queues text) RETURNS void
 LANGUAGE sql AS $$
 	DELETE FROM fairq.archive WHERE queue_id IN (SELECT queue_id FROM fairq.queue WHERE name LIKE queues)
@@ -42,16 +42,16 @@ SELECT fairq.create_queue('retries');
 SELECT pg_temp.add('retries', 'a1', 'a2', 'a3', 'b1');
 SELECT pg_temp.pop('retries', 1);
 SELECT pg_temp.id('retries', 'a1') AS id \gset
--- at once: before its group's others, with no address
+-- at once: before the others of its group, with no address
 SELECT fairq.fail(:id, 1, 'first', '0');
 SELECT * FROM pg_temp.tasks('retries');
 SELECT addr, lease_until, run_at > enqueued_at AND run_at <= now() AS put_back, finished_at FROM fairq.tasks WHERE id = :id;
 SELECT * FROM fairq.check_queue('retries');
--- the attempt is over, whoever says so
+-- the attempt is over for each caller
 SELECT fairq.fail(:id, 1), fairq.fail(:id), fairq.complete(:id, 1), fairq.complete(:id), fairq.release(:id, 1),
 	fairq.release(:id), fairq.extend(:id, 1), fairq.extend(:id), cardinality(fairq.complete_batch(ARRAY[:id]));
 SELECT pg_temp.pop('retries');
--- the error stays until there is another one
+-- the error stays until the next one
 SELECT * FROM pg_temp.tasks('retries') WHERE task = 'a1';
 SELECT fairq.fail(:id, 2, NULL, '0');
 SELECT * FROM pg_temp.tasks('retries') WHERE task = 'a1';
@@ -64,7 +64,7 @@ SELECT group_key, scheduled, ready, limited, running FROM fairq.groups WHERE que
 SELECT pg_temp.pop('retries');
 SELECT * FROM fairq.check_queue('retries');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'retries' AND status = 'running';
--- an empty error is one
+-- an empty error is an error
 SELECT pg_temp.add('retries', 'b2', 'b3');
 SELECT pg_temp.pop('retries');
 SELECT fairq.fail(pg_temp.id('retries', 'b2'), 1, '', '0');
@@ -78,7 +78,7 @@ SELECT length(error), status FROM fairq.tasks WHERE queue = 'retries' AND payloa
 SELECT fairq.complete(pg_temp.id('retries', 'b2'), 2);
 SELECT fairq.purge('retries');
 
--- After some time, which nobody else has to bring about.
+-- After some time, without a call.
 SELECT pg_temp.add('retries', 'a1', 'a2');
 SELECT pg_temp.pop('retries');
 SELECT fairq.release(pg_temp.id('retries', 'a2'), 1, '1 second');
@@ -89,7 +89,7 @@ SELECT * FROM fairq.check_queue('retries');
 SELECT pg_sleep(1.1);
 SELECT status FROM fairq.tasks WHERE queue = 'retries' AND status <> 'failed';
 SELECT * FROM fairq.check_queue('retries');
--- what has failed comes first, whatever their times
+-- failed tasks come first, whatever their times
 SELECT pg_temp.pop('retries');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'retries';
 SELECT * FROM fairq.check_queue('retries');
@@ -117,12 +117,12 @@ SELECT fairq.release(:id, 1, '110 years');
 SELECT fairq.release(:id, 1, '178000000 years');
 SELECT fairq.release(NULL, 1, '-1 hour');
 SELECT * FROM pg_temp.tasks('retries') WHERE status <> 'failed';
--- a long time
+-- a long delay
 SELECT fairq.fail(:id, 1, 'x', '100 years');
 SELECT status, run_at > now() + '98 years' AS late FROM fairq.tasks WHERE id = :id;
 SELECT * FROM fairq.check_queue('retries');
 SELECT fairq.cancel(:id);
--- NULL is the default, and names do
+-- NULL is the default, and arguments have names
 SELECT pg_temp.add('retries', 'a1', 'a2', 'a3');
 SELECT pg_temp.pop('retries');
 SELECT clock_timestamp() AS before \gset
@@ -137,12 +137,12 @@ SELECT fairq.purge('retries');
 SELECT * FROM fairq.check_queue('retries');
 
 --
--- Backoff: retry n waits backoff * 2^(n-1), a quarter more or less, and at most
--- backoff_max, which is an hour unless it is set
+-- Backoff: retry n waits backoff * 2^(n-1), with a jitter of 25 %, and at most
+-- backoff_max, which is an hour by default
 --
 
--- Fails a task n times; the n-th time by default.  How long it waits then, in
--- parts of the queue's backoff: between those two.
+-- Fails a task n times; the n-th time with the default delay. Returns the
+-- range of the delay, in parts of the queue's backoff.
 CREATE FUNCTION pg_temp.delay(queue text, n int, OUT shortest numeric, OUT longest numeric)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -211,7 +211,7 @@ SELECT fairq.alter_queue('retries_backoff', backoff => '110 years');
 SELECT fairq.create_queue('retries_x', backoff => '-1 second');
 SELECT fairq.create_queue('retries_x', backoff => '178000000 years');
 SELECT * FROM fairq.check_queue('retries_backoff');
--- What is released does not count here, either.
+-- Released attempts do not count here, either.
 SELECT fairq.alter_queue('retries_backoff', backoff => '1 hour');
 SELECT fairq.release(pg_temp.id('retries_backoff', 'a1'), 2);
 SELECT pg_temp.pop('retries_backoff');
@@ -267,7 +267,7 @@ SELECT fairq.fail(id), fairq.fail(id, attempt), fairq.complete(id, attempt), fai
 	fairq.cancel(id), cardinality(fairq.complete_batch(ARRAY[id]))
 FROM fairq.tasks WHERE queue = 'retries' AND status = 'failed';
 SELECT fairq.purge('retries');
--- the number in effect is that of the moment at which it fails
+-- the number at the moment of the failure counts
 SELECT pg_temp.add('retries', 'b1', 'b2');
 SELECT pg_temp.pop('retries');
 SELECT fairq.alter_queue('retries', max_attempts => 1);
@@ -276,7 +276,7 @@ SELECT fairq.fail(pg_temp.id('retries', 'b1'), 1, 'too many by now');
 SELECT fairq.alter_queue('retries', max_attempts => 2147483647);
 SELECT fairq.fail(pg_temp.id('retries', 'b2'), 1, 'may be retried', '0');
 SELECT * FROM pg_temp.tasks('retries') WHERE task LIKE 'b%';
--- released ones don't count; nor do those before them count less
+-- released attempts do not count, and attempts before them still do
 SELECT fairq.alter_queue('retries', max_attempts => 2);
 SELECT pg_temp.pop('retries');
 SELECT fairq.release(pg_temp.id('retries', 'b2'), 2);
@@ -287,7 +287,7 @@ SELECT pg_temp.pop('retries');
 SELECT * FROM fairq.check_queue('retries');
 SELECT fairq.fail(pg_temp.id('retries', 'b2'), 4, 'the second');
 SELECT * FROM pg_temp.tasks('retries') WHERE task = 'b2';
--- what has expired counts
+-- an expired attempt counts
 SELECT pg_temp.add('retries', 'b3', 'b4');
 SELECT pg_temp.pop('retries', lease => '1 microsecond');
 SELECT pg_temp.pop('retries', lease => '1 hour');
@@ -297,7 +297,7 @@ SELECT pg_temp.pop('retries', lease => '1 hour');
 SELECT * FROM pg_temp.tasks('retries') WHERE task IN ('b3', 'b4');
 SELECT * FROM pg_temp.counters('retries');
 SELECT * FROM fairq.check_queue('retries');
--- called dead: no further attempt
+-- dead => true: no further attempt
 SELECT fairq.alter_queue('retries', max_attempts => 20);
 SELECT pg_temp.add('retries', 'c1', 'c2', 'c3');
 SELECT pg_temp.pop('retries');
@@ -322,7 +322,7 @@ SELECT max_attempts, backoff FROM fairq.queues WHERE queue = 'retries_x';
 SELECT fairq.purge('retries');
 
 --
--- Limits: whoever fails or is handed back leaves his place
+-- Limits: a failed or released task frees its slot
 --
 
 SELECT fairq.alter_queue('retries_x', concurrency => 1, max_running => 2);
@@ -358,14 +358,14 @@ SELECT fairq.fail(pg_temp.id('retries_t', 'a1'), 1, 'x', '0'), fairq.fail(pg_tem
 	fairq.fail(pg_temp.id('retries_t', 'b1'), 1, 'x', dead => true), fairq.release(pg_temp.id('retries_t', 'b2'), 1),
 	fairq.release(pg_temp.id('retries_t', 'c1'), 1, '1 hour'), fairq.complete(pg_temp.id('retries_t', 'c2'), 1);
 SELECT * FROM pg_temp.tasks('retries_t');
--- what is ready in it may be popped in it
+-- a task that is ready in the transaction may be popped in it
 SELECT pg_temp.pop('retries_t');
 ROLLBACK;
 SELECT * FROM pg_temp.tasks('retries_t');
 SELECT * FROM pg_temp.counters('retries_t');
 SELECT * FROM fairq.check_queue('retries_t');
 SELECT pg_temp.pop('retries_t');
--- all the leases are as before
+-- all leases are as before
 SELECT count(fairq.extend(id, 1)) FROM fairq.tasks WHERE queue = 'retries_t';
 BEGIN;
 SAVEPOINT s;

@@ -1,9 +1,9 @@
--- What is rolled back, released or purged leaves a fair order, and nothing is
+-- After a rollback, a release or a purge the order is fair, and no task is
 -- lost.
 --
--- Broken on purpose to see it fail: each turn went to the lowest seat of the
--- ring (find_next() in lane_take.c); a task whose claim is undone was not
--- ready again (fairq_claim()).
+-- Fails if each turn goes to the lowest seat of the ring (find_next() in
+-- lane_take.c). Fails if a task whose claim is undone is not ready again
+-- (fairq_claim()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -31,7 +31,7 @@ $$;
 -- Enqueue
 --
 
--- Where the rolled back tasks stood, the group's next ones stand.
+-- The group's next tasks get the addresses of the rolled back ones.
 SELECT fairq.create_queue('rollback_enqueue');
 SELECT pg_temp.add('rollback_enqueue', 'b', 1, 5);
 BEGIN;
@@ -56,8 +56,8 @@ FROM fairq.tasks WHERE queue = 'rollback_enqueue' ORDER BY id;
 SELECT * FROM fairq.check_queue('rollback_enqueue');
 SELECT pg_temp.pop('rollback_enqueue');
 
--- The group that was new with a rolled back enqueue is not there, and its
--- number is free.
+-- A group that a rolled back enqueue created does not exist, and its number is
+-- free.
 BEGIN;
 SELECT pg_temp.add('rollback_enqueue', 'c', 1, 1);
 ROLLBACK;
@@ -73,7 +73,7 @@ SELECT group_key, group_no FROM fairq.groups WHERE queue = 'rollback_enqueue' OR
 SELECT * FROM fairq.check_queue('rollback_enqueue');
 SELECT payload, group_key FROM fairq.pop('rollback_enqueue', 100) ORDER BY payload;
 
--- A batch is all or nothing: here the last payload has no place.
+-- A batch is all or nothing: here the last payload is too large.
 \set VERBOSITY sqlstate
 SELECT fairq.create_queue('rollback_batch', block_length => 2);
 SELECT fairq.enqueue_batch('rollback_batch', '{a,b,a,c}', '{1,2,3,4}');
@@ -104,7 +104,7 @@ SELECT * FROM fairq.check_queue('rollback_enqueue');
 -- Pop and take
 --
 
--- A full round that was rolled back comes again as it was.
+-- A full round that was rolled back is served again in the same order.
 SELECT fairq.create_queue('rollback_pop');
 SELECT pg_temp.add('rollback_pop', 'a', 1, 4), pg_temp.add('rollback_pop', 'b', 1, 2),
 	pg_temp.add('rollback_pop', 'c', 1, 3);
@@ -120,8 +120,8 @@ ROLLBACK;
 SELECT * FROM fairq.check_queue('rollback_pop');
 SELECT pg_temp.pop('rollback_pop', 3);
 
--- Half a round: the groups whose turn it is go on; still nobody has a second
--- turn before all have had theirs.
+-- Half a round: the groups whose turn it is continue. Still no group has a
+-- second turn before all have had theirs.
 BEGIN;
 SELECT pg_temp.pop('rollback_pop', 2);
 ROLLBACK;
@@ -183,7 +183,7 @@ SELECT count(*), count(DISTINCT group_key) AS groups, count(DISTINCT id) AS task
 FROM fairq.pop('rollback_groups', 2000);
 SELECT * FROM fairq.check_queue('rollback_groups');
 
--- More groups than a transaction keeps in mind one by one.
+-- More groups than a transaction records separately.
 SELECT fairq.create_queue('rollback_many');
 BEGIN;
 SELECT count(*) FROM fairq.enqueue_batch('rollback_many',
@@ -212,7 +212,7 @@ SELECT count(*), count(DISTINCT group_key) AS groups, min(payload::int), max(pay
 FROM fairq.take('rollback_many', 100000);
 SELECT * FROM fairq.check_queue('rollback_many');
 
--- Exceptions that are caught.
+-- Caught exceptions.
 SELECT fairq.create_queue('rollback_do');
 DO $$
 BEGIN
@@ -253,7 +253,7 @@ SELECT * FROM fairq.check_queue('rollback_do');
 -- Complete and release
 --
 
--- A task that is released is its group's last, and its next attempt counts on.
+-- A released task is its group's last one, and its attempt number increases.
 SELECT fairq.create_queue('rollback_release');
 SELECT pg_temp.add('rollback_release', 'a', 1, 3), pg_temp.add('rollback_release', 'b', 1, 4);
 SELECT pg_temp.pop('rollback_release', 2);
@@ -272,7 +272,7 @@ SELECT count(*) FROM (SELECT fairq.release(id) FROM fairq.tasks
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('rollback_release', 10, per_group => 10);
 SELECT * FROM fairq.check_queue('rollback_release');
 
--- Rolled back, whole and in part.
+-- Rolled back, as a whole and in part.
 BEGIN;
 SELECT fairq.release(id), fairq.complete(id) FROM fairq.tasks
 WHERE queue = 'rollback_release' AND payload = '"a1"';
@@ -305,8 +305,8 @@ SELECT * FROM fairq.check_queue('rollback_release');
 -- Purge
 --
 
--- What a group enqueues after a purge comes in its next turns, and its burst
--- doesn't come at once.
+-- Tasks that a group enqueues after a purge come at its next turns, and not
+-- all at once.
 SELECT fairq.create_queue('rollback_purge');
 SELECT pg_temp.add('rollback_purge', 'a', 1, 5), pg_temp.add('rollback_purge', 'b', 1, 6);
 SELECT pg_temp.pop('rollback_purge', 2);
@@ -318,7 +318,7 @@ SELECT pg_temp.pop('rollback_purge');
 SELECT payload FROM fairq.tasks WHERE queue = 'rollback_purge' AND group_key = 'a' ORDER BY id;
 SELECT * FROM fairq.check_queue('rollback_purge');
 
--- The same in one transaction, tasks before and behind those purged.
+-- The same in one transaction, with tasks before and behind the purged ones.
 SELECT pg_temp.add('rollback_purge', 'a', 11, 14), pg_temp.add('rollback_purge', 'b', 11, 16);
 BEGIN;
 SELECT fairq.purge('rollback_purge', 'a');
@@ -329,7 +329,7 @@ SELECT * FROM fairq.check_queue('rollback_purge');
 SELECT string_agg(pg_temp.pop('rollback_purge', 2), ', ') FROM generate_series(1, 5);
 SELECT * FROM fairq.check_queue('rollback_purge');
 
--- Rolled back: all is there, in order.
+-- Rolled back: all tasks are there, in order.
 SELECT fairq.create_queue('rollback_purged');
 SELECT pg_temp.add('rollback_purged', 'a', 1, 3), pg_temp.add('rollback_purged', 'b', 1, 3);
 BEGIN;
@@ -358,7 +358,7 @@ SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'rollback_purged'
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('rollback_purged', 10);
 SELECT * FROM fairq.check_queue('rollback_purged');
 
--- What a transaction adds goes behind what it has taken, also when nothing is
+-- A transaction adds tasks behind those that it has taken, also if nothing is
 -- known of the group.
 SELECT fairq.create_queue('rollback_unknown');
 SELECT pg_temp.add('rollback_unknown', 'a', 1, 3);

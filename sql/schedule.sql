@@ -1,8 +1,8 @@
--- Tasks that are not to be run before some time, and when they fall due.
+-- Tasks with a start time, and when they become due.
 --
--- Broken on purpose to see it fail: a task to be run at a time in the past was
--- scheduled, and not queued (enqueue.c); the delay was not looked at, or run_at went
--- before it (arg_run_at() in enqueue.c).
+-- Fails if a task with a time in the past is scheduled and not queued
+-- (enqueue.c). Fails if the delay is ignored, or run_at precedes it
+-- (arg_run_at() in enqueue.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -15,7 +15,7 @@ LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p), run_at => run_at)) FROM unnest(payloads) p
 $$;
 
--- What a pop serves, in its order, each with its attempt.
+-- The tasks that a pop returns, in its order, each with its attempt.
 CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
 	RETURNS text
 LANGUAGE sql AS $$
@@ -33,7 +33,7 @@ LANGUAGE sql AS $$
 	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
 $$;
 
--- All tasks, with what is known of them; "after" is in how many minutes.
+-- All tasks, with their states; "after" is the number of minutes until then.
 CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text, placed boolean,
 	attempt int, after numeric)
 LANGUAGE sql AS $$
@@ -42,7 +42,7 @@ LANGUAGE sql AS $$
 	FROM fairq.tasks t WHERE t.queue = $1 ORDER BY id
 $$;
 
--- What the views say of each group, and of the queue as a whole.
+-- The columns of the views for each group, and for the whole queue.
 CREATE FUNCTION pg_temp.stand(queue text) RETURNS TABLE (who text, ready bigint,
 	limited bigint, scheduled bigint, running bigint)
 LANGUAGE sql AS $$
@@ -53,7 +53,7 @@ LANGUAGE sql AS $$
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
--- Completes what is running; how much.
+-- Completes the running tasks, and returns their number.
 CREATE FUNCTION pg_temp.done(queue text) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
@@ -62,7 +62,7 @@ $$;
 SELECT fairq.create_queue('schedule');
 
 --
--- A time that is past, now, or none: as if it had not been given
+-- A time in the past, now, or none: no effect
 --
 
 SELECT pg_temp.add('schedule', NULL, 'a1'), pg_temp.add('schedule', '-infinity', 'a2'), pg_temp.add('schedule', now(), 'a3'),
@@ -74,7 +74,7 @@ SELECT pg_temp.done('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 
 --
--- After a delay, which is checked like that of fail()
+-- With a delay, which is checked as in fail()
 --
 
 SELECT fairq.create_queue('schedule_delay');
@@ -89,7 +89,7 @@ SELECT added FROM fairq.enqueue_or_find('schedule_delay', 'd', '"d7"', delay => 
 SELECT added FROM fairq.enqueue_or_find('schedule_delay', 'd', '"d7"', delay => '0', dedup_key => 'd7', replace => true);
 SELECT count(*) FROM fairq.enqueue_batch('schedule_delay', '{d,d}', '{"\"d8\"","\"d9\""}', delay => '3 hours');
 SELECT * FROM pg_temp.tasks('schedule_delay');
--- from when it is enqueued, and not from when the transaction began
+-- from the enqueue, and not from the start of the transaction
 BEGIN;
 SELECT pg_sleep(0.01);
 SELECT fairq.enqueue('schedule_delay', 'd', '"d10"', delay => '1 hour') > 0 AS ok;
@@ -124,17 +124,17 @@ SELECT oldest_enqueued_at FROM fairq.queues WHERE queue = 'schedule';
 SELECT pg_temp.pop('schedule'), pg_temp.take('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule');
--- no worker has it
+-- no worker can pop it
 SELECT fairq.complete(id), fairq.fail(id), fairq.release(id), fairq.extend(id), fairq.complete(id, 0), fairq.extend(id, 0),
 	cardinality(fairq.complete_batch(ARRAY[id]))
 FROM fairq.tasks WHERE queue = 'schedule';
--- expire_leases leaves it alone
+-- expire_leases does not change it
 SELECT fairq.expire_leases('schedule');
--- what is known may be lost
+-- hints are lost
 SELECT fairq.reset_hints();
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
--- purge takes it away, and cancel
+-- purge and cancel remove it
 SELECT fairq.cancel(pg_temp.id('schedule', 'a1')), fairq.purge('schedule', 'b');
 SELECT * FROM pg_temp.stand('schedule');
 SELECT fairq.drop_queue('schedule');
@@ -142,14 +142,14 @@ SELECT fairq.purge('schedule');
 SELECT * FROM pg_temp.tasks('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 
--- They fall due, and nobody has to bring that about.
+-- They become due without a call.
 SELECT clock_timestamp() + interval '400 milliseconds' AS t0 \gset
 SELECT pg_temp.add('schedule', :'t0', 'a1', 'b1'), pg_temp.add('schedule', timestamptz :'t0' + interval '1 hour', 'a2');
 SELECT * FROM pg_temp.tasks('schedule');
 SELECT pg_temp.pop('schedule');
 SELECT * FROM pg_temp.stand('schedule');
 SELECT pg_sleep(extract(epoch FROM timestamptz :'t0' - clock_timestamp()) + 0.003);
--- nothing is done to them until a pop comes by
+-- they do not change until a pop finds them
 SELECT payload, status, addr, run_at = :'t0' AS then FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
 SELECT * FROM pg_temp.stand('schedule');
 SELECT oldest_enqueued_at IS NOT NULL AS any_ready FROM fairq.queues WHERE queue = 'schedule';
@@ -165,7 +165,7 @@ SELECT fairq.purge('schedule');
 -- Order
 --
 
--- Some time from now; until it is past.
+-- A time in the near future; the test waits until it is past.
 CREATE FUNCTION pg_temp.soon() RETURNS timestamptz LANGUAGE sql AS $$
 	SELECT clock_timestamp() + interval '200 milliseconds'
 $$;
@@ -175,12 +175,12 @@ $$;
 
 SELECT count(fairq.create_queue('schedule_' || n)) FROM generate_series(1, 6) n;
 SELECT fairq.set_group('schedule_4', 'a', weight => 3);
--- late enough for a slow machine to have added all of it before
+-- late enough for a slow machine to add all tasks before
 SELECT pg_temp.soon() + interval '4 seconds' AS t \gset
--- 1: other times than their ids would say, and the same time
+-- 1: times in another order than the ids, and equal times
 SELECT pg_temp.add('schedule_1', :'t', 'a3', 'a4'), pg_temp.add('schedule_1', timestamptz :'t' - interval '2 milliseconds', 'a2'),
 	pg_temp.add('schedule_1', timestamptz :'t' - interval '4 milliseconds', 'a1'), pg_temp.add('schedule_1', :'t', 'b1', 'b2', 'c1');
--- 2: others of the group before and after
+-- 2: other tasks of the group before and after
 SELECT pg_temp.add('schedule_2', :'t', 'a3'), pg_temp.add('schedule_2', NULL, 'a1', 'a2');
 -- 3: many of one group, some of others; 4: with a weight
 SELECT pg_temp.add('schedule_3', :'t', 'a1', 'a2', 'a3', 'a4', 'd1'), pg_temp.add('schedule_3', NULL, 'b1', 'b2', 'b3', 'c1', 'c2');
@@ -197,16 +197,18 @@ SELECT fairq.enqueue('schedule_6', 'b', '"middle"', 5) > 0 AS ok;
 SELECT pg_temp.wait_for(timestamptz :'t' + interval '20 milliseconds');
 SELECT pg_temp.add('schedule_2', NULL, 'a4', 'a5');
 
--- By their times, whatever their ids; at the same time by their ids.
+-- In the order of their times, whatever their ids; at the same time in the
+-- order of their ids.
 SELECT pg_temp.pop('schedule_1', 5), pg_temp.pop('schedule_1');
--- Behind those of the group that were enqueued before it was due, and before
--- those that came later.
+-- Behind tasks of the group that were enqueued before it was due, and before
+-- later ones.
 SELECT pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2');
 -- Each group at its turn, however many of its tasks are due, and whatever the
--- others have; by its weight.
+-- others have; according to its weight.
 SELECT pg_temp.pop('schedule_3', 4), pg_temp.pop('schedule_3');
 SELECT pg_temp.pop('schedule_4', 4), pg_temp.pop('schedule_4');
--- What has expired was begun, and comes before what is due, whatever their times.
+-- Expired tasks have begun before, and come before due ones, whatever their
+-- times.
 SELECT pg_temp.pop('schedule_5');
 -- Priorities stay strict.
 SELECT pg_temp.pop('schedule_6');
@@ -214,7 +216,7 @@ SELECT fairq.check_queue('schedule_' || n) FROM generate_series(1, 6) n;
 SELECT fairq.pop('schedule_' || n) FROM generate_series(1, 6) n;
 SELECT count(fairq.drop_queue('schedule_' || n, true)) FROM generate_series(1, 6) n;
 
--- Many of one group and some of others: each call gives each one its share.
+-- Many of one group and some of others: each call serves each group in turn.
 SELECT pg_temp.soon() AS t \gset
 SELECT count(*) FROM fairq.enqueue_batch('schedule', array_fill('g'::text, ARRAY[6000]), array_fill('1'::jsonb, ARRAY[6000]), run_at => :'t');
 SELECT pg_temp.add('schedule', :'t', 'a1', 'b1', 'b2');
@@ -280,7 +282,7 @@ COMMIT;
 SELECT pg_temp.pop('schedule');
 SELECT pg_temp.done('schedule');
 SELECT * FROM fairq.check_queue('schedule');
--- a pop of what is due, and it is rolled back
+-- a rolled back pop of a due task
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.add('schedule', :'t', 'a1', 'a2', 'b1');
 SELECT pg_temp.wait_for(:'t');
@@ -320,7 +322,7 @@ SELECT * FROM pg_temp.tasks('schedule');
 BEGIN READ ONLY;
 SELECT fairq.enqueue('schedule', 'a', run_at => 'infinity');
 COMMIT;
--- a purge, and a cancel, that are rolled back
+-- a purge and a cancel that are rolled back
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.add('schedule', :'t', 'a1', 'b1', 'b2');
 BEGIN;
@@ -331,7 +333,7 @@ ROLLBACK;
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule');
--- likewise, of tasks of which some have fallen due and some have not
+-- the same, with tasks some of which are due
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', timestamptz :'t' + interval '1 second', 'a2'),
 	pg_temp.add('schedule', timestamptz :'t' + interval '1 hour', 'a3');
@@ -346,7 +348,7 @@ SELECT pg_temp.wait_for(timestamptz :'t' + interval '1 second');
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule'), fairq.purge('schedule');
--- and to a savepoint
+-- also to a savepoint
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', timestamptz :'t' + interval '1 hour', 'a2');
 SELECT pg_temp.wait_for(:'t');
@@ -397,9 +399,9 @@ SELECT pg_temp.done('schedule_l');
 SELECT pg_temp.pop('schedule_l');
 SELECT * FROM fairq.check_queue('schedule_l');
 
--- What is scheduled keeps its time when addresses are given anew.
--- Without what is left of earlier tasks in the index: the first look at that goes to
--- its end.
+-- A scheduled task keeps its time when addresses are assigned again. The index
+-- is cleaned first, since the first search otherwise passes all earlier
+-- entries.
 VACUUM (INDEX_CLEANUP ON) fairq.task;
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', NULL, 'b1', 'b2'),

@@ -1,4 +1,7 @@
--- pop and wait over several queues: strictly in the order given, each as by itself.
+-- pop and wait over several queues: strictly in the given order, each as in a
+-- call of its own.
+--
+-- Fails if the queues are served in the order of their names.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -10,23 +13,24 @@ SELECT count(*) FROM fairq.enqueue_batch('usual', '{a,a,b}', '{1,2,3}');
 SELECT count(*) FROM fairq.enqueue_batch('urgent', '{x,x,y}', '{4,5,6}');
 SELECT count(*) FROM fairq.enqueue_batch('spare', '{s,s}', '{7,8}');
 
--- the order of the queues, and within each the order of service; the lease is each queue's
+-- the order of the queues, and in each the order of service; the lease is each
+-- queue's
 SELECT queue, group_key, payload, attempts_left, round(extract(epoch FROM lease_until - clock_timestamp()) / 60) AS minutes
 FROM fairq.pop('{urgent,usual,spare}'::text[], 5, worker => 'w');
 SELECT DISTINCT worker FROM fairq.tasks WHERE status = 'running' AND queue IN ('urgent', 'usual', 'spare');
--- what a limit keeps back is passed over
+-- tasks that a limit holds back are skipped
 SELECT queue, payload FROM fairq.pop(ARRAY['spare', 'usual'], 9, '1 day', 'w');
 SELECT queue, payload FROM fairq.pop(queues => '{spare,usual,urgent}', max_tasks => 9);
 CALL fairq.wait('{spare,usual,urgent}'::text[], '0');
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'usual';
 CALL fairq.wait('{spare,usual,urgent}'::text[], '0');
 CALL fairq.wait(ARRAY['urgent', 'spare'], '10 ms');
--- the same one more than once is served as often
+-- a queue that is given twice is served twice
 SELECT queue, payload FROM fairq.pop('{urgent,usual,usual}'::text[], 2) ORDER BY payload;
 CALL fairq.wait('{usual,usual}'::text[], '1 second');
 SELECT queue, payload FROM fairq.pop('{usual,usual}'::text[], 2);
 
--- a name by itself is still one
+-- a single name is allowed
 SELECT fairq.release(id) FROM fairq.tasks WHERE queue = 'urgent' AND payload = '4';
 SELECT queue, payload FROM fairq.pop('urgent');
 PREPARE p AS SELECT queue, payload FROM fairq.pop($1, $2);
@@ -35,7 +39,7 @@ SELECT fairq.pop(NULL);
 SELECT fairq.pop('{urgent,usual}');
 CALL fairq.wait('{urgent,usual}');
 
--- all queues are looked at before the first is served
+-- all queues are checked before the first one is served
 SELECT fairq.release(id) FROM fairq.tasks WHERE queue = 'urgent' AND payload = '4';
 SELECT fairq.pop('{urgent,none}'::text[]);
 CALL fairq.wait('{urgent,none}'::text[]);
@@ -72,7 +76,7 @@ BEGIN READ ONLY;
 SELECT fairq.pop('{urgent}'::text[]);
 ROLLBACK;
 
--- rolled back, all of it is there again, in its order
+-- rolled back: all tasks are there again, in order
 SELECT count(*) FROM fairq.enqueue_batch('urgent', '{z,z}', '{10,11}');
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'usual';
 BEGIN;

@@ -1,8 +1,8 @@
--- Ids that say which shard a database is.  The number is refused once there are
--- tasks, goes up alone, and is undone by a rollback; at the end of its ids a shard
--- gives no more.
+-- Ids that contain the shard of their database. set_shard() refuses once there
+-- are tasks, only increases the number, and is undone by a rollback. A shard
+-- that has used its ids gives no more.
 --
--- Seen to fail: with setval() instead of ALTER SEQUENCE (rollback), without
+-- Fails with setval() instead of ALTER SEQUENCE (rollback), without
 -- check_no_tasks(), and without check_shard_end() (ids of shard 8).
 \a \pset footer off
 SET client_min_messages = warning;
@@ -41,17 +41,17 @@ SELECT fairq.shard(8);
 SELECT fairq.enqueue('q', 'a') - (7::bigint << 43) AS id;
 SELECT array_agg(id - (7::bigint << 43)) FROM fairq.enqueue_batch('q',
 	array_fill('b'::text, '{40}'), array_fill('1'::jsonb, '{40}')) id;
-SELECT fairq.set_shard(7);	-- it is that already
+SELECT fairq.set_shard(7);	-- it already is
 SELECT fairq.set_shard(8);
 SELECT count(fairq.complete(id)) FROM fairq.pop('q', 100);
 SELECT fairq.set_shard(6);	-- ids would be given again
 SELECT fairq.shard();
 SET client_min_messages = error;
-TRUNCATE fairq.task RESTART IDENTITY;	-- nobody's idea of a purge; the shard stays
+TRUNCATE fairq.task RESTART IDENTITY;	-- a purge by SQL; the shard stays
 SET client_min_messages = warning;
 SELECT fairq.shard();
 
--- the last ones that it gives, and those that are kept back
+-- the last ids that it gives, and the reserved ones
 SELECT setval('fairq.task_id_seq', (8::bigint << 43) - (1 << 20) - 1) > 0 AS set;
 SELECT (8::bigint << 43) - fairq.enqueue('q', 'a') AS left;
 SELECT count(fairq.enqueue('q', 'a')) FROM generate_series(1, 30);
@@ -60,12 +60,12 @@ SELECT fairq.enqueue_batch('q', '{a,b}', '{1,2}');
 SELECT count(*), max(id) < 8::bigint << 43 AS below FROM fairq.tasks;
 SELECT * FROM fairq.check_queue('q');
 
--- the greatest, whose ids JavaScript can tell apart
+-- the greatest shard whose ids are exact in JavaScript
 SELECT fairq.drop_queue('q', true), fairq.create_queue('q');
 SELECT fairq.set_shard(1023);
 SELECT fairq.enqueue('q', 'a') < 9007199254740992 AS safe;
 
--- ids that somebody has set beyond all shards
+-- SQL has set an id beyond all shards
 SELECT fairq.drop_queue('q', true), fairq.create_queue('q');
 SELECT setval('fairq.task_id_seq', 9007199254740992) > 0 AS set, fairq.shard();
 SELECT fairq.enqueue('q', 'a') - 9007199254740992 AS id, fairq.shard();

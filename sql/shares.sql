@@ -1,23 +1,27 @@
--- Shares of priorities: whose task each service is, to the task; who comes banks
--- nothing; what else decides that goes on.  Seen to fail when a lane that comes
--- begins with what it had got (find_starts() in shares.c), when equal ones are served
--- by other numbers than theirs (is_before() there), when what was not served
--- is not given back (settle_charge() there), nor after an error (end_call() in
--- turns.c), when a run of a lane is as long as the call, and when the turns of a window
--- are of several lanes (serve_by_shares() and is_over() in serve.c), when peek() takes
--- all for even (fairq_shares_copy() in shares.c); when virtual time goes on for all tasks
--- of a window (settle_charge() there); by cost, when each task is charged as one, and when
--- lanes are chosen for many tasks (fairq_charge_of() in service.h, choose_lane() in serve.c);
--- by time, when who comes is given nothing, or is not the first of equals, when new shares
--- don't make all even, and when levels are left out (find_got(), is_before(),
--- key_of() in shares.c), and when peek() leaves out what would run by then.
+-- Shares of priorities: the lane of each task, exactly. A newly active lane
+-- has saved nothing, and other rules still apply.
+--
+-- Fails if a newly active lane begins with what it had got (find_starts() in
+-- shares.c). Fails if equal lanes are compared by other numbers (is_before()
+-- there). Fails if unserved tasks stay charged (settle_charge() there, and
+-- after an error end_call() in turns.c). Fails if a run of a lane is as long
+-- as the call. Fails if the turns of a window are of several lanes
+-- (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all lanes
+-- as equal (fairq_shares_copy() in shares.c). Fails if virtual time counts all
+-- tasks of a window (settle_charge() there). Cost-fair: fails if each task is
+-- charged as one, or lanes are chosen for many tasks (fairq_charge_of() in
+-- service.h, choose_lane() in serve.c). Time-fair: fails if a newly active
+-- lane is not charged or not the first of equals, or new shares do not make
+-- all equal. It fails if levels do not count (find_got(), is_before(),
+-- key_of() in shares.c), or peek() ignores the tasks that would run by then.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- The priorities of what a pop serves, and whether that was foreseen.
+-- The priorities of the tasks that a pop returns, and whether peek() returned
+-- the same.
 CREATE FUNCTION pg_temp.pop(of text, n int DEFAULT 1, per_group int DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	foreseen bigint[] := array(SELECT id FROM fairq.peek(of, n));
@@ -76,19 +80,19 @@ SELECT fairq.alter_queue('shares', shares => '{7,2,1}');
 SELECT queue, shares FROM fairq.queues WHERE queue LIKE 'shares%';
 
 --
--- The order, one at a time and many; those without a share come behind
+-- The order, with one task per call and many; lanes without a share come last
 --
 
 SELECT pg_temp.enqueue('shares', p, 40) FROM generate_series(0, 3) p;
 SELECT pg_temp.pops('shares', 20);
 SELECT pg_temp.pops('shares', 2, 10);
 SELECT pg_temp.pop('shares', 20);
--- lane 0 has nothing left, then lane 1; then those without a share
+-- lane 0 is empty, then lane 1; then lanes without a share
 SELECT pg_temp.pop('shares', 200);
 SELECT pg_temp.pop('shares', 20);
 
 --
--- Who comes begins where the others are, and banks nothing
+-- A newly active lane begins where the others are, and has saved nothing
 --
 
 SELECT pg_temp.enqueue('shares', 2, 30);
@@ -98,17 +102,17 @@ SELECT pg_temp.pops('shares', 20);
 SELECT pg_temp.enqueue('shares', 1, 4);
 SELECT pg_temp.pops('shares', 20);
 
--- after that all are even, or near it
+-- after that all are equal, or nearly
 SELECT pg_temp.enqueue('shares', p, 20) FROM generate_series(0, 2) p;
 SELECT pg_temp.pop('shares', 20);
 
--- of lanes that the same group is in
+-- lanes that contain the same group
 SELECT fairq.purge('shares') > 0;
 SELECT pg_temp.enqueue('shares', p, 20, 1) FROM generate_series(0, 2) p;
 SELECT pg_temp.pops('shares', 10, 2);
 
 --
--- Other shares: all are even.  None: strict, as before
+-- New shares make all equal. Without shares the order is strict, as before.
 --
 
 SELECT fairq.alter_queue('shares', shares => '{1,3}');
@@ -117,7 +121,7 @@ SELECT fairq.alter_queue('shares', shares => '{1,3,1}');
 SELECT pg_temp.pop('shares', 8);
 SELECT fairq.alter_queue('shares', shares => '{}');
 SELECT pg_temp.pop('shares', 8);
--- and lost hints change nothing of who has got what
+-- lost hints do not change what each lane has got
 SELECT pg_temp.enqueue('shares', p, 20) FROM generate_series(0, 1) p;
 SELECT fairq.alter_queue('shares', shares => '{1,3}');
 SELECT pg_temp.pops('shares', 3);
@@ -126,8 +130,8 @@ SELECT pg_temp.pops('shares', 6);
 SELECT fairq.purge('shares') > 0;
 
 --
--- The bound, of shares that have no simple multiple: at each service, and over each
--- stretch that is as long as all shares together
+-- The bound, with shares that have no simple multiple: at each service, and
+-- over each stretch as long as the sum of the shares
 --
 
 CREATE TEMP TABLE served (n int, p int);
@@ -146,7 +150,7 @@ JOIN so_far c ON c.n = a.n AND c.p > a.p JOIN so_far d ON d.p = c.p AND d.n = b.
 SELECT p, count(*) FROM served WHERE n <= 208 GROUP BY p ORDER BY p;
 SELECT fairq.purge('shares') > 0;
 
--- the extremes are exact, too: none drifts, and no product overflows
+-- extreme shares are exact, too: none drifts, and no product overflows
 SELECT fairq.alter_queue('shares', shares => '{999999,1000000,1}');
 SELECT pg_temp.enqueue('shares', p, 12) FROM generate_series(0, 2) p;
 SELECT pg_temp.pops('shares', 5, 4);
@@ -170,7 +174,7 @@ SELECT fairq.alter_queue('shares', concurrency => 1);
 SELECT pg_temp.enqueue('shares', p, 9, 1) FROM generate_series(0, 1) p;
 CALL pg_temp.pops_apart('shares', 7);
 SELECT pg_temp.pop('shares', 6);
--- a lane whose group has no slot is passed over, and saves nothing up
+-- a lane whose group has no slot is skipped, and saves nothing
 SELECT id AS running FROM fairq.pop('shares') \gset
 SELECT pg_temp.pop('shares', 6);
 SELECT fairq.complete(:running);
@@ -188,12 +192,12 @@ SELECT fairq.purge('shares') >= 0;
 SELECT pg_temp.enqueue('shares', p, 6) FROM generate_series(0, 1) p;
 SELECT string_agg(priority::text, '') FROM fairq.take('shares', 6);
 CALL fairq.wait('shares', '0');
--- what is taken back was served all the same, as its turn is
+-- a rolled back task was served, and stays charged like its turn
 BEGIN;
 SELECT pg_temp.pop('shares', 2);
 ROLLBACK;
 SELECT pg_temp.pop('shares', 6);
--- what a call that fails had been charged for goes back, but for one task
+-- a failed call returns its charges, except for one task
 SELECT fairq.alter_queue('shares', shares => '{1,1}');
 SELECT pg_temp.enqueue('shares', 0, 50000);
 SET statement_timeout = '50 ms';
@@ -206,8 +210,8 @@ SELECT * FROM fairq.check_queue('shares');
 SELECT fairq.drop_queue('shares', force => true);
 
 --
--- By cost: shares are of the cost.  Of a pop of many tasks each is of the lane that is
--- next, as of many pops
+-- Cost-fair: shares of the cost. Each task of a large pop is of the lane that
+-- is next, as with many pops.
 --
 
 SELECT fairq.create_queue('shares', fair_by => 'cost', shares => '{1,1}');
@@ -221,12 +225,12 @@ SELECT pg_temp.pops('shares', 2, 8);
 -- the turns of a window are of one lane, which is charged for all of them
 SELECT pg_temp.pop('shares', 4, per_group => 1);
 SELECT pg_temp.pops('shares', 8);
--- who comes has saved nothing up
+-- a newly active lane has saved nothing
 SELECT fairq.purge('shares') > 0;
 SELECT pg_temp.enqueue_at('shares', 0, 9, 1000000), pg_temp.enqueue_at('shares', 1, 9, 1e-30);
 SELECT pg_temp.pops('shares', 12);
 SELECT fairq.purge('shares') > 0;
--- the bound, with costs of 1 to 20: at any two moments, in cost
+-- the bound, with costs of 1 to 20: between any two moments, in cost
 SELECT fairq.alter_queue('shares', shares => '{13,7,5}');
 SELECT fairq.enqueue('shares', 'g' || i % 5, jsonb_build_object('cost', cost), priority => p, cost => cost)
 FROM generate_series(0, 2) p, generate_series(1, 150) i, LATERAL (SELECT 1 + (i * i + 7 * i + p) % 20) c(cost) \g /dev/null
@@ -251,8 +255,8 @@ SELECT * FROM fairq.check_queue('shares');
 SELECT fairq.drop_queue('shares', force => true);
 
 --
--- By time: shares are of the time that tasks take.  Whose task is next, when tasks of
--- priority 0 take ten seconds, and others one
+-- Time-fair: shares of worker time. The next task's lane, if tasks of priority
+-- 0 take ten seconds, and others one.
 --
 
 SELECT fairq.create_queue('shares', fair_by => 'time', shares => '{1,1}');
@@ -275,7 +279,7 @@ BEGIN
 END $$;
 CALL pg_temp.work('shares', 1);
 CALL pg_temp.work('shares', 24);
--- what runs counts: as a task of the longest, for each level
+-- running tasks count: for each level, as a task of the longest time
 CREATE TEMP TABLE running AS SELECT id, priority FROM fairq.pop('shares', 6);
 SELECT string_agg(priority::text, '' ORDER BY ctid) FROM running;
 SELECT string_agg(t.priority::text, '' ORDER BY n) FROM fairq.peek('shares', 6) WITH ORDINALITY p(id, group_key, addr, enqueued_at, n) JOIN fairq.task t USING (id);
@@ -288,14 +292,14 @@ CALL pg_temp.work('shares', 30);
 SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 8);
 SELECT fairq.purge('shares') > 0;
 SELECT fairq.complete(id, took => '1 s') FROM fairq.tasks WHERE queue = 'shares' AND status = 'running';
--- who comes has saved nothing up
+-- a newly active lane has saved nothing
 SELECT fairq.drop_queue('shares', force => true);
 SELECT fairq.create_queue('shares', fair_by => 'time', shares => '{1,1}');
 SELECT pg_temp.enqueue('shares', 1, 60);
 CALL pg_temp.work('shares', 20);
 SELECT pg_temp.enqueue('shares', 0, 9);
 CALL pg_temp.work('shares', 13);
--- a pop that is rolled back has not worked
+-- a rolled back pop used no time
 BEGIN;
 SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 4);
 ROLLBACK;

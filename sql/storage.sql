@@ -1,8 +1,8 @@
--- Rows that are changed by other means than fairq's functions, maintenance of
--- the table, and making the extension anew.  All tasks of the database go.
+-- SQL changes rows, the tables are maintained, and the extension is created
+-- again. All tasks of the database are lost.
 --
--- Broken on purpose to see it fail: hints stayed when fairq.task was changed
--- by SQL (fairq_task_changed() in changed.c).
+-- Fails if hints stay when SQL changes fairq.task (fairq_task_changed() in
+-- changed.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -27,14 +27,14 @@ LANGUAGE sql AS $$
 	SELECT queue_id FROM fairq.queue WHERE name = $1
 $$;
 
--- What is wrong with a queue; ids and lanes are left out.
+-- The faults of a queue, without ids and lanes.
 CREATE FUNCTION pg_temp.check(queue text) RETURNS SETOF text
 LANGUAGE sql AS $$
 	SELECT regexp_replace(c, '(task|lane) \d+', '\1 ...', 'g') FROM fairq.check_queue(queue) c ORDER BY 1
 $$;
 
 --
--- How large shared memory is
+-- The size of shared memory
 --
 
 SELECT size = pg_size_bytes(current_setting('fairq.shared_memory')) AS size,
@@ -86,14 +86,14 @@ SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storag
 SELECT * FROM pg_temp.check('storage_lost');
 
 --
--- Behind fairq's back
+-- Changes by SQL
 --
 
 SELECT fairq.create_queue('storage', block_length => 10);
 SELECT pg_temp.add('storage', 'a', 1, 5), pg_temp.add('storage', 'b', 1, 5);
 SELECT pg_temp.pop('storage', 4);
 
--- UPDATE: a task that was popped is ready again, a ready one moves down
+-- UPDATE: a popped task is ready again, a ready one moves back
 UPDATE fairq.task SET lease_until = NULL
 WHERE queue_id = pg_temp.queue_id('storage') AND payload = '"b1"';
 SELECT * FROM pg_temp.check('storage');
@@ -105,7 +105,7 @@ SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storag
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 100);
 SELECT * FROM pg_temp.check('storage');
 
--- DELETE: what is left stays in order
+-- DELETE: the remaining tasks stay in order
 SELECT pg_temp.add('storage', 'a', 11, 16), pg_temp.add('storage', 'b', 11, 13);
 DELETE FROM fairq.task
 WHERE queue_id = pg_temp.queue_id('storage') AND payload IN ('"a11"', '"a12"', '"a14"', '"b12"');
@@ -134,7 +134,7 @@ SELECT id, addr, enqueued_at, queue_id, group_no, attempt, priority, payload FRO
 SELECT (SELECT count(*) FROM save) = (SELECT count(*) FROM fairq.pop('storage', 1000)) AS all_found;
 SELECT * FROM pg_temp.check('storage');
 
--- rolled back, whole or in part; a statement that fails
+-- rolled back, as a whole or in part; a statement that fails
 TRUNCATE fairq.task;
 SELECT pg_temp.add('storage', 'a', 31, 33), pg_temp.add('storage', 'b', 31, 33);
 BEGIN;
@@ -160,7 +160,7 @@ SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storag
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 100);
 SELECT * FROM pg_temp.check('storage');
 
--- also when triggers are off for all but those that are always on
+-- also when all triggers are off that are not ALWAYS
 SELECT pg_temp.add('storage', 'a', 41, 42);
 SELECT count(*) FROM fairq.take('storage', 100);
 SET session_replication_role = replica;
@@ -170,7 +170,7 @@ RESET session_replication_role;
 SELECT pg_temp.pop('storage');
 
 --
--- check_queue says what is broken
+-- check_queue reports errors
 --
 
 TRUNCATE fairq.task;
@@ -181,7 +181,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	found text[];
 BEGIN
-	-- undone at once
+	-- each is undone at once
 	BEGIN
 		EXECUTE change;
 		SELECT array_agg(c) INTO found FROM pg_temp.check('storage') c;
@@ -204,12 +204,12 @@ SELECT pg_temp.broken($$INSERT INTO fairq.group_number
 	VALUES (pg_temp.queue_id('storage'), 5, 'b'), (pg_temp.queue_id('storage'), 10, 'c'),
 		(pg_temp.queue_id('storage'), -1, 'd')$$);
 SELECT pg_temp.broken($$UPDATE fairq.queue SET block_length = 7 WHERE name = 'storage'$$);
--- a task stays within its queue, and each column says so
+-- a task stays in its queue, and each column reports it
 SELECT pg_temp.broken($$ALTER TABLE fairq.task ALTER COLUMN lane DROP EXPRESSION;
 	UPDATE fairq.task SET lane = lane + 1 WHERE payload = '"a1"'$$);
 UPDATE fairq.task SET priority = 10;
 UPDATE fairq.task SET lane = lane + 1;
--- equal rows for a group are sound
+-- equal rows of a group are valid
 SELECT pg_temp.broken($$INSERT INTO fairq.group_number SELECT * FROM fairq.group_number$$);
 SELECT * FROM pg_temp.check('storage');
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
@@ -249,9 +249,9 @@ SELECT * FROM pg_temp.check('storage');
 -- Indexes
 --
 
--- What fairq can't keep up it refuses, until it is gone.  What writes no entry of
--- it goes on: whoever has a running task may complete it, a task can be taken, and
--- popped if none of the columns that it is of is changed.
+-- fairq refuses an index that it cannot maintain, until it is dropped. Calls
+-- that add no entry to it continue: a running task can complete and a task can
+-- be taken. It can be popped if the claim changes none of the index's columns.
 SELECT pg_temp.add('storage', 'a', 1, 4);
 CREATE INDEX storage_extra ON fairq.task (addr) WHERE lease_until IS NULL;
 SELECT fairq.enqueue('storage', 'a');
@@ -283,7 +283,7 @@ SELECT fairq.enqueue('storage', 'none yet');
 DROP INDEX fairq.storage_extra;
 SELECT pg_temp.pop('storage');
 
--- Plain ones it keeps up: here all columns that a claim changes.
+-- It maintains plain indexes: here of all columns that a claim changes.
 CREATE INDEX storage_lease ON fairq.task (lease_until, attempt) INCLUDE (worker);
 CREATE INDEX storage_worker ON fairq.task (worker DESC NULLS LAST);
 CREATE UNIQUE INDEX storage_unique ON fairq.task (queue_id, id);
@@ -303,8 +303,8 @@ SELECT count(*) FROM fairq.task WHERE worker || '' = 'storage';
 SELECT * FROM pg_temp.check('storage');
 DROP INDEX fairq.storage_lease, fairq.storage_worker, fairq.storage_unique;
 
--- Of the same columns, but in another order: kept up, and not taken for fairq's
--- own once that is younger.
+-- On the same columns, but in another order: maintained, and not mistaken for
+-- fairq's own index if that is younger.
 CREATE INDEX storage_down ON fairq.task (lane, addr DESC);
 CREATE INDEX storage_nulls ON fairq.task (lane, addr NULLS FIRST);
 CREATE INDEX storage_down_too ON fairq.task (lane, group_no DESC, addr);
@@ -324,7 +324,8 @@ DELETE FROM fairq.task WHERE payload = '"c3"';
 SELECT pg_temp.pop('storage_order', 4);
 SELECT * FROM pg_temp.check('storage_order');
 DROP INDEX fairq.storage_down, fairq.storage_down_too, fairq.storage_locale;
--- Of timed tasks, as fairq's own: kept up as well.  Of others it is refused.
+-- One of timed tasks, like fairq's own, is also maintained. One of others is
+-- refused.
 CREATE INDEX storage_timed ON fairq.task (addr, id) WHERE addr >= 4611686018427387904;
 SELECT fairq.enqueue('storage_order', 'a', '"timed"', run_at => now() + interval '1 hour') > 0;
 SELECT fairq.enqueue('storage_order', 'a', '"queued"') > 0;
@@ -345,15 +346,15 @@ CREATE INDEX storage_timed ON fairq.task (addr)
 WHERE addr >= 4611686018427387904 AND priority > 0;
 SELECT fairq.enqueue('storage_order', 'a');
 DROP INDEX fairq.storage_timed;
--- What a REINDEX CONCURRENTLY that was cancelled leaves is neither used nor in
--- the way.
+-- An invalid index of a cancelled REINDEX CONCURRENTLY is neither used nor
+-- refused.
 CREATE INDEX storage_leftover ON fairq.task (lane, addr);
 UPDATE pg_index SET indisvalid = false, indisready = false
 WHERE indexrelid = 'fairq.storage_leftover'::regclass;
 REINDEX INDEX CONCURRENTLY fairq.task_by_time;
 SELECT pg_temp.add('storage_order', 'a', 4, 6);
 SELECT pg_temp.pop('storage_order', 2);
--- They don't do for one that is missing, either.
+-- Nor does it replace a missing one.
 BEGIN;
 DROP INDEX fairq.task_by_group;
 SELECT fairq.expire_leases('storage_order');
@@ -366,13 +367,13 @@ DROP INDEX fairq.storage_nulls, fairq.storage_pattern, fairq.storage_leftover;
 SELECT pg_temp.pop('storage_order', 4);
 SELECT fairq.drop_queue('storage_order', true);
 
--- One that is missing is missed, and can be made again under another name.
+-- A missing index is reported, and can be created again under another name.
 BEGIN;
 DROP INDEX fairq.task_by_group;
 SELECT fairq.pop('storage');
 ROLLBACK;
--- The one of timed tasks is missed once one of these falls due.  One of all tasks
--- does as well.
+-- The index of timed tasks is reported as missing once one of these is due. An
+-- index of all tasks replaces it.
 BEGIN;
 DROP INDEX fairq.task_by_time;
 SELECT fairq.enqueue('storage', 'a', '"due"', run_at => clock_timestamp() + interval '1 millisecond') > 0;
@@ -396,7 +397,8 @@ SELECT count(*) > 0 AS found FROM fairq.pop('storage', 1000);
 SELECT * FROM pg_temp.check('storage');
 
 --
--- Triggers that don't fire, or not always: as --disable-triggers leaves them
+-- Triggers that are disabled, or fire in replicas only, as after
+-- --disable-triggers
 --
 
 BEGIN;
@@ -404,7 +406,7 @@ ALTER TABLE fairq.task ENABLE TRIGGER ALL;
 ALTER TABLE fairq.group_setting DISABLE TRIGGER ALL;
 DROP TRIGGER group_number_changed ON fairq.group_number;
 SELECT * FROM pg_temp.check('storage');
--- what it says helps
+-- the statement in the hint works
 DO $$
 DECLARE
 	fault text;
@@ -417,7 +419,7 @@ BEGIN
 END $$;
 SELECT * FROM pg_temp.check('storage');
 ROLLBACK;
--- each trigger of the extension is looked at
+-- each trigger of the extension is checked
 BEGIN;
 DO $$
 DECLARE
@@ -433,7 +435,7 @@ WHERE relnamespace = 'fairq'::regnamespace AND NOT tgisinternal AND NOT EXISTS (
 ROLLBACK;
 
 --
--- The extension made anew, in the same session
+-- The extension is created again, in the same session
 --
 
 SELECT pg_temp.add('storage', 'a', 1, 3);
@@ -445,7 +447,7 @@ DROP EXTENSION fairq;
 SELECT pg_temp.pop('storage');
 SELECT count(*) FROM pg_namespace WHERE nspname IN ('fairq', 'fairq_internal');
 SELECT count(*) FROM pg_proc WHERE prosrc LIKE 'fairq\_%';
--- it takes over no schema that was there before
+-- it does not use an existing schema
 CREATE SCHEMA fairq_internal;
 CREATE EXTENSION fairq;
 DROP SCHEMA fairq_internal;

@@ -1,12 +1,12 @@
--- Subtransactions with many pending changes: nested ones enqueue in hundreds of groups, pop,
--- finish, and are released or rolled back, by chance.  What the transaction
--- itself did is kept in a table of its own, which is rolled back with it; so the
--- two must agree at any moment, and in the end all that is left is served.
+-- Subtransactions with many pending changes. Nested ones enqueue in hundreds
+-- of groups, pop and finish, and are released or rolled back at random. A
+-- table, which is rolled back with them, records what the transaction did. So
+-- both must always agree, and in the end all remaining tasks are served.
 --
--- The stack of pending changes (pending.c) grows past 16 and past 64 and more, and
--- shrinks again.  Fails when what is pending of a level that is released does not
--- become its parent's (subxact_callback()), and when an abort leaves out one of many
--- pending changes (apply_from()).
+-- The stack of pending changes (pending.c) grows past 16 and past 64 entries,
+-- and shrinks again. Fails if the changes of a released subtransaction do not
+-- become its parent's (subxact_callback()). Fails if an abort leaves out one
+-- of many pending changes (apply_from()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -30,7 +30,7 @@ BEGIN
 END
 $$;
 
--- Whoever is served must be ours, and ready.
+-- Each served task must be one of ours, and ready.
 CREATE FUNCTION pg_temp.pop(queue text, n int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -83,7 +83,7 @@ BEGIN
 END
 $$;
 
--- All that are left, and no others, are served, and nobody comes twice.
+-- Exactly the remaining tasks are served, each one once.
 CREATE PROCEDURE pg_temp.drain(queue text)
 LANGUAGE plpgsql AS $$
 DECLARE

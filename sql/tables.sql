@@ -1,7 +1,8 @@
--- Tables of fairq to which somebody has added what fairq's functions would
--- bypass: refused, nothing is lost, and work goes on when it is gone.
--- Seen to fail when fairq_table_open() doesn't check (store.c), and when what
--- was found is kept although the table was changed.
+-- fairq refuses tables with objects that its functions would bypass. No task
+-- is lost, and work continues once the object is dropped.
+--
+-- Fails if fairq_table_open() does not check (store.c), or if its result is
+-- kept although the table changed.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -14,15 +15,15 @@ SELECT id AS task, attempt FROM fairq.pop('tables') \gset
 CREATE TEMP TABLE before AS
 	SELECT t.* FROM fairq.task t JOIN fairq.queue q USING (queue_id) WHERE name = 'tables';
 
--- Is all as it was before?
+-- Is everything as before?
 CREATE FUNCTION pg_temp.kept() RETURNS boolean LANGUAGE sql AS $$
 	SELECT count(*) = 3 AND count(t.id) = 3
 	FROM before b LEFT JOIN ONLY fairq.task t
 		ON (t.id, t.addr, t.attempt, t.lease_until) IS NOT DISTINCT FROM (b.id, b.addr, b.attempt, b.lease_until)
 $$;
 
--- One call after the other that writes task, group_number, dedup and archive: how many
--- tasks came through, and whether all else is as it was.
+-- Makes each call that writes task, group_number, dedup and archive. Returns
+-- how many tasks were served, and whether all else is as it was.
 CREATE SEQUENCE pg_temp.groups;
 CREATE FUNCTION pg_temp.goes_on() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -35,7 +36,7 @@ BEGIN
 END $$;
 SELECT pg_temp.goes_on();
 
--- A change of a table, in each of them: who refuses it?
+-- A change of each table: which call refuses it?
 CREATE FUNCTION pg_temp.refused(change text, undo text, tables text[] DEFAULT '{task,group_number,dedup,archive}')
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -55,7 +56,7 @@ BEGIN
 		END;
 		EXECUTE format(undo, name);
 		IF pg_temp.goes_on() <> '1 done' THEN
-			RAISE 'it does not go on';
+			RAISE 'work does not continue';
 		END IF;
 	END LOOP;
 	RETURN result;
@@ -90,10 +91,10 @@ SELECT fairq.redrive('tables_all');
 SELECT fairq.maintain('tables');
 SELECT fairq.drop_queue('tables', true);
 SELECT pg_temp.kept();
--- what only reads goes on
+-- calls that only read continue
 SELECT * FROM fairq.check_queue('tables');
 SELECT ready, running FROM fairq.queues WHERE queue = 'tables';
--- disabled, it is nobody's affair
+-- a disabled one has no effect
 ALTER TABLE fairq.task DISABLE TRIGGER audit;
 SELECT pg_temp.goes_on();
 ALTER TABLE fairq.task ENABLE REPLICA TRIGGER audit;
@@ -108,14 +109,14 @@ SELECT pg_temp.refused('CREATE TRIGGER audit AFTER INSERT ON fairq.%s EXECUTE FU
 SELECT pg_temp.refused('CREATE CONSTRAINT TRIGGER audit AFTER INSERT ON fairq.%s
 	DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION tables_log()',
 	'DROP TRIGGER audit ON fairq.%s');
--- fairq's own, and one that fairq's functions would not fire anyway
+-- fairq's own triggers, and one that fairq's functions would not fire anyway
 SELECT pg_temp.refused('CREATE TRIGGER own AFTER INSERT ON fairq.%s FOR EACH ROW EXECUTE FUNCTION fairq_internal.task_changed()',
 	'DROP TRIGGER own ON fairq.%s');
 SELECT pg_temp.refused('CREATE TRIGGER audit AFTER TRUNCATE ON fairq.%s EXECUTE FUNCTION tables_log()',
 	'DROP TRIGGER audit ON fairq.%s');
 SELECT count(*) FROM tables_log;
 
--- Where fairq's functions write by way of SQL they do fire.
+-- Where fairq's functions write by SQL, triggers fire.
 CREATE TRIGGER audit AFTER INSERT ON fairq.group_setting FOR EACH ROW EXECUTE FUNCTION tables_log();
 SELECT fairq.set_group('tables', 'a', weight => 2);
 SELECT count(*) FROM tables_log;
@@ -125,7 +126,7 @@ DROP TRIGGER audit ON fairq.group_setting;
 -- Constraints
 --
 
--- that refer to a table, with and without an action
+-- foreign keys that refer to a table, with and without an action
 CREATE TABLE tables_file (task_id bigint REFERENCES fairq.task ON DELETE CASCADE);
 INSERT INTO tables_file VALUES (:task);
 SELECT fairq.complete(:task, :attempt);
@@ -139,7 +140,7 @@ SELECT pg_temp.goes_on();
 SELECT pg_temp.refused('ALTER TABLE tables_file ADD CONSTRAINT file FOREIGN KEY (task_id) REFERENCES fairq.%s NOT VALID',
 	'ALTER TABLE tables_file DROP CONSTRAINT file', '{task,archive}');
 DROP TABLE tables_file;
--- and of a table itself
+-- and foreign keys of a table itself
 CREATE TABLE tables_known (id int PRIMARY KEY);
 INSERT INTO tables_known SELECT queue_id FROM fairq.queue;
 ALTER TABLE fairq.task ADD CONSTRAINT known FOREIGN KEY (queue_id) REFERENCES tables_known;
@@ -186,7 +187,7 @@ SELECT pg_temp.refused('ALTER TABLE fairq.%s ADD COLUMN added int GENERATED ALWA
 	'ALTER TABLE fairq.%s DROP COLUMN added');
 CREATE DOMAIN tables_domain AS int;
 SELECT pg_temp.refused('ALTER TABLE fairq.%s ADD COLUMN added tables_domain', 'ALTER TABLE fairq.%s DROP COLUMN added');
--- A plain one is NULL; what was its default stays where it was.
+-- A plain column is NULL; a dropped default leaves its value.
 ALTER TABLE fairq.task ADD COLUMN added int DEFAULT 7;
 ALTER TABLE fairq.task ALTER COLUMN added DROP DEFAULT;
 SELECT fairq.enqueue('tables_all', 'a') > 0 AS ok;
@@ -198,7 +199,7 @@ ALTER TABLE fairq.task DROP COLUMN added;
 UPDATE before b SET lease_until = t.lease_until FROM fairq.task t WHERE t.id = b.id;
 SELECT pg_temp.goes_on();
 
--- An own one of another type, or none.
+-- A column of fairq's own with another type, or a dropped one.
 BEGIN;
 ALTER TABLE fairq.dedup ALTER COLUMN id TYPE numeric;
 SELECT fairq.enqueue('tables', 'a', dedup_key => 'a');

@@ -1,10 +1,10 @@
--- A task that was taken fails, or is released, in the same transaction: it is there
--- again at the commit, and its attempt counts, or not.
+-- A taken task fails or is released in the same transaction. At the commit it
+-- exists again, and only the failed attempt counts.
 --
--- Broken on purpose to see it fail: nothing of what was taken was noted
--- (fairq_taken_note() in taken.c), a second fail() put the task back once more
--- (fairq_taken_ended()), one that was put back did not have its key any more
--- (fairq_run_again() in outcome.c), maintain() forgot the group of one (fairq_taken_any()).
+-- Fails if taken tasks are not recorded (fairq_taken_note() in taken.c). Fails
+-- if a second fail() returns the task twice (fairq_taken_ended()). Fails if a
+-- returned task has lost its key (fairq_run_again() in outcome.c). Fails if
+-- maintain() deletes its group (fairq_taken_any()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -15,7 +15,7 @@ CREATE FUNCTION pg_temp.add(VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$ SELECT count(fairq.enqueue('taken', left(p, 1), to_jsonb(p))) FROM unnest(payloads) p $$;
 CREATE FUNCTION pg_temp.take(n int DEFAULT 100) RETURNS text
 LANGUAGE sql AS $$ SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.take('taken', n) $$;
--- ids are known from before, since a taken task is in no view
+-- ids are known in advance, since a taken task is in no view
 CREATE TEMP TABLE ids (task text PRIMARY KEY, id bigint);
 CREATE FUNCTION pg_temp.note() RETURNS void
 LANGUAGE sql AS $$
@@ -37,7 +37,7 @@ SELECT fairq.create_queue('taken', max_attempts => 3);
 SELECT fairq.maintain('taken');
 
 --
--- It is back at the commit, and done at the commit if nothing is said
+-- The failed task is back at the commit, and the others are done
 --
 
 SELECT pg_temp.add('a1', 'b1', 'c1', 'd1'), pg_temp.note();
@@ -48,9 +48,9 @@ SELECT fairq.fail(pg_temp.id('a1'), 1, 'the API is down', retry_in => '5 min'), 
 SELECT * FROM pg_temp.stand;
 -- once
 SELECT fairq.fail(pg_temp.id('a1'), 1), fairq.release(pg_temp.id('b1')), fairq.release(pg_temp.id('c1'), 1);
--- another attempt than that
+-- another attempt
 SELECT fairq.fail(pg_temp.id('d1'), 2), fairq.release(pg_temp.id('d1'), 0), fairq.fail(pg_temp.id('d1') + 1000000);
--- what is no matter of that
+-- a task that was not taken
 SELECT fairq.extend(pg_temp.id('d1')) IS NULL AS lost, fairq.complete(pg_temp.id('d1')), fairq.set_progress(pg_temp.id('d1'), 1, '1');
 SELECT * FROM fairq.check_queue('taken');
 COMMIT;
@@ -109,7 +109,7 @@ SELECT * FROM pg_temp.stand;
 SELECT pg_temp.forget(), pg_temp.add('a1', 'b1', 'c1'), pg_temp.note();
 BEGIN;
 SELECT pg_temp.take();
--- the work, its result, and that it has failed
+-- the work, its result, and its failure
 SAVEPOINT work;
 SELECT fairq.fail(pg_temp.id('a1')), fairq.release(pg_temp.id('b1'));
 ROLLBACK TO work;
@@ -118,7 +118,7 @@ SAVEPOINT more;
 SELECT fairq.fail(pg_temp.id('c1'), 1, 'e2', retry_in => '0');
 RELEASE more;
 SELECT fairq.fail(pg_temp.id('c1'), 1, 'e3');
--- they can be taken again, and put back again
+-- they can be taken again, and returned again
 SELECT pg_temp.take();
 SAVEPOINT again;
 SELECT fairq.release(pg_temp.id('a1'), 2), fairq.fail(pg_temp.id('c1'), 1, 'of the first');
@@ -127,7 +127,7 @@ SELECT fairq.release(pg_temp.id('c1'), 2);
 COMMIT;
 SELECT * FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('taken');
--- what was taken in a part that was rolled back is not taken
+-- a task that was taken in a rolled back part is not taken
 SELECT pg_temp.forget(), pg_temp.add('a1', 'b1'), pg_temp.note();
 BEGIN;
 SAVEPOINT one;
@@ -141,7 +141,7 @@ SELECT pg_temp.take();
 SELECT fairq.release(pg_temp.id('b1'), 1);
 COMMIT;
 SELECT * FROM pg_temp.stand;
--- put back in vain: all is as it was
+-- a rolled back return: all is as before
 BEGIN;
 SELECT pg_temp.take();
 SELECT fairq.release(pg_temp.id('b1'));
@@ -171,7 +171,7 @@ SELECT pg_temp.take();
 SELECT fairq.enqueue('taken', 'a', dedup_key => 'until_finished') = pg_temp.id('a1') AS held;
 
 --
--- Limits, order, and other ways of being fair
+-- Limits, order, cost-fair and time-fair queues
 --
 
 SELECT pg_temp.forget(), fairq.alter_queue('taken', concurrency => 1, in_order => true);
@@ -179,7 +179,7 @@ SELECT pg_temp.add('a1', 'a2', 'b1'), pg_temp.note();
 BEGIN;
 SELECT pg_temp.take();
 SELECT fairq.fail(pg_temp.id('a1'), retry_in => '0'), fairq.release(pg_temp.id('b1'));
--- their slots are taken until then
+-- their slots stay taken until then
 SELECT pg_temp.take();
 COMMIT;
 SELECT * FROM fairq.check_queue('taken');
@@ -194,7 +194,7 @@ COMMIT;
 SELECT * FROM pg_temp.stand;
 SELECT pg_temp.take();
 SELECT * FROM fairq.check_queue('taken');
--- a group that is known by them alone is not forgotten
+-- maintain keeps a group that has only these tasks
 SELECT pg_temp.forget(), pg_temp.add('z1'), pg_temp.note();
 DO $$ BEGIN
 	PERFORM pg_temp.take();
@@ -205,7 +205,7 @@ SELECT pg_temp.add('y1');
 SELECT * FROM pg_temp.stand;
 SELECT group_key, payload FROM fairq.take('taken', 10) ORDER BY 1;
 SELECT * FROM fairq.check_queue('taken');
--- rows that are moved or truncated are not found any more: nothing is lost
+-- rows that are moved or truncated are no longer found: no task is lost
 SELECT pg_temp.forget(), pg_temp.add('x1'), pg_temp.note();
 BEGIN;
 SELECT pg_temp.take();

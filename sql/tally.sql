@@ -1,14 +1,17 @@
--- How many tasks are ready, scheduled and running: fairq.stats says so without a
--- look at them, and agrees with the rows after each call that changes one.
--- Fails when a call notes nothing or the wrong kind (fairq_pending_tally()), when
--- an abort counts (apply_pending() in transaction.c), and when each queue is known
--- by a count that has not come by it (fairq_tally_found() in tally.c).
+-- How many tasks are ready, scheduled and running: fairq.stats shows it
+-- without reading them, and agrees with the rows after each call that changes
+-- one.
+--
+-- Fails if a call records nothing or the wrong kind (fairq_pending_tally()).
+-- Fails if an abort counts (apply_pending() in transaction.c). Fails if a
+-- count that did not include a queue makes it known (fairq_tally_found() in
+-- tally.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
 RESET client_min_messages;
 
--- What the view shows, and what is wrong with the queue.
+-- The numbers of the view, and the faults of the queue.
 CREATE FUNCTION pg_temp.tally(of text DEFAULT 'tally', OUT queued bigint, OUT scheduled bigint,
 	OUT running bigint, OUT wrong text)
 LANGUAGE sql AS $$
@@ -29,11 +32,11 @@ LANGUAGE sql AS $$
 $$;
 
 SELECT fairq.create_queue('tally', max_attempts => 2, backoff => '1 hour', retain => '1 hour');
--- whatever was there before, now all is counted
+-- all existing rows are counted now
 SELECT fairq.maintain('tally');
 SELECT * FROM pg_temp.tally();
 
--- Enqueue: ready at once, for later, and one that is there already.
+-- Enqueue: ready at once, scheduled, and an existing task.
 SELECT count(fairq.enqueue('tally', 'g', to_jsonb(p))) FROM unnest('{a,b,c,d,e,f,g,h}'::text[]) p;
 SELECT count(*) FROM fairq.enqueue_batch('tally', ARRAY['g', 'h'], ARRAY['"i"', '"j"']::jsonb[],
 	run_at => clock_timestamp() + '1 hour');
@@ -46,7 +49,7 @@ SELECT * FROM pg_temp.tally();
 SELECT payload FROM fairq.take('tally');
 SELECT * FROM pg_temp.tally();
 
--- Each end of a lease, and what is no end.
+-- Each end of a lease, and other changes.
 SELECT fairq.complete(pg_temp.id('a'));
 SELECT * FROM pg_temp.tally();
 SELECT fairq.fail(pg_temp.id('b'), dead => true);
@@ -64,14 +67,14 @@ SELECT * FROM pg_temp.tally();
 SELECT cardinality(fairq.complete_batch(ARRAY(SELECT id FROM fairq.pop('tally', 1))));
 SELECT * FROM pg_temp.tally();
 
--- One that is due is scheduled, until a pop takes it.
+-- A due task counts as scheduled until a pop takes it.
 SELECT fairq.enqueue('tally', 'due', '"l"', run_at => clock_timestamp() + '1 millisecond') > 0 AS enqueued;
 SELECT pg_sleep(0.01);
 SELECT * FROM pg_temp.tally();
 SELECT pg_temp.pop(10) LIKE '%l%' AS due;
 SELECT * FROM pg_temp.tally();
 
--- Leases that expire: served again, taken, put back, and failed for good.
+-- Expired leases: served again, taken, returned, and failed permanently.
 SELECT count(fairq.extend(id, lease => '1 microsecond')) FROM fairq.tasks WHERE queue = 'tally' AND status = 'running';
 SELECT * FROM pg_temp.tally();
 SELECT pg_temp.pop(1, '1 microsecond') IS NOT NULL AS popped;
@@ -91,11 +94,11 @@ SELECT * FROM pg_temp.tally();
 SELECT fairq.purge('tally') > 0 AS purged;
 SELECT * FROM pg_temp.tally();
 
--- What is rolled back was never there; what is committed by parts counts once.
+-- A rolled back change does not count. Each committed part counts once.
 BEGIN;
 SELECT count(fairq.enqueue('tally', 'g' || i, to_jsonb('t' || i))) FROM generate_series(1, 10) i;
 SELECT count(*) FROM fairq.pop('tally', 3);
--- by our own changes it is not wrong
+-- uncommitted changes of this transaction are no fault
 SELECT * FROM pg_temp.tally();
 ROLLBACK;
 SELECT * FROM pg_temp.tally();
@@ -115,11 +118,11 @@ SELECT * FROM pg_temp.tally();
 COMMIT;
 SELECT * FROM pg_temp.tally();
 
--- What is changed by SQL is loaded again: by a look at the view,
+-- Changes by SQL are loaded again: by a query of the view,
 UPDATE fairq.task SET payload = '2' WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'tally')
 	AND payload = '"t1"';
 SELECT * FROM pg_temp.tally();
--- by a transaction that has written before, whose rows it does not count twice,
+-- by a transaction that has written before, whose rows it counts once,
 SELECT fairq.reset_hints();
 BEGIN;
 SELECT fairq.enqueue('tally', 'g1') > 0 AS enqueued;
@@ -132,15 +135,15 @@ ROLLBACK TO s;
 SELECT count(*) FROM fairq.pop('tally');
 COMMIT;
 SELECT * FROM pg_temp.tally();
--- and after an abort of what was changed by SQL.
+-- and after an abort of changes by SQL.
 BEGIN;
 UPDATE fairq.task SET payload = '3' WHERE payload = '2';
--- our own statement is not what is wrong
+-- our own statement is no fault
 SELECT fairq.check_queue('tally');
 ROLLBACK;
 SELECT * FROM pg_temp.tally();
 
--- A queue whose row comes back, and its tasks did not go.
+-- A queue whose row is deleted and restored, while its tasks stayed.
 CREATE TEMP TABLE kept AS SELECT * FROM fairq.queue WHERE name = 'tally';
 SELECT fairq.create_queue('tally_other');
 SELECT fairq.create_queue('tally_hints');
@@ -153,7 +156,7 @@ SELECT queued FROM fairq.stats WHERE queue = 'tally';
 SELECT fairq.maintain('tally');
 SELECT * FROM pg_temp.tally();
 
--- A queue that gets what another one has left.
+-- A queue that gets the hints of another one.
 SELECT fairq.drop_queue('tally', true);
 SELECT fairq.create_queue('tally');
 SELECT * FROM pg_temp.tally();

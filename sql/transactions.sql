@@ -1,8 +1,7 @@
--- All calls at all isolation levels, in functions, triggers and cursors; and
--- where they are refused.
+-- All calls at all isolation levels, in functions, triggers and cursors, and
+-- the places where they are refused.
 --
--- Broken on purpose to see it fail: a read-only transaction might write
--- (fairq_writes() in args.c).
+-- Fails if a read-only transaction may write (fairq_writes() in args.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -15,7 +14,7 @@ LANGUAGE sql AS $$
 $$;
 
 --
--- Each call, with a snapshot that is older than what it works on
+-- Each call, with a snapshot older than its tasks
 --
 
 BEGIN ISOLATION LEVEL REPEATABLE READ;
@@ -79,8 +78,8 @@ SELECT fairq.drop_queue('transactions_rr', true);
 COMMIT;
 SELECT * FROM fairq.check_queue('transactions_s');
 
--- Enqueueing, popping and completing read no table by the snapshot: a
--- serializable transaction holds no predicate lock on one of fairq's.
+-- Enqueue, pop and complete read no table by the snapshot. So a serializable
+-- transaction has no predicate lock on fairq's tables.
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT fairq.enqueue('transactions_s', 'a', '"a4"') > 0 AS ok;
 SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('transactions_s', 100);
@@ -89,7 +88,7 @@ SELECT count(*) FROM fairq.take('transactions_s', 100);
 SELECT relation::regclass, mode FROM pg_locks
 WHERE pid = pg_backend_pid() AND mode = 'SIReadLock'
 	AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'fairq'::regnamespace);
-SELECT count(*) FROM fairq.task WHERE id = 0;	-- whereas this does
+SELECT count(*) FROM fairq.task WHERE id = 0;	-- but this does
 SELECT count(*) > 0 AS locked FROM pg_locks
 WHERE pid = pg_backend_pid() AND mode = 'SIReadLock'
 	AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'fairq'::regnamespace);
@@ -273,7 +272,7 @@ SELECT * FROM pg_temp.work('transactions_work');
 SELECT payload, attempt, status FROM fairq.tasks WHERE queue = 'transactions_work';
 SELECT * FROM fairq.check_queue('transactions_work');
 
--- A cursor pops when it is first read, and then all that it was told to.
+-- A cursor pops when it is first read, and then all tasks that it requested.
 SELECT fairq.create_queue('transactions_cursor');
 SELECT count(*) FROM fairq.enqueue_batch('transactions_cursor', '{a,a,a,b,b,b}', '{1,2,3,1,2,3}');
 BEGIN;
@@ -306,8 +305,8 @@ SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('transactions_cursor',
 COMMIT;
 SELECT * FROM fairq.check_queue('transactions_cursor');
 
--- LIMIT does not hand back what a call has popped; in the select list and in
--- WITH the calls are made, too.
+-- LIMIT does not return popped tasks; calls also work in the select list and
+-- in WITH.
 SELECT count(*) FROM (SELECT FROM fairq.pop('transactions_cursor', 2) LIMIT 1) p;
 SELECT count(*) FROM fairq.tasks WHERE queue = 'transactions_cursor' AND status = 'running';
 SELECT (fairq.pop('transactions_cursor', 1)).group_key IS NOT NULL AS popped;

@@ -1,8 +1,7 @@
--- How many tasks are served before one, at most.  test/suite/turns_before compares
--- that with what is served.
+-- An upper bound of the tasks that are served before a task.
+-- test/suite/turns_before compares it with the service.
 --
--- Broken on purpose to see it fail: weights of others were not counted
--- (others_per_block() in queued.c).
+-- Fails if weights of others do not count (others_per_block() in queued.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -21,7 +20,7 @@ LANGUAGE sql AS $$ SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('turn
 
 SELECT fairq.create_queue('turns_before');
 SELECT fairq.turns_before(NULL), fairq.turns_before(-1);
--- alone; beside another group; in its turn
+-- alone, with another group, at its turn
 SELECT pg_temp.add('a1', 'a2', 'a3');
 SELECT * FROM pg_temp.before;
 SELECT pg_temp.add('b1', 'b2', 'c1');
@@ -30,11 +29,11 @@ SELECT pg_temp.pop(1);
 SELECT * FROM pg_temp.before;
 SELECT pg_temp.pop(2);
 SELECT * FROM pg_temp.before;
--- not of what runs, is scheduled, or finished
+-- none for running, scheduled or finished tasks
 SELECT fairq.fail(id, retry_in => '1 hour') FROM fairq.tasks WHERE queue = 'turns_before' AND status = 'running' AND payload = '"a1"';
 SELECT fairq.reschedule(id, 'infinity') FROM fairq.tasks WHERE queue = 'turns_before' AND payload = '"a3"';
 SELECT * FROM pg_temp.before;
--- what has fallen due of its own group comes before it
+-- due tasks of its own group come before it
 SELECT fairq.reschedule(id) FROM fairq.tasks WHERE queue = 'turns_before' AND payload IN ('"a1"', '"a3"');
 SELECT * FROM pg_temp.before;
 SELECT pg_temp.pop(100);
@@ -43,15 +42,15 @@ SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'turns_before';
 SELECT fairq.set_group('turns_before', 'a', weight => 2), fairq.set_group('turns_before', 'b', weight => 10), fairq.set_group('turns_before', 'z', weight => 100);
 SELECT pg_temp.add('a4', 'a5', 'a6', 'a7', 'a8', 'b3', 'c2');
 SELECT * FROM pg_temp.before;
--- limited and held groups count, which may come back
+-- limited and held groups count, since they may return
 SELECT fairq.pause('turns_before', 'b');
 SELECT pg_temp.pop(2);
 SELECT * FROM pg_temp.before;
 SELECT fairq.resume('turns_before', 'b');
--- more than are counted: by blocks
+-- more than it counts one by one: estimated by blocks
 SELECT count(*) FROM fairq.enqueue_batch('turns_before', array_fill('d'::text, ARRAY[3000]), array_fill('"d"'::jsonb, ARRAY[3000]));
 SELECT fairq.turns_before(max(id)) >= 2999, fairq.turns_before(max(id)) < 3001 * 16 FROM fairq.tasks WHERE queue = 'turns_before';
--- another priority, and its own transaction
+-- another priority, and tasks of its own transaction
 BEGIN;
 SELECT fairq.turns_before(fairq.enqueue('turns_before', 'e', '"e"', 7));
 ROLLBACK;
@@ -63,7 +62,7 @@ SELECT count(before) > 0 AS known FROM pg_temp.before;
 BEGIN READ ONLY;
 SELECT count(before) > 0 AS known FROM pg_temp.before;
 COMMIT;
--- by cost or time there are no rounds
+-- cost-fair and time-fair queues have no rounds
 SELECT fairq.create_queue('turns_before_' || f, fair_by => f) FROM unnest('{cost,time}'::text[]) f;
 SELECT fairq.turns_before(fairq.enqueue('turns_before_' || f, 'a')) FROM unnest('{cost,time}'::text[]) f;
 SELECT fairq.drop_queue('turns_before_' || f, true) FROM unnest('{cost,time}'::text[]) f;

@@ -1,8 +1,8 @@
--- fairq.wait: true as soon as a pop is worth it, false at the timeout; and where
--- it may be called.
+-- fairq.wait: true once a pop can return a task, false at the timeout; and
+-- where it may be called.
 --
--- Broken on purpose to see it fail: wait() did not know when something falls
--- due (next_due() in wait.c).
+-- Fails if wait() does not know when a task becomes due (next_due() in
+-- wait.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -28,18 +28,18 @@ CALL fairq.wait('wait', '1 day -25 hours');
 CALL fairq.wait('wait', '110 years');
 CALL fairq.wait('wait', '178000000 years');
 CALL fairq.wait('wait', '-178000000 years');
--- nothing there: false, at the timeout
+-- no task: false, at the timeout
 CALL fairq.wait('wait', '0');
 CALL fairq.wait('wait', '1 microsecond');
 SELECT clock_timestamp() AS before \gset
 CALL fairq.wait('wait', '100 milliseconds');
 SELECT clock_timestamp() - :'before' >= '100 milliseconds' AS waited;
--- the third is for the result
+-- the third argument is for the result
 CALL fairq.wait('wait', '0', NULL);
 CALL fairq.wait('wait', '0', true);
 CALL fairq.wait(timeout => '0', queue => 'wait');
 CALL fairq.wait(ready => NULL, timeout => '0', queue => 'wait');
--- something there: true, at once, and it is still there
+-- a task: true, at once, and the task is still there
 SELECT pg_temp.add('wait', 'a1');
 SELECT clock_timestamp() AS before \gset
 CALL fairq.wait('wait');
@@ -54,14 +54,14 @@ CALL fairq.wait('wait', '0');
 SELECT pg_temp.done('wait');
 
 --
--- Worth it
+-- Reasons to return
 --
 
 -- any lane
 SELECT fairq.enqueue('wait', 'a', '"a1"', 9) > 0 AS ok;
 CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
--- a lease that has expired; one that expires meanwhile
+-- an expired lease; one that expires meanwhile
 CALL fairq.wait('wait', '0');
 SELECT fairq.extend(id, 1, '1 microsecond') IS NOT NULL AS lapsed FROM fairq.tasks WHERE queue = 'wait';
 CALL fairq.wait('wait', '0');
@@ -71,7 +71,7 @@ CALL fairq.wait('wait', '1 minute');
 SELECT clock_timestamp() - :'before' BETWEEN '150 milliseconds' AND '20 seconds' AS in_time;
 SELECT pg_temp.pop('wait');
 SELECT pg_temp.done('wait');
--- what is due; what falls due meanwhile; not what is later
+-- a due task, and one that becomes due meanwhile, but not a later one
 SELECT clock_timestamp() AS before \gset
 SELECT fairq.enqueue('wait', 'a', '"a1"', run_at => clock_timestamp() + interval '150 milliseconds') > 0 AS ok;
 SELECT fairq.enqueue('wait', 'b', '"b1"', run_at => clock_timestamp() + interval '1 hour') > 0 AS ok;
@@ -82,7 +82,7 @@ CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
 CALL fairq.wait('wait', '0');
 CALL fairq.wait('wait', '50 milliseconds');
--- a retry, and what is handed back for later
+-- a retry, and a task released with a delay
 SELECT clock_timestamp() AS before \gset
 SELECT fairq.fail(id, 1, 'x', '150 milliseconds') FROM fairq.tasks WHERE queue = 'wait' AND status = 'running';
 CALL fairq.wait('wait', '1 minute');
@@ -93,7 +93,7 @@ SELECT pg_temp.pop('wait');
 SELECT clock_timestamp() - :'before' BETWEEN '300 milliseconds' AND '20 seconds' AS in_time;
 SELECT * FROM fairq.check_queue('wait');
 SELECT pg_temp.done('wait'), fairq.purge('wait');
--- what failed, and is redriven
+-- a failed task that is redriven
 SELECT pg_temp.add('wait', 'a1');
 SELECT count(fairq.fail(id, attempt, dead => true)) FROM fairq.pop('wait');
 CALL fairq.wait('wait', '0');
@@ -101,7 +101,7 @@ SELECT fairq.redrive('wait');
 CALL fairq.wait('wait', '0');
 SELECT fairq.purge('wait');
 CALL fairq.wait('wait', '0');
--- a paused queue has nothing, nor has a paused group
+-- a paused queue has none, nor has a paused group
 SELECT pg_temp.add('wait', 'a1');
 SELECT fairq.pause('wait');
 CALL fairq.wait('wait', '0');
@@ -117,7 +117,7 @@ CALL fairq.wait('wait', '0');
 SELECT fairq.resume('wait', 'a');
 CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
--- of a paused group what has expired is not worth it either
+-- an expired task of a paused group is no reason either
 SELECT fairq.extend(id, 1, '1 microsecond') IS NOT NULL AS lapsed FROM fairq.tasks WHERE queue = 'wait' AND payload = '"a1"';
 SELECT fairq.pause('wait', 'a');
 CALL fairq.wait('wait', '0');
@@ -127,7 +127,8 @@ CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
 SELECT * FROM fairq.check_queue('wait');
 SELECT pg_temp.done('wait');
--- what a limit keeps back is not worth it, but what has expired under it
+-- a task that a limit holds back is no reason; an expired one under the limit
+-- is
 SELECT fairq.alter_queue('wait', 1, 2);
 SELECT pg_temp.add('wait', 'a1', 'a2', 'b1', 'b2', 'c1');
 SELECT pg_temp.pop('wait', 1), pg_temp.pop('wait', 1);
@@ -146,7 +147,7 @@ CALL fairq.wait('wait', '0');
 SELECT fairq.alter_queue('wait', 0, 0);
 SELECT * FROM fairq.check_queue('wait');
 SELECT fairq.purge('wait'), pg_temp.done('wait');
--- it tells the truth also when what is known was lost
+-- the result is right also after hints were lost
 SELECT pg_temp.add('wait', 'a1');
 SELECT fairq.reset_hints();
 CALL fairq.wait('wait', '0');
@@ -167,7 +168,7 @@ SELECT pg_temp.add('wait', 'b1');
 CALL fairq.wait('wait');
 COMMIT;
 SELECT count(*) FROM fairq.tasks WHERE queue = 'wait' AND status = 'queued';
--- refused is what is wrong otherwise, too
+-- other invalid arguments are errors, too
 BEGIN;
 CALL fairq.wait(NULL);
 ROLLBACK;
@@ -201,7 +202,8 @@ BEGIN
 	RETURN ready;
 END $$;
 SELECT pg_temp.wait();
--- a procedure, and a block of statements, are not, unless they are called in one
+-- a procedure and a block of statements are not, unless they are called in a
+-- transaction
 CREATE PROCEDURE pg_temp.work(INOUT served text, n int) LANGUAGE plpgsql AS $$
 DECLARE
 	ready boolean;
@@ -252,11 +254,11 @@ BEGIN
 EXCEPTION WHEN division_by_zero THEN
 	NULL;
 END $$;
--- and nothing was left by that
+-- and nothing was changed by that
 CALL fairq.wait('wait', '0');
 SELECT pg_temp.add('wait', 'e1');
 CALL fairq.wait('wait', '0');
--- what was done before in the block is committed by it
+-- earlier work of the block is committed by it
 DO $$
 DECLARE
 	ready boolean;
@@ -268,7 +270,7 @@ BEGIN
 END $$;
 SELECT pg_temp.pop('wait');
 SELECT * FROM fairq.check_queue('wait');
--- a statement_timeout ends it, and nothing is left of it
+-- a statement_timeout ends it, and it leaves nothing
 SELECT pg_temp.done('wait');
 SET statement_timeout = '50ms';
 CALL fairq.wait('wait');
@@ -278,7 +280,7 @@ SELECT pg_temp.add('wait', 'g1');
 CALL fairq.wait('wait');
 SELECT pg_temp.pop('wait');
 SELECT * FROM fairq.check_queue('wait');
--- another queue right after
+-- another queue immediately after it
 SELECT fairq.create_queue('wait_2');
 SELECT pg_temp.add('wait_2', 'a1');
 CALL fairq.wait('wait', '0');
@@ -286,8 +288,8 @@ CALL fairq.wait('wait_2', '0');
 SELECT fairq.drop_queue('wait_2', true);
 CALL fairq.wait('wait_2', '0');
 
--- what a pop would end and not return is no reason for one: if that is over, wait() ends it
--- itself, and tells of the tasks that have its place then
+-- A task that a pop would end and not return is no reason. wait() ends such a
+-- task itself, and then reports tasks that use its slot.
 SELECT fairq.create_queue('wait_over', concurrency => 1, max_attempts => 1, retain => '1 day');
 SELECT pg_temp.add('wait_over', 'a1'), pg_temp.add('wait_over', 'b1');
 SELECT count(*) FROM fairq.pop('wait_over', 2, '1 microsecond');
@@ -307,7 +309,7 @@ SELECT pg_temp.add('wait_over', 'c1');
 CALL fairq.wait('wait_over', '0');
 SELECT pg_temp.pop('wait_over');
 SELECT fairq.alter_queue('wait_over', max_running => 0, max_attempts => 5);
--- one that was cancelled; one that runs on is a reason
+-- a cancelled task; a task that runs again is a reason
 SELECT pg_temp.done('wait_over'), pg_temp.add('wait_over', 'd1'), pg_temp.add('wait_over', 'e1');
 SELECT count(fairq.cancel(id)) FROM fairq.pop('wait_over', 1, '1 microsecond');
 SELECT count(*) FROM fairq.pop('wait_over', 1, '1 hour');
@@ -316,7 +318,7 @@ SELECT payload, status FROM fairq.tasks WHERE queue = 'wait_over' AND payload >=
 SELECT fairq.extend(id, lease => '1 microsecond') IS NOT NULL AS ok FROM fairq.task WHERE payload = '"e1"';
 CALL fairq.wait('wait_over', '0');
 SELECT pg_temp.pop('wait_over');
--- more than one look ends, and more than run by a limit that was lowered
+-- more tasks than one search ends, and more than may run under a lowered limit
 SELECT pg_temp.done('wait_over'), fairq.alter_queue('wait_over', max_attempts => 1, retain => '0');
 SELECT count(fairq.enqueue('wait_over', 'f')) FROM generate_series(1, 250);
 SELECT count(*) FROM fairq.pop('wait_over', 250, '1 microsecond');
@@ -333,7 +335,7 @@ SELECT * FROM fairq.check_queue('wait_over');
 
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'wait%';
 
--- It ends tasks whose values are in a TOAST table, again and again.
+-- It ends tasks whose values are in a TOAST table, repeatedly.
 SELECT fairq.create_queue('wait_large', max_attempts => 1), fairq.create_queue('wait_expired');
 CREATE FUNCTION pg_temp.large() RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_agg(md5(g::text) || md5((g + 1)::text)) FROM generate_series(1, 2000) g

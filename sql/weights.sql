@@ -1,8 +1,8 @@
--- A group of weight w has w tasks in a round; tasks of a lower priority number
--- come first, and each priority is fair inside.
+-- A group of weight w has w tasks in a round. Tasks of a lower priority number
+-- come first, and each priority is fair.
 --
--- Broken on purpose to see it fail: a turn lasted for one task, whatever the
--- weight (take_turn() in lane_take.c).
+-- Fails if a turn lasts for one task, whatever the weight (take_turn() in
+-- lane_take.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -31,7 +31,7 @@ SELECT group_key, group_no, weight, ready FROM fairq.groups
 WHERE queue = 'weights' ORDER BY group_no;
 SELECT pg_temp.pop('weights', 100);
 
--- by one task a call, and by two
+-- with one task per call, and with two
 SELECT pg_temp.add('weights', 'a', 1, 6), pg_temp.add('weights', 'b', 1, 2);
 SELECT string_agg(pg_temp.pop('weights'), ' ') FROM generate_series(1, 9);
 SELECT pg_temp.add('weights', 'a', 1, 6), pg_temp.add('weights', 'b', 1, 2);
@@ -43,7 +43,7 @@ SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('weights', 100, per_grou
 SELECT pg_temp.pop('weights', 100);
 SELECT * FROM fairq.check_queue('weights');
 
--- a weight that is changed holds from then on, wherever tasks stand
+-- a changed weight applies from then on, also to queued tasks
 SELECT fairq.create_queue('weights_changed');
 SELECT pg_temp.add('weights_changed', 'a', 1, 2), pg_temp.add('weights_changed', 'b', 1, 5);
 SELECT fairq.set_group('weights_changed', 'a', weight => 2);
@@ -58,7 +58,7 @@ SELECT fairq.set_group('weights_changed', 'a', weight => 3);
 SELECT pg_temp.pop('weights_changed', 100);
 SELECT * FROM fairq.check_queue('weights_changed');
 
--- NULL keeps the weight; one can be set before there are tasks
+-- NULL keeps the weight; a group can get one before it has tasks
 SELECT fairq.set_group('weights_changed', 'c', weight => 1000);
 SELECT fairq.set_group('weights_changed', 'c', weight => NULL);
 SELECT fairq.set_group('weights_changed', 'd');
@@ -84,7 +84,7 @@ SELECT count(DISTINCT addr) AS addresses FROM fairq.tasks
 WHERE queue = 'weights_changed' AND group_key = 'd';
 SELECT * FROM fairq.check_queue('weights_changed');
 
--- a pop that is rolled back: every group has its weight again
+-- a rolled back pop: each group has its weight again
 SELECT fairq.create_queue('weights_rollback');
 SELECT fairq.set_group('weights_rollback', 'a', weight => 2);
 SELECT pg_temp.add('weights_rollback', 'a', 1, 6), pg_temp.add('weights_rollback', 'b', 1, 3);
@@ -95,8 +95,8 @@ SELECT pg_temp.pop('weights_rollback', 6);
 SELECT pg_temp.pop('weights_rollback', 6);
 SELECT * FROM fairq.check_queue('weights_rollback');
 
--- those at one address come in the order of their ids, wherever their rows are:
--- here the other way round; at first, and when a pop was rolled back before
+-- Tasks at one address come in the order of their ids, also if their rows are
+-- in the opposite order. So they do after a rolled back pop.
 CREATE FUNCTION pg_temp.in_order(queue text, popped_before int) RETURNS TABLE
 	(addresses bigint, popped bigint, in_order boolean, found text)
 LANGUAGE plpgsql AS $$
@@ -132,19 +132,19 @@ FROM generate_series(9, 0, -1) p;
 SELECT string_agg(priority::text, ' ') AS priority, string_agg(payload::text, ' ') AS payload
 FROM fairq.pop('priorities', 100);
 
--- each is fair inside
+-- each one is fair
 SELECT pg_temp.add('priorities', 'a', 1, 3, 5), pg_temp.add('priorities', 'b', 1, 3, 5);
 SELECT pg_temp.add('priorities', 'b', 4, 5, 2), pg_temp.add('priorities', 'a', 4, 4, 2);
 SELECT pg_temp.pop('priorities', 100);
 
--- a later task of a lower number comes first; the rest goes on where it was
+-- a later task of a lower number comes first; then the others continue
 SELECT pg_temp.add('priorities', 'a', 1, 3, 5), pg_temp.add('priorities', 'b', 1, 3, 5);
 SELECT pg_temp.pop('priorities', 3);
 SELECT pg_temp.add('priorities', 'c', 1, 1, 0);
 SELECT pg_temp.pop('priorities', 2);
 SELECT pg_temp.pop('priorities', 2);
 
--- the blocks that per_group looks at are those of one priority
+-- per_group spans blocks of one priority
 SELECT pg_temp.add('priorities', 'a', 1, 2, 5), pg_temp.add('priorities', 'a', 3, 4, 6);
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('priorities', 100, per_group => 1);
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('priorities', 100, per_group => 3);
@@ -161,9 +161,9 @@ SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
 WHERE queue LIKE 'weights%' OR queue = 'priorities';
 
 --
--- Expired tasks at one address are served by their ids, also where a later one was
--- written into the place of one that is gone.  Seen to fail when those behind the task
--- that was served are kept for the next turn in the order of the index
+-- Expired tasks at one address are served in the order of their ids. A later
+-- one was written in a place that became free. Fails if tasks behind the
+-- served one are kept for the next turn in the order of the index
 -- (fairq_task_ahead() in store_scan.c).
 --
 

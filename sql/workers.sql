@@ -1,7 +1,9 @@
--- The registry of workers: register_worker, unregister_worker, the view workers.
+-- The registry of workers: register_worker, unregister_worker, the view
+-- workers.
 --
--- Broken on purpose to see it fail: each call added a row; the row of a worker that has
--- not registered for an hour stayed; the view showed all queues (fairq--1.0.sql).
+-- Fails if each call adds a row. Fails if the row of a worker that has not
+-- registered for an hour stays. Fails if the view shows all queues
+-- (fairq--1.0.sql).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -13,14 +15,14 @@ RESET client_min_messages;
 
 SELECT fairq.create_queue('workers_a'), fairq.create_queue('workers_b');
 
--- a worker registers again and again: its row shows the last call
+-- a worker registers repeatedly: its row shows the last call
 SELECT fairq.register_worker(:a, 'one', '{workers_b, workers_a}', 'host', 'python', '1.0.0', 4);
 SELECT started_at AS since, last_seen AS seen FROM fairq.workers \gset
 SELECT fairq.register_worker(:a, 'one', '{workers_b, workers_a}', 'host', 'python', '1.0.1', 8, 3);
 SELECT worker, host, client, version, queues, concurrency, running,
 	started_at = :'since' AS same, last_seen > :'seen' AS later FROM fairq.workers;
 
--- two workers may have one name, and only name and queues are needed
+-- two workers may have one name; only name and queues are required
 SELECT fairq.register_worker(:b, 'one', '{workers_a}');
 SELECT worker, host, client, version, queues, concurrency, running, last_seen >= started_at AS ok
 FROM fairq.workers ORDER BY last_seen;
@@ -29,7 +31,7 @@ FROM fairq.workers ORDER BY last_seen;
 SELECT fairq.unregister_worker(:b), fairq.unregister_worker(:b);
 SELECT count(*) FROM fairq.workers;
 
--- one that was killed stays for an hour, until another registers
+-- a killed worker stays for an hour, until another one registers
 UPDATE fairq.worker SET last_seen = last_seen - interval '59 minutes';
 SELECT fairq.register_worker(:b, 'two', '{workers_b}');
 SELECT worker FROM fairq.workers ORDER BY 1;
@@ -37,7 +39,7 @@ UPDATE fairq.worker SET last_seen = last_seen - interval '61 minutes', started_a
 SELECT fairq.register_worker(:b, 'two', '{workers_b}');
 SELECT worker, started_at = :'since' AS same FROM fairq.workers ORDER BY 1;
 
--- what it cannot be
+-- invalid values
 SELECT fairq.register_worker(NULL, 'one', '{workers_a}');
 SELECT fairq.register_worker(:a, NULL, '{workers_a}');
 SELECT fairq.register_worker(:a, 'one', NULL);
@@ -57,7 +59,8 @@ SELECT fairq.unregister_worker(:a);
 ROLLBACK;
 SELECT worker FROM fairq.workers;
 
--- a role sees workers of the queues that it may monitor, and of these the queues
+-- a role sees workers of the queues that it may monitor, and only these queues
+-- of each worker
 CREATE ROLE regress_fairq_w_both;
 CREATE ROLE regress_fairq_w_one;
 CREATE ROLE regress_fairq_w_enqueue;
