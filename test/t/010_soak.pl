@@ -1,9 +1,9 @@
-# Producers and workers side by side, with rollbacks, savepoints, releases and
+# Concurrent producers and workers, with rollbacks, savepoints, releases and
 # takes: in the end each task is done once.
 #
-# Broken on purpose to see it fail: a task whose claim is undone was not ready
-# again (fairq_claim()); a task was lost if the pop that found its batch to be
-# finished was rolled back (unblock() in outcome.c).
+# Fails if a task whose claim is undone is not ready again (fairq_claim()).
+# Fails if a task is lost when the pop that finished its batch is rolled back
+# (unblock() in outcome.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -14,11 +14,11 @@ use Test::More;
 my $node = new_server('soak');
 prepare_account($node);
 
-# seconds of the load, and how often it is disturbed
+# seconds of the load, and number of disturbances
 my ($seconds, $times) = $ENV{FAIRQ_SHORT} ? (3, 8) : (10, 20);
 my $load = start_load($node, producers => 4, workers => 4);
 sleep $seconds;
-# hints thrown away, and settings changed, in the middle
+# hints are reset and settings changed during the load
 foreach (1 .. $times)
 {
 	$node->safe_psql(

@@ -1,8 +1,8 @@
-# Backends and the postmaster are killed in the middle of work: each task whose
-# enqueue has committed is done once.
+# Backends and the postmaster are killed during work: each task whose enqueue
+# has committed is done once.
 #
-# Broken on purpose to see it fail: one group was left out when a lane was read
-# anew (find_groups() in recover.c).
+# Fails if a new recovery of a lane leaves out one group (find_groups() in
+# recover.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -54,7 +54,7 @@ foreach my $call (
 	my $offset = -s $node->logfile;
 	kill 'KILL', $pid;
 	$session->{run}->finish;
-	# Until the postmaster has noticed, the server still takes connections.
+	# Until the postmaster notices, the server still accepts connections.
 	$node->wait_for_log(qr/reinitializing/, $offset);
 	wait_until_up();
 	is( $node->safe_psql(
@@ -111,7 +111,7 @@ foreach my $round (1 .. 2)
 {
 	usleep(1_500_000);
 	$node->kill9;
-	# Its backends have to notice before another one can start.
+	# Its backends have to notice before another postmaster can start.
 	my $up = 0;
 	foreach (1 .. 300)
 	{

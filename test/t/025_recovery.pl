@@ -1,9 +1,8 @@
-# The server is shut down at once, and its postmaster killed, at any moment of
-# all kinds of work: what clients had heard to be committed is there after the
-# recovery, and all adds up.
+# During work of all kinds the server is shut down immediately, and its
+# postmaster killed. All commits that clients have seen are there after the
+# recovery, and all numbers add up.
 #
-# Broken on purpose to see it fail: what calls wrote was committed
-# asynchronously (fairq_written() in transaction.c).
+# Fails if the calls commit asynchronously (fairq_written() in transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -14,7 +13,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-# with little memory and many checkpoints, pages go to disk all the time
+# with little memory and many checkpoints, pages are written to disk all the
+# time
 my $node = new_server(
 	'recovery',
 	fsync => 'on',
@@ -35,7 +35,7 @@ foreach my $how ('kill', 'immediate', 'kill')
 	{
 		$node->kill9;
 		end_life($life);
-		# its backends have to notice before another one can start
+		# its backends have to notice before another postmaster can start
 		my $up = 0;
 		foreach (1 .. 300)
 		{

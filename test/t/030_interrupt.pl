@@ -1,8 +1,7 @@
-# Sessions are terminated, canceled and timed out in the middle of calls: each
-# task is done once.
+# Sessions are terminated, canceled and timed out during calls: each task is
+# done once.
 #
-# Broken on purpose to see it fail: a task whose claim is undone was not ready
-# again (fairq_claim()).
+# Fails if a task whose claim is undone is not ready again (fairq_claim()).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -38,7 +37,7 @@ end_load($load);
 cmp_ok($hits, '>', 20, 'sessions were interrupted');
 account($node, 'interrupt');
 
-# One that waits can be interrupted, and is none the worse for it.
+# A waiting session can be interrupted, and then works normally.
 my ($id) = $node->safe_psql('postgres',
 	q{SELECT fairq.enqueue('q', 'a'); SELECT id FROM fairq.pop('q')}) =~ /(\d+)$/;
 my $session = $node->background_psql('postgres');
@@ -54,8 +53,8 @@ is($node->safe_psql('postgres', "SELECT fairq.release($id)"),
 is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.take('q')}),
 	'1', 'and the task is ready');
 
-# So can fairq.maintain(), which waits for others inside a subtransaction of
-# its own: the session must not be left in that.
+# So can fairq.maintain(), which waits for others in a subtransaction of its
+# own. The session must leave that subtransaction.
 $node->safe_psql('postgres',
 	q{SELECT fairq.set_group('q', 'unused', weight => 2), fairq.set_group('q', 'unused', weight => 0)}
 );

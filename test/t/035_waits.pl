@@ -1,9 +1,8 @@
 # Every call that can wait, in each of its waits, is canceled, timed out and
-# terminated: nothing of it remains, and the next calls do what they would have
+# terminated. No effect remains, and the next calls do what they would have
 # done.
 #
-# Broken on purpose to see it fail: a task whose claim is undone was not ready
-# again (fairq_claim()).
+# Fails if a task whose claim is undone is not ready again (fairq_claim()).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -18,9 +17,9 @@ my ($control, $holder) = map { $node->background_psql('postgres') } 1 .. 2;
 $_->set_query_timer_restart foreach $control, $holder;
 my $victim;
 
-# A queue in full life: a is limited, and a2 waits for a1; b1 has expired, and
-# maybe h1 with its last attempt, c1 is running, b2 and c2 are ready, d1 is scheduled,
-# e1 has failed; each has a key.  Group u is not used.
+# A queue with tasks in each state. a is limited, and a2 waits for a1. b1 has
+# expired, and maybe h1 with its last attempt. c1 is running, b2 and c2 are
+# ready, d1 is scheduled, e1 has failed. Each has a key. Group u is unused.
 $node->safe_psql(
 	'postgres', q{
 	CREATE FUNCTION id(queue text, payload text) RETURNS bigint LANGUAGE sql AS $$
@@ -76,8 +75,8 @@ sub begin_victim
 	return;
 }
 
-# Ends what the victim does, by that function, as soon as it has come to that: in one
-# statement, since some do not wait for long.
+# Ends the victim's call with that function, once the call waits. It is one
+# statement, since some calls do not wait for long.
 sub end_victim
 {
 	my ($function, $what) = @_;
@@ -99,8 +98,9 @@ my @ends = (
 	[ 'terminated', '57P01' ]);
 my $ncases = 0;
 
-# What somebody holds, and the call that waits for it.  In a block, the call's
-# transaction has done some work before; otherwise it is none but the call's.
+# The lock of one session, and the call that waits for it. In a block, the
+# call's transaction has done some work before. Otherwise the transaction only
+# has this call.
 sub try
 {
 	my ($hold, $call, %how) = @_;
@@ -111,7 +111,7 @@ sub try
 
 	s/@/$queue/g foreach ($hold, $call);
 	$call = "SELECT $call" if $call !~ /^CALL/;
-	# a pop in a block leaves h1 to others, but not for longer than a second
+	# a pop in a block leaves h1 to others, but at most for a second
 	$control->query_safe("SELECT make('$queue', " . ($how{block} ? 'false' : 'true') . ')');
 	my $before = $control->query_safe("SELECT state('$queue')");
 	foreach my $end (@ends)
@@ -119,7 +119,7 @@ sub try
 		my ($name, $sqlstate) = @$end;
 
 		begin_victim() if !$victim;
-		# once without anybody in the way, so that it knows all that it can know
+		# once without any other session, so that it has filled its caches
 		$victim->query_safe("BEGIN; $work; ROLLBACK") if $how{block};
 		$holder->query_safe("BEGIN; $hold");
 		$victim->query_safe("BEGIN; $work; SAVEPOINT s") if $how{block};
@@ -162,14 +162,14 @@ sub try
 	return;
 }
 
-# A key that somebody has just taken, or is about to free.
+# A key that another transaction has just taken, or is about to free.
 my %block = (block => 1);
 try(q{SELECT fairq.enqueue('@', 'x', dedup_key => 'k')},
 	q{fairq.enqueue('@', 'y', dedup_key => 'k')}, %block);
 try(q{SELECT fairq.complete(id('@', 'c1'))},
 	q{fairq.enqueue_batch('@', '{b,new,b}', '{1,2,3}', dedup_keys => '{a,NULL,c1}')}, %block);
 
-# A row that somebody is changing.
+# A row that another transaction is changing.
 my $row = q{SELECT 1 FROM fairq.task WHERE id = id('@', 'c1') FOR UPDATE};
 try($row, qq{fairq.$_}, %block)
   foreach q{complete(id('@', 'c1'))},
@@ -177,7 +177,7 @@ try($row, qq{fairq.$_}, %block)
   q{fail(id('@', 'c1'))}, q{release(id('@', 'c1'))}, q{extend(id('@', 'c1'))},
   q{cancel(id('@', 'c1'))};
 
-# In the middle of a call, when there is something to write besides.
+# In the middle of a call, when it also has to write.
 my $archive = q{LOCK TABLE fairq.archive IN SHARE MODE};
 try($archive, qq{fairq.$_}, %block)
   foreach q{complete(id('@', 'c1'))}, q{fail(id('@', 'c1'), dead => true)},
@@ -196,8 +196,8 @@ try($groups, q{fairq.drop_queue('@', true)});
 try(q{LOCK TABLE fairq.group_setting IN SHARE MODE}, q{fairq.set_group('@', 'b', weight => 2)}, %block);
 try(q{LOCK TABLE fairq.queue IN SHARE MODE}, q{fairq.alter_queue('@', concurrency => 1)}, %block);
 
-# For the queue's users; those who would drop it, or change its settings, are
-# waited for.
+# A call that would drop the queue, or change its settings, waits for the
+# queue's users.
 my $use = q{SELECT fairq.enqueue('@', 'x')};
 try($use, q{fairq.drop_queue('@', true)});
 try($use, q{fairq.alter_queue('@', block_length => 100)});
@@ -212,11 +212,11 @@ try($set, qq{fairq.$_}, %block)
   q{alter_queue('@', max_running => 1)}, q{grant_queue('@', 'postgres', 'work')};
 try(q{SELECT fairq.create_queue('@ too')}, q{fairq.create_queue('@ too')}, %block);
 
-# maintain gives the open transactions a second, outside of a block.
+# maintain waits a second for open transactions, outside of a block.
 try($use, q{fairq.maintain('@')},
 	waits => q{state = 'active' AND query_start < clock_timestamp() - interval '0.1 s'});
 
-# One that waits for tasks is woken when there are some: here there are none.
+# A wait wakes up if there are tasks: here there are none.
 $node->safe_psql('postgres', q{SELECT fairq.create_queue('empty')});
 foreach my $end (@ends)
 {
@@ -236,7 +236,7 @@ foreach my $end (@ends)
 	like($victim->{stderr}, qr/$sqlstate/, "$name: fairq.wait");
 	$victim->{stderr} = '';
 }
-# and nobody takes a wake-up with him
+# and the wake-up is passed on
 $holder->query_until(qr/begun/, "\\echo begun\nCALL fairq.wait('empty', '1 minute');\n");
 usleep(100_000);
 $control->query_safe(q{SELECT fairq.enqueue('empty', 'a')});

@@ -1,9 +1,9 @@
-# Workers that wait at several queues: whatever is enqueued, one of those that wait
-# there comes for it, also if others that wait there are told of another queue
-# first.  They wait for a minute: a task that nobody hears of is seen to lie there.
+# Workers wait for several queues. For each task that is enqueued, one of its
+# waiters pops, also if others are notified of another queue first. They wait
+# for a minute, so the test sees a task that no worker pops.
 #
-# Broken on purpose to see it fail: those that wait at several queues were not called
-# (wake_several() in wake.c).
+# Fails if workers that wait for several queues are not called (wake_several()
+# in wake.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -74,8 +74,8 @@ while (time() < $end)
 note("$rounds rounds, the longest took $longest s");
 cmp_ok($longest, '<', 10, 'no task lies there while workers sleep');
 
-# those that were told of nothing more sleep on, and a session that is ended passes on
-# what it was called for
+# the other waiters continue to sleep, and a session that ends passes its call
+# on
 $control->query_safe(q{
 	SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench'
 	ORDER BY random() LIMIT 3});

@@ -1,8 +1,9 @@
-# fairq.wait beside rows that somebody has merely locked: a pop would pass them
-# over, so it is not woken thousands of times, and looks again by itself.
+# fairq.wait with rows that another session has only locked. A pop would skip
+# them, so the wait does not wake up thousands of times, and searches again on
+# its own.
 #
-# Broken on purpose to see it fail: a session that waits looked again every 10
-# ms (look_once() in wait.c).
+# Fails if a waiting session searches again every 10 ms (look_once() in
+# wait.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -17,7 +18,7 @@ $node->safe_psql('postgres',
 my ($holder, $another, $worker) = map { $node->background_psql('postgres') } 1 .. 3;
 $worker->query_safe(q{SET log_min_messages = debug2; SET application_name = 'worker'});
 
-# How often was it looked again, in the log from there on?
+# The number of searches in the log from this place on.
 sub looks
 {
 	my ($from) = @_;
@@ -42,14 +43,14 @@ foreach my $mode ('FOR UPDATE', 'FOR NO KEY UPDATE', 'FOR SHARE')
 	is($worker->query_safe($wait), 't', "$mode: unlocked");
 }
 
-# FOR KEY SHARE is in the way of take, and not of pop.
+# FOR KEY SHARE conflicts with take, and not with pop.
 $holder->query_safe("BEGIN; $row FOR KEY SHARE");
 is($worker->query_safe($nothing), '1', 'FOR KEY SHARE: can be popped');
 is($worker->query_safe($wait), 't', 'and is ready for who pops');
 is( $worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK}),
 	'0', 'but cannot be taken');
 is($worker->query_safe($wait), 'f', 'and is not for who takes');
-# with two of them there is a multixact; with one that has ended, too
+# two of these locks make a multixact; also if one of them has ended
 $another->query_safe("BEGIN; $row FOR KEY SHARE");
 is($worker->query_safe($wait), 'f', 'two lockers, for who takes');
 is($worker->query_safe("$nothing; $wait"), "1\nt", 'two lockers, for who pops');
@@ -62,7 +63,7 @@ is($worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK})
 	'1', 'all of them have');
 is($worker->query_safe("$wait"), 't', 'for who takes, too');
 
-# Another task is ready at once, wherever it stands.
+# Another task is ready at once, at any place.
 $worker->query_safe($nothing);
 $node->safe_psql('postgres',
 	q{SELECT fairq.enqueue('q', 'a', '2')});
@@ -76,7 +77,7 @@ is($worker->query_safe($wait), 't', 'one of another group is');
 $node->safe_psql('postgres',
 	q{SELECT fairq.complete(id) FROM fairq.pop('q')});
 
-# One that waits hears of the end of the lock, and of what comes meanwhile.
+# A waiter finds the end of the lock, and tasks that arrive meanwhile.
 sub begin_wait
 {
 	$worker->query_until(qr/begun/, "\\echo begun\nCALL fairq.wait('q', '1 minute');\n");

@@ -1,8 +1,8 @@
-# What one can see of fairq from outside: its log messages, at DEBUG1 and
-# DEBUG2, and what pg_stat_activity says of a session that waits.
+# fairq seen from outside: its log messages, at DEBUG1 and DEBUG2, and the
+# entry of a waiting session in pg_stat_activity.
 #
-# Broken on purpose to see it fail: nothing was said of a lease that has
-# expired and is served again (fairq_take_over() in claim.c).
+# Fails if no message reports that an expired lease is taken over
+# (fairq_take_over() in claim.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -13,7 +13,7 @@ use Test::More;
 
 my $node = new_server('messages');
 
-# The messages of fairq that a session has written into the server's log.
+# The messages of fairq that a session has written to the server's log.
 sub messages
 {
 	my ($sql) = @_;
@@ -54,8 +54,8 @@ $node->safe_psql('postgres',
 like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.maintain('q')}),
 	qr/\d groups of queue "q" are not used: forgotten/, 'groups are forgotten');
 
-# Settings are read once, and again only if those of this queue have changed, by
-# whomever and by whatever means.
+# Settings are read once, and again only if this queue's settings have changed,
+# by any session and in any way.
 {
 	my $pop = q{SELECT fairq.pop('q')};
 	my $session = $node->background_psql('postgres');
@@ -91,7 +91,7 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 	is($reads->(''), 'q', 'and once it is rolled back');
 	is($reads->('', "BEGIN; SAVEPOINT s; SELECT fairq.pause('q', 'a'); $pop; ROLLBACK TO s; $pop; COMMIT"),
 		'q,q', 'of a subtransaction, too');
-	# nothing is known of a queue that is changed by hand after a restart
+	# after a restart fairq knows nothing of a queue that SQL changes
 	$session->quit;
 	$node->restart;
 	$session = $node->background_psql('postgres');

@@ -1,8 +1,8 @@
-# Sessions in fairq.wait when the extension is dropped, by whomever: QF001.  And
-# when rows come by other means than fairq's functions.
+# Sessions sleep in fairq.wait when the extension is dropped, and get QF001.
+# And tasks that SQL adds.
 #
-# Broken on purpose to see it fail: fairq.wait did not look whether there is
-# still an extension (look_once() in wait.c).
+# Fails if fairq.wait does not check whether the extension still exists
+# (look_once() in wait.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -59,7 +59,7 @@ begin_waits();
 $node->safe_psql('postgres', q{SELECT fairq.drop_queue('q')});
 end_waits('the queue alone');
 
-# A drop that takes its time, and comes to nothing.
+# A drop that takes long, and is rolled back.
 my $dropper = $node->background_psql('postgres');
 begin_waits();
 $dropper->query_safe(q{SELECT fairq.pop('q'); BEGIN; DROP EXTENSION fairq});
@@ -68,7 +68,7 @@ $node->safe_psql('postgres',
 	q{SELECT fairq.enqueue_batch('q', '{a,b,c}', '{1,2,3}')});
 like($_->query('SELECT 1'), qr/^t\n1$/, 'rolled back: they wait on, and are woken')
   foreach @waiters;
-# Other calls wait for the drop, and come too late.
+# Other calls wait for the drop, and fail after it.
 $dropper->query_safe('BEGIN; DROP EXTENSION fairq');
 $waiters[0]->query_until(qr/begun/, "\\echo begun\nSELECT fairq.enqueue('q', 'a');\n");
 $node->poll_query_until('postgres',
@@ -82,7 +82,7 @@ $node->safe_psql('postgres',
 	q{CREATE EXTENSION fairq; SELECT fairq.create_queue('q'); SELECT fairq.enqueue_batch('q', '{a,b,c}', '{1,2,3}')});
 $dropper->quit;
 
-# Rows that come by SQL.
+# Rows that SQL adds.
 $node->safe_psql('postgres',
 	q{CREATE TABLE kept AS SELECT * FROM fairq.task; SELECT fairq.purge('q')});
 begin_waits();

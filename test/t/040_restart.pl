@@ -1,9 +1,9 @@
-# Restarts in the middle of work: what shared memory knew is read off the tables
-# again.  What was ready is served in fair order, what was running still runs,
-# and nobody gains more than one turn.
+# Restarts during work: shared memory is read from the tables again. Ready
+# tasks are served in fair order, running ones still run, and no group gains
+# more than one turn.
 #
-# Broken on purpose to see it fail: one group was left out when a lane was read
-# anew (find_groups() in recover.c).
+# Fails if a new recovery of a lane leaves out one group (find_groups() in
+# recover.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -14,7 +14,8 @@ use Test::More;
 
 my $node = new_server('restart');
 
-# What is served; it is what was foreseen, although nothing was known then.
+# The tasks that are served; peek() returned the same, although nothing was
+# known.
 sub served
 {
 	my ($queue, $n) = @_;
@@ -40,7 +41,7 @@ sub enqueue
 	  "SELECT count(*) FROM fairq.enqueue_batch('$queue', array_fill('$group'::text, ARRAY[$n]), ARRAY[$payloads]::jsonb[]);";
 }
 
-# While two groups both have tasks, how far does one get ahead of the other?
+# How far one group gets ahead of the other while both have tasks.
 sub most_ahead
 {
 	my ($served) = @_;
@@ -68,8 +69,8 @@ sub most_ahead
 is(most_ahead('a1 b1 a2 b2 b3 b4'), 1, 'self-test: in turns');
 is(most_ahead('a1 b1 b2 b3 a2 b4'), 2, 'self-test: two extra turns');
 
-# A queue of a's and b's; behind the first task of a, an enqueue that rolled back
-# has left turns of a without a task.
+# A queue with tasks of a and b. After the first task of a, a rolled back
+# enqueue has left turns of a without a task.
 sub make_gap
 {
 	my ($q) = @_;
@@ -85,7 +86,7 @@ sub make_gap
 	return;
 }
 
-# Of how many tasks it is known how long they have waited, and run.
+# The number of tasks whose waiting and running times are known.
 sub measured
 {
 	my ($q) = @_;
@@ -166,7 +167,7 @@ foreach my $mode ('fast', 'immediate')
 	is($node->safe_psql('postgres', "SELECT fairq.check_queue('$q')"),
 		'', "$mode: the queue is sound");
 
-	# A pop that rolled back, and what was popped behind it is gone.
+	# A rolled back pop; the tasks that were popped after it are gone.
 	$q = "back_$mode";
 	$node->safe_psql('postgres',
 			"SELECT fairq.create_queue('$q');"
@@ -185,7 +186,7 @@ foreach my $mode ('fast', 'immediate')
 	cmp_ok(most_ahead($served), '<=', 2,
 		"$mode: rolled back ones stay in turns: $served");
 
-	# An enqueue that rolled back, behind a group's first task, costs nobody a turn.
+	# A rolled back enqueue behind a group's first task costs no group a turn.
 	$q = "gap_$mode";
 	make_gap($q);
 	$node->stop($mode);
@@ -195,7 +196,7 @@ foreach my $mode ('fast', 'immediate')
 	cmp_ok(most_ahead($served), '<=', 2,
 		"$mode: what rolled back is nobody's gain: $served");
 
-	# The same, when part of it was served before.
+	# The same, with part of it served before.
 	$q = "part_$mode";
 	make_gap($q);
 	is(served($q, 5), 'a1 b1 a11 b2 a12', "$mode: in turns before");
@@ -206,8 +207,9 @@ foreach my $mode ('fast', 'immediate')
 		"$mode: nor when part was served: $served");
 }
 
-# Many groups become known a few at a time.  When rows were changed, the order is what
-# it would have been without, whatever is enqueued meanwhile.  A restart begins a round.
+# Recovery finds many groups a few at a time. After SQL changed rows, the order
+# is the same as without, whatever is enqueued meanwhile. A restart begins a
+# round.
 sub course
 {
 	my ($q, $lose) = @_;
@@ -227,7 +229,7 @@ sub course
 			"SELECT string_agg(group_key || '\@' || addr, ' ') FROM fairq.pop('$q', $pop)") . "\n";
 		$lose->() if $n++ % 2 == 0;
 
-		# one with a backlog, behind or ahead; and a new one
+		# one with a backlog, behind or ahead, and a new one
 		$node->safe_psql('postgres',
 			"SELECT fairq.enqueue('$q', 'g' || (53 * $n % $groups), '1'), fairq.enqueue('$q', 'new$n', '1')");
 	}
@@ -238,7 +240,7 @@ my $course = course('undisturbed', sub { });
 is(course('reset', sub { $node->safe_psql('postgres', 'SELECT fairq.reset_hints()') }),
 	$course, 'the order of many groups, when hints are thrown away');
 
-# How many tasks each group was served.
+# The number of tasks served per group.
 sub counts
 {
 	my %n;

@@ -1,11 +1,12 @@
-# The change of one group's settings costs one group, for the session that makes
-# it and for all others, however many groups have settings.  Rows of the index of
-# fairq.group_setting are counted, and not times.
+# A change of one group's settings makes each session read one group, however
+# many groups have settings. The test counts rows read from the index of
+# fairq.group_setting, and no times.
 #
-# Broken on purpose to see it fail: all settings were read again after each change
-# (find_stale() in queue.c), also after one of our own, or of the queue's; changes
-# past the ring's end were passed over (fairq_changes_since() in versions.c); a
-# change that was rolled back was not told (publish_versions() in transaction.c).
+# Fails if all settings are read again after each change (find_stale() in
+# queue.c), also after a change of this session or of the queue. Fails if
+# changes past the ring's end are lost (fairq_changes_since() in versions.c).
+# Fails if a rolled back change is not published (publish_versions() in
+# transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -33,7 +34,7 @@ sub rows_read
 		q{SELECT pg_stat_get_xact_tuples_returned('fairq.group_setting_pkey'::regclass)});
 }
 
-# How many rows of settings does the session read by that?
+# The number of settings that the session reads for that.
 sub reads
 {
 	my ($sql) = @_;
@@ -66,7 +67,7 @@ $node->safe_psql('postgres',
 	q{SELECT fairq.set_group('q', 'g7', weight => i % 9 + 2) FROM generate_series(1, 500) i});
 cmp_ok(reads($pop), '<=', 20, 'a group that was changed often is read once');
 
-# what the session changes itself
+# changes by the session itself
 my $n = 300;
 cmp_ok(reads(qq{SELECT count(fairq.set_group('q', 'g' || i, weight => 7)) FROM generate_series(1, $n) i}),
 	'<=', 20 * $n, 'settings of one statement cost as many groups');
@@ -79,7 +80,7 @@ cmp_ok( reads(qq{DO \$\$ BEGIN FOR i IN 1 .. $n LOOP
 		EXCEPTION WHEN OTHERS THEN NULL; END; PERFORM fairq.pop('q'); END LOOP; END \$\$}),
 	'<=', 40 * $n, 'each undone by itself costs one group, too');
 
-# what the queue has itself
+# the queue's own settings
 $session->query_safe('ROLLBACK; BEGIN');
 reads($pop);
 $node->safe_psql('postgres', $_), is(reads($pop), 0, "$_: no group is read")
@@ -99,8 +100,8 @@ cmp_ok($all, '<=', 3 * $groups, '... twice');
 is(reads($pop), 0, '... and once only');
 $session->query_safe('ROLLBACK');
 
-# What is in effect, after changes of all kinds: as another session reads it that
-# has nothing cached.
+# The settings in effect, after changes of all kinds, as another session
+# without a cache reads them.
 my $ready = q{SELECT md5(string_agg(g, ',')) FROM (SELECT DISTINCT group_key g
 	FROM fairq.peek('q', 20000) ORDER BY 1) _};
 sub is_ready

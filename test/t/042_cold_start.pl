@@ -1,9 +1,11 @@
-# A restart beside many groups.  The first calls don't pay for all of them.  Who
-# finds nobody ready has to know them all, and that takes longer than a statement
-# may last here; what a call has read before it is cancelled is not lost, so a
-# session gets through by trying again.  Nor do they write all of the memory that
-# there is for groups.  Seen to fail when a call read all groups before the first
-# turn, when each call began anew, and when all of that memory was zeroed.
+# A restart with many groups. The first calls do not read all of them. A call
+# that finds no ready group has to read all, which takes longer than the
+# statement_timeout here. A cancelled call keeps what it has read, so a session
+# succeeds by trying again. Nor do the first calls write all the memory for
+# groups.
+#
+# Fails if a call reads all groups before the first turn. Fails if each call
+# begins again. Fails if all of that memory is zeroed.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -22,7 +24,7 @@ $node->safe_psql(
 
 crash($node);
 
-# What a call reads of buffers, of the 80,000 that it took to find all groups.
+# The buffers that a call reads, of the 80,000 for all groups.
 sub buffers
 {
 	my ($call) = @_;
@@ -51,7 +53,8 @@ is( $node->safe_psql(
 	join("\n", ($groups + 1 - 103) . '|' . ($groups + 1 - 103), '0|' . ($groups + 1)),
 	'nothing is lost or there twice');
 
-# Calls that may last 20 ms each, by one session, until one has found nobody.
+# One session makes calls of at most 20 ms each, until one has found no ready
+# group.
 crash($node);
 my ($out, $err);
 $node->psql(
@@ -71,8 +74,8 @@ is( $node->safe_psql(
 		SELECT fairq.check_queue('cold')"),
 	"1\ng5", 'and a new task is found');
 
-# Of 28 MB of shared memory the first calls touch little, with the buffers that they
-# read.
+# The first calls touch little of 28 MB of shared memory, including the buffers
+# that they read.
 SKIP:
 {
 	skip 'the system does not tell', 1

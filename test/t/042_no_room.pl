@@ -1,9 +1,10 @@
-# What fairq needs of the main shared memory segment, which a role without any
-# privilege can fill with locks: with shared_preload_libraries all that it has, which
-# is reserved; else nothing from PostgreSQL 17 on; before, room for a handle.
+# The space that fairq needs in the main shared memory segment, which a role
+# without privileges can fill with locks. With shared_preload_libraries all of
+# it is reserved. Without it fairq needs none from PostgreSQL 17 on, and before
+# that space for a handle.
 #
-# Broken on purpose to see it fail: the handle was a struct of 4 kB (compat.h); the
-# hook that requests the block's room was not set (fairq_shmem_init() in shmem.c).
+# Fails if the handle is a struct of 4 kB (compat.h). Fails if the hook that
+# requests the block's space is not set (fairq_shmem_init() in shmem.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -25,7 +26,7 @@ $node->safe_psql('other', q{CREATE EXTENSION fairq; SELECT fairq.create_queue('q
 is($node->safe_psql('postgres', $in_main), $registry ? 0 : 128,
 	'no more of the main segment is used than a line of cache');
 
-# Fill the lock table, as anybody can.
+# Fills the lock table, as any role can.
 sub attack
 {
 	my (undef, undef, $error) = $node->psql('postgres',
@@ -46,8 +47,8 @@ sub works
 	}
 }
 
-# First use is after the attack.  Before 17 the handle fits in, or there is an error
-# that says what helps.
+# The first use is after the attack. Before 17 the handle fits, or an error
+# says what helps.
 $node->restart;
 attack();
 my ($status, $out, $error) = $node->psql('postgres', q{SELECT fairq.enqueue('q', 'a') > 0},
@@ -62,7 +63,7 @@ else
 	like($error, qr/53200.*HINT:.*shared_preload_libraries/s, 'the error says what helps');
 }
 
-# What was used before the attack stays usable.
+# Memory that was used before the attack stays usable.
 $node->restart;
 works('before the attack');
 attack();
@@ -74,7 +75,7 @@ is($node->safe_psql('postgres', $in_main), $reserved, 'its room is reserved befo
 attack();
 works('preloaded, after the attack');
 
-# a crash makes shared memory anew: with the old postmaster, too
+# a crash creates shared memory again, also with the same postmaster
 $node->safe_psql('postgres', q{ALTER SYSTEM SET restart_after_crash = on; SELECT pg_reload_conf()});
 my $pid = $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'});
 kill 'KILL', $pid;
@@ -90,7 +91,7 @@ is($node->safe_psql('postgres', $in_main), $reserved, 'its room is reserved agai
 attack();
 works('after a crash and an attack');
 
-# made anew in a database, and by all of them at once
+# created again in one database, and by all of them at once
 $node->safe_psql('other', q{DROP EXTENSION fairq; CREATE EXTENSION fairq; SELECT fairq.create_queue('q')});
 works('after the extension was made anew');
 $node->restart;

@@ -1,9 +1,10 @@
-# A call that meets many groups of which it can have nothing, in queues by cost and by
-# time: it looks at each of them a few times at most.  Groups are counted, and not time.
+# A call finds many groups that it cannot serve, in cost-fair and time-fair
+# queues. It visits each of them a few times at most. The test counts visits,
+# and no time.
 #
-# Broken on purpose to see it fail: each search began at the first group
-# (fairq_visits_passed() in visits.c said NULL); groups that were added before those
-# that the call had passed were not heeded (lower_for_added() in lane_order.c).
+# Fails if each search begins at the first group (fairq_visits_passed() in
+# visits.c said NULL). Fails if groups are ignored that were added before those
+# that the call has passed (lower_for_added() in lane_order.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -15,8 +16,8 @@ use Test::More;
 my $node = new_server('in_vain');
 my $groups = 3000;
 
-# What a pop says of the groups that it has passed over: how many, and how many it
-# has looked at for that.
+# A pop's message about groups that it has skipped: how many, and how many
+# visits that took.
 sub passed
 {
 	my ($sql) = @_;
@@ -47,8 +48,8 @@ foreach my $by (qw(cost time))
 	$node->safe_psql('postgres', "SELECT fairq.drop_queue('$by', force => true)");
 }
 
-# Groups are added to the order some at a time.  Those of the third portion come
-# before what the call has passed over by then.
+# Groups are added to the order some at a time. Those of the third part come
+# before groups that the call has already passed.
 my $keys = q{ARRAY(SELECT 'a' || i FROM generate_series(1, 64) i) || ARRAY(SELECT 'c' || i FROM generate_series(1, 64) i)};
 $node->safe_psql('postgres', qq{SELECT fairq.create_queue('q', fair_by => 'cost');
 	SELECT count(*) FROM fairq.enqueue_batch('q', $keys, array_fill('1'::jsonb, ARRAY[128]),
@@ -64,7 +65,7 @@ is($node->safe_psql('postgres', q{SELECT string_agg(group_key, ',' ORDER BY turn
 $locking->query_safe('ROLLBACK');
 $locking->quit;
 
-# Many groups of its own: tasks of the transaction that pops, with a limit.
+# Many groups of its own: the popping transaction's tasks, with a limit.
 my $many = 30000;
 foreach my $by (qw(cost time tasks))
 {
@@ -85,7 +86,7 @@ foreach my $by (qw(cost time tasks))
 		SELECT max(n) FROM (SELECT count(*) AS n FROM fairq.tasks WHERE queue = 'many_$by'
 			AND lease_until IS NOT NULL AND finished_at IS NULL GROUP BY group_key) _}),
 		"100\n1", '... and by others, and no limit is exceeded');
-	# shared memory has no room for the groups of all three
+	# shared memory has no space for the groups of all three
 	$node->safe_psql('postgres', "SELECT fairq.drop_queue('many_$by', true)");
 }
 $node->stop;

@@ -1,13 +1,14 @@
-# What was running before a restart is found by one pass over the table, by a
-# background worker if it is large, or by the call that needs it if there is no room
-# for a worker (load.c).  Meanwhile, and whatever happens in between, no limit is
-# exceeded; and nobody who was passed over has to wait for others.
+# After a restart one pass over the table finds the running tasks. A background
+# worker makes it if the table is large, or the call that needs it if no worker
+# is available (load.c). Meanwhile no limit is exceeded, and no group that was
+# skipped has to wait for others.
 #
-# Fails when a load sees what its own transaction has changed (fairq_tally_begin() in
-# tally.c), when a queue that is being dropped is taken as loaded (publish_queue() in
-# load.c), when a call does not load if there is no worker (fairq_load_finish()), when
-# a pop does not wait for the load (is_to_load() in serve.c), and when SQL does not wait
-# for loads that it makes void (fairq_load_precedes_sql() in load.c).
+# Fails if a load sees changes of its own transaction (fairq_tally_begin() in
+# tally.c). Fails if a queue that is being dropped counts as loaded
+# (publish_queue() in load.c). Fails if a call does not load without a worker
+# (fairq_load_finish()). Fails if a pop does not wait for the load
+# (is_to_load() in serve.c). Fails if SQL does not wait for loads that it makes
+# void (fairq_load_precedes_sql() in load.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -54,7 +55,7 @@ sub large
 	  . " array_fill(to_jsonb(repeat('x', 1000)), ARRAY[$n]));";
 }
 
-# There is enough to be served.
+# There are enough tasks to serve.
 sub pop_others
 {
 	my ($n) = @_;
@@ -65,7 +66,8 @@ my $pop = "SELECT count(*) FROM fairq.pop('limited', 100);";
 my $running =
   "SELECT count(*) FROM fairq.tasks WHERE queue = 'limited' AND status = 'running' AND group_key = 'long';";
 
-# More than a call loads by itself.  Of "long" 3 tasks run, far behind in the table.
+# More than a call loads on its own. 3 tasks of "long" run, far behind in the
+# table.
 sql("SELECT fairq.create_queue('limited', concurrency => 3, lease => '1 hour');"
 	  . "SELECT fairq.create_queue('others', lease => '1 hour');"
 	  . "SELECT fairq.create_queue('expired', lease => '1 microsecond');"
@@ -104,7 +106,7 @@ foreach (0, 1)
 	$node->restart;
 }
 
-# A slot that was left is given away by the first pop, and found by a wait.
+# The first pop uses a free slot, and a wait finds it.
 sub complete_one
 {
 	return
@@ -136,7 +138,7 @@ $node->psql('postgres',
 is(sql($pop), '0', 'cancelled: the limit holds');
 is(sql($running), '3', 'cancelled: and is not exceeded');
 
-# What our own transaction has changed is running, for the others.
+# For others, tasks that this transaction has changed are running.
 crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe('BEGIN;' . complete_one());
@@ -148,14 +150,14 @@ $sessions[0]->query_safe('BEGIN;' . complete_one());
 $sessions[0]->query_safe('COMMIT');
 is(sql($pop), '1', 'own: but after a commit');
 
-# The table is rewritten in the middle: what is behind comes to the front.
+# The table is rewritten during the load: rows move to the front.
 crash($node);
 sql(pop_others(3));
 sql('CLUSTER fairq.task USING task_by_group');
 is(sql($pop), '0', 'rewritten: the limit holds');
 is(sql($running), '3', 'rewritten: and is not exceeded');
 
-# The queue is dropped meanwhile, and then it is not.
+# The queue is dropped meanwhile, and the drop is rolled back.
 crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe("BEGIN; SELECT fairq.drop_queue('limited', force => true)");
@@ -169,7 +171,7 @@ $sessions[0]->query_safe('ROLLBACK');
 is(sql($pop), '0', 'dropped and back: the limit holds');
 is(sql($running), '3', 'dropped and back: and is not exceeded');
 
-# Rows are changed by SQL again and again, so each load would be void.
+# SQL changes rows repeatedly, so each load would be void.
 sql('CREATE TABLE enough ()');
 my $changing = $node->background_psql('postgres');
 $changing->query_until(

@@ -1,11 +1,11 @@
-# Queues that are fair by time, over crashes: after one of the server all groups are
-# even, what had been popped before holds no level, and is charged when it ends; a
-# session that is gone leaves no level behind.
+# Time-fair queues and crashes. After a crash of the server all groups are
+# equal. A task that was popped before it has no level, and is charged when it
+# ends. A lost session leaves no level behind.
 #
-# How long tasks took is said by took, so that no clock matters.
+# took gives the time of each task, so no clock matters.
 #
-# Broken on purpose to see it fail: what had been popped before the recovery was not
-# charged (fairq_work_ended() in lane_order.c), an abort did not undo what had begun
+# Fails if tasks that were popped before the recovery are not charged
+# (fairq_work_ended() in lane_order.c). Fails if an abort does not undo starts
 # (fairq_account_apply() in account.c).
 use strict;
 use warnings FATAL => 'all';
@@ -38,7 +38,7 @@ sub serve
 	return sql("SELECT string_agg(group_key, '') FROM fairq.pop('$queue', $n)");
 }
 
-# Completes what is running of a group, and returns how much that was.
+# Completes the running tasks of a group, and returns their number.
 sub complete
 {
 	my ($queue, $group, $took) = @_;
@@ -53,7 +53,7 @@ sub work
 	return sql("CALL work('$queue', $n)");
 }
 
-# a's part of the time of these.
+# a's part of the time of these tasks.
 sub share
 {
 	my ($served) = @_;
@@ -79,7 +79,7 @@ sql(q{
 	END$$;
 });
 
-# b is owed much, and a has three running.
+# b is far behind, and a has three running.
 make_queue('q', 1500);
 my $share = share(work('q', 220));
 cmp_ok(abs($share - 0.5), '<', 0.03, "a gets half of the time ($share)");
@@ -107,7 +107,7 @@ $share = share(work('q', 220));
 cmp_ok(abs($share - 0.5), '<', 0.05,
 	"and from another crash on, too ($share)");
 
-# Sessions that are gone, and the server, while tasks were popped.
+# Sessions and the server are lost while tasks were popped.
 foreach my $how ('session', 'server')
 {
 	make_queue($how, 20);

@@ -1,10 +1,10 @@
-# Limits over a restart: what was running counts again, what was being changed by
-# an open transaction doesn't, and waiting tasks whose slot had been freed, or
-# was about to be, are served.
+# Limits after a restart. Running tasks count again, changes of open
+# transactions do not. Waiting tasks whose slot had been freed, or was about to
+# be, are served.
 #
-# Broken on purpose to see it fail: what the load found running did not count
-# (publish_group() in load.c); a claim looked only in its own priority for a task that
-# is to be retried (fairq_line_retries() in line.c).
+# Fails if running tasks that the load finds do not count (publish_group() in
+# load.c). Fails if a claim searches only its own priority for a retried task
+# (fairq_line_retries() in line.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -20,8 +20,8 @@ sub sql
 	return $node->safe_psql('postgres', $sql);
 }
 
-# What can be popped, in the order of the groups: whose turn is next after a
-# restart is not at stake here.
+# The tasks that can be popped, in the order of the groups, since this test
+# does not check whose turn is next.
 sub pop_all
 {
 	my ($queue) = @_;
@@ -51,7 +51,7 @@ sub complete
 
 foreach my $mode ('fast', 'immediate')
 {
-	# A group that waits for its task that is to be retried, in another priority.
+	# A group that waits for its retried task, in another priority.
 	my $o = "ordered_$mode";
 	sql("SELECT fairq.create_queue('$o', concurrency => 1, in_order => true),"
 		  . "  fairq.enqueue('$o', 'g', '1', 4)");
@@ -66,7 +66,7 @@ foreach my $mode ('fast', 'immediate')
 		't', "$mode: it is cancelled");
 	is(pop_all($o), 'g2', "$mode: and the group goes on");
 
-	# Places freed, and nobody has come by since.
+	# Slots are freed, and no call has searched since.
 	my $q = "freed_$mode";
 	make_queue($q);
 	is(pop_all($q), 'g1 g2 h1', "$mode: up to the limits");
@@ -80,7 +80,7 @@ foreach my $mode ('fast', 'immediate')
 	is(pop_all($q), '', "$mode: no more than that");
 	is(sql("SELECT fairq.check_queue('$q')"), '', "$mode: the queue is sound");
 
-	# Ends and claims that are open when the server goes down never were.
+	# Ends and claims that are open when the server stops have no effect.
 	$q = "open_$mode";
 	make_queue($q);
 	is(pop_all($q), 'g1 g2 h1', "$mode: up to the limits");
@@ -130,7 +130,7 @@ foreach my $mode ('fast', 'immediate')
 	is(pop_all($q), 'g2', "$mode: until it is ended");
 	is(sql("SELECT fairq.check_queue('$q')"), '', "$mode: the queue is sound");
 
-	# All of it, to the end.
+	# All tasks, to the end.
 	my $left = 0;
 	foreach my $queue ("freed_$mode", "open_$mode", "queue_$mode", "paused_$mode")
 	{

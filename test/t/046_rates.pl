@@ -1,17 +1,17 @@
-# Rates under load: workers pop, roll back, let leases expire, and are killed with the
-# server; and in no stretch of time do more tasks of a group start than the formula
-# says, nor of the queue: burst + time * rate / per.
+# Rates under load: workers pop, roll back, lose leases, and are killed with
+# the server. In no span of time do more tasks of a group start than the
+# formula allows, nor of the queue: burst + time * rate / per.
 #
-# A start lies between the moments at which its statement began and had its result.  So
-# all that lie within a stretch from the one to the other must fit.
+# A start is between the moments at which its statement began and returned. So
+# all starts within such a span must fit.
 #
-# The burst is so large that the time of a restart does not fill it by itself.
+# The burst is so large that the time of a restart does not fill it.
 #
-# Broken on purpose to see it fail: a counter that was born in a restart had a full
-# bucket (init_hints() in registry.c): the formula, and after a restart; a group's
-# start, or the queue's, always to be had (start_in_group(), start_in_queue() in
-# running.c): the formula; a burst of one more (pace.h); a hold of groups that does
-# not matter (start_in_group()).  test/rates looks closer, for longer.
+# Fails if a counter has a full bucket after a restart (init_hints() in
+# registry.c). Fails if a start of a group or of the queue is always available
+# (start_in_group(), start_in_queue() in running.c). Fails if a burst is larger
+# by one (pace.h). Fails if a hold of groups has no effect (start_in_group()).
+# test/rates checks more closely, for longer.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -23,8 +23,8 @@ use Time::HiRes qw(usleep);
 
 my $node = new_server('rates', restart_after_crash => 'on');
 
-# Starts per second, and at once: so many that what a restart takes does not fill the
-# bucket again.
+# Starts per second, and the burst: so large that the time of a restart does
+# not fill the bucket again.
 my ($rate, $max_rate, $burst) = (10, 30, 30);
 
 $node->safe_psql(
@@ -64,7 +64,7 @@ SELECT count(fairq.complete(id)) FROM fairq.live_tasks WHERE status = 'running';
 \endif
 SQL
 
-# Several workers, in several lives of the server.
+# Several workers, during several restarts of the server.
 my $bench = $node->installed_command('pgbench');
 foreach my $life (1 .. 3)
 {
@@ -77,14 +77,16 @@ foreach my $life (1 .. 3)
 	usleep(2_000_000);
 	if ($life == 1)
 	{
-		# a backend alone: the others are ended for it, and all shared memory is lost
+		# one backend is killed: the server ends the others, and all shared
+		# memory is lost
 		my $pid = '';
 		$pid = $node->safe_psql('postgres',
 			q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() LIMIT 1}
 		) while $pid eq '';
 		kill 'KILL', $pid;
 		$run->finish;
-		# until the server notices, it takes connections, and lists the session
+		# until the server notices, it accepts connections, and lists the
+		# session
 		$node->poll_query_until('postgres',
 			"SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)");
 		next;
@@ -93,7 +95,7 @@ foreach my $life (1 .. 3)
 	$run->finish;
 }
 
-# The most by which a stretch that begins with a start has more than it may.
+# The largest excess of a span that begins with a start.
 sub most_above
 {
 	my ($per_second, @starts) = @_;
@@ -127,7 +129,8 @@ is(scalar keys %starts, 5, 'of each group there were some');
 is($node->safe_psql('postgres', q{SELECT fairq.check_queue(queue) FROM fairq.queues}),
 	'', 'the queues are sound');
 
-# What survives a restart: a hold; and starts, as far as the bucket is empty after it.
+# State that survives a restart: a hold, and starts, as the bucket is empty
+# after it.
 $node->safe_psql(
 	'postgres', q{
 	SELECT fairq.create_queue('slow', rate => 1, per => '1 hour', burst => 5);

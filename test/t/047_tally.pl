@@ -1,12 +1,12 @@
-# How many tasks are ready, scheduled and running, beside all that loses or
-# delays what is known of them: open transactions across the load, sessions and
-# servers that are killed, restarts, changes by SQL, and more rows than a call
-# loads by itself.  fairq.stats says the truth.
+# How many tasks are ready, scheduled and running, during everything that loses
+# or delays that knowledge. That is open transactions during the load, killed
+# sessions and servers, restarts, changes by SQL, and more rows than a call
+# loads on its own. fairq.stats shows the true numbers.
 #
-# Fails when a load does not look which transactions were running
-# (keep_snapshot() in tally.c), its own among them, when the first queue does not load
-# (fairq_load_first() in load.c), and when what a subtransaction has changed is lost to
-# its parent (merge() in pending.c).
+# Fails if a load does not record which transactions were running
+# (keep_snapshot() in tally.c), including its own. Fails if the first queue
+# does not load (fairq_load_first() in load.c). Fails if a subtransaction's
+# changes do not reach its parent (merge() in pending.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -36,13 +36,13 @@ sub enqueue
 	  . " array_fill('1'::jsonb, ARRAY[$n]));";
 }
 
-# What the view says, of all queues.
+# The numbers of the view, of all queues.
 sub shown
 {
 	return sql("SELECT queue, queued, scheduled, running FROM fairq.stats ORDER BY queue");
 }
 
-# What the rows say, likewise.
+# The numbers of the rows.
 sub rows
 {
 	return sql(
@@ -52,8 +52,8 @@ sub rows
 		  . " FROM fairq.queue q LEFT JOIN fairq.task t USING (queue_id) GROUP BY 1 ORDER BY 1");
 }
 
-# The first queue of a new extension: what is in the same transaction is counted once,
-# whether its number is older than that of others which have ended, or not.
+# The first queue of a new extension. Changes of the same transaction count
+# once, whether its xid is older than that of others which have ended, or not.
 sub first_queue
 {
 	my ($older, $subtransaction) = @_;
@@ -107,8 +107,8 @@ is_right('a pop has loaded');
 sql("SELECT fairq.create_queue('p');" . enqueue('p', 5));
 is_right('a queue that is made later is known at once');
 
-# Transactions that are open when the count begins, in what order they end:
-# each has changed what the count sees, and what it does not see.
+# Transactions that are open when the count begins, and end in several orders.
+# Each has changed rows that the count sees, and rows that it does not see.
 foreach my $end ('COMMIT', 'ROLLBACK')
 {
 	foreach my $when ('before', 'open', 'in a subtransaction', 'in one that is released')
@@ -127,7 +127,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 		$open->query_safe("SAVEPOINT s; $change RELEASE s; SAVEPOINT t; "
 			  . enqueue('q', 7) . " ROLLBACK TO t;")
 		  if $when eq 'in one that is released';
-		# so that it is not the last to have got its number
+		# so that its xid is not the last one
 		sql("SELECT fairq.enqueue('p', 'y')");
 		sql("SELECT fairq.maintain('q')");
 		is_right("counted beside it, $when, $end");
@@ -150,8 +150,8 @@ $open[$_]->query_safe($_ % 3 ? 'COMMIT' : 'ROLLBACK') foreach 4, 0, 5, 9, 1, 2, 
 $_->quit foreach @open;
 is_right('many ended, in another order');
 
-# A statement that was begun before the count, and ends after it: its changes
-# by SQL are told of at its end, and nothing is known again.
+# A statement that began before the count ends after it. It publishes its
+# changes by SQL at its end, and nothing is known again.
 my $by_hand = $node->background_psql('postgres');
 sql("SELECT fairq.reset_hints()");
 $by_hand->query_safe("BEGIN; DELETE FROM fairq.task WHERE id IN (SELECT min(id) FROM fairq.task)");
@@ -161,13 +161,13 @@ $by_hand->query_safe('COMMIT');
 $by_hand->quit;
 is_right('changed by SQL');
 
-# A session is killed, with the server; and restarts.
+# A session is killed, with the server, and the server restarts.
 my $killed = $node->background_psql('postgres', on_error_stop => 0);
 my $pid = $killed->query_safe('SELECT pg_backend_pid()');
 $killed->query_safe('BEGIN;' . enqueue('q', 50) . "SELECT count(*) FROM fairq.pop('q', 5)");
 kill 'KILL', $pid;
 eval { $killed->quit };
-# until the server notices, it takes connections, and lists the session
+# until the server notices, it accepts connections, and lists the session
 ok( $node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)"),
 	'a session was killed');
 is_right('a session was killed');
@@ -179,7 +179,7 @@ $node->restart;
 sql("SELECT count(*) FROM fairq.take('q', 3)");
 is_right('loaded by take() after a restart');
 
-# A session that ends in the middle of its transaction without a word.
+# A session disconnects in the middle of its transaction.
 my $ended = $node->background_psql('postgres', on_error_stop => 0);
 $pid = $ended->query_safe('SELECT pg_backend_pid()');
 $ended->query_safe('BEGIN;' . enqueue('q', 50));
@@ -187,13 +187,13 @@ sql("SELECT pg_terminate_backend($pid, 10000)");
 eval { $ended->quit };
 is_right('a session was ended');
 
-# Errors, in and out of subtransactions.
+# Errors, in subtransactions and outside.
 $node->psql('postgres', 'BEGIN;' . enqueue('q', 5) . 'SELECT 1 / 0; COMMIT');
 sql('DO $$ BEGIN PERFORM fairq.enqueue(\'q\', \'e\'); BEGIN PERFORM fairq.pop(\'q\', 3);'
 	  . ' PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN PERFORM fairq.pop(\'q\', 1); END; END $$');
 is_right('errors');
 
-# More changes than a transaction keeps group by group.
+# More changes than a transaction keeps for each group.
 sql("SELECT fairq.create_queue('r'); BEGIN;" . enqueue('r', 70000, 70000) . 'ROLLBACK;');
 is_right('70,000 changes, rolled back');
 sql('BEGIN;' . enqueue('r', 70000, 70000) . 'COMMIT;');
@@ -204,7 +204,7 @@ sql("BEGIN; SELECT count(*) FROM fairq.pop('r', 69000); SAVEPOINT s;"
 	  . "SELECT count(*) FROM fairq.take('r', 500); ROLLBACK TO t; SELECT fairq.purge('q'); COMMIT");
 is_right('69,000 popped, 300 taken by a part, and another queue purged');
 
-# By now there is more than a call loads by itself: a worker does it.
+# By now there is more than a call loads on its own: a worker does it.
 sql("SELECT fairq.reset_hints()");
 sql("SELECT count(*) FROM fairq.pop('p', 1)");
 ok( $node->poll_query_until('postgres', "SELECT count(queued) = count(*) FROM fairq.stats"),
@@ -213,7 +213,7 @@ is_right('a large table');
 sql("SELECT fairq.reset_hints(); SELECT fairq.maintain('p')");
 is_right('maintain() of a large table');
 
-# What is dropped, and whose hints another gets.
+# Dropped queues, whose hints other queues get.
 sql("SELECT fairq.drop_queue('r', true)");
 sql("SELECT fairq.create_queue('s$_');" . enqueue("s$_", $_)) foreach 1 .. 3;
 is_right('queues that were made when another was dropped');

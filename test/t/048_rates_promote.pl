@@ -1,8 +1,9 @@
-# A rate holds over a failover: the promoted standby, which was looked at before,
-# does not know what the primary has started since; so it begins as after a restart.
+# A rate holds after a failover. The promoted standby, which was queried
+# before, does not know the later starts on the primary. So it begins as after
+# a restart.
 #
-# Broken on purpose to see it fail: what was known of starts when the standby was
-# looked at counts after the promotion (end_replay() in registry.c).
+# Fails if starts that were known when the standby was queried count after the
+# promotion (end_replay() in registry.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -1,8 +1,9 @@
-# The number of a shard beside others: set_shard waits for those who have written,
-# and refuses what they left; who waits for it takes ids of the shard; and the
-# number goes along with a dump, a copy and a restart.
+# The number of a shard, and concurrent sessions. set_shard waits for
+# transactions that have written, and refuses if they added tasks. A session
+# that waits for it takes ids of the shard. A dump, a copy and a restart keep
+# the number.
 #
-# Broken on purpose to see it fail: no LOCK TABLE in fairq_set_shard().
+# Fails without LOCK TABLE in fairq_set_shard().
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -42,7 +43,7 @@ like($setter->{stderr}, qr/because there are tasks/, 'and sees its task');
 is($node->safe_psql('postgres', 'SELECT fairq.shard()'), '0', 'no shard yet');
 $setter->{stderr} = '';
 
-# one that comes while the number is set
+# an enqueue while the number is set
 $node->safe_psql('postgres', q{SELECT id FROM fairq.take('q')});
 $setter->query_safe('BEGIN; SELECT fairq.set_shard(5)');
 $open->query_until(qr/begun/,
@@ -55,7 +56,7 @@ is($node->safe_psql('postgres', 'SELECT id FROM fairq.tasks'),
 $open->quit;
 $setter->quit;
 
-# what else knows the number
+# other places that store the number
 my $dump = "$PostgreSQL::Test::Utils::tmp_check/shard.sql";
 $node->command_ok([ 'pg_dump', '-f', $dump, 'postgres' ], 'dump');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');

@@ -1,8 +1,8 @@
-# Databases and extensions come and go: what shared memory knows of one is never
-# met by another, though queues, groups and ids are the same.
+# Databases and extensions are created and dropped. The hints of one are never
+# used by another, though queues, groups and ids are the same.
 #
-# Broken on purpose to see it fail: keys in shared memory said nothing of the
-# database (fairq_key_of() in shmem.c).
+# Fails if keys in shared memory do not contain the database (fairq_key_of() in
+# shmem.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -56,7 +56,7 @@ is( $node->safe_psql(
 sound('one', 'one');
 sound('two', 'two');
 
-# A session that stays connected while the extension is made anew.
+# A session stays connected while the extension is created again.
 my $session = $node->background_psql('two', on_error_stop => 0);
 is($session->query_safe(q{SELECT group_key || payload FROM fairq.pop('q')}),
 	'y2', 'a session has worked');
@@ -89,9 +89,9 @@ is($session->query_safe(q{SELECT group_key, group_no FROM fairq.groups WHERE gro
 $session->quit;
 sound('two', 'two');
 
-# A copy of a database has the same tables, by number.
+# A copy of a database has the same tables, with the same OIDs.
 is(served('one', 1), 'a3', 'before the copy');
-# neither goes on with a chunk of ids that the other has not
+# neither uses the rest of a chunk of ids that the other has not
 $node->safe_psql('one', q{SELECT setval('fairq.task_id_seq', 100)});
 $node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE one');
 is( $node->safe_psql('copy', q{SELECT 'fairq.task'::regclass::oid}),
@@ -116,7 +116,7 @@ is( $node->safe_psql(
 	'a new database begins anew');
 sound('one', 'one again');
 
-# Many queues, and a name used again.
+# Many queues, and a name that is used again.
 $node->safe_psql('one',
 	q{SELECT fairq.create_queue('r' || i), fairq.enqueue('r' || i, 'g', to_jsonb(i)) FROM generate_series(1, 50) i}
 );

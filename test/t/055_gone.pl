@@ -1,12 +1,11 @@
-# What is gone leaves nothing behind in shared memory: queues, dropped or never
-# there after all, extensions, databases.  Their memory is others' afterwards,
-# and nobody meets what was known of them.
+# Dropped or rolled back queues, extensions and databases leave nothing behind
+# in shared memory. Others reuse their memory, and never see their hints.
 #
-# Fails when hints of dropped queues are not used again (fairq_shmem_release(),
-# fairq_reclaim_dropped() in registry.c), when counters of dropped queues stay
-# (free_idle_counters()), when a new extension doesn't sweep what belongs to those
-# that are gone (enter_extension()), and when keys in shared memory lack the
-# database's birth (fairq_key_of() in shmem.c).
+# Fails if hints of dropped queues are not reused (fairq_shmem_release(),
+# fairq_reclaim_dropped() in registry.c), or if counters of dropped queues stay
+# (free_idle_counters()). Fails if a new extension does not remove the hints of
+# dropped ones (enter_extension()). Fails if keys in shared memory do not
+# contain the database's creation (fairq_key_of() in shmem.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -17,11 +16,11 @@ use Test::More;
 my $node = new_server('gone',
 	synchronous_commit => 'off',
 	autovacuum => 'off',
-	# less than is lost here, if any is
+	# less than a leak here would lose
 	'fairq.shared_memory' => '8MB');
 my $session;
 
-# Each part begins with shared memory that is new.
+# Each part begins with new shared memory.
 sub begin_anew
 {
 	$session->quit if $session;
@@ -30,13 +29,13 @@ sub begin_anew
 	return;
 }
 
-# How much of it is used?
+# How much of it is used.
 sub used
 {
 	return $session->query_safe('SELECT area_used FROM fairq.shared_memory()');
 }
 
-# All of it would be full long before the end.
+# With a leak all of it would be full long before the end.
 sub does_not_grow
 {
 	my ($name, $sql) = @_;
@@ -47,7 +46,7 @@ sub does_not_grow
 	return;
 }
 
-# More counters than are kept before those that can be freed are looked for.
+# More counters than are kept before idle ones are freed.
 does_not_grow('dropped while tasks run', q{
 	DO $$
 	BEGIN
@@ -89,7 +88,7 @@ does_not_grow('created in vain behind a savepoint', q{
 	END
 	$$});
 
-# Somebody sleeps at each queue that is dropped.
+# A session sleeps at each queue that is dropped.
 begin_anew();
 my $waiter = $node->background_psql('postgres', on_error_stop => 0);
 my $queues = 100;
@@ -121,18 +120,18 @@ foreach my $time (1 .. 2)
 		$queues, 'each wait ends with QF001');
 	$waiter->{stderr} = '';
 }
-# but for what the hash table takes for the last ones
+# except for the hash table's memory for the last ones
 cmp_ok(abs(used() - $before), '<', $queues * 1000,
 	'dropped while somebody waits: shared memory does not grow');
 $waiter->quit;
 $session->quit;
 
-# With room for all groups that come now.
+# With space for all groups of the following part.
 $node->append_conf('postgresql.conf', "fairq.shared_memory = '24MB'");
 $node->restart;
 
-# More groups than the cache has entries for.  Each is limited to one running
-# task, and so the second one waits.
+# More groups than the cache has entries for. Each is limited to one running
+# task, so the second one waits.
 sub fill
 {
 	my ($database) = @_;
@@ -191,8 +190,8 @@ fill('new');
 $node->safe_psql('new', 'DROP EXTENSION fairq; CREATE EXTENSION fairq');
 serves_in_turn('new', 'after an extension that is gone');
 
-# A database that has the OID of one that is gone: OIDs of tables and ids of
-# queues are equal, too, as both come from the same template.
+# A database with the OID of a dropped one. OIDs of tables and ids of queues
+# are equal, too, as both were created from the same template.
 $node->safe_psql('postgres', 'CREATE DATABASE template');
 $node->safe_psql('template',
 	q{CREATE EXTENSION fairq; SELECT fairq.create_queue('q')});
@@ -210,7 +209,8 @@ is($node->safe_psql('again', q{SELECT group_key FROM fairq.pop('q')}),
 is($node->safe_psql('again', q{SELECT fairq.check_queue('q')}),
 	'', 'and the queue is sound');
 
-# An extension that is dropped, made anew and used, all of which is rolled back.
+# An extension is dropped, created again and used, and all of it is rolled
+# back.
 $node->safe_psql('postgres', q{
 	SELECT fairq.create_queue('limited', concurrency => 2);
 	SELECT count(*) FROM fairq.enqueue_batch('limited', '{a,a,a,a,b}', '{1,2,3,4,1}')});

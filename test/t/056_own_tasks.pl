@@ -1,9 +1,10 @@
-# A transaction's pops find all that it has enqueued itself, also while others
-# do the same in the same lanes, and find nothing of it: each of their looks may
-# make void what the first one has said of its tasks in advance.  A pop misses a
-# task only while another call reads the line of the task's group, which is rare:
-# one of a hundred transactions may be told so, and must find its task later.
-# Seen to fail when a pop says so only before it begins to look.
+# A transaction's pops find all tasks that it has enqueued. Meanwhile others do
+# the same in the same lanes, and find none of them. Each of their searches may
+# make the early publication of the first one void. A pop misses a task only
+# while another call reads the line of the task's group, which is rare. One of
+# a hundred transactions may miss one, and must find it later.
+#
+# Fails if a pop publishes only before it begins to search.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -15,7 +16,7 @@ use Test::More;
 my $node = new_server('own');
 my $script = PostgreSQL::Test::Utils::tempdir() . '/own.sql';
 
-# nothing of it is ever committed as ready
+# these tasks are never committed as ready
 append_to_file(
 	$script, q{
 \set group random(1, 6)

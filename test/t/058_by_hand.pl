@@ -1,9 +1,9 @@
-# Settings that are changed by SQL while shared memory does not know the queue,
-# as after a restart: others make it known before that commits, and park a group
-# by the old settings.
+# SQL changes settings while shared memory does not know the queue, as after a
+# restart. Others make it known before that commits, and park a group by the
+# old settings.
 #
-# Broken on purpose to see it fail: settings of a queue that shared memory does
-# not know were changed and nothing was void (setting_changed() in changed.c).
+# Fails if a change of settings of a queue that shared memory does not know
+# makes nothing void (setting_changed() in changed.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -36,8 +36,8 @@ foreach my $change (
 	$node->safe_psql('postgres', q{SELECT fairq.drop_queue('q', true)});
 }
 
-# Names of queues are not for those who may do nothing with them, in messages
-# neither.
+# Roles without a privilege on a queue do not learn its name, also not from
+# messages.
 $node->safe_psql('postgres',
 	q{CREATE ROLE stranger; SELECT fairq.create_queue('secret')});
 my ($out, $err);

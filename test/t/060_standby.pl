@@ -1,8 +1,8 @@
-# A hot standby looks in and changes nothing; when it is promoted it goes on.
+# Queries on a hot standby change nothing, and after its promotion it works.
 #
-# Broken on purpose to see it fail: a session of the standby might write
-# (fairq_writes() in args.c); zeros were shown of what no standby knows
-# (is_not_counted() in inspect.c, has_groups() in waiting.c).
+# Fails if a session of the standby may write (fairq_writes() in args.c). Fails
+# if columns that no standby knows show zeros (is_not_counted() in inspect.c,
+# has_groups() in waiting.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -81,7 +81,7 @@ is( $standby->safe_psql(
 	),
 	'0|0',
 	'standby: lanes, of which nothing is known');
-# Where nothing is done nothing is counted: NULL, but for settings.
+# Without work nothing is counted: NULL, except for settings.
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT queue, paused, groups_paused, (SELECT count(*) FROM jsonb_each_text(jsonb_strip_nulls(to_jsonb(s))))
@@ -109,7 +109,7 @@ $primary->safe_psql(
 	SELECT fairq.resume('q', 'a');
 });
 $primary->wait_for_catchup($standby);
-# without b's task, which the open transaction has popped; that is given back
+# without b's task, which the open transaction has popped and then returns
 is( $standby->safe_psql(
 		'postgres', q{SELECT string_agg(group_key || addr / 1048576, ' ') FROM fairq.peek('q')}
 	),

@@ -1,9 +1,8 @@
-# The primary is killed in the middle of all kinds of work, and its synchronous
-# standby promoted: what clients had heard to be committed is there, all adds
-# up, and work goes on at once.
+# The primary is killed during work of all kinds, and its synchronous standby
+# promoted. All commits that clients have seen are there, all numbers add up,
+# and work continues at once.
 #
-# Broken on purpose to see it fail: what calls wrote was committed
-# asynchronously (fairq_written() in transaction.c).
+# Fails if the calls commit asynchronously (fairq_written() in transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -19,16 +18,16 @@ my $primary = new_server('primary', allows_streaming => 1);
 $primary->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'backup', has_streaming => 1);
-# whoever looks in is not in the way of replay for long
+# queries do not delay replay for long
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = -1');
 $standby->start;
 $primary->append_conf('postgresql.conf',
 	"synchronous_standby_names = 'standby'");
 $primary->reload;
 
-# Beside the work, a queue that stands still: a is limited, a1 is leased for an
-# hour and a2 waits for it, b1 was leased for a moment, c1 is scheduled for
-# soon, d1 for never, e1 has a key, f is paused.
+# During the work, another queue does not change. a is limited, a1 is leased
+# for an hour and a2 waits for it. b1 was leased for a moment, c1 is scheduled
+# for soon, d1 for never, e1 has a key, and f is paused.
 $primary->safe_psql(
 	'postgres', q{
 	SELECT fairq.create_queue('still', max_attempts => 2, lease => '1 hour');
@@ -48,7 +47,7 @@ my ($looks, $found) = (0, '');
 my $end = time + 2 + rand;
 while (time < $end)
 {
-	# each look is at what is replayed meanwhile
+	# each query sees the state that is replayed meanwhile
 	$found .= $standby->safe_psql('postgres',
 		q{SELECT fairq.check_queue('life'); SELECT 'more than all' FROM fairq.queues WHERE queue = 'life' AND running > 12});
 	$looks++;
@@ -59,7 +58,7 @@ my ($status, $stdout, $stderr) = $standby->psql('postgres',
 	"\\set VERBOSITY sqlstate\nSELECT end_work(get_work())");
 like($stderr, qr/ERROR:  25006/, 'and cannot be worked on');
 
-# The standby is cut off before, and clients hear of nothing that it has not got.
+# The standby is cut off before, so it has all that clients have seen.
 $standby->append_conf('postgresql.conf', "primary_conninfo = ''");
 $standby->reload;
 usleep(300_000);
@@ -70,7 +69,7 @@ $standby->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()')
   or die 'the standby is not promoted';
 is_kept($standby, $life, 'promoted');
 
-# The queue that stands still.
+# The queue that does not change.
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ' ORDER BY payload #>> '{}')
@@ -109,7 +108,7 @@ is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('still')}),
 	'', 'promoted: and it is sound');
 $standby->safe_psql('postgres', q{SELECT fairq.drop_queue('still', true)});
 
-# The other one goes on.
+# The other one continues.
 $life = start_life($standby, 5);
 usleep(1_000_000);
 end_life($life, 1);

@@ -1,8 +1,8 @@
-# A server is restored to a point in the middle of all kinds of work: what was
-# committed by then is there, all adds up, and work goes on.
+# A server is restored to a point in the middle of work. All earlier commits
+# are there, all numbers add up, and work continues.
 #
-# Broken on purpose to see it fail: one group was left out when a lane was read
-# anew (find_groups() in recover.c).
+# Fails if a new recovery of a lane leaves out one group (find_groups() in
+# recover.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -17,12 +17,12 @@ use Time::HiRes qw(usleep);
 my $primary = new_server('primary', allows_streaming => 1, has_archiving => 1);
 prepare_life($primary);
 
-# The backup is one of a server at work, too.
+# The backup is also taken during work.
 my $life = start_life($primary, 4);
 usleep(500_000);
 $primary->backup('backup');
 
-# What is committed, and a point after that.
+# A commit, and a restore point after it.
 sub pick
 {
 	my ($point) = @_;
@@ -73,7 +73,7 @@ foreach my $target (
 		$primary->safe_psql('postgres', 'SELECT count(*) FROM sent'),
 		"$name: and not what came later");
 
-	# ids are not used again, and work goes on
+	# ids are not used again, and work continues
 	cmp_ok(
 		$node->safe_psql('postgres',
 			q{SELECT fairq.enqueue('life', 'g0') AS id \gset

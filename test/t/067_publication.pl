@@ -1,9 +1,10 @@
-# fairq's tables by logical replication, as for a move to another server: what
-# fairq's functions write past the executor comes to the subscriber, equal rows
-# of fairq.group_number and their deletion, too.
-# Seen to fail when fairq.group_number has no replica identity: maintain() and
-# drop_queue() may not delete its rows; and when store.c doesn't ask for one
-# either: what maintain() deletes stays on the subscriber.
+# Logical replication of fairq's tables, as for a move to another server. The
+# subscriber gets the rows that fairq's functions write without the executor.
+# It also gets equal rows of fairq.group_number, and their deletion.
+#
+# Fails if fairq.group_number has no replica identity: maintain() and
+# drop_queue() may not delete its rows. Fails if store.c does not check for one
+# either: rows that maintain() deletes stay on the subscriber.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -18,13 +19,13 @@ my $copy = sub { return $node->safe_psql('copy', $_[0]); };
 $sql->('CREATE DATABASE copy');
 $copy->('CREATE EXTENSION fairq');
 $sql->('CREATE PUBLICATION p FOR ALL TABLES');
-# in one cluster, a subscription cannot make its slot by itself
+# in one cluster, a subscription cannot create its slot on its own
 $sql->(q{SELECT pg_create_logical_replication_slot('s', 'pgoutput')});
 $copy->(sprintf
 	  q{CREATE SUBSCRIPTION s CONNECTION '%s dbname=postgres' PUBLICATION p WITH (create_slot = false, slot_name = 's', copy_data = false)},
 	$node->connstr);
 
-# All rows of a table, with how often each stands there.
+# All rows of a table, and how often each exists there.
 sub rows
 {
 	my ($database, $table) = @_;
@@ -66,8 +67,8 @@ $sql->(
 	BEGIN; SELECT fairq.take('kept', 10); ROLLBACK});
 is_copied('worked on');
 
-# Equal rows, of a group that is in use, and of one that is not: of the former
-# one is left.
+# Equal rows of a used group and of an unused one: one row of the used group is
+# left.
 $sql->(
 	q{SELECT fairq.set_group('q', 'unused');
 	INSERT INTO fairq.group_number SELECT s.* FROM fairq.group_number s, generate_series(1, 2)});
@@ -77,7 +78,7 @@ $sql->('SELECT fairq.maintain()');
 unlike(rows('postgres', 'group_number'), qr/unused|^[^1]/m, 'they are deleted');
 is_copied('maintained');
 
-# A number that is given anew stands for one key there, too.
+# A number that is used again belongs to one key there, too.
 $sql->(
 	q{SELECT fairq.purge('q'); SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'q' AND status = 'running';
 	SELECT fairq.set_group('q', 'a', weight => 0);

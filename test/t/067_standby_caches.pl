@@ -1,8 +1,8 @@
-# A session that was open on a standby goes on after the promotion, as those of
-# a pooler do: what it knew of the primary is not what it works by.
+# A session that was open on a standby continues after the promotion, as in a
+# pooler. It does not use its caches of the primary's state.
 #
-# Broken on purpose to see it fail: a session did not notice that the standby
-# was promoted, and kept the settings it had read there (queue.c).
+# Fails if a session does not notice the promotion, and keeps the settings that
+# it has read before (queue.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -27,7 +27,7 @@ $primary->wait_for_catchup($standby);
 my $session = $standby->background_psql('postgres', on_error_stop => 0);
 $session->query_safe(q{\set VERBOSITY sqlstate});
 
-# All that a session can have looked at there.
+# Everything that the session can have read there.
 sub look
 {
 	return $session->query(
@@ -36,8 +36,8 @@ sub look
 }
 is(look(), "0\n2\n0\n0", 'it has looked');
 
-# Meanwhile alice is done and forgotten, and bob gets her number; one queue has
-# other settings, one another name, and one is gone.
+# Meanwhile alice is done and deleted, and bob gets her number. One queue has
+# other settings, one another name, and one is dropped.
 $primary->safe_psql(
 	'postgres', q{
 	SELECT fairq.set_group('q', 'alice', concurrency => 0);

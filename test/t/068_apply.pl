@@ -1,8 +1,7 @@
-# Calls in a session without a client: the worker that applies what comes by
-# logical replication fires a trigger, which enqueues, pops and completes.
+# Calls in a session without a client. The apply worker of logical replication
+# fires a trigger, which enqueues, pops and completes.
 #
-# Broken on purpose to see it fail: a task whose claim is undone was not ready
-# again (fairq_claim()).
+# Fails if a task whose claim is undone is not ready again (fairq_claim()).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -35,14 +34,14 @@ $node->safe_psql(
 	CREATE TRIGGER apply_order BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION apply_order();
 	ALTER TABLE orders ENABLE ALWAYS TRIGGER apply_order;
 });
-# in one cluster, a subscription cannot make its slot by itself
+# in one cluster, a subscription cannot create its slot on its own
 $node->safe_psql('postgres',
 	q{SELECT pg_create_logical_replication_slot('s', 'pgoutput')});
 my $publisher = $node->connstr . ' dbname=postgres';
 $node->safe_psql('other',
 	"CREATE SUBSCRIPTION s CONNECTION '$publisher' PUBLICATION p WITH (create_slot = false, slot_name = 's', copy_data = false)"
 );
-# one that waits is woken by it
+# it wakes a waiter
 my $waiting = $node->background_psql('other');
 $waiting->query_until(qr/begun/,
 	"\\echo begun\nCALL fairq.wait('q', '1 minute');\n");

@@ -1,9 +1,8 @@
-# fairq's tables by logical replication: the worker that applies changes fires
-# no triggers of statements, and yet tasks that it brings are popped, groups are
-# those of the publisher, and settings hold.
+# Logical replication of fairq's tables. The apply worker fires no statement
+# triggers. Still its tasks are popped, groups are those of the publisher, and
+# settings apply.
 #
-# Broken on purpose to see it fail: the trigger task_applied did not fire
-# (fairq--1.0.sql).
+# Fails if the trigger task_applied does not fire (fairq--1.0.sql).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -16,7 +15,7 @@ $node->safe_psql('postgres',
 	q{CREATE DATABASE other; ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
 	CREATE PUBLICATION p FOR TABLE fairq.queue, fairq.task, fairq.dedup, fairq.archive, fairq.group_setting, fairq.queue_privilege, fairq.group_number});
 $node->safe_psql('other', 'CREATE EXTENSION fairq');
-# in one cluster, a subscription cannot make its slot by itself
+# in one cluster, a subscription cannot create its slot on its own
 $node->safe_psql('postgres',
 	q{SELECT fairq.create_queue('q'), fairq.enqueue('q', 'a', '"a1"');
 	CREATE ROLE worker; SELECT pg_create_logical_replication_slot('s', 'pgoutput')});
@@ -30,12 +29,13 @@ $node->poll_query_until('other',
 	q{SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate <> 'r'})
   or die 'the subscriber is not in sync';
 
-# A session that goes on, with all that it has cached.  What it pops it gives
-# back, as the rows are the publisher's; that takes turns, so the order may differ.
+# A session that continues, with all its caches. It returns the tasks that it
+# pops, as the rows are the publisher's. That uses turns, so the order may
+# differ.
 my $session = $node->background_psql('other');
 my $pop = q{BEGIN; SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('q', 10); ROLLBACK};
 
-# What is done on the publisher, and popped on the subscriber after it.
+# Changes on the publisher, then pops on the subscriber.
 sub after
 {
 	my ($sql, $expected, $what) = @_;

@@ -1,8 +1,8 @@
-# A transaction that has changed tasks cannot be prepared: its pending changes
-# would be lost.  The others can, and what they leave behind is sound.
+# A transaction that has changed tasks cannot be prepared, because its pending
+# changes would be lost. Others can, and leave a valid state.
 #
-# Broken on purpose to see it fail: a transaction that has written could be
-# prepared (xact_callback() in transaction.c).
+# Fails if a transaction that has written can be prepared (xact_callback() in
+# transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -57,7 +57,7 @@ foreach my $call (
 	like($stderr, qr/ERROR:  0A000/, "not after: $call");
 	is($node->safe_psql('postgres', $tasks),
 		'a1r b1q a2q', 'and it is rolled back');
-	# for those that could be prepared after all
+	# in case they could be prepared
 	$node->psql('postgres', q{ROLLBACK PREPARED 'p'});
 }
 
@@ -77,7 +77,7 @@ foreach my $call (
 	q{SELECT fairq.complete_batch(ARRAY[1000, 1001])},
 	q{SELECT fairq.fail(1000), fairq.release(1000), fairq.extend(1000), fairq.cancel(1000)},
 	q{SELECT fairq.complete(1, 7), fairq.fail(1, 7), fairq.release(1, 7), fairq.extend(1, 7)},
-	# of a key that is taken
+	# of a taken key
 	q{SELECT fairq.enqueue('full', 'a', dedup_key => 'k')},
 	q{SELECT fairq.enqueue_batch('full', ARRAY['a'], ARRAY['1']::jsonb[], dedup_keys => ARRAY['k'])},
 	q{SELECT fairq.enqueue_batch('q', '{}', '{}')},
@@ -104,9 +104,8 @@ is( $node->safe_psql(
 	'full{}r full{}q paused{}q',
 	'nothing has become of it');
 
-# One that has used a queue keeps it from being dropped, for as long as it is
-# prepared, whatever happens to the server; and one that has locked a task
-# keeps that.
+# A transaction that has used a queue prevents a drop while it is prepared,
+# also after a restart. One that has locked a task protects that task.
 $node->safe_psql(
 	'postgres', q{
 	BEGIN; SELECT fairq.pop('empty'); PREPARE TRANSACTION 'uses';
@@ -138,7 +137,7 @@ $node->safe_psql('postgres', q{ROLLBACK PREPARED 'locks'});
 is($node->safe_psql('postgres', q{SELECT fairq.drop_queue('empty')}),
 	't', 'and does not any more');
 
-# Nor did this one, which waited for somebody who was faster; but it was about to.
+# Nor did this one, which waited for a faster session; but it was about to.
 {
 	my $slow = $node->background_psql('postgres', on_error_stop => 0);
 	my $fast = $node->background_psql('postgres');
@@ -173,7 +172,7 @@ is( $node->safe_psql(
 is($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 	'', 'the queue is sound');
 
-# Nothing of a group that was made in vain stays with the session.
+# The session's cache keeps nothing of a group whose creation was rolled back.
 $node->psql('postgres',
 	q{BEGIN; SELECT fairq.set_group('q', 'new'); PREPARE TRANSACTION 'p';
 	  ROLLBACK PREPARED 'p'; ROLLBACK; SELECT fairq.enqueue('q', 'new')},

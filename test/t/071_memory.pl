@@ -1,12 +1,13 @@
-# Shared memory has a size: fairq.shared_memory, in the main segment or in one of
-# dynamic shared memory.  When it is full, the call that needs more of it ends in an
-# error, and has changed nothing; all else goes on, and what becomes free is used.
+# The size of shared memory: fairq.shared_memory, in the main segment or in
+# dynamic shared memory. When it is full, a call that needs more of it fails,
+# and has changed nothing. Other calls continue, and freed memory is reused.
 #
-# Broken on purpose to see it fail: nothing limited the area (init_area() in shmem.c),
-# so it got more memory; and no counter was idle (fairq_counter_is_idle() in
-# counter.c), so the others got none.  Nor were hints of deleted queues given back
-# (give_back_deleted() in maintain.c), or those of a dropped extension (object_access()
-# in fairq.c) or database (free_some() in registry_counters.c).
+# Fails if nothing limits the area (init_area() in shmem.c), so it gets more
+# memory. Fails if no counter is idle (fairq_counter_is_idle() in counter.c),
+# so others get none. Fails if the hints of deleted queues are not freed
+# (give_back_deleted() in maintain.c). Fails if those of a dropped extension
+# (object_access() in fairq.c) or database are not (free_some() in
+# registry_counters.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -36,7 +37,7 @@ sub is_full
 	return;
 }
 
-# Enqueue a task for each of so many groups, and pop so many as there is room for.
+# Enqueues a task for each of this number of groups, and pops as many as fit.
 sub fill
 {
 	my ($queue, $groups) = @_;
@@ -57,7 +58,7 @@ sub fill
 	return ($popped, $error);
 }
 
-# All that is running is completed, in one transaction.
+# Completes all running tasks, in one transaction.
 my $complete = q{SELECT cardinality(fairq.complete_batch((SELECT coalesce(array_agg(id), '{}')
 	FROM fairq.tasks WHERE queue = '%s' AND status = 'running')))};
 
@@ -82,7 +83,7 @@ is(sql(q{SELECT context FROM fairq.version(), pg_settings WHERE name = 'fairq.sh
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '24MB'; SELECT pg_reload_conf()});
 is(sql('SELECT size FROM fairq.shared_memory()'), 16 * 1024 * 1024, 'it keeps its size');
 
-# What many queues' groups had makes room for those of one.
+# Memory of many queues' groups is reused for those of one.
 is_full(error(q{DO $$ BEGIN FOR i IN 1 .. 200 LOOP
 	PERFORM fairq.create_queue('x' || i); COMMIT;
 	PERFORM count(*) FROM fairq.enqueue_batch('x' || i, ARRAY(SELECT 'g' || n FROM generate_series(1, 3000) n),
@@ -113,7 +114,7 @@ is(sql(q{SELECT fairq.drop_queue('q1'), fairq.drop_queue('q2'); SELECT fairq.cre
 	'what is dropped makes room');
 sql(q{SELECT count(fairq.drop_queue(name)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^q' OFFSET 0) q});
 
-# Counters of groups that run at a time.
+# Counters of groups that run at the same time.
 my ($popped, $error) = fill('limited', 30000);
 is_full($error, 'full of counters');
 cmp_ok($popped, '>', 3000, 'there is room for many');
@@ -123,7 +124,7 @@ is(rest('limited'), 0, 'the others have their turns');
 is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
 sql(q{SELECT fairq.drop_queue('limited')});
 
-# So many that the transaction which ends them all does not keep them apart.
+# More than the transaction that ends them all records separately.
 $node->restart;
 is(sql('SELECT size FROM fairq.shared_memory()'), 24 * 1024 * 1024, 'another size after a restart');
 ($popped, $error) = fill('limited', 100000);
@@ -133,7 +134,7 @@ is(sql(sprintf $complete, 'limited'), '0', 'the tasks end, all at once');
 is(rest('limited'), 0, 'the others have their turns');
 is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
 
-# A queue that has no room after a restart keeps no other one from its tasks.
+# A queue that has no space after a restart does not delay others.
 sql(q{SELECT fairq.create_queue('wide', concurrency => 1), fairq.create_queue('near', concurrency => 1);
 	SELECT count(*) FROM fairq.enqueue_batch('wide', ARRAY(SELECT 'g' || n FROM generate_series(1, 140000) n),
 		array_fill('1'::jsonb, '{140000}'));
@@ -145,7 +146,7 @@ $node->restart;
 is(sql(q{SELECT group_key FROM fairq.pop('near')}), 'b', 'a limited queue beside one that has no room');
 is_full(error(q{SELECT id FROM fairq.pop('wide')}), '... whose own calls say so');
 
-# What is gone makes room: queues that were deleted by SQL, a database, an extension.
+# Freed memory: queues that SQL deleted, a database, an extension.
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '16MB'});
 $node->restart;
 sql(q{SELECT fairq.drop_queue('wide', true)});
@@ -169,7 +170,7 @@ sql('CREATE DATABASE next');
 $node->safe_psql('next', 'CREATE EXTENSION fairq');
 makes_few('next', '... and others get it');
 sql('DROP DATABASE next');
-# it is looked for what is gone once a second at most
+# the search for freed memory runs once per second at most
 sql('SELECT pg_sleep(1.1)');
 makes_few('postgres', 'so they do of what a dropped database had');
 sql('SELECT FROM fairq.queues; DROP EXTENSION fairq');

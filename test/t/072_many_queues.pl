@@ -1,8 +1,8 @@
-# maintain() goes through more queues than the server has room for locks, and
-# holds on to those in which it has changed something, and to no other.
+# maintain() visits more queues than the server has space for locks. It keeps
+# the lock of those in which it has changed something, and of no other.
 #
-# Fails when maintain keeps the lock of every queue (maintain_each() in maintain.c),
-# and when it lets those go in which it has written.
+# Fails if maintain keeps the lock of every queue (maintain_each() in
+# maintain.c), or if it releases those in which it has written.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -25,7 +25,7 @@ fsync = off
 fairq.shared_memory = 192MB
 CONF
 $node->start;
-# fairq has its own share of the memory on first use: before locks take it all.
+# fairq gets its own memory at the first use: before locks take all of it.
 $node->safe_psql('postgres', 'CREATE EXTENSION fairq');
 $node->restart;
 $node->safe_psql('postgres', q{SELECT fairq.create_queue('q')});
@@ -35,7 +35,7 @@ $node->safe_psql('postgres', qq{
 	INSERT INTO fairq.queue (name, block_length, lease, max_attempts, notify, backoff)
 	SELECT 'q' || n, 100, '1 hour', 20, false, '1 s' FROM generate_series(1, $queues) n});
 
-# That many don't fit, or this shows nothing.
+# More queues than locks fit, otherwise this shows nothing.
 my ($status, undef, $error) = $node->psql('postgres', qq{
 	SELECT count(fairq.purge('q' || n)) FROM generate_series(1, $queues) n});
 isnt($status, 0, 'locks of that many queues');
@@ -57,7 +57,7 @@ is( $node->safe_psql('postgres', q{
 is($node->safe_psql('postgres', q{SELECT fairq.maintain()}),
 	'', 'it does so again');
 
-# In a transaction block, where they can be seen afterwards.
+# In a transaction block, where the locks can be seen afterwards.
 is( $node->safe_psql('postgres', q{
 		SELECT count(*) FROM fairq.pop('q8', lease => '1 microsecond');
 		BEGIN;

@@ -1,11 +1,12 @@
-# What fairq runs itself takes linear time, whatever the planner believes: here,
-# that tables are empty which are full.  That is so after an import that failed,
-# when autovacuum has come by and it is tried again.
+# fairq's own queries take linear time, whatever the planner assumes: here,
+# that full tables are empty. That happens after a failed import, if autovacuum
+# ran before it is repeated.
 #
-# Looks at the plans: no nested loop, no merge join, which may be by a part of the
-# columns, and nothing that is planned to be done once per row.  Fails when the
-# settings are left out in owner_begin() in store_spi.c, or in check_tables(), and
-# when the views are planned with their caller's settings.
+# The test checks the plans. They have no nested loop, no merge join (which may
+# use only some of the columns), and no node that runs once per row.
+#
+# Fails if the settings are left out in owner_begin() in store_spi.c, or in
+# check_tables(). Fails if the views are planned with their caller's settings.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -36,8 +37,8 @@ $node->safe_psql('postgres', qq{
 	$analyze
 	$import});
 
-# The plans of all statements in a call, but for the one that asks for counters
-# of each queue.
+# The plans of all statements in a call, except the one that reads counters of
+# each queue.
 sub plans
 {
 	my ($sql) = @_;
@@ -50,9 +51,9 @@ sub plans
 		$sql});
 	my $log = slurp_file($node->logfile, $before);
 	$log =~ s/Nested Loop.*\n.*Function Scan on visible_queues.*\n.*Function Scan on counters//;
-	# once for each group, at a cost that does not depend on tasks
+	# once per group, at a cost that does not depend on tasks
 	$log =~ s/Nested Loop.*\n.*Function Scan on visible_groups.*\n.*Function Scan on group_got//;
-	# once for each queue, of a row that is there; other loops below it stay
+	# once per queue, for an existing row; other loops below it stay
 	$log =~ s/(\t *)(?:->  )?Nested Loop(.*\n(?:\1 .*\n)*?\1 +->  Function Scan on jsonb_populate_record)/$1$2/;
 	return $log;
 }

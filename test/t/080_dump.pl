@@ -1,8 +1,8 @@
 # pg_dump and restore of a live queue: tasks, addresses, leases and sequences
-# come back, and work goes on.
+# return, and work continues.
 #
-# Broken on purpose to see it fail: pg_dump left out the rows of fairq.archive
-# and fairq.task_id_seq (fairq--1.0.sql).
+# Fails if pg_dump leaves out the rows of fairq.archive and fairq.task_id_seq
+# (fairq--1.0.sql).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -130,7 +130,7 @@ foreach my $database ('plain', 'custom')
 		"$database: all states are kept");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('life')}),
 		'', "$database: and sound");
-	# Seen to fail (o1 p1 o2 p2 p3 p4) where costs were not restored.
+	# Fails (o1 p1 o2 p2 p3 p4) if costs are not restored.
 	is( $node->safe_psql(
 			$database,
 			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('other', 100)}

@@ -1,9 +1,9 @@
-# What a restore must cope with beside the rows: a target in which the
-# extension is there already and sessions are at work, schema and data apart,
-# roles that the target does not know, and a restore that stops half-way.
+# Difficult restores: the target already has the extension, and sessions are at
+# work. Schema and data are separate, the target lacks roles, or a restore
+# fails half-way.
 #
-# Broken on purpose to see it fail: pg_dump left out the rows of fairq.archive
-# and fairq.task_id_seq (fairq--1.0.sql).
+# Fails if pg_dump leaves out the rows of fairq.archive and fairq.task_id_seq
+# (fairq--1.0.sql).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -17,7 +17,7 @@ my @tables =
   qw(queue group_number group_setting queue_privilege task dedup archive);
 my $dump = "$PostgreSQL::Test::Utils::tmp_check/restore";
 
-# What a database has, rows and sequences; roles by their names.
+# The contents of a database, rows and sequences, with the names of roles.
 sub contents
 {
 	my ($node, $database, @but) = @_;
@@ -58,8 +58,8 @@ sub restore
 		"$database: restore");
 }
 
-# Work goes on: what was leased is finished by its attempt and by no other,
-# keys are taken, limits and pauses hold, and all can be drained.
+# Work continues. Only its own attempt finishes a leased task, keys are taken,
+# limits and pauses apply, and all tasks can be served.
 sub goes_on
 {
 	my ($node, $database, $session) = @_;
@@ -174,8 +174,8 @@ $node->safe_psql(
 });
 my $before = contents($node, 'postgres');
 
-# A grant of a role that is gone would be dumped as a number, which may be
-# another role's where it is restored.
+# A grant to a dropped role would be dumped as a number, which may be another
+# role's where it is restored.
 $node->safe_psql('postgres',
 	q{SELECT fairq.grant_queue('full', 'gone', 'manage'); DROP ROLE gone});
 foreach my $kind ('--data-only', '--schema-only', '--inserts', '-Fp', '-Fc')
@@ -224,7 +224,7 @@ restore($node, 'apart', "$dump--data-only");
 is(contents($node, 'apart'), $before, 'apart: rows and sequences');
 goes_on($node, 'apart');
 
-# A session knows queues of the same names and ids, which are gone.
+# A session knows queues of the same names and ids, which are dropped.
 $node->safe_psql('known',
 	'CREATE EXTENSION fairq; CREATE TABLE ids (id bigint)');
 my $session = $node->background_psql('known');
@@ -252,8 +252,8 @@ $session->query_safe(
 $session->quit;
 goes_on($node, 'known');
 
-# Sessions work while rows come in: what they have found to be empty, or free,
-# is looked at again.
+# Sessions work while rows are restored. They check again what was empty or
+# free before.
 $node->safe_psql('busy',
 	'CREATE EXTENSION fairq; CREATE TABLE ids (id bigint)');
 my ($list) = run_command([ 'pg_restore', '-l', "$dump-Fc" ]);
@@ -285,7 +285,7 @@ is(contents($node, 'busy'), $before, 'busy: rows and sequences');
 goes_on($node, 'busy', $session);
 $session->quit;
 
-# A restore that fails leaves nothing behind, and the next one is none the worse.
+# A failed restore leaves nothing behind, and the next one works.
 $node->safe_psql('again',
 	'CREATE EXTENSION fairq; CREATE TABLE ids (id bigint)');
 append_to_file("$dump-broken", slurp_file("$dump--data-only") . "\nSELECT 1/0;\n");
@@ -304,8 +304,8 @@ is(contents($node, 'again'), $before, 'again: rows and sequences');
 goes_on($node, 'again', $session);
 $session->quit;
 
-# A server that does not know all of the roles: what has no name there is left
-# out, with all that the same statement brings, and can be brought later.
+# A server that lacks some of the roles. Grants to these are left out, with all
+# others of the same statement, and can be restored later.
 my $foreign = PostgreSQL::Test::Cluster->new('foreign');
 $foreign->init;
 $foreign->start;

@@ -1,9 +1,9 @@
-# ALTER EXTENSION fairq UPDATE on a live queue.  A version 1.1 is made here: the
-# same library with one more function.  It is installed while sessions work with
-# 1.0, and the update comes in the middle of their transactions.
+# ALTER EXTENSION fairq UPDATE on a live queue. The test makes a version 1.1:
+# the same library with one more function. It is installed while sessions work
+# with 1.0, and the update runs in the middle of their transactions.
 #
-# Broken on purpose to see it fail: the new library names its segment of shared memory
-# in another way, so that each has hints of its own; and it counts LAYOUT up (shmem.c).
+# Fails if the new library uses another name for its segment of shared memory,
+# so that each has its own hints, or increments LAYOUT (shmem.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -13,8 +13,8 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# The installation that test/cluster has made is used by others, so this one
-# writes into a copy of that.
+# Others use the installation that test/cluster has made, so this test writes
+# to a copy of it.
 my $cluster = $ENV{FAIRQ_CLUSTER};
 my $bindir = $ENV{PG_CONFIG} ? `'$ENV{PG_CONFIG}' --bindir` : '';
 chomp $bindir;
@@ -24,7 +24,7 @@ my $prefix = $1;
 my $temp = PostgreSQL::Test::Utils::tempdir();
 my $pg_config = "$temp/root$prefix/bin/pg_config";
 
-# With the times of the files, so that only what differs is compiled.
+# With the times of the files, so that only differing ones are compiled.
 foreach my $part ('root', 'tree')
 {
 	mkdir "$temp/$part" or die $!;
@@ -74,7 +74,7 @@ SQL
 	change('fairq.control', qr/default_version = '1.0'/,
 		"default_version = '1.1'");
 	change('Makefile', qr/^DATA = /m, 'DATA = fairq--1.0--1.1.sql ');
-	# an outer make's variables would get in
+	# variables of an outer make would have an effect
 	delete local @ENV{qw(MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL)};
 	system_or_bail('make', '-s', '-C', "$temp/tree",
 		"PG_CONFIG=$pg_config", 'with_llvm=no', 'all', 'install');
@@ -92,8 +92,8 @@ my $popped = sub {
 };
 my $version = q{SELECT extversion FROM pg_extension WHERE extname = 'fairq'};
 
-# Sessions in all states: one in a transaction that has enqueued and popped, one
-# that is idle, one that waits.
+# Sessions in all states: one in a transaction that has enqueued and popped,
+# one that is idle, one that waits.
 $sql->(
 	q{CREATE EXTENSION fairq;
 	SELECT fairq.create_queue('q', concurrency => 4, lease => '1 hour');
@@ -121,7 +121,7 @@ is($sql->($version), '1.0', 'with the objects of 1.0');
 is($sql->($popped->(1)), 'b2', 'both work on the same queue');
 is($idle->query_safe($popped->(1)), 'a3', 'in turn');
 
-# Nobody is waited for.
+# The update does not wait.
 $sql->(q{BEGIN; ALTER EXTENSION fairq UPDATE; SELECT fairq.added(1); ROLLBACK});
 is($sql->($version), '1.0', 'an update can be rolled back');
 $sql->(q{SET lock_timeout = '20 s'; ALTER EXTENSION fairq UPDATE TO '1.1'});
@@ -139,7 +139,7 @@ like($idle->{stderr}, qr/could not find function "fairq_added"/,
 	'but for those who keep the old library');
 $idle->{stderr} = '';
 
-# Work goes on in all of them.
+# Work continues in all of them.
 is($open->query_safe($popped->(1)), 'b3',
 	'the open transaction goes on');
 $open->query_safe(q{SELECT fairq.complete(id) FROM fairq.tasks WHERE payload = '1' AND status = 'running'});
@@ -156,8 +156,8 @@ is($sql->(q{SELECT fairq.check_queue(name) FROM fairq.queue}),
 	'', 'the queues are sound');
 $_->quit foreach ($open, $idle, $waits);
 
-# After a restart all have the new library.  A dump names no version, and is
-# restored as whatever is installed.
+# After a restart all have the new library. A dump names no version, and is
+# restored with the installed one.
 $node->restart;
 is($sql->('SELECT fairq.version(), fairq.added(1)'),
 	'1.1|2', 'restarted: all is new');

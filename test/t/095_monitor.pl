@@ -1,11 +1,11 @@
-# Who may monitor a queue, or is a member of pg_monitor, sees no payload, result,
-# error, dedup key or worker, by any way: no row, message, notice or notification
-# has one, and EXPLAIN tells nothing of what they are.  What there is to try comes
+# A role that may monitor a queue, or a member of pg_monitor, sees no payload,
+# result, error, dedup key or worker. No row, message, notice or notification
+# has one, and EXPLAIN reveals nothing of them. The test takes its statements
 # from the catalog: each relation and each function of the schema.
 #
-# Seen to fail with 'monitor' in place of 'work' in live_tasks; with a column of
-# texts in a view of tasks as it is in its table; with check_queue() for those
-# who may monitor.
+# Fails if live_tasks requires 'monitor' instead of 'work'. Fails if a view of
+# tasks shows a text column of its table unchanged. Fails if roles with monitor
+# may call check_queue().
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -16,8 +16,8 @@ use Test::More;
 
 my $node = new_server('monitor', autovacuum => 'off');
 
-# A task in each state, twice; all that is secret begins with "secret".  The key
-# that fairq.dedup has lost is one that check_queue() tells of.
+# A task in each state, twice. All secret values begin with "secret".
+# check_queue() reports the key that fairq.dedup has lost.
 $node->safe_psql(
 	'postgres', q{
 	CREATE ROLE nobody LOGIN;
@@ -48,7 +48,7 @@ sub rows
 		'SELECT t::text FROM fairq.task t ORDER BY id; SELECT a::text FROM fairq.archive a ORDER BY id; SELECT d::text FROM fairq.dedup d ORDER BY id');
 }
 
-# All that a role is told, whatever becomes of the statements.
+# All output that a role gets, also from statements that fail.
 sub told
 {
 	my ($role, @statements) = @_;
@@ -80,8 +80,8 @@ my %by_name = (
 	group_key => "'some-group'", privilege => "'work'",
 	queue_id => $node->safe_psql('postgres', 'SELECT queue_id FROM fairq.queue'));
 
-# Each function of the schemas, with the arguments that it needs, and of each task
-# where it takes one.
+# Each function of the schemas, with its required arguments, and with each task
+# if it takes one.
 sub calls
 {
 	my @calls;
@@ -150,7 +150,7 @@ my @all = (
 	"SELECT * FROM pg_stats_ext", 'TABLE pg_statistic', 'TABLE pg_locks',
 	'TABLE pg_backend_memory_contexts', 'TABLE pg_prepared_statements');
 
-# It is all there to be seen, by those who may see it.
+# Roles with the privilege can see all of it.
 my $before = rows();
 my $seen = told('worker', 'TABLE fairq.tasks');
 like($seen, qr/secret-$_/, "a worker sees a $_")
@@ -171,8 +171,8 @@ foreach my $role (qw(nobody monitor watcher))
 		"$role: sees groups, or does not");
 }
 
-# What the planner makes of a guess, and how many rows there were, says nothing
-# of whether it is right.
+# The planner's estimates and the numbers of rows do not reveal whether a guess
+# is right.
 sub explained
 {
 	my ($role, $relation, $column, $operator, $value) = @_;
@@ -213,7 +213,7 @@ foreach my $role (qw(nobody monitor watcher))
 	is("@differ", '', "$role: EXPLAIN tells nothing");
 }
 
-# A notification says that there is something, and not what.
+# A notification reports an event, and no value.
 my $listening = $node->background_psql('postgres');
 $listening->query_safe('SET ROLE monitor; LISTEN "fairq.q"');
 $node->safe_psql('postgres', 'CALL add(10)');

@@ -1,10 +1,10 @@
-# Work of all kinds on a queue, from clients that remember what they were told,
-# and its account.
+# Work of all kinds on a queue, by clients that record their results, and the
+# check of these records.
 #
-# What a transaction does is noted in tables, in the very transaction: "sent",
-# "popped", "ended".  And when a client has heard that it is committed it says
-# so on its output.  So whatever happens to the server: what clients have heard
-# must be there, and what is there must add up.
+# Tables record the work of a transaction, in the same transaction: "sent",
+# "popped", "ended". When a client has seen the commit, it prints that. So
+# after any failure of the server, all that clients have seen must be there,
+# and all numbers must add up.
 package Life;
 
 use strict;
@@ -170,7 +170,7 @@ sub prepare_life
 	return;
 }
 
-# Clients begin to work, until the server is gone or end_life.
+# Clients begin to work, until the server stops or end_life.
 sub start_life
 {
 	my ($node, $nclients) = @_;
@@ -195,7 +195,7 @@ sub start_life
 	return $life;
 }
 
-# Clients end by themselves when the server goes away.
+# Clients end on their own when the server stops.
 sub end_life
 {
 	my ($life, $kill) = @_;
@@ -208,7 +208,7 @@ sub end_life
 	return;
 }
 
-# All that clients have heard is there, and it adds up.
+# All commits that clients have seen are there, and the numbers add up.
 sub is_kept
 {
 	my ($node, $life, $name) = @_;
@@ -244,7 +244,7 @@ sub is_kept
 	return;
 }
 
-# Work goes on until there is none.
+# Work continues until there is none.
 sub finish_life
 {
 	my ($node, $name) = @_;

@@ -1,10 +1,10 @@
-# Load on a queue from many sessions, and its account.
+# Load on a queue by many sessions, and its check.
 #
-# Producers note the id of each task that they enqueue in table "sent",
-# workers the id of each that they finish in table "done", both in the very
-# transaction that does it.  So whatever happens to sessions and servers, in
-# the end each id of "sent" must be in "done" once, and no other.  A task that
-# waits for a batch is in "done" after the batch's tasks.
+# Producers store the id of each task that they enqueue in table "sent".
+# Workers store the id of each that they finish in table "done". Both do so in
+# the same transaction. So, whatever happens to sessions and servers, in the
+# end "done" has each id of "sent" once, and no other. A task that waits for a
+# batch is in "done" after the batch's tasks.
 package Load;
 
 use strict;
@@ -17,8 +17,9 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-# PostgreSQL's modules leave these, the caller's and those that the Makefile has
-# for tests on a running server.  They would win over a test's own settings.
+# PostgreSQL's modules keep these variables, the caller's and those that the
+# Makefile sets for tests on a running server. They would override a test's own
+# settings.
 delete $ENV{PGOPTIONS};
 
 our @EXPORT = qw(new_server crash prepare_account start_load end_load account);
@@ -88,8 +89,8 @@ INSERT INTO done SELECT id FROM unnest(':ids'::bigint[]) id WHERE fairq.complete
 \endif
 SQL
 
-# From 17 on PostgreSQL::Test::Cluster itself copies INITDB_TEMPLATE, where that is
-# set, in place of running initdb.
+# From 17 on PostgreSQL::Test::Cluster itself copies INITDB_TEMPLATE, if that
+# is set, instead of running initdb.
 sub init
 {
 	my ($node, %params) = @_;
@@ -111,9 +112,10 @@ sub new_server
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	init($node, map { $_ => delete $settings{$_} } qw(allows_streaming has_archiving));
-	# a notice, say of a group that is created, ends what a background session does
+	# a notice, for example of a created group, ends a background session's
+	# statement
 	$node->append_conf('postgresql.conf', 'client_min_messages = warning');
-	# of a load that would be most of what the server does
+	# of a load that would be most of the server's work
 	$node->append_conf('postgresql.conf', 'log_statement = none');
 	$node->append_conf('postgresql.conf', "$_ = '$settings{$_}'")
 	  foreach sort keys %settings;
@@ -122,8 +124,8 @@ sub new_server
 	return $node;
 }
 
-# Restart without a shutdown.  The node's own restart() has no mode: where it
-# does not die of one, it ignores it.
+# Restart without a shutdown. The node's own restart() has no mode, and ignores
+# the argument or fails.
 sub crash
 {
 	my ($node) = @_;
@@ -149,7 +151,7 @@ sub prepare_account
 	return;
 }
 
-# The load begins with a backlog.  Sessions that end, for whatever reason, begin again until end_load.
+# The load begins with a backlog. Sessions that end begin again until end_load.
 sub start_load
 {
 	my ($node, %sessions) = @_;
@@ -194,7 +196,7 @@ sub end_load
 	return;
 }
 
-# Finish what is left, and compare.
+# Finishes the remaining tasks, and compares.
 sub account
 {
 	my ($node, $name) = @_;
@@ -203,14 +205,14 @@ sub account
 	is($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 		'', "$name: the queue is sound");
 
-	# What is running is the work of those who have died.
+	# Running tasks belong to sessions that have died.
 	my $orphans = $node->safe_psql('postgres',
 		q{WITH o AS (INSERT INTO done SELECT id FROM fairq.tasks WHERE status = 'running' AND fairq.complete(id) RETURNING 1)
 		  SELECT count(*) FROM o});
 	# nor have those closed their batches
 	$node->safe_psql('postgres',
 		q{SELECT fairq.close_batch(id) FROM fairq.batches WHERE status = 'open'});
-	# the next look at a batch is after a quarter of its age
+	# the next check of a batch is after a quarter of its age
 	while ($node->safe_psql('postgres', 'SELECT count(*) FROM fairq.task') > 0
 		&& $node->safe_psql('postgres', q{CALL fairq.wait('q', '60 s')}) eq 't')
 	{
