@@ -388,7 +388,13 @@ peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 			return end_lapsed(s, task);
 		return result == FAIRQ_GONE ? FAIRQ_GONE : FAIRQ_LOCKED;
 	}
-	if (slot != FAIRQ_SLOT_NONE)
+	if (slot == FAIRQ_SLOT_UNKNOWN)
+	{
+		/* a pop leaves it, too, until the count is known */
+		s->got.saw_locked = true;
+		return FAIRQ_LOCKED;
+	}
+	if (slot == FAIRQ_SLOT_FREE)
 		return fairq_start_lapsed(s->lane, s->taken.lane_no, turn) ?
 			peek_at_task(s, task, true) : FAIRQ_LOCKED;
 	result = peek_at_row(s, task, true);
