@@ -67,7 +67,7 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
  */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
-		   FairqPending *pending)
+		   FairqPending **pending)
 {
 	TimestampTz ready_at = task->running ? task->lease_until :
 		Max(task->enqueued_at, task->run_at);
@@ -78,7 +78,10 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	result = s->call.server(s->tasks, task, s->call.arg);
 	if (result != FAIRQ_CLAIMED)
 		return result;
-	note_served(s, task, turn, ready_at, pending);
+	/* the end of a taken task may have added changes, which moves this one */
+	if (*pending != NULL && !task->running)
+		*pending = fairq_pending(s->lane, task->group_no);
+	note_served(s, task, turn, ready_at, *pending);
 	fairq_start_is_used();
 	if (!turn->in_full)
 		s->window.first = s->window.first < 0 ? turn->addr :
@@ -273,7 +276,7 @@ serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
 		pending = fairq_pending(s->lane, task->group_no);
 		fairq_pending_ready_at_abort(pending, task, &task->root);
 	}
-	result = serve_task(s, task, turn, pending);
+	result = serve_task(s, task, turn, &pending);
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	if (pending != NULL)
@@ -422,7 +425,7 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 		pending->stats[FAIRQ_STAT_LAPSED]++;
 	}
 	task->lapses++;
-	if (serve_task(s, task, turn, pending) != FAIRQ_CLAIMED)
+	if (serve_task(s, task, turn, &pending) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not serve a locked task");
 	if (pending == NULL)
 		return;
