@@ -364,7 +364,7 @@ grant_creator(int32 queue_id)
 {
 	FairqSqlArg args[] = {
 		fairq_sql_int4(queue_id),
-		fairq_sql_role(GetUserId()),
+		{REGROLEOID, ObjectIdGetDatum(GetUserId())},
 		fairq_sql_text(cstring_to_text("manage"))
 	};
 
@@ -427,8 +427,8 @@ readdress(FairqQueue *queue, int64 block_length)
 {
 	FairqSqlArg args[] = {
 		fairq_sql_int4(queue->id),
-		fairq_sql_int8(queue->block_length),
-		fairq_sql_int8(block_length)
+		{INT8OID, Int64GetDatum(queue->block_length)},
+		{INT8OID, Int64GetDatum(block_length)}
 	};
 	int64		max_group_no = -1;
 	int64		max_block = -1;
@@ -550,7 +550,7 @@ Datum
 fairq_pause(PG_FUNCTION_ARGS)
 {
 	change_one(fcinfo, "fairq.pause()", true, "paused",
-			   fairq_sql_bool(true));
+			   (FairqSqlArg) {BOOLOID, BoolGetDatum(true)});
 	PG_RETURN_VOID();
 }
 
@@ -558,7 +558,7 @@ Datum
 fairq_resume(PG_FUNCTION_ARGS)
 {
 	change_one(fcinfo, "fairq.resume()", false, "paused",
-			   fairq_sql_bool(false));
+			   (FairqSqlArg) {BOOLOID, BoolGetDatum(false)});
 	PG_RETURN_VOID();
 }
 
@@ -812,7 +812,7 @@ arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)
 	fairq_writes(function);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
 	args[0] = fairq_sql_int4(queue->id);
-	args[1] = fairq_sql_role(PG_GETARG_OID(1));
+	args[1] = (FairqSqlArg) {REGROLEOID, PG_GETARG_DATUM(1)};
 	args[2] = fairq_sql_text(cstring_to_text(privilege));
 	return queue;
 }

@@ -312,7 +312,7 @@ fairq_purge_failed(PG_FUNCTION_ARGS)
 	args[0] = fairq_sql_int4(queue->id);
 	args[1] = fairq_sql_text(group_key);
 	args[1].isnull = group_key == NULL;
-	args[2] = fairq_sql_interval(older_than);
+	args[2] = (FairqSqlArg) {INTERVALOID, IntervalPGetDatum(older_than)};
 	args[3] = of_tenant(queue, group_key);
 	deleted = fairq_sql("DELETE FROM fairq.archive"
 						" WHERE queue_id = $1 AND status = 2"

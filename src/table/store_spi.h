@@ -26,41 +26,9 @@ fairq_sql_int4(int32 value)
 }
 
 static inline FairqSqlArg
-fairq_sql_int8(int64 value)
-{
-	FairqSqlArg arg = {INT8OID, Int64GetDatum(value), false};
-
-	return arg;
-}
-
-static inline FairqSqlArg
-fairq_sql_role(Oid value)
-{
-	FairqSqlArg arg = {REGROLEOID, ObjectIdGetDatum(value), false};
-
-	return arg;
-}
-
-static inline FairqSqlArg
-fairq_sql_bool(bool value)
-{
-	FairqSqlArg arg = {BOOLOID, BoolGetDatum(value), false};
-
-	return arg;
-}
-
-static inline FairqSqlArg
 fairq_sql_text(const text *value)
 {
 	FairqSqlArg arg = {TEXTOID, PointerGetDatum(value), false};
-
-	return arg;
-}
-
-static inline FairqSqlArg
-fairq_sql_interval(const Interval *value)
-{
-	FairqSqlArg arg = {INTERVALOID, PointerGetDatum(value), value == NULL};
 
 	return arg;
 }

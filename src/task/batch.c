@@ -196,7 +196,7 @@ fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success)
 static int64
 first_failed(int64 id)
 {
-	FairqSqlArg arg = fairq_sql_int8(id);
+	FairqSqlArg arg = {INT8OID, Int64GetDatum(id)};
 	int64		failed = 0;
 
 	fairq_sql("SELECT task_id FROM fairq.batch_delta"
@@ -230,9 +230,9 @@ finish(int64 id, Datum headers, bool failed)
 		" RETURNING coalesce($2, '{}') || jsonb_build_object('batch',"
 		" to_jsonb(c))";
 	FairqSqlArg args[] = {
-		fairq_sql_int8(id),
+		{INT8OID, Int64GetDatum(id)},
 		{JSONBOID, headers, DatumGetPointer(headers) == NULL},
-		fairq_sql_bool(failed)
+		{BOOLOID, BoolGetDatum(failed)}
 	};
 	List	   *texts = fairq_sql_texts(sql, args, lengthof(args), false);
 	char	   *text = texts == NIL ? NULL : strVal(linitial(texts));
@@ -279,7 +279,10 @@ fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
 void
 fairq_batch_end(int64 id, bool finished)
 {
-	FairqSqlArg args[] = {fairq_sql_int8(id), fairq_sql_bool(finished)};
+	FairqSqlArg args[] = {
+		{INT8OID, Int64GetDatum(id)},
+		{BOOLOID, BoolGetDatum(finished)}
+	};
 
 	fairq_sql("UPDATE fairq.batch b SET closed_at = coalesce(closed_at, now),"
 			  " finished_at = coalesce(finished_at, CASE WHEN $2 THEN now END)"
