@@ -524,31 +524,28 @@ fairq_shmem_sweep(void)
 {
 	dshash_seq_status status;
 	ExtensionEntry *entry;
-	int			max = 16;
-	int			n = 0;
-	FairqQueueKey *keys = palloc(sizeof(FairqQueueKey) * max);
+	List	   *keys = NIL;
+	ListCell   *lc;
 
 	fairq_registry_attach();
 	dshash_seq_init(&status, fairq_view.extensions, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		if (n == max)
-		{
-			max *= 2;
-			keys = repalloc_huge(keys, sizeof(FairqQueueKey) * max);
-		}
-		keys[n++] = entry->key;
+		FairqQueueKey *key = palloc(sizeof(FairqQueueKey));
+
+		*key = entry->key;
+		keys = lappend(keys, key);
 	}
 	dshash_seq_term(&status);
-	for (int i = 0; i < n; i++)
+	foreach(lc, keys)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!extension_is_gone(&keys[i]))
+		if (!extension_is_gone(lfirst(lc)))
 			continue;
-		release_queues(&keys[i]);
-		delete_extension(&keys[i]);
+		release_queues(lfirst(lc));
+		delete_extension(lfirst(lc));
 	}
-	pfree(keys);
+	list_free_deep(keys);
 	pg_atomic_write_u64(&fairq_view.registry->swept_at, GetCurrentTimestamp());
 }
 

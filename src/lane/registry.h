@@ -29,7 +29,7 @@ extern void fairq_counters_init(void);
 extern FairqCounter *fairq_shmem_counter(FairqHints *hints, int32 group_no);
 extern FairqCounter *fairq_shmem_find_counter(FairqHints *hints,
 											  int32 group_no);
-extern int	fairq_shmem_counters(int32 queue_id, int32 **group_nos);
+extern List *fairq_shmem_counters(int32 queue_id);
 extern void fairq_shmem_sweep(void);
 extern void fairq_shmem_sweep_if_crowded(void);
 extern void fairq_shmem_sweep_if_due(void);

@@ -176,33 +176,25 @@ fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 	return &entry->counter;
 }
 
-/* Find the groups of a queue that have counters.  Returns their number. */
-int
-fairq_shmem_counters(int32 queue_id, int32 **group_nos)
+/* Find the groups of a queue that have counters. */
+List *
+fairq_shmem_counters(int32 queue_id)
 {
 	FairqQueueKey key = fairq_key(queue_id, -1);
 	dshash_seq_status status;
 	FairqCounterEntry *entry;
-	int			max = 64;
-	int			n = 0;
+	List	   *group_nos = NIL;
 
 	fairq_registry_attach();
-	*group_nos = palloc(sizeof(int32) * max);
 	dshash_seq_init(&status, fairq_view.counters, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		if (!fairq_is_of_extension(&entry->key, &key) ||
-			entry->key.queue_id != queue_id)
-			continue;
-		if (n == max)
-		{
-			max *= 2;
-			*group_nos = repalloc_huge(*group_nos, sizeof(int32) * max);
-		}
-		(*group_nos)[n++] = entry->key.group_no;
+		if (fairq_is_of_extension(&entry->key, &key) &&
+			entry->key.queue_id == queue_id)
+			group_nos = lappend_int(group_nos, entry->key.group_no);
 	}
 	dshash_seq_term(&status);
-	return n;
+	return group_nos;
 }
 
 /*

@@ -125,26 +125,27 @@ static bool
 read_counters(FairqQueue *queue, StringInfo counted, StringInfo counts)
 {
 	FairqHints *hints = queue->hints;
-	int32	   *group_nos;
-	int			n = fairq_shmem_counters(queue->id, &group_nos);
-	bool		known = true;
+	List	   *group_nos = lcons_int(-1, fairq_shmem_counters(queue->id));
+	ListCell   *lc;
 
-	for (int i = -1; i < n && known; i++)
+	foreach(lc, group_nos)
 	{
-		int32		group_no = i < 0 ? -1 : group_nos[i];
-		FairqCounter *counter = i < 0 ? &hints->running :
+		int32		group_no = lfirst_int(lc);
+		FairqCounter *counter = group_no < 0 ? &hints->running :
 			fairq_shmem_counter(hints, group_no);
 		int32		leased;
+		bool		known = fairq_counter_read(counter,
+											   fairq_tally_now(&hints->tally),
+											   false, &leased);
 
-		known = fairq_counter_read(counter, fairq_tally_now(&hints->tally),
-								   false, &leased);
-		if (i >= 0)
+		if (group_no >= 0)
 			fairq_counter_unpin(counter);
+		if (!known)
+			return false;
 		append_number(counted, group_no);
 		append_number(counts, leased + fairq_held_running(hints, group_no));
 	}
-	pfree(group_nos);
-	return known;
+	return true;
 }
 
 /* The numbers of tasks, by kind. */

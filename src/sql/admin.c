@@ -644,26 +644,21 @@ delete_range(FairqQueue *queue, FairqTable *tasks, FairqIndex index,
 	return deleted;
 }
 
-/* Tasks of a queue: of all its groups, or of some. */
-typedef struct Part
-{
-	int			n;				/* number of groups */
-	const int32 *group_nos;		/* their numbers; NULL: all groups */
-} Part;
-
+/* Delete tasks in a lane: of these groups, or of all groups (NIL). */
 static int64
-delete_in_lane(FairqQueue *queue, int32 lane, const Part *part, bool force,
+delete_in_lane(FairqQueue *queue, int32 lane, const List *groups, bool force,
 			   FairqTable *tasks)
 {
 	int64		deleted = 0;
+	const ListCell *lc;
 
-	if (part->group_nos == NULL)
+	if (groups == NIL)
 		return delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
 							fairq_range(Int32GetDatum(lane)), force);
-	for (int i = 0; i < part->n; i++)
+	foreach(lc, groups)
 		deleted += delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
 								fairq_range_2(Int32GetDatum(lane),
-											  Int32GetDatum(part->group_nos[i])),
+											  Int32GetDatum(lfirst_int(lc))),
 								force);
 	return deleted;
 }
@@ -674,41 +669,43 @@ delete_in_lane(FairqQueue *queue, int32 lane, const Part *part, bool force,
  * that it had already passed.  Tasks that are due are not moved again.
  */
 static int64
-delete_moved(FairqQueue *queue, int32 lane, const Part *part,
+delete_moved(FairqQueue *queue, int32 lane, const List *groups,
 			 FairqTable *tasks)
 {
 	int64		end = fairq_due_end(FAIRQ_REGION_SCHEDULED,
 									GetCurrentTimestamp());
 	int64		deleted = 0;
+	const ListCell *lc;
 
-	if (part->group_nos == NULL)
+	if (groups == NIL)
 		return delete_range(queue, tasks, FAIRQ_TASK_BY_TIME,
 							fairq_range_times(lane, FAIRQ_SCHEDULED, end),
 							false);
-	for (int i = 0; i < part->n; i++)
+	foreach(lc, groups)
 		deleted += delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
-								fairq_range_line(lane, part->group_nos[i],
+								fairq_range_line(lane, lfirst_int(lc),
 												 FAIRQ_SCHEDULED, end),
 								false);
 	return deleted;
 }
 
 /*
- * Delete these tasks.  Delete running tasks only with force; then the caller
- * has the queue locked exclusively.
+ * Delete the tasks of these groups, or of all (NIL).  Delete running tasks
+ * only with force; then the caller has the queue locked exclusively.
  */
 static int64
-delete_tasks(FairqQueue *queue, const Part *part, bool force)
+delete_tasks(FairqQueue *queue, const List *groups, bool force)
 {
 	FairqTable *tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
 	int32		lane = fairq_task_lane(queue->id, 0);
 	int64		deleted = 0;
 
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		deleted += delete_in_lane(queue, lane + priority, part, force, tasks);
+		deleted += delete_in_lane(queue, lane + priority, groups, force,
+								  tasks);
 	if (!force && deleted > 0)
 		for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-			deleted += delete_moved(queue, lane + priority, part, tasks);
+			deleted += delete_moved(queue, lane + priority, groups, tasks);
 	fairq_table_close(tasks);
 	if (deleted > 0)
 		fairq_written();
@@ -720,13 +717,18 @@ fairq_purge(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	FairqQueue *queue;
-	Part		part = {.group_nos = NULL};
+	List	   *groups = NIL;
 
 	fairq_writes("fairq.purge()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);
 	if (!PG_ARGISNULL(1))
-		part.group_nos = fairq_groups_of(queue, PG_GETARG_TEXT_PP(1), &part.n);
-	PG_RETURN_INT64(delete_tasks(queue, &part, false));
+	{
+		groups = fairq_groups_of(queue, PG_GETARG_TEXT_PP(1));
+		/* a tenant without groups */
+		if (groups == NIL)
+			PG_RETURN_INT64(0);
+	}
+	PG_RETURN_INT64(delete_tasks(queue, groups, false));
 }
 
 Datum
@@ -760,7 +762,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 				errhint("Use force => true to drop it with all its tasks."));
 	/* first, so that settings of its groups need not be published */
 	fairq_pending_queue(queue->hints, FAIRQ_DROPPED | FAIRQ_REMOVED);
-	delete_tasks(queue, &(Part) {.group_nos = NULL}, true);
+	delete_tasks(queue, NIL, true);
 	for (int i = 0; i < (int) lengthof(tables); i++)
 		fairq_sql(psprintf("DELETE FROM fairq.%s WHERE queue_id = $1", tables[i]),
 				  args, 1, NULL);

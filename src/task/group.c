@@ -762,34 +762,26 @@ fairq_each_tenant(FairqQueue *queue, FairqTenantAction action, void *arg)
 
 /*
  * The numbers of the groups that a key names: the group, or the groups of a
- * tenant.  *n becomes their number.
+ * tenant.
  */
-int32 *
-fairq_groups_of(FairqQueue *queue, text *key, int *n)
+List *
+fairq_groups_of(FairqQueue *queue, text *key)
 {
-	int			max = 16;
-	int32	   *group_nos = palloc(sizeof(int32) * max);
+	int32		group_no = fairq_existing_group(queue, key);
+	List	   *group_nos = NIL;
 	FairqTable *table;
 	FairqScan  *scan;
 
-	*n = 1;
-	group_nos[0] = fairq_existing_group(queue, key);
 	if (!fairq_is_tenant_key(queue, key))
-		return group_nos;
-	*n = 0;
+		return list_make1_int(group_no);
 	table = fairq_table_open(cached_relid, AccessShareLock);
 	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY,
 							range_of_tenant(queue, key));
 	while (fairq_scan_next(scan) != FAIRQ_ROW_END)
 	{
-		if (*n == max)
-		{
-			max *= 2;
-			group_nos = repalloc_huge(group_nos, sizeof(int32) * max);
-		}
 		/* rows of one group are neighbours */
-		if (*n == 0 || group_nos[*n - 1] != no_at(scan))
-			group_nos[(*n)++] = no_at(scan);
+		if (group_nos == NIL || llast_int(group_nos) != no_at(scan))
+			group_nos = lappend_int(group_nos, no_at(scan));
 	}
 	fairq_scan_end(scan);
 	fairq_table_close(table);
