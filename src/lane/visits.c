@@ -22,6 +22,7 @@
 
 #include "common/hashfn.h"
 
+#include "grow.h"
 #include "visits.h"
 
 /* initial room for groups, and for levels */
@@ -43,12 +44,8 @@
 static void
 have_room(FairqPassed *passed)
 {
-	int			max = Max(2 * passed->max, FIRST_LEVELS);
-
-	passed->upto = passed->upto == NULL ?
-		palloc(sizeof(FairqRank) * max) :
-		repalloc(passed->upto, sizeof(FairqRank) * max);
-	passed->max = max;
+	passed->upto = fairq_grow(CurrentMemoryContext, passed->upto,
+							  &passed->max, FIRST_LEVELS, sizeof(FairqRank));
 }
 
 /* Free the records of the groups of all tenants. */

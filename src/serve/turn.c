@@ -19,6 +19,7 @@
 
 #include "claim.h"
 #include "entry.h"
+#include "grow.h"
 #include "line.h"
 #include "running.h"
 #include "stall.h"
@@ -44,11 +45,8 @@ static void
 add_item(Reading *reading, const FairqTask *task)
 {
 	if (reading->n == reading->max)
-	{
-		reading->max *= 2;
-		reading->items = repalloc(reading->items,
-								  sizeof(FairqItem) * reading->max);
-	}
+		reading->items = fairq_grow(CurrentMemoryContext, reading->items,
+									&reading->max, 0, sizeof(FairqItem));
 	reading->items[reading->n].addr = task->addr;
 	reading->items[reading->n].order = (uint32) task->id;
 	reading->items[reading->n++].tid = task->root;

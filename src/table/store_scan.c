@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "grow.h"
 #include "shadow.h"
 #include "store_internal.h"
 
@@ -324,6 +325,16 @@ compare_task_ids(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* Make room for the n-th of the tasks at an address. */
+static void
+have_abreast(FairqScan *scan, int n)
+{
+	if (n == scan->max_abreast)
+		scan->abreast = fairq_grow(GetMemoryChunkContext(scan), scan->abreast,
+								   &scan->max_abreast, 16,
+								   sizeof(ScannedTask));
+}
+
 /*
  * Read all tasks at the address of the last read task, at most MAX_ABREAST,
  * and sort them by id.
@@ -333,12 +344,7 @@ read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
 {
 	int			n = 0;
 
-	if (scan->abreast == NULL)
-	{
-		scan->max_abreast = 16;
-		scan->abreast = MemoryContextAlloc(GetMemoryChunkContext(scan),
-										   sizeof(ScannedTask) * scan->max_abreast);
-	}
+	have_abreast(scan, n);
 	scan->abreast[n].state = state;
 	scan->abreast[n++].task = *task;
 	do
@@ -347,12 +353,7 @@ read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
 		state = look_at_entry(scan);
 		if (state == FAIRQ_ROW_END)
 			continue;
-		if (n == scan->max_abreast)
-		{
-			scan->max_abreast *= 2;
-			scan->abreast = repalloc(scan->abreast,
-									 sizeof(ScannedTask) * scan->max_abreast);
-		}
+		have_abreast(scan, n);
 		scan->abreast[n].state = state;
 		fairq_task_read(scan->slot, &scan->abreast[n].task);
 		scan->abreast[n++].task.root = scan->root;
