@@ -173,6 +173,15 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->arg = s->queue;
 }
 
+/* Note what turns belong to that were taken. */
+static void
+note_taken(FairqService *s, const FairqTaking *taking)
+{
+	s->taken.lane_no = taking->lane_no;
+	s->taken.searches = taking->searches;
+	s->taken.by = Max(s->call.now, taking->clock);
+}
+
 /* Read the lane's fair_by.  False if no recovery of it has begun. */
 static bool
 look_at_lane(FairqService *s)
@@ -261,9 +270,7 @@ serve_in_full(FairqService *s)
 			return false;
 		}
 		turn = &taking.turns[0];
-		s->taken.lane_no = taking.lane_no;
-		s->taken.searches = taking.searches;
-		s->taken.by = Max(s->call.now, taking.clock);
+		note_taken(s, &taking);
 		round = s->full.rounds + (begins_round(s, turn) ? 1 : 0);
 		most_lapsed = Max(most_lapsed, nlapsed);
 		if (tries > most_lapsed ||
@@ -361,9 +368,7 @@ serve_turns(FairqService *s, int64 *last_block)
 	s->window.past = taking.window.past;
 	if (taken != FAIRQ_TAKEN)
 		return taken;
-	s->taken.lane_no = taking.lane_no;
-	s->taken.searches = taking.searches;
-	s->taken.by = Max(s->call.now, taking.clock);
+	note_taken(s, &taking);
 	if (taking.n > 1)
 		prefetch(s, &taking);
 	for (int i = 0; i < taking.n && s->got.served < s->call.max_tasks; i++)

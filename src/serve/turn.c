@@ -205,8 +205,7 @@ look_for_queued(FairqService *s, FairqCourse *course)
 		addr = item->addr;
 		state = fairq_task_at(s->tasks, &item->tid, task);
 		if (state == FAIRQ_ROW_END || task->addr != addr ||
-			task->group_no != turn->group_no ||
-			task->priority != s->priority || task->queue_id != s->queue->id)
+			!is_of_turn(s, turn, task))
 		{
 			fairq_lane_vanished(s->lane, s->taken.lane_no, turn->group_no,
 								addr);
@@ -571,10 +570,7 @@ fairq_glance(FairqService *s)
 			s->got.peeked = fairq_task_at(s->tasks, &turn.queued.items[i].tid,
 										  &task) == FAIRQ_ROW_LIVE &&
 				task.addr == turn.queued.items[i].addr && !task.running &&
-				!task.blocked &&
-				task.group_no == turn.group_no &&
-				task.priority == s->priority &&
-				task.queue_id == s->queue->id &&
+				!task.blocked && is_of_turn(s, &turn, &task) &&
 				!fairq_is_expired(&task, s->call.now) &&
 				fairq_task_peek(s->tasks, &task,
 								s->tasks->claims_delete) == FAIRQ_CLAIMED;

@@ -21,21 +21,13 @@
 
 #include "turn_due.h"
 
-/* Whether the task belongs to the group whose turn it is, in this lane. */
-static bool
-is_of_turn(FairqService *s, const FairqCourse *course, const FairqTask *task)
-{
-	return task->group_no == course->turn->group_no &&
-		task->priority == s->priority && task->queue_id == s->queue->id;
-}
-
 /* Whether this is a timed task of that group, and is free. */
 static bool
 is_scheduled(FairqService *s, const FairqCourse *course, FairqRowState state,
 			 const FairqTask *task)
 {
 	return state == FAIRQ_ROW_LIVE && !task->running &&
-		is_of_turn(s, course, task) && fairq_is_timed(task->addr);
+		is_of_turn(s, course->turn, task) && fairq_is_timed(task->addr);
 }
 
 /*
@@ -66,7 +58,7 @@ look_at_due(FairqService *s, FairqCourse *course, FairqRegion region)
 											&search->task);
 
 		if (state == FAIRQ_ROW_END || search->task.addr != item->addr ||
-			!is_of_turn(s, course, &search->task))
+			!is_of_turn(s, turn, &search->task))
 		{
 			forget_due(search, turn, item->addr,
 					   fairq_due_end(region, s->taken.by));
@@ -259,7 +251,7 @@ look_at_lapsed(FairqService *s, FairqCourse *course)
 
 		/* a search of the whole line finds again those that have not lapsed */
 		if (state != FAIRQ_ROW_LIVE || task->addr != item->addr ||
-			!is_of_turn(s, course, task) || !task->running ||
+			!is_of_turn(s, turn, task) || !task->running ||
 			task->lease_until > s->taken.by)
 			continue;
 		search->since = task->lease_until;

@@ -53,6 +53,14 @@ typedef struct FairqCourse
 	FairqFindings findings;
 } FairqCourse;
 
+/* Whether the task belongs to the group whose turn it is, in this lane. */
+static inline bool
+is_of_turn(const FairqService *s, const FairqTurn *turn, const FairqTask *task)
+{
+	return task->group_no == turn->group_no &&
+		task->priority == s->priority && task->queue_id == s->queue->id;
+}
+
 /* Search a group's tasks at or past an address, and before end. */
 static inline FairqScan *
 search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
