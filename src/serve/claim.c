@@ -140,35 +140,46 @@ note_ended(FairqService *s, const FairqTask *task)
 }
 
 /*
- * A blocked task is not served.  Check whether its wait is over; a look only
- * records that there is such a task.
+ * A ready task that is expired or blocked is not served: finish it, or check
+ * whether its wait is over.  A look only records that there is such a task.
+ * It leaves a few expired ones unfinished, but finishes many of them before it
+ * continues.
  */
 static FairqClaimResult
-look_at_blocked(FairqService *s, FairqTask *task)
+end_ready(FairqService *s, FairqTask *task, bool expired)
 {
 	FairqClaimResult result;
 
 	if (s->call.peek && !s->call.ends)
 	{
 		result = peek_at_row(s, task, true);
-		s->got.saw_over |= result == FAIRQ_CLAIMED;
-		return result == FAIRQ_CLAIMED ? FAIRQ_LOCKED : result;
+		if (result != FAIRQ_CLAIMED)
+			return result;
+		s->got.expired += expired;
+		s->got.saw_over |= !expired || s->got.expired == FAIRQ_MAX_ENDED;
+		return FAIRQ_LOCKED;
 	}
 	result = lock_row(s, task);
-	if (result == FAIRQ_CLAIMED && !task->blocked)
+	if (result == FAIRQ_CLAIMED &&
+		!(expired ? fairq_is_expired(task, s->call.now) : task->blocked))
 		result = FAIRQ_GONE;
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	s->got.expired++;
 	if (s->call.foresees)
+	{
 		fairq_shadow_claim(task->id);
+		return FAIRQ_GONE;
+	}
+	if (expired)
+		fairq_finish_expired(s->queue, s->tasks, task);
 	else
 	{
 		fairq_look_at_blocked(s->queue, s->tasks, task);
 		/* if it is ready, this call can claim it */
 		fairq_written();
-		note_ended(s, task);
 	}
+	note_ended(s, task);
 	return FAIRQ_GONE;
 }
 
@@ -230,40 +241,6 @@ fairq_stops_before(FairqService *s, const FairqTask *task,
 	return true;
 }
 
-/*
- * Finish a ready task that is expired.  A look leaves a few such tasks
- * unfinished, but finishes many of them before it continues.
- */
-static FairqClaimResult
-drop_expired(FairqService *s, FairqTask *task)
-{
-	FairqClaimResult result;
-
-	if (s->call.peek && !s->call.ends)
-	{
-		result = peek_at_row(s, task, true);
-		if (result != FAIRQ_CLAIMED)
-			return result;
-		if (++s->got.expired == FAIRQ_MAX_ENDED)
-			s->got.saw_over = true;
-		return FAIRQ_LOCKED;
-	}
-	result = lock_row(s, task);
-	if (result == FAIRQ_CLAIMED && !fairq_is_expired(task, s->call.now))
-		result = FAIRQ_GONE;
-	if (result != FAIRQ_CLAIMED)
-		return result;
-	if (s->call.foresees)
-		fairq_shadow_claim(task->id);
-	else
-	{
-		fairq_finish_expired(s->queue, s->tasks, task);
-		note_ended(s, task);
-	}
-	s->got.expired++;
-	return FAIRQ_GONE;
-}
-
 /* Serve a ready task that can be claimed. */
 static FairqClaimResult
 serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -295,12 +272,11 @@ serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
 FairqClaimResult
 fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
+	bool		expired = fairq_is_expired(task, s->call.now);
 	FairqClaimResult result;
 
-	if (fairq_is_expired(task, s->call.now))
-		return drop_expired(s, task);
-	if (task->blocked)
-		return look_at_blocked(s, task);
+	if (expired || task->blocked)
+		return end_ready(s, task, expired);
 	result = s->call.peek ?
 		peek_at_task(s, task, s->tasks->claims_delete) :
 		s->call.foresees ? fairq_task_peek(s->tasks, task, false) :
