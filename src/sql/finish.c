@@ -1,9 +1,9 @@
 /*
  * finish.c
  *		fairq.complete, fairq.fail, fairq.release, fairq.extend, their batches,
- *		fairq.set_progress, and fairq.cancel.
+ *		fairq.set_progress, fairq.cancel, and fairq.reschedule.
  *
- * attempt.c changes the tasks.  A batch processes its ids in sorted order, so
+ * attempt.c and outcome.c change the tasks.  A batch processes its ids in sorted order, so
  * two batches do not deadlock.  Then it returns the ids that the worker has
  * lost, in the order of its input.
  *
@@ -18,6 +18,7 @@
 
 #include "args.h"
 #include "attempt.h"
+#include "outcome.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_complete);
@@ -26,6 +27,7 @@ PG_FUNCTION_INFO_V1(fairq_release);
 PG_FUNCTION_INFO_V1(fairq_extend);
 PG_FUNCTION_INFO_V1(fairq_set_progress);
 PG_FUNCTION_INFO_V1(fairq_cancel);
+PG_FUNCTION_INFO_V1(fairq_reschedule);
 PG_FUNCTION_INFO_V1(fairq_complete_batch);
 PG_FUNCTION_INFO_V1(fairq_fail_batch);
 PG_FUNCTION_INFO_V1(fairq_release_batch);
@@ -194,6 +196,21 @@ fairq_cancel(PG_FUNCTION_ARGS)
 
 	if (done)
 		fairq_cancel_task(&a);
+	close_tasks(a.tasks, done);
+	PG_RETURN_BOOL(done);
+}
+
+/* fairq.reschedule(id, run_at) */
+Datum
+fairq_reschedule(PG_FUNCTION_ARGS)
+{
+	TimestampTz run_at = PG_ARGISNULL(1) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(1);
+	FairqAttempt a = begin_call("fairq.reschedule()");
+	bool		done = !PG_ARGISNULL(0) &&
+		fairq_find_waiting(&a, PG_GETARG_INT64(0));
+
+	if (done && fairq_reschedule_task(a.queue, a.tasks, &a.task, run_at))
+		fairq_notify(a.queue);
 	close_tasks(a.tasks, done);
 	PG_RETURN_BOOL(done);
 }

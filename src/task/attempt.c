@@ -166,22 +166,44 @@ fairq_find_task(FairqAttempt *a, int64 id, int any_privilege)
 		fairq_task_find_locked(a->tasks, id, &a->task);
 }
 
-/*
- * Lock the task whose lease an attempt holds.  If the worker is too late, no
- * row is locked.
- */
-bool
-fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
+/* Lock a task that passes a check; otherwise no row is locked. */
+static bool
+find_if(FairqAttempt *a, int64 id, int any_privilege,
+		bool (*check) (const FairqTask *task, int32 attempt), int32 attempt)
 {
 	bool		changing;
 
 	CHECK_FOR_INTERRUPTS();
 	return fairq_task_find_nowait(a->tasks, id, &a->task, &changing) &&
-		use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK) &&
+		use_queue(a, a->task.queue_id, any_privilege) &&
 		fairq_task_find(a->tasks, id, &a->task) &&
-		is_leased(&a->task, attempt) &&
+		check(&a->task, attempt) &&
 		fairq_task_find_locked(a->tasks, id, &a->task) &&
-		is_leased(&a->task, attempt);
+		check(&a->task, attempt);
+}
+
+/* Lock the task whose lease an attempt holds. */
+bool
+fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
+{
+	return find_if(a, id, FAIRQ_PRIV_WORK, is_leased, attempt);
+}
+
+/* Whether the task may still begin. */
+static bool
+is_waiting(const FairqTask *task, int32 attempt)
+{
+	return !task->running && !fairq_is_expired(task, GetCurrentTimestamp());
+}
+
+/*
+ * Lock a task that is neither running nor expired.  The worker of a running
+ * one would have to wait.
+ */
+bool
+fairq_find_waiting(FairqAttempt *a, int64 id)
+{
+	return find_if(a, id, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK, is_waiting, 0);
 }
 
 /*

@@ -28,6 +28,7 @@ extern bool fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt);
 extern bool fairq_find_attempt_nowait(FairqAttempt *a, int64 id,
 									  int32 attempt);
 extern bool fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt);
+extern bool fairq_find_waiting(FairqAttempt *a, int64 id);
 extern bool fairq_find_task(FairqAttempt *a, int64 id, int any_privilege);
 extern void fairq_fail_attempt(FairqAttempt *a, const text *error,
 							   int64 retry_in, bool dead, int64 took);

@@ -1,10 +1,6 @@
 /*
- * queued.c
- *		fairq.reschedule, fairq.turns_before: functions for tasks that are not
- *		running.
- *
- * outcome.c reschedules a task.  The bound on the tasks that are served before
- * one follows from this:
+ * turns_before.c
+ *		fairq.turns_before: a bound on the tasks that are served before one.
  *
  * Assume that k tasks of a group of weight w are before one of its tasks.
  * Each turn of the group serves w of these, as long as there are w.  So the
@@ -26,9 +22,8 @@
  * The cost does not depend on the backlog, only on the number of groups that
  * have their own weight.
  *
- * Locking: to reschedule, RowExclusiveLock on fairq.task, AccessShareLock on
- * the queue and the row, to the end of the transaction.  turns_before takes
- * AccessShareLock on both, and a lane's lock, shared, briefly.
+ * Locking: AccessShareLock on fairq.task and the queue, to the end of the
+ * transaction; a lane's lock, shared, briefly.
  */
 #include "postgres.h"
 
@@ -38,10 +33,8 @@
 
 #include "args.h"
 #include "lane_view.h"
-#include "outcome.h"
-#include "transaction.h"
+#include "store.h"
 
-PG_FUNCTION_INFO_V1(fairq_reschedule);
 PG_FUNCTION_INFO_V1(fairq_turns_before);
 
 /* most index entries that are read */
@@ -49,62 +42,6 @@ PG_FUNCTION_INFO_V1(fairq_turns_before);
 
 /* no bound is known */
 #define UNKNOWN (-1)
-
-/* Whether the task may still begin. */
-static bool
-is_waiting(const FairqTask *task)
-{
-	return !task->running && !fairq_is_expired(task, GetCurrentTimestamp());
-}
-
-/*
- * Lock a task by its id, if it is neither running nor expired, and the caller
- * has one of these privileges on its queue.  Returns the queue; NULL: there is
- * no such task.  A running task is not locked, because its worker would have
- * to wait.
- */
-static FairqQueue *
-find_waiting(FairqTable *tasks, int64 id, int any_privilege,
-			 FairqTask *task)
-{
-	FairqQueue *queue;
-	bool		changing;
-
-	CHECK_FOR_INTERRUPTS();
-	if (!fairq_task_find_nowait(tasks, id, task, &changing))
-		return NULL;
-	queue = fairq_queue_use_id(task->queue_id, any_privilege);
-	if (queue != NULL && fairq_task_find(tasks, id, task) && is_waiting(task) &&
-		fairq_task_find_locked(tasks, id, task) && is_waiting(task))
-		return queue;
-	return NULL;
-}
-
-/* fairq.reschedule(id, run_at) */
-Datum
-fairq_reschedule(PG_FUNCTION_ARGS)
-{
-	TimestampTz run_at = PG_ARGISNULL(1) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(1);
-	FairqTable *tasks;
-	FairqTask	task;
-	FairqQueue *queue = NULL;
-
-	fairq_writes("fairq.reschedule()");
-	tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
-	if (!PG_ARGISNULL(0))
-		queue = find_waiting(tasks, PG_GETARG_INT64(0),
-							 FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK, &task);
-	if (queue == NULL)
-	{
-		fairq_table_leave(tasks);
-		PG_RETURN_BOOL(false);
-	}
-	if (fairq_reschedule_task(queue, tasks, &task, run_at))
-		fairq_notify(queue);
-	fairq_table_close(tasks);
-	fairq_written();
-	PG_RETURN_BOOL(true);
-}
 
 /* A count of the tasks before one in its group's line. */
 typedef struct Look
