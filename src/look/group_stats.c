@@ -145,7 +145,7 @@ put_each(FunctionCallInfo fcinfo, PutQueue put, int32 top)
 		if (fairq_shmem_find_queue(id) != hints)
 			continue;
 		old = MemoryContextSwitchTo(context);
-		queue = fairq_queue_use_id(id, FAIRQ_PRIV_MONITOR);
+		queue = fairq_queue_use_id(id, FAIRQ_PRIV_MONITOR, true);
 		if (queue != NULL)
 			put(rsinfo, queue, top, true);
 		MemoryContextSwitchTo(old);
@@ -598,9 +598,8 @@ fairq_group_shares(PG_FUNCTION_ARGS)
 Datum
 fairq_group_got(PG_FUNCTION_ARGS)
 {
-	int32		id = PG_GETARG_INT32(0);
 	int32		group_no = PG_GETARG_INT32(1);
-	FairqQueue *queue = fairq_queue_by_id(id);
+	FairqQueue *queue;
 	TimestampTz now = GetCurrentTimestamp();
 	Lane		lanes[FAIRQ_PRIORITIES];
 	Share		share = {.ahead = -1};
@@ -609,18 +608,17 @@ fairq_group_got(PG_FUNCTION_ARGS)
 	/*
 	 * the number is an index of the accounts' chunks: below 0 there are none
 	 */
-	if (queue == NULL || group_no < 0 ||
-		!fairq_may(queue, FAIRQ_PRIV_MONITOR) ||
-		queue->shares.fair_by == FAIRQ_BY_TASKS ||
-		!fairq_queue_id_try_lock(queue->id, AccessShareLock))
+	if (group_no < 0)
 		PG_RETURN_NULL();
-	/* the queue may have been dropped before we had the lock */
-	if (fairq_shmem_find_queue(id) == queue->hints)
+	queue = fairq_queue_use_id(PG_GETARG_INT32(0), FAIRQ_PRIV_MONITOR, false);
+	if (queue == NULL)
+		PG_RETURN_NULL();
+	if (queue->shares.fair_by != FAIRQ_BY_TASKS)
 	{
 		look_at_lanes(queue, now, lanes);
 		share = find_share(queue, lanes, now, group_no);
 	}
-	fairq_queue_id_unlock(id, AccessShareLock);
+	fairq_queue_id_unlock(queue->id, AccessShareLock);
 	put_float8(&row, share.got, !share.any);
 	put_float8(&row, share.ahead, share.ahead < 0);
 	PG_RETURN_DATUM(fairq_row_result(fcinfo, &row));
@@ -657,27 +655,22 @@ put_tenant(void *arg, int32 tenant, text *key)
 Datum
 fairq_tenants(PG_FUNCTION_ARGS)
 {
-	int32		id = PG_GETARG_INT32(0);
 	Tenants		tenants = {
 		.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo,
-		.queue = fairq_queue_by_id(id),
+		.queue = fairq_queue_use_id(PG_GETARG_INT32(0), FAIRQ_PRIV_MONITOR,
+									false),
 		.now = GetCurrentTimestamp()
 	};
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	if (tenants.queue == NULL || tenants.queue->shares.separator == 0 ||
-		!fairq_may(tenants.queue, FAIRQ_PRIV_MONITOR) ||
-		!fairq_queue_id_try_lock(id, AccessShareLock))
+	if (tenants.queue == NULL)
 		return (Datum) 0;
-	/* the queue may have been dropped before we had the lock */
-	if (fairq_shmem_find_queue(id) == tenants.queue->hints)
-	{
-		look_at_lanes(tenants.queue, tenants.now, tenants.lanes);
-		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-			tenants.known |= tenants.lanes[p].fairness.begun;
+	look_at_lanes(tenants.queue, tenants.now, tenants.lanes);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		tenants.known |= tenants.lanes[p].fairness.begun;
+	if (tenants.queue->shares.separator != 0)
 		fairq_each_tenant(tenants.queue, put_tenant, &tenants);
-	}
-	fairq_queue_id_unlock(id, AccessShareLock);
+	fairq_queue_id_unlock(tenants.queue->id, AccessShareLock);
 	return (Datum) 0;
 }
 

@@ -226,7 +226,8 @@ fairq_turns_before(PG_FUNCTION_ARGS)
 	/*
 	 * the result reveals the backlog of the group, possibly another tenant's
 	 */
-		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_MONITOR)) != NULL)
+		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_MONITOR,
+									true)) != NULL)
 		ahead = tasks_ahead(queue, tasks, &task);
 	fairq_table_close(tasks);
 	if (ahead == UNKNOWN)

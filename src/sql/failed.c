@@ -225,7 +225,7 @@ find_failed(FairqEnqueue *e, FairqTable *archived, int64 id)
 			FAIRQ_STATUS_FAILED)
 			continue;
 		e->queue = fairq_queue_use_id(fairq_int_of(slot, ARCHIVE_QUEUE_ID, 0),
-									  FAIRQ_PRIV_MANAGE);
+									  FAIRQ_PRIV_MANAGE, true);
 		if (e->queue != NULL)
 			return scan;
 	}

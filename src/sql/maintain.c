@@ -411,20 +411,14 @@ read_tasks(const List *ids)
 
 	foreach(lc, ids)
 	{
-		int32		id = lfirst_int(lc);
-		FairqQueue *queue = fairq_queue_by_id(id);
+		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc),
+											   FAIRQ_PRIV_MANAGE, false);
 
-		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MANAGE) ||
-			!fairq_queue_id_try_lock(queue->id, AccessShareLock))
+		if (queue == NULL)
 			continue;
-		/* it may have been dropped before we had the lock */
-		queue = fairq_queue_by_id(id);
-		if (queue != NULL)
-		{
-			fairq_load_here(queue, tasks);
-			make_known(queue, tasks);
-		}
-		fairq_queue_id_unlock(id, AccessShareLock);
+		fairq_load_here(queue, tasks);
+		make_known(queue, tasks);
+		fairq_queue_id_unlock(queue->id, AccessShareLock);
 	}
 	fairq_table_close(tasks);
 }
@@ -444,7 +438,7 @@ maintain_each(const List *ids, bool groups, MemoryContext each)
 	foreach(lc, ids)
 	{
 		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc),
-											   FAIRQ_PRIV_MANAGE);
+											   FAIRQ_PRIV_MANAGE, true);
 
 		CHECK_FOR_INTERRUPTS();
 		if (queue != NULL &&

@@ -40,34 +40,24 @@ is_leased(const FairqTask *task, int32 attempt)
 		(attempt == FAIRQ_ANY_ATTEMPT || task->attempt == attempt);
 }
 
-/* Lock the queue, if the caller has one of these privileges on it. */
-static bool
-use_queue(FairqAttempt *a, int32 queue_id, int any_privilege)
-{
-	if (a->queue == NULL || a->queue->id != queue_id)
-		a->queue = fairq_queue_use_id(queue_id, any_privilege);
-	return a->queue != NULL;
-}
-
 /*
- * Lock the queue without waiting for a transaction that drops it: in that case
- * a->busy is true, and the result false.
+ * Lock the queue, if the caller has one of these privileges on it.  With
+ * nowait, this does not wait for a transaction that drops the queue: in that
+ * case a->busy is true, and the result false.
  */
 static bool
-use_queue_nowait(FairqAttempt *a, int32 queue_id, int any_privilege)
+use_queue(FairqAttempt *a, int32 queue_id, int any_privilege, bool nowait)
 {
-	if (a->queue == NULL || a->queue->id != queue_id)
-	{
-		const FairqQueue *queue = fairq_queue_by_id(queue_id);
+	const FairqQueue *queue;
 
-		/* a caller without a privilege locks nothing */
-		if (queue == NULL || !fairq_may(queue, any_privilege))
-			return false;
-		a->busy = !fairq_queue_id_try_lock(queue_id, AccessShareLock);
-		if (a->busy)
-			return false;
-	}
-	return use_queue(a, queue_id, any_privilege);
+	if (a->queue != NULL && a->queue->id == queue_id)
+		return true;
+	a->queue = fairq_queue_use_id(queue_id, any_privilege, !nowait);
+	if (a->queue != NULL)
+		return true;
+	queue = nowait ? fairq_queue_by_id(queue_id) : NULL;
+	a->busy = queue != NULL && fairq_may(queue, any_privilege);
+	return false;
 }
 
 /*
@@ -112,7 +102,7 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 		CHECK_FOR_INTERRUPTS();
 		if (!fairq_task_find_nowait(tasks, id, &task, &changing))
 			return false;
-		if (!use_queue(a, task.queue_id, FAIRQ_PRIV_WORK) ||
+		if (!use_queue(a, task.queue_id, FAIRQ_PRIV_WORK, false) ||
 			((locked || changing) &&
 			 !fairq_task_find_locked(tasks, id, &task)) ||
 			!is_leased(&task, attempt))
@@ -162,7 +152,7 @@ fairq_find_task(FairqAttempt *a, int64 id, int any_privilege)
 	bool		changing;
 
 	return fairq_task_find_nowait(a->tasks, id, &a->task, &changing) &&
-		use_queue(a, a->task.queue_id, any_privilege) &&
+		use_queue(a, a->task.queue_id, any_privilege, false) &&
 		fairq_task_find_locked(a->tasks, id, &a->task);
 }
 
@@ -175,7 +165,7 @@ find_if(FairqAttempt *a, int64 id, int any_privilege,
 
 	CHECK_FOR_INTERRUPTS();
 	return fairq_task_find_nowait(a->tasks, id, &a->task, &changing) &&
-		use_queue(a, a->task.queue_id, any_privilege) &&
+		use_queue(a, a->task.queue_id, any_privilege, false) &&
 		fairq_task_find(a->tasks, id, &a->task) &&
 		check(&a->task, attempt) &&
 		fairq_task_find_locked(a->tasks, id, &a->task) &&
@@ -221,7 +211,7 @@ fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
 		CHECK_FOR_INTERRUPTS();
 		if (!fairq_task_find_nowait(a->tasks, id, &a->task, &changing) ||
 			!is_leased(&a->task, attempt) ||
-			!use_queue_nowait(a, a->task.queue_id, FAIRQ_PRIV_WORK))
+			!use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK, true))
 			return false;
 		a->busy = changing;
 		if (changing)
@@ -250,7 +240,7 @@ bool
 fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt)
 {
 	return (fairq_taken_find(a->tasks, id, attempt, &a->task) &&
-			use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK)) ||
+			use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK, false)) ||
 		fairq_find_attempt(a, id, attempt);
 }
 

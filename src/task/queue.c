@@ -699,21 +699,25 @@ fairq_queue_by_id(int32 id)
 
 /*
  * The queue of an id, locked as by fairq_queue_use(), if the caller has one of
- * these privileges on it; else NULL.
+ * these privileges on it; else NULL.  Without wait, NULL also means that the
+ * lock is not free.
  */
 FairqQueue *
-fairq_queue_use_id(int32 id, int any_privilege)
+fairq_queue_use_id(int32 id, int any_privilege, bool wait)
 {
 	FairqQueue *queue = fairq_queue_by_id(id);
 
 	if (queue == NULL || !fairq_may(queue, any_privilege))
 		return NULL;
-	lock_queue(id, AccessShareLock);
+	if (wait)
+		lock_queue(id, AccessShareLock);
+	else if (!fairq_queue_id_try_lock(id, AccessShareLock))
+		return NULL;
 	queue = fairq_queue_by_id(id);
 	/* the queue may have been dropped meanwhile, or the privilege revoked */
 	if (queue != NULL && fairq_may(queue, any_privilege))
 		return queue;
-	UnlockDatabaseObject(queue_relid, id, 0, AccessShareLock);
+	fairq_queue_id_unlock(id, AccessShareLock);
 	return NULL;
 }
 
