@@ -71,16 +71,22 @@ read_key(TupleTableSlot *slot, KeyRow *row)
 	row->tid = slot->tts_tid;
 }
 
+/*
+ * Find the row of a key.  With changing, a row that a transaction is deleting
+ * also counts.
+ */
 static KeyRow
-look_up_key(FairqTable *keys, int32 queue_id, Datum key)
+look_up_key(FairqTable *keys, int32 queue_id, Datum key, bool changing)
 {
 	FairqScan  *scan = scan_key(keys, queue_id, key);
-	FairqRowState state;
+	FairqRowState state = FAIRQ_ROW_INSERTING;
 	KeyRow		row = {0};
 
-	while (row.id == 0 && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	while (state != FAIRQ_ROW_LIVE &&
+		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
-		if (state == FAIRQ_ROW_LIVE)
+		if (state == FAIRQ_ROW_LIVE ||
+			(changing && state == FAIRQ_ROW_CHANGING))
 			read_key(scan->slot, &row);
 		else
 			row.other = fairq_scan_changer(scan);
@@ -205,7 +211,7 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 
 		CHECK_FOR_INTERRUPTS();
 		LockDatabaseObject(relid, queue->id, hash, ExclusiveLock);
-		row = look_up_key(keys, queue->id, key);
+		row = look_up_key(keys, queue->id, key, false);
 		stale = is_void(tasks, queue->id, key, &row, id, gone);
 		if (stale ? fairq_table_lock(keys, &row.tid) :
 			row.id == 0 && !TransactionIdIsValid(row.other))
@@ -247,20 +253,10 @@ fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
 {
 	Oid			relid = RelationGetRelid(keys->rel);
 	uint16		hash = hash_of(key);
-	FairqScan  *scan;
-	FairqRowState state;
-	KeyRow		row = {0};
-	bool		live = false;
+	KeyRow		row;
 
 	LockDatabaseObject(relid, queue->id, hash, RowExclusiveLock);
-	scan = scan_key(keys, queue->id, key);
-	while (!live && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
-	{
-		live = state == FAIRQ_ROW_LIVE;
-		if (state != FAIRQ_ROW_INSERTING)
-			read_key(scan->slot, &row);
-	}
-	fairq_scan_end(scan);
+	row = look_up_key(keys, queue->id, key, true);
 	UnlockDatabaseObject(relid, queue->id, hash, RowExclusiveLock);
 	return row.id != 0 && row.free_at == DT_NOEND &&
 		has_task(tasks, queue->id, key, row.id) &&
