@@ -144,24 +144,6 @@ fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
 	return n;
 }
 
-/*
- * Returns the number of waiting groups of the lane.  *next is set to the seat
- * after the one that service passed last.
- */
-int32
-fairq_lane_nwaiting(FairqLane *lane, int64 *next)
-{
-	int32		n = 0;
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	if (is_begun(lane))
-		n = lane->seats.n[FAIRQ_RING] + lane->seats.n[FAIRQ_PARKED] +
-			lane->seats.n[FAIRQ_THROTTLED];
-	*next = lane->present.seat + INT64CONST(1);
-	LWLockRelease(&lane->lock);
-	return n;
-}
-
 /* Whether the next call that takes turns takes back all groups aside. */
 static bool
 is_to_unpark(FairqLane *lane)

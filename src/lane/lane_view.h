@@ -89,9 +89,17 @@ typedef struct FairqGroupServed
 } FairqGroupServed;
 
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);
+
+/* Number of waiting groups. */
+static inline int64
+fairq_lane_view_waiting(const FairqLaneView *view)
+{
+	return (int64) view->n[FAIRQ_RING] + view->n[FAIRQ_PARKED] +
+		view->n[FAIRQ_THROTTLED];
+}
+
 extern int	fairq_lane_waits(FairqLane *lane, TimestampTz ended_by,
 							 int64 from, int most, FairqWait *waits);
-extern int32 fairq_lane_nwaiting(FairqLane *lane, int64 *next);
 extern bool fairq_lane_is_throttled(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_is_searched(FairqLane *lane);
 extern bool fairq_lane_wait_of(FairqLane *lane, int32 group_no,

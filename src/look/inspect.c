@@ -201,6 +201,14 @@ visible(FunctionCallInfo fcinfo, const char *sql)
 	return (Datum) 0;
 }
 
+/* visible_names(): ids and names of queues */
+Datum
+fairq_visible_names(PG_FUNCTION_ARGS)
+{
+	return visible(fcinfo, "SELECT queue_id, name FROM fairq.queue"
+				   " WHERE queue_id IN (SELECT unnest($1))");
+}
+
 /* visible_groups() */
 Datum
 fairq_visible_groups(PG_FUNCTION_ARGS)
@@ -311,16 +319,9 @@ put_groups(FairqRow *row, FairqQueue *queue)
 }
 
 /*
- * Whether the server has no counts to show.  A standby changes no task, and
- * the primary's counts are not in the write-ahead log.
+ * Add a histogram, as an array.  Like other counts, it is NULL on a standby,
+ * which changes no task: the primary's counts are not in the log.
  */
-static bool
-is_not_counted(void)
-{
-	return RecoveryInProgress();
-}
-
-/* Add a histogram, as an array. */
 static void
 put_histogram(FairqRow *row, const uint64 *counts)
 {
@@ -332,7 +333,7 @@ put_histogram(FairqRow *row, const uint64 *counts)
 												   INT8OID, sizeof(int64),
 												   FLOAT8PASSBYVAL,
 												   TYPALIGN_DOUBLE)),
-			  is_not_counted());
+			  RecoveryInProgress());
 }
 
 /* Add how long tasks have waited and run since the server started. */
@@ -359,7 +360,7 @@ put_times(FairqRow *row, FairqQueue *queue)
 	for (int s = 0; s < FAIRQ_SPANS; s++)
 		fairq_put_interval(row, (int64) pg_atomic_read_u64(
 								&queue->hints->histograms[s].sum),
-						   is_not_counted());
+						   RecoveryInProgress());
 }
 
 /* Add the counters of events since the server started. */
@@ -368,7 +369,7 @@ put_counters(FairqRow *row, FairqQueue *queue)
 {
 	for (int i = 0; i < FAIRQ_STATS; i++)
 		fairq_put_int8(row, fairq_hints_stat(queue->hints, i),
-					   is_not_counted());
+					   RecoveryInProgress());
 }
 
 /*
@@ -394,30 +395,5 @@ fairq_queue_stats(PG_FUNCTION_ARGS)
 	/* if the queue was dropped meanwhile, the data may be another queue's */
 	if (fairq_shmem_find_queue(queue->id) == queue->hints)
 		fairq_put_row((ReturnSetInfo *) fcinfo->resultinfo, &row);
-	return (Datum) 0;
-}
-
-/* visible_names(): ids and names of queues */
-Datum
-fairq_visible_names(PG_FUNCTION_ARGS)
-{
-	ArrayType  *ids = DatumGetArrayTypeP(visible_ids(FAIRQ_PRIV_ANY));
-	Datum	   *id;
-	int			n;
-
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	deconstruct_array(ids, INT4OID, sizeof(int32), true, TYPALIGN_INT, &id,
-					  NULL, &n);
-	for (int i = 0; i < n; i++)
-	{
-		FairqQueue *queue = fairq_queue_by_id(DatumGetInt32(id[i]));
-		FairqRow	row = {0};
-
-		if (queue == NULL)
-			continue;
-		fairq_put(&row, id[i], false);
-		fairq_put(&row, CStringGetTextDatum(queue->name), false);
-		fairq_put_row((ReturnSetInfo *) fcinfo->resultinfo, &row);
-	}
 	return (Datum) 0;
 }

@@ -152,8 +152,7 @@ others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
 	const FairqSetting *setting;
 	int64		n;
 
-	n = (int64) view->n[FAIRQ_RING] + view->n[FAIRQ_PARKED] +
-		view->n[FAIRQ_THROTTLED] - own->waits;
+	n = fairq_lane_view_waiting(view) - own->waits;
 	fairq_settings_walk(&queue->groups, &walk);
 	while ((setting = fairq_settings_next(&walk)) != NULL)
 	{

@@ -281,17 +281,18 @@ look_at_all(Look *look)
 {
 	int64		all = 0;
 	int64		from = 0;
-	int32		most = 0;
+	int64		most = 0;
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
-		int64		next;
-		int32		n = fairq_lane_nwaiting(fairq_queue_lane(look->queue, p),
-											&next);
+		FairqLaneView view;
+		int64		n;
 
+		fairq_lane_view(fairq_queue_lane(look->queue, p), &view);
+		n = fairq_lane_view_waiting(&view);
 		all += n;
 		if (n > most)
-			from = next;
+			from = view.seat + INT64CONST(1);
 		most = Max(most, n);
 	}
 	look_at_groups(look, from, FAIRQ_ALL_SEATS);
