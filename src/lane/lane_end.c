@@ -215,12 +215,9 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 	}
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		group->run.low[r] = Min(findings->run_low[r], group->run.since[r]);
-	if (findings->deadline == DT_NOEND)
-		return;
-	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
-	fairq_seats_lower_deadline(lane, group_no, findings->deadline);
-	if (findings->deadline < (int64) pg_atomic_read_u64(&lane->times.deadline))
-		fairq_times_deadline(&lane->times, findings->deadline);
+	/* the addresses are in the entry already */
+	fairq_lane_note_leases(lane, group_no, NULL,
+						   &(FairqLeases) {.until = findings->deadline});
 }
 
 /*

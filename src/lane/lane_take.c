@@ -405,19 +405,15 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 	}
 	if (group != NULL)
 	{
-		const FairqItem *from = &group->hand[group->in_hand.first];
+		FairqGroup	copy = *group;
 
 		taking->lane_no = lane->recovery.lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
 		turn->tasks.served = 0;
 		turn->state.begun = false;
-		while (turn->queued.n < group->in_hand.n &&
-			   from[turn->queued.n].addr < group->upto)
-		{
-			turn->queued.items[turn->queued.n] = from[turn->queued.n];
-			turn->queued.n++;
-		}
+		turn->queued.n = fairq_hand_take(&copy, FAIRQ_HAND,
+										 turn->queued.items);
 		fairq_entry_unlock(set);
 	}
 	LWLockRelease(&lane->lock);
