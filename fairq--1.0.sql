@@ -1089,7 +1089,8 @@ CREATE VIEW fairq.groups WITH (security_barrier) AS
 COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, without a slot under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is the service of a group per weight in a cost-fair or time-fair queue. ahead is its lead over the ready group with the least. The view counts all tasks each time it is read.';
 
 CREATE FUNCTION fairq_internal.tenants(queue_id int) RETURNS TABLE (tenant text,
-	group_no int, users_active int, got double precision, ahead double precision)
+	group_no int, users_active int, got double precision, ahead double precision,
+	running int)
 	AS 'MODULE_PATHNAME', 'fairq_tenants'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq_internal.tenants(int)
@@ -1097,16 +1098,18 @@ COMMENT ON FUNCTION fairq_internal.tenants(int)
 
 CREATE VIEW fairq.tenants WITH (security_barrier) AS
 	SELECT q.name AS queue, t.tenant, coalesce(w.weight, 1) AS weight,
-		t.users_active, t.got, t.ahead
+		t.users_active, t.got, t.ahead, w.concurrency, t.running
 	FROM fairq.queue q
 	CROSS JOIN LATERAL fairq_internal.tenants(q.queue_id) t
 	LEFT JOIN fairq.group_setting w
 		ON w.queue_id = q.queue_id AND w.group_no = t.group_no
 	WHERE q.separator IS NOT NULL;
-COMMENT ON VIEW fairq.tenants IS 'Tenants of queues with a separator, and their weights. It reads shared memory and no task, so its cost depends only on the number of tenants.';
+COMMENT ON VIEW fairq.tenants IS 'Tenants of queues with a separator, and their settings. It reads shared memory and no task, so its cost depends only on the number of tenants.';
 COMMENT ON COLUMN fairq.tenants.users_active IS 'Users with ready tasks that a pop has found, counted once in each priority. NULL: shared memory does not have the queue.';
 COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks or costs, per weight. NULL: not known.';
 COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got least. NULL: not known.';
+COMMENT ON COLUMN fairq.tenants.concurrency IS 'Most running tasks of all its users together. NULL: any number.';
+COMMENT ON COLUMN fairq.tenants.running IS 'Running tasks of all its users. NULL: not counted, since the queue has no limit, or not known yet.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,

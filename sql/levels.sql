@@ -305,8 +305,9 @@ SELECT fairq.create_queue('levels_bad', separator => 'é');
 SELECT fairq.create_queue('levels_bad', separator => '/', fair_by => 'time');
 SELECT fairq.alter_queue('levels_keys', fair_by => 'time');
 SELECT fairq.alter_queue('levels_keys', fair_by => 'cost');
--- A tenant has a weight and no other setting.
+-- A tenant has a weight and a limit, and no other setting.
 SELECT fairq.set_group('levels_keys', 'acme', concurrency => 2);
+SELECT fairq.set_group('levels_keys', 'acme', concurrency => 0);
 SELECT fairq.set_group('levels_keys', 'acme', rate => 2);
 SELECT fairq.pause('levels_keys', 'acme');
 SELECT fairq.resume('levels_keys', 'acme');

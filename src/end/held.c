@@ -4,11 +4,12 @@
  *		tasks.
  *
  * A transaction holds a slot in a queue and a group for each task that it has
- * claimed.  At its end the slots are closed, and a commit adds its change in
- * the number of leased tasks (counter.c, rule 3).  There is one note per group
- * and subtransaction; a note of a subtransaction is on top of its parent's,
- * and is removed with it.  A note is merged only with the previous one, so no
- * search is necessary.
+ * claimed.  It also holds one in the group's tenant, if there is one.  At its
+ * end the slots are closed, and a commit adds its change in the number of
+ * leased tasks (counter.c, rule 3).  There is one note per group and
+ * subtransaction; a note of a subtransaction is on top of its parent's, and is
+ * removed with it.  A note is merged only with the previous one, so no search
+ * is necessary.
  *
  * In a queue without limits no task is counted.  A note then records that the
  * transaction has claimed or ended tasks there.  No load counts for the
@@ -33,11 +34,13 @@ typedef struct Held
 	int32		group_no;		/* number of the group */
 	SubTransactionId sub;		/* subtransaction that made the changes */
 	FairqCounter *counter;		/* counter of the group, pinned */
+	FairqTenantSlots tenant;	/* the group's tenant; its counter is pinned */
 	int32		slots;			/* number of slots that are held */
 	int32		running;		/* change in the number of leased tasks if it
 								 * commits */
 	uint16		parked;			/* lanes that have parked the group, once the
 								 * slots are closed */
+	uint16		shut;			/* lanes that have shut the tenant */
 	int32		freed;			/* number of slots that this makes free */
 } Held;
 
@@ -70,28 +73,32 @@ fairq_held_room(bool counted)
 }
 
 /*
- * Record slots that are held in the group, and the change in its leased tasks
- * if we commit.  The caller has pinned the counter, and the note pins it from
- * now on.  There is room.
+ * Record slots that are held in the group and its tenant, and the change in
+ * their leased tasks if we commit.  The caller has pinned the counters, and
+ * the note pins them from now on.  There is room.
  */
 void
 fairq_held_note(FairqHints *hints, int32 group_no, FairqCounter *counter,
-				int32 slots, int32 running)
+				FairqTenantSlots tenant, int32 slots, int32 running)
 {
 	SubTransactionId sub = GetCurrentSubTransactionId();
 	Held	   *last = nheld == 0 ? NULL : &held[nheld - 1];
 
-	if (last == NULL || last->counter != counter || last->sub != sub)
+	if (last == NULL || last->counter != counter || last->sub != sub ||
+		last->tenant.counter != tenant.counter)
 	{
 		Assert(nheld < max_held);
 		fairq_counter_pin(counter);
+		if (tenant.counter != NULL)
+			fairq_counter_pin(tenant.counter);
 		last = &held[nheld++];
 		*last = (Held)
 		{
 			.hints = hints,
 			.group_no = group_no,
 			.sub = sub,
-			.counter = counter
+			.counter = counter,
+			.tenant = tenant
 		};
 	}
 	last->slots += slots;
@@ -130,8 +137,8 @@ fairq_held_uncounted(FairqHints *hints)
 }
 
 /*
- * The change in leased tasks of the group, or of the queue (-1), by this
- * transaction.
+ * The change in leased tasks of the group or tenant, or of the queue (-1), by
+ * this transaction.
  */
 int32
 fairq_held_running(FairqHints *hints, int32 group_no)
@@ -140,7 +147,8 @@ fairq_held_running(FairqHints *hints, int32 group_no)
 
 	for (int i = 0; i < nheld; i++)
 		if (held[i].hints == hints &&
-			(group_no < 0 || held[i].group_no == group_no))
+			(group_no < 0 || held[i].group_no == group_no ||
+			 (held[i].tenant.counter != NULL && held[i].tenant.no == group_no)))
 			running += held[i].running;
 	return running;
 }
@@ -153,6 +161,21 @@ fairq_held_sub_committed(SubTransactionId sub, SubTransactionId parent)
 		held[i].sub = parent;
 	for (int i = nuncounted - 1; i >= 0 && uncounted[i].sub == sub; i--)
 		uncounted[i].sub = parent;
+}
+
+/* Close the slots of a note; with adds, also add its changes. */
+static void
+close_slots(Held *h, const FairqAdds *adds)
+{
+	int32		running = adds == NULL ? 0 : h->running;
+
+	h->parked = fairq_counter_ended(h->counter, adds, h->slots, running);
+	if (h->tenant.counter != NULL)
+		h->shut = fairq_counter_ended(h->tenant.counter, adds, h->slots,
+									  running);
+	(void) fairq_counter_ended(&h->hints->running, adds, h->slots, running);
+	/* even if the load has seen it: waiters may have searched before */
+	h->freed = h->slots - running;
 }
 
 /* Close slots, and add the changes. */
@@ -174,29 +197,10 @@ commit_from(int first)
 			entered = &hints->tally;
 			fairq_tally_enter(entered, &adds);
 		}
-		held[i].parked = fairq_counter_ended(held[i].counter, &adds,
-											 held[i].slots, held[i].running);
-		(void) fairq_counter_ended(&hints->running, &adds, held[i].slots,
-								   held[i].running);
-		/* even if the load has seen it: waiters may have searched before */
-		held[i].freed = held[i].slots - held[i].running;
+		close_slots(&held[i], &adds);
 	}
 	if (entered != NULL)
 		fairq_tally_leave(entered);
-}
-
-/* Close slots whose claims yield no task. */
-static void
-abort_from(int first)
-{
-	for (int i = first; i < nheld; i++)
-	{
-		held[i].parked = fairq_counter_ended(held[i].counter, NULL,
-											 held[i].slots, 0);
-		(void) fairq_counter_ended(&held[i].hints->running, NULL,
-								   held[i].slots, 0);
-		held[i].freed = held[i].slots;
-	}
 }
 
 /* Allow loads to count the queues in which tasks were not counted. */
@@ -231,14 +235,21 @@ fairq_held_end(SubTransactionId sub, bool committed)
 	if (committed)
 		commit_from(first);
 	else
-		abort_from(first);
+	{
+		/* the claims yield no task */
+		for (int i = first; i < nheld; i++)
+			close_slots(&held[i], NULL);
+	}
 	for (int i = first; i < nheld; i++)
 	{
 		fairq_take_back(held[i].hints, held[i].group_no, held[i].parked);
+		fairq_take_back(held[i].hints, held[i].tenant.no, held[i].shut);
 		/* other groups may also be waiting for a slot in the queue */
 		if (held[i].freed > 0)
 			fairq_wake(&held[i].hints->wakeup, held[i].freed);
 		fairq_counter_unpin(held[i].counter);
+		if (held[i].tenant.counter != NULL)
+			fairq_counter_unpin(held[i].tenant.counter);
 	}
 	nheld = first;
 	end_uncounted(sub);

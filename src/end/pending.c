@@ -562,7 +562,7 @@ take_back_at_end(FairqHints *hints, int32 group_no)
 
 	fairq_held_room(true);
 	counter = fairq_shmem_counter(hints, group_no);
-	fairq_held_note(hints, group_no, counter, 0, 0);
+	fairq_held_note(hints, group_no, counter, (FairqTenantSlots) {0}, 0, 0);
 	fairq_counter_unpin(counter);
 }
 

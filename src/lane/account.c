@@ -94,6 +94,7 @@ fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by, TimestampTz now)
 	ledger->fair_by = by;
 	ledger->since = now;
 	ledger->recovering = true;
+	ledger->ranks_lapsed = by == FAIRQ_BY_TIME;
 }
 
 /* No flow has been served so far. */
@@ -131,6 +132,7 @@ fairq_account_init(FairqAccount *account, uint32 lane_no)
 void
 fairq_account_renew(FairqAccount *account)
 {
+	account->node.rank.level = 0;
 	account->node.rank.amount = (FairqAmount) {0};
 	memset(&account->by, 0, sizeof(account->by));
 	account->node.rank.tie = 0;

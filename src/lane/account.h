@@ -15,6 +15,10 @@
 /* number of levels in a time-fair lane whose first group is compared */
 #define FAIRQ_MOST_LEVELS 8
 
+/* levels of the groups of a tenant */
+#define FAIRQ_LEVEL_LAPSED 0	/* those that may have lapsed tasks */
+#define FAIRQ_LEVEL_READY 1		/* all others */
+
 /*
  * The resource of which a queue's groups get equal amounts, times their
  * weights.
@@ -36,6 +40,9 @@ typedef struct FairqLedger
 {
 	FairqFairBy fair_by;		/* resource that the lane shares out, set at
 								 * its recovery */
+	bool		recovering;		/* true: not all seats are known */
+	bool		ranks_lapsed;	/* true: a group's rank changes when it lapses,
+								 * and when its lapsed tasks are served */
 	TimestampTz since;			/* when the recovery began: time 0 */
 	double		longest;		/* if time-fair, E: the longest recent task in
 								 * microseconds; 0: none has ended */
@@ -45,7 +52,6 @@ typedef struct FairqLedger
 								 * these began, in microseconds after since */
 	double		worked;			/* if time-fair, microseconds of work that has
 								 * ended */
-	bool		recovering;		/* true: not all seats are known */
 } FairqLedger;
 
 /*

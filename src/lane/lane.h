@@ -336,11 +336,14 @@ extern void fairq_lane_aside_init(FairqLane *lane);
 extern bool fairq_lane_put_aside(FairqLane *lane, uint32 lane_no,
 								 FairqTurn *turn, const FairqCause *cause,
 								 int64 until);
+extern void fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
+							const FairqCause *cause);
 extern void fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes);
 extern void fairq_take_all_back(FairqHints *hints);
 extern int	fairq_lane_come_back(FairqLane *lane, int most);
 extern int64 fairq_lane_next_back(FairqLane *lane);
-extern bool fairq_lane_next_parked(FairqLane *lane, int32 *group_no);
+extern bool fairq_lane_next_parked(FairqLane *lane, bool tenants,
+								   int32 *group_no);
 
 /* lane_order.c */
 extern void fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of,

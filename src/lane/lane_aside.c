@@ -13,6 +13,9 @@
  * cause that a pop found.  If the group returns while another cause still
  * holds, the next pop puts it aside again.
  *
+ * A tenant without a slot is "shut", as one: its groups stay where they are
+ * (lane_order.c).  It returns when a backend gives up a slot.
+ *
  * Locking: the lane's lock, exclusively, and under it the counter's mutex.
  * Records of the order are made before the lane is locked.
  */
@@ -20,6 +23,7 @@
 
 #include "lane.h"
 #include "lane_internal.h"
+#include "lane_order.h"
 
 void
 fairq_lane_aside_init(FairqLane *lane)
@@ -174,8 +178,30 @@ take_back(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Take the group back into service in these lanes if it is aside, because it
- * has a slot again or may start a task.
+ * Shut the tenant of a turn's group, if it still has no slot.  A backend that
+ * makes one available takes it back.
+ */
+void
+fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
+				const FairqCause *cause)
+{
+	FairqHints *hints = fairq_hints_of(lane);
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+		fairq_lane_unpark_if_asked(lane);
+	if (lane->recovery.lane_no == lane_no &&
+		fairq_lane_order_is_tenant(lane, tenant) &&
+		fairq_counter_park(cause->counter, fairq_tally_now(&hints->tally),
+						   cause->limit, lane->priority, &hints->versions.now,
+						   cause->version))
+		fairq_lane_order_shut(lane, tenant);
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * Take the group or tenant back into service in these lanes if it is aside.
+ * It has a slot again, or may start a task.
  */
 void
 fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)
@@ -189,6 +215,11 @@ fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 		if (is_begun(lane) && is_aside(lane, group_no))
 			take_back(lane, group_no);
+		else if (is_begun(lane) && has(lane, FAIRQ_SHUT, group_no))
+		{
+			fairq_seats_remove(lane, FAIRQ_SHUT, group_no);
+			fairq_seats_add(lane, FAIRQ_TODO, group_no);
+		}
 		LWLockRelease(&lane->lock);
 	}
 }
@@ -211,6 +242,7 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 	lane->present.unparks = unparks;
 	fairq_seats_unpark(lane, FAIRQ_PARKED);
 	fairq_seats_unpark(lane, FAIRQ_THROTTLED);
+	fairq_seats_open(lane);
 	fairq_lane_aside_clear(lane);
 }
 
@@ -248,17 +280,18 @@ fairq_lane_next_back(FairqLane *lane)
 }
 
 /*
- * Find the first parked group at or after that seat.  Returns false if there
- * is none.
+ * Find the first parked group, or tenant that is shut, at or after that seat.
+ * Returns false if there is none.
  */
 bool
-fairq_lane_next_parked(FairqLane *lane, int32 *group_no)
+fairq_lane_next_parked(FairqLane *lane, bool tenants, int32 *group_no)
 {
 	int32		next;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	fairq_lane_unpark_if_asked(lane);
-	next = fairq_seats_next(lane, FAIRQ_PARKED, *group_no);
+	next = fairq_seats_next(lane, tenants ? FAIRQ_SHUT : FAIRQ_PARKED,
+							*group_no);
 	LWLockRelease(&lane->lock);
 	*group_no = next;
 	return next != FAIRQ_NO_SEAT;

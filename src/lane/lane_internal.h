@@ -119,16 +119,27 @@ is_out(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Whether a group, or a group of a tenant, may have a ready task.  The lane is
- * not task-fair.
+ * Whether a group, or a group of a tenant, may have a task to serve.  A tenant
+ * that is shut may have lapsed tasks.  The lane is not task-fair.
  */
 static inline bool
 is_active(FairqLane *lane, int32 flow, const FairqAccount *account)
 {
+	const FairqNode *node;
+	int32		first;
+
 	if (!account->level.is_tenant)
 		return has(lane, FAIRQ_RING, flow);
-	return account->level.groups.order.root != FAIRQ_NO_NODE ||
-		(fairq_in_shadow(lane) && !account->level.copied);
+	if (fairq_in_shadow(lane) && !account->level.copied)
+		return true;
+	if (!has(lane, FAIRQ_SHUT, flow))
+		return account->level.groups.order.root != FAIRQ_NO_NODE;
+	first = fairq_order_first(&account->level.groups.order,
+							  &lane->order.accounts);
+	if (first == FAIRQ_NO_NODE)
+		return false;
+	node = fairq_record(&lane->order.accounts, first);
+	return node->rank.level == FAIRQ_LEVEL_LAPSED;
 }
 
 /* Put a group that may have a ready task into the ring. */

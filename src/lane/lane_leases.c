@@ -99,8 +99,7 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 	fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
 	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
 	let_in(lane, group_no);
-	/* in a time-fair lane this changes the group's rank */
-	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
+	if (lane->order.ledger.ranks_lapsed)
 		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 }
 

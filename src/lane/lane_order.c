@@ -14,10 +14,10 @@
  * served	The group is in the ordered set, at the rank in its account.
  *
  * todo		The group is in the ring and has just entered it, or has lapsed in
- *			a time-fair lane.  The next call that takes turns adds it to the
- *			ordered set, or adds it again.  So a call that publishes a task, or
- *			takes groups back into the ring, only sets bits and needs no
- *			account.
+ *			a time-fair lane or as one of a tenant.  The next call that takes
+ *			turns adds it to the ordered set, or adds it again.  So a call that
+ *			publishes a task, or takes groups back into the ring, only sets
+ *			bits and needs no account.
  *
  * ring		A group that leaves it may stay in the ordered set, until a search
  *			visits it there and removes it.
@@ -38,10 +38,18 @@
  * In a queue with tenants, a tenant has an account and an order of its groups.
  * The lane's order then has tenants.  A call asks it for a tenant, and the
  * tenant's order for a group, and charges both.  A tenant is "served" while
- * one of its groups may have a ready task; it has no other bits, no entry and
- * no tasks.  A group that enters its tenant's order brings the tenant into the
- * lane's order.  If a call finds a group whose tenant is not known, it stops,
- * reads the group's key, and tries again.
+ * one of its groups may have a ready task; it has no entry and no tasks.  A
+ * group that enters its tenant's order brings the tenant into the lane's
+ * order.  If a call finds a group whose tenant is not known, it stops, reads
+ * the group's key, and tries again.
+ *
+ * A tenant that has no slot is "shut", and is not in the lane's order.  So its
+ * groups, which stay in its order, cost a call nothing.  If it is to return
+ * (lane_aside.c), it is in "todo", and enters like a group.  A lapsed task has
+ * its slot already.  So groups that may have one are at a lower level of the
+ * tenant's order.  If there are any, a tenant that is shut is in the lane's
+ * order for these.  Otherwise the level makes no difference: the best of the
+ * first groups of both levels is next.
  *
  * Accounts are allocated only when a group enters the ring, because most
  * groups have none in most lanes.  If a call finds such a group without an
@@ -70,6 +78,9 @@
  * groups of a tenant that a copy has, in addition to one per wanted task
  */
 #define MOST_COPIED 1000
+
+/* groups that are read under one hold of the lane's lock */
+#define COPIED_AT_ONCE 64
 
 /*
  * Initialize the order, before the lane uses any accounts; in a copy, when none
@@ -147,11 +158,16 @@ remove_from_order(FairqLane *lane, int32 group_no)
 static void
 add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 {
+	FairqAccount *account = account_of(lane, group_no);
+
 	if (!was_in)
 		return;
+	if (account->level.tenant != FAIRQ_NO_NODE)
+		account->node.rank.level = has(lane, FAIRQ_LAPSED, group_no) ?
+			FAIRQ_LEVEL_LAPSED : FAIRQ_LEVEL_READY;
 	fairq_seats_add(lane, FAIRQ_SERVED, group_no);
-	fairq_order_add(&flows_of(lane, account_of(lane, group_no))->order,
-					&lane->order.accounts, group_no);
+	fairq_order_add(&flows_of(lane, account)->order, &lane->order.accounts,
+					group_no);
 }
 
 /* --------------------------------------------------------------------- */
@@ -202,8 +218,11 @@ note_tenant(FairqLane *lane, int32 group_no, int32 tenant)
 	(void) remove_from_order(lane, group_no);
 	account->level.tenant = tenant;
 	account->level.resolved = true;
-	if (tenant != FAIRQ_NO_SEAT)
-		account_of(lane, tenant)->level.is_tenant = true;
+	if (tenant == FAIRQ_NO_SEAT)
+		return;
+	account = account_of(lane, tenant);
+	account->level.is_tenant = account->level.resolved = true;
+	lane->order.ledger.ranks_lapsed = true;
 }
 
 /* Make records of a group and of its tenant.  The lane is not locked. */
@@ -394,19 +413,153 @@ find_least(FairqLane *lane, TimestampTz now)
 }
 
 /*
- * A group has entered the tenant's order: add the tenant to the lane's order.
- * If it has entered before, calls that passed over it notice the addition.
+ * Read the accounts of the next groups behind a rank in the order of a tenant.
+ * Returns their number; 0 if accounts are void in the copy.
+ */
+static int
+groups_behind(FairqLane *copy, int32 tenant, const FairqRank *behind,
+			  int32 *group_nos, FairqAccount *accounts)
+{
+	FairqLane  *lane = fairq_shadow_real(copy);
+	FairqRank	at = *behind;
+	const FairqAccount *of;
+	int32		next;
+	int			n = 0;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	of = fairq_record(&lane->order.accounts, tenant);
+	while (n < COPIED_AT_ONCE && of != NULL &&
+		   of->lane_no == copy->recovery.lane_no &&
+		   lane->recovery.lane_no == copy->recovery.lane_no &&
+		   (next = fairq_order_after(&of->level.groups.order,
+									 &lane->order.accounts,
+									 &at)) != FAIRQ_NO_NODE)
+	{
+		group_nos[n] = next;
+		accounts[n] = *(FairqAccount *) fairq_record(&lane->order.accounts,
+													 next);
+		at = accounts[n++].node.rank;
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/*
+ * Copy the first groups of a level of a tenant to a copy of the lane.  These
+ * are one for each wanted task, plus some that may yield no task.
+ */
+static void
+copy_groups(FairqLane *copy, int32 tenant, int32 level, int64 most)
+{
+	FairqRank	behind = {.level = level - 1,.amount.whole = PG_INT64_MAX};
+	int32		group_nos[COPIED_AT_ONCE];
+	FairqAccount accounts[COPIED_AT_ONCE];
+	int			n;
+
+	while ((n = groups_behind(copy, tenant, &behind, group_nos,
+							  accounts)) > 0)
+	{
+		for (int i = 0; i < n; i++)
+		{
+			behind = accounts[i].node.rank;
+			if (behind.level != level || most-- <= 0)
+				return;
+			if (!has(copy, FAIRQ_RING, group_nos[i]) ||
+				has(copy, FAIRQ_SERVED, group_nos[i]))
+				continue;
+			*(FairqAccount *) fairq_record(&copy->order.accounts,
+										   group_nos[i]) = accounts[i];
+			add_to_order(copy, group_nos[i], true);
+		}
+	}
+}
+
+/*
+ * In a copy of the lane, copy the groups of a tenant, if that is not done yet.
+ */
+static void
+have_groups(FairqLane *lane, const FairqTaking *taking, int32 tenant)
+{
+	FairqAccount *account = account_of(lane, tenant);
+
+	if (!fairq_in_shadow(lane) || account->level.copied)
+		return;
+	for (int level = FAIRQ_LEVEL_LAPSED; level <= FAIRQ_LEVEL_READY; level++)
+		copy_groups(lane, tenant, level, taking->wanted + MOST_COPIED);
+	account->level.copied = true;
+}
+
+/*
+ * A group has entered the tenant's order, or the tenant is not shut any more.
+ * Add the tenant to the lane's order, if it may have a task to serve.  If it
+ * has entered before, calls that passed over it notice the addition.
  */
 static void
 bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
 {
 	FairqAccount *account = account_of(lane, tenant);
+	bool		was_in = remove_from_order(lane, tenant);
 
 	account->level.came++;
-	if (!remove_from_order(lane, tenant))
+	if (!is_active(lane, tenant, account))
+		return;
+	if (!was_in)
 		fairq_account_comes(&lane->order.ledger, &lane->order.flows, account,
 							tenant, least, moment(lane, tenant, now));
 	add_to_order(lane, tenant, true);
+}
+
+/*
+ * Add a group that enters to its order, and its tenant to the lane's.  It may
+ * have lapsed and be in the order at another rank.
+ */
+static void
+bring_group(FairqLane *lane, const FairqTaking *taking, int32 group_no,
+			double least)
+{
+	TimestampTz now = taking->order.now;
+	FairqAccount *account = account_of(lane, group_no);
+	int32		tenant = account->level.tenant;
+	bool		was_in;
+
+	if (tenant != FAIRQ_NO_NODE)
+		have_groups(lane, taking, tenant);
+	was_in = remove_from_order(lane, group_no);
+	if (!was_in || tenant == FAIRQ_NO_NODE)
+		fairq_account_comes(&lane->order.ledger, flows_of(lane, account),
+							account, group_no, least,
+							moment(lane, group_no, now));
+	add_to_order(lane, group_no, true);
+	if (tenant != FAIRQ_NO_NODE)
+		bring_tenant(lane, tenant, least, now);
+}
+
+/* Whether the number is that of a tenant with groups in the lane. */
+bool
+fairq_lane_order_is_tenant(FairqLane *lane, int32 group_no)
+{
+	const FairqAccount *account = is_by_turns(lane) ? NULL :
+		fairq_record(&lane->order.accounts, group_no);
+
+	return account != NULL && account->lane_no == lane->recovery.lane_no &&
+		account->level.is_tenant;
+}
+
+/* Shut a tenant: only its lapsed tasks are served. */
+void
+fairq_lane_order_shut(FairqLane *lane, int32 tenant)
+{
+	fairq_seats_add(lane, FAIRQ_SHUT, tenant);
+	if (!is_active(lane, tenant, account_of(lane, tenant)))
+		(void) remove_from_order(lane, tenant);
+}
+
+/* The tenant of a group in its order; FAIRQ_NO_SEAT: it has none. */
+int32
+fairq_lane_order_tenant_of(FairqLane *lane, int32 group_no)
+{
+	return is_by_turns(lane) ? FAIRQ_NO_SEAT :
+		account_of(lane, group_no)->level.tenant;
 }
 
 /*
@@ -419,31 +572,25 @@ static bool
 add_those_that_come(FairqLane *lane, FairqTaking *taking)
 {
 	TimestampTz now = taking->order.now;
-	FairqLedger *ledger = &lane->order.ledger;
 	int32		group_no = fairq_seats_next(lane, FAIRQ_TODO, 0);
 	double		least;
 
 	if (group_no == FAIRQ_NO_SEAT)
 		return true;
-	least = ledger->fair_by == FAIRQ_BY_TIME ? find_least(lane, now) : 0;
+	least = lane->order.ledger.fair_by == FAIRQ_BY_TIME ?
+		find_least(lane, now) : 0;
 	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
 	{
-		FairqAccount *account;
-
 		if (!has_account(lane, group_no, taking->order.tenants))
 		{
 			taking->order.lacks = true;
 			return false;
 		}
-		account = account_of(lane, group_no);
-		/* it may have lapsed and be in the set at another rank */
-		(void) remove_from_order(lane, group_no);
 		fairq_seats_remove(lane, FAIRQ_TODO, group_no);
-		fairq_account_comes(ledger, flows_of(lane, account), account, group_no,
-							least, moment(lane, group_no, now));
-		add_to_order(lane, group_no, true);
-		if (account->level.tenant != FAIRQ_NO_NODE)
-			bring_tenant(lane, account->level.tenant, least, now);
+		if (account_of(lane, group_no)->level.is_tenant)
+			bring_tenant(lane, group_no, least, now);
+		else
+			bring_group(lane, taking, group_no, least);
 		group_no = fairq_seats_next(lane, FAIRQ_TODO, group_no);
 	}
 	if (group_no == FAIRQ_NO_SEAT || !taking->order.tenants)
@@ -490,12 +637,38 @@ next_by_time(const Search *search, TimestampTz now)
 }
 
 /*
+ * The group of a tenant that is next; FAIRQ_NO_NODE: none, or no steps are
+ * left.  shut: only groups that may have lapsed tasks count.
+ */
+static int32
+next_of_tenant(const Search *search, bool shut)
+{
+	FairqRank	behind = {.level = -1};
+	int32		first = next_level(search, &behind);
+	int32		other;
+	const FairqRank *a;
+	const FairqRank *b;
+	int			order;
+
+	if (first == FAIRQ_NO_NODE || behind.level != FAIRQ_LEVEL_LAPSED)
+		return shut ? FAIRQ_NO_NODE : first;
+	other = shut ? FAIRQ_NO_NODE : next_level(search, &behind);
+	if (other == FAIRQ_NO_NODE)
+		return *search->steps < 0 ? FAIRQ_NO_NODE : first;
+	a = &account_of(search->lane, first)->node.rank;
+	b = &account_of(search->lane, other)->node.rank;
+	order = fairq_amount_compare(a->amount, b->amount);
+	return order < 0 || (order == 0 && a->tie < b->tie) ? first : other;
+}
+
+/*
  * The flow of an order that is next for the call; FAIRQ_NO_NODE: none, or no
- * steps are left.  passed: flows that the call passes over; NULL: none.
+ * steps are left.  tenant: the tenant of the order; FAIRQ_NO_NODE: it is the
+ * lane's.  passed: flows that the call passes over; NULL: none.
  */
 static int32
 next_in_order(FairqLane *lane, FairqTaking *taking, const FairqOrder *order,
-			  FairqPassed *passed)
+			  int32 tenant, FairqPassed *passed)
 {
 	Search		search = {
 		.lane = lane,
@@ -507,39 +680,10 @@ next_in_order(FairqLane *lane, FairqTaking *taking, const FairqOrder *order,
 
 	if (passed != NULL)
 		lower_all_for_added(&search);
+	if (tenant != FAIRQ_NO_NODE)
+		return next_of_tenant(&search, has(lane, FAIRQ_SHUT, tenant));
 	return lane->order.ledger.fair_by == FAIRQ_BY_TIME ?
 		next_by_time(&search, taking->order.now) : next_behind(&search, NULL);
-}
-
-/*
- * Copy the first groups of a tenant to a copy of the lane: one for each wanted
- * task, plus some that may yield no task.
- */
-static void
-copy_groups(FairqLane *copy, int32 tenant, int64 most)
-{
-	FairqLane  *lane = fairq_shadow_real(copy);
-	const FairqAccount *of = fairq_record(&lane->order.accounts, tenant);
-	FairqRank	behind = {.level = -1};
-	int32		next;
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	while (most-- > 0 && of != NULL &&
-		   of->lane_no == copy->recovery.lane_no &&
-		   lane->recovery.lane_no == copy->recovery.lane_no &&
-		   (next = fairq_order_after(&of->level.groups.order,
-									 &lane->order.accounts,
-									 &behind)) != FAIRQ_NO_NODE)
-	{
-		const FairqAccount *from = fairq_record(&lane->order.accounts, next);
-
-		behind = from->node.rank;
-		if (!has(copy, FAIRQ_RING, next) || has(copy, FAIRQ_SERVED, next))
-			continue;
-		*(FairqAccount *) fairq_record(&copy->order.accounts, next) = *from;
-		add_to_order(copy, next, true);
-	}
-	LWLockRelease(&lane->lock);
 }
 
 /*
@@ -556,7 +700,7 @@ next_group(FairqLane *lane, FairqTaking *taking)
 	{
 		int32		flow = next_in_order(lane, taking,
 										 &lane->order.flows.order,
-										 &visits->passed);
+										 FAIRQ_NO_NODE, &visits->passed);
 		FairqAccount *account;
 		int32		next;
 
@@ -565,12 +709,8 @@ next_group(FairqLane *lane, FairqTaking *taking)
 		account = account_of(lane, flow);
 		if (!account->level.is_tenant)
 			return flow;
-		if (fairq_in_shadow(lane) && !account->level.copied)
-		{
-			copy_groups(lane, flow, taking->wanted + MOST_COPIED);
-			account->level.copied = true;
-		}
-		next = next_in_order(lane, taking, &account->level.groups.order,
+		have_groups(lane, taking, flow);
+		next = next_in_order(lane, taking, &account->level.groups.order, flow,
 							 fairq_visits_of_tenant(visits, flow));
 		if (next != FAIRQ_NO_NODE || --taking->order.steps < 0)
 			return next;
@@ -627,6 +767,7 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 			done = dissolve(lane, account_of(lane, group_no));
 			if (done)
 				fairq_account_renew(account_of(lane, group_no));
+			fairq_seats_remove(lane, FAIRQ_SHUT, group_no);
 			if (has(lane, FAIRQ_RING, group_no))
 				fairq_seats_add(lane, FAIRQ_TODO, group_no);
 		}

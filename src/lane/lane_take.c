@@ -410,6 +410,7 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 		taking->lane_no = lane->recovery.lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
+		turn->charged.tenant = fairq_lane_order_tenant_of(lane, next.group_no);
 		turn->tasks.served = 0;
 		turn->state.begun = false;
 		turn->queued.n = fairq_hand_take(&copy, FAIRQ_HAND,

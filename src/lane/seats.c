@@ -425,6 +425,24 @@ fairq_seats_unpark(FairqLane *lane, FairqSeatSet set)
 	lane->seats.n[set] = 0;
 }
 
+static void
+open_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
+		  void *arg)
+{
+	add_bits(lane, FAIRQ_TODO, first_set, stride, seat,
+			 first_set[FAIRQ_SHUT * stride]);
+	first_set[FAIRQ_SHUT * stride] = 0;
+}
+
+/* All tenants that are shut enter the lane's order again. */
+void
+fairq_seats_open(FairqLane *lane)
+{
+	if (lane->seats.n[FAIRQ_SHUT] > 0)
+		for_each_word(lane, FAIRQ_SHUT, open_word, NULL);
+	lane->seats.n[FAIRQ_SHUT] = 0;
+}
+
 static int64 *
 deadline_of(FairqLane *lane, int64 seat)
 {
@@ -481,7 +499,7 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	/* a throttled group enters the ring when its time has come */
 	let_in_word(lane, first_set, stride, seat,
 				bits & ~first_set[FAIRQ_THROTTLED * stride]);
-	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
+	if (lane->order.ledger.ranks_lapsed)
 		add_bits(lane, FAIRQ_TODO, first_set, stride, seat,
 				 bits & ~first_set[FAIRQ_THROTTLED * stride]);
 	/* a parked group has a slot for a lapsed task already */

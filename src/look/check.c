@@ -81,14 +81,18 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 	return faults;
 }
 
+/* Check the groups that are parked, or the tenants that are shut. */
 static List *
-check_parked(FairqQueue *queue, int priority, List *faults)
+check_parked(FairqQueue *queue, int priority, bool tenants, List *faults)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 
-	for (int32 group_no = 0; fairq_lane_next_parked(lane, &group_no); group_no++)
+	for (int32 group_no = 0;
+		 fairq_lane_next_parked(lane, tenants, &group_no); group_no++)
 	{
-		int32		limit = fairq_group_setting(queue, group_no)->limit;
+		int32		limit = tenants ?
+			fairq_limit_of_tenant(&queue->groups, group_no) :
+			fairq_group_setting(queue, group_no)->limit;
 		int32		running;
 
 		if (limit == FAIRQ_NO_LIMIT ||
@@ -198,8 +202,8 @@ check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
 }
 
 /*
- * Compare counters with the rows that are leased.  A missing counter counts as
- * 0.
+ * Compare counters with the rows that are leased.  Those of a tenant are the
+ * rows of its groups.  A missing counter counts as 0.
  */
 static List *
 check_counters(FairqQueue *queue, List *faults)
@@ -213,7 +217,14 @@ check_counters(FairqQueue *queue, List *faults)
 						 " FROM unnest($2::int[], $3::int[]) AS c(group_no, counted)"
 						 " FULL JOIN (SELECT coalesce(group_no, -1) AS group_no, count(*) AS n"
 						 " FROM fairq.task WHERE queue_id = $1 AND lease_until IS NOT NULL"
-						 " GROUP BY ROLLUP (group_no)) AS r USING (group_no)) AS v"
+						 " GROUP BY ROLLUP (group_no)"
+						 " UNION ALL SELECT t.group_no, count(*) FROM fairq.queue q"
+						 " JOIN fairq.task k USING (queue_id)"
+						 " JOIN (SELECT DISTINCT * FROM fairq.group_number) u USING (queue_id, group_no)"
+						 " JOIN (SELECT DISTINCT * FROM fairq.group_number) t ON t.queue_id = q.queue_id"
+						 " AND t.group_key = split_part(u.group_key, q.separator, 1)"
+						 " WHERE q.queue_id = $1 AND q.separator IS NOT NULL AND k.lease_until IS NOT NULL"
+						 " GROUP BY t.group_no) AS r USING (group_no)) AS v"
 						 " WHERE counted <> n", faults);
 }
 
@@ -249,7 +260,8 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 		if (fairq_lane_is_begun(fairq_queue_lane(queue, priority)))
 		{
 			faults = check_tasks(queue, priority, tasks, faults);
-			faults = check_parked(queue, priority, faults);
+			faults = check_parked(queue, priority, false, faults);
+			faults = check_parked(queue, priority, true, faults);
 		}
 	}
 	return check_counters(queue, check_tallies(queue, faults));

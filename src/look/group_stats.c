@@ -636,11 +636,26 @@ typedef struct Tenants
 	Lane		lanes[FAIRQ_PRIORITIES];
 } Tenants;
 
+/*
+ * Read the number of a tenant's running tasks.  Returns false if it is not
+ * known; without limits no task is counted.
+ */
+static bool
+count_running(FairqQueue *queue, int32 tenant, int32 *running)
+{
+	*running = 0;
+	return queue->limited &&
+		(fairq_survey_counter(queue, tenant, running) ||
+		 fairq_tally_now(&queue->hints->tally).known);
+}
+
 static void
 put_tenant(void *arg, int32 tenant, text *key)
 {
 	Tenants    *t = arg;
 	FairqRow	row = {0};
+	int32		running;
+	bool		counted = count_running(t->queue, tenant, &running);
 	Share		share = find_share(t->queue, t->lanes, t->now, tenant);
 
 	fairq_put(&row, PointerGetDatum(key), false);
@@ -648,6 +663,7 @@ put_tenant(void *arg, int32 tenant, text *key)
 	fairq_put_int4(&row, share.nactive, !t->known);
 	put_float8(&row, share.got, !share.any);
 	put_float8(&row, share.ahead, share.ahead < 0);
+	fairq_put_int4(&row, running, !counted);
 	fairq_put_row(t->rsinfo, &row);
 }
 

@@ -35,6 +35,7 @@
 #include "utils/timestamp.h"
 
 #include "entry.h"
+#include "group.h"
 #include "lane_view.h"
 #include "line.h"
 #include "registry.h"
@@ -333,6 +334,18 @@ is_group_full(FairqQueue *queue, int32 group_no, int32 limit)
 		fairq_survey_counter(queue, group_no, &running) && running >= limit;
 }
 
+/* Whether the group's tenant, if it has one, is known to be full. */
+static bool
+is_tenant_full(FairqQueue *queue, int32 group_no)
+{
+	int32		tenant = queue->shares.separator == 0 ? -1 :
+		fairq_tenant_no(queue, group_no);
+
+	return tenant >= 0 &&
+		is_group_full(queue, tenant,
+					  fairq_limit_of_tenant(&queue->groups, tenant));
+}
+
 /* Convert a start on the monotonic clock to a time; 0: now. */
 static TimestampTz
 start_at(int64 start, TimestampTz now)
@@ -393,11 +406,15 @@ fairq_next_at(FairqQueue *queue, int32 group_no)
 	return next > now ? next : DT_NOBEGIN;
 }
 
-/* Whether the group does not have its own limit, rate or hold. */
+/*
+ * Whether the group does not have its own limit, rate or hold, nor a tenant
+ * that may have one.
+ */
 static bool
-is_free(const FairqSetting *setting)
+is_free(const FairqQueue *queue, const FairqSetting *setting)
 {
-	return setting->limit == FAIRQ_NO_LIMIT && setting->pace.gap == 0 &&
+	return (queue->shares.separator == 0 || !queue->limited) &&
+		setting->limit == FAIRQ_NO_LIMIT && setting->pace.gap == 0 &&
 		setting->held_until == DT_NOBEGIN;
 }
 
@@ -434,11 +451,12 @@ fairq_group_reason(FairqQueue *queue, int32 group_no)
 	const FairqSetting *setting = fairq_group_setting(queue, group_no);
 	TimestampTz now;
 
-	if (is_free(setting))
+	if (is_free(queue, setting))
 		return FAIRQ_REASON_WORKERS;
 	if (setting->limit == 0)
 		return FAIRQ_REASON_PAUSED;
-	if (is_group_full(queue, group_no, setting->limit))
+	if (is_group_full(queue, group_no, setting->limit) ||
+		is_tenant_full(queue, group_no))
 		return FAIRQ_REASON_LIMIT;
 	now = GetCurrentTimestamp();
 	return group_next_at(queue, group_no, now) > now ? FAIRQ_REASON_RATE :
@@ -465,7 +483,7 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 
 	if (queue->paused || setting->limit == 0)
 		return FAIRQ_REASON_PAUSED;
-	if (is_queue_free(queue) && is_free(setting))
+	if (is_queue_free(queue) && is_free(queue, setting))
 		return FAIRQ_REASON_WORKERS;
 	if (RecoveryInProgress())
 		return FAIRQ_REASON_NONE;

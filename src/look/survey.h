@@ -15,7 +15,7 @@ typedef enum FairqReason
 	FAIRQ_REASON_NONE,			/* not known, or no task waits */
 	FAIRQ_REASON_PAUSED,		/* the queue or the group is paused */
 	FAIRQ_REASON_QUEUE_LIMIT,	/* the queue has no slot */
-	FAIRQ_REASON_LIMIT,			/* the group has no slot */
+	FAIRQ_REASON_LIMIT,			/* the group or its tenant has no slot */
 	FAIRQ_REASON_QUEUE_RATE,	/* no task of the queue may start yet */
 	FAIRQ_REASON_RATE,			/* no task of the group may start yet */
 	FAIRQ_REASON_RETRY,			/* the group waits for the retry of a task */

@@ -61,6 +61,7 @@
 #include "utils/snapmgr.h"
 
 #include "compat.h"
+#include "group.h"
 #include "grow.h"
 #include "load.h"
 #include "registry.h"
@@ -237,9 +238,23 @@ read_pages(FairqTable *tasks, Snapshot snapshot, Load *load)
 
 /* --------------------------------------------------------------------- */
 
-/* Publish the running tasks of a group in a lane, and their leases. */
+/* Add n running tasks to the counter of a group, or of a tenant. */
 static void
-publish_group(FairqHints *hints, const GroupLoad *group, bool counted)
+add_running(FairqHints *hints, int32 group_no, int32 n)
+{
+	FairqCounter *counter = fairq_shmem_counter(hints, group_no);
+
+	fairq_tally_add(counter, n);
+	fairq_counter_unpin(counter);
+}
+
+/*
+ * Publish the running tasks of a group in a lane, and their leases.  tenant is
+ * the number of the group's tenant; FAIRQ_NO_SEAT: it has none.
+ */
+static void
+publish_group(FairqHints *hints, const GroupLoad *group, int32 tenant,
+			  bool counted)
 {
 	FairqLane  *lane = &hints->lanes[group->key.lane % FAIRQ_PRIORITIES];
 
@@ -251,23 +266,22 @@ publish_group(FairqHints *hints, const GroupLoad *group, bool counted)
 	fairq_chunks_have(&hints->chunks, group->key.group_no);
 	fairq_lane_add_leases(lane, group->key.group_no, &group->leases);
 	if (counted)
-	{
-		FairqCounter *counter = fairq_shmem_counter(hints,
-													group->key.group_no);
-
-		fairq_tally_add(counter, group->running);
-		fairq_counter_unpin(counter);
-	}
+		add_running(hints, group->key.group_no, group->running);
+	if (counted && tenant != FAIRQ_NO_SEAT)
+		add_running(hints, tenant, group->running);
 	fairq_stall("load");
 }
 
-/* Publish the numbers of a locked queue. */
+/*
+ * Publish the numbers of a locked queue.  queue is NULL if it was not needed.
+ */
 static void
-publish_to(FairqHints *hints, const QueueLoad *load, bool limited)
+publish_to(FairqHints *hints, FairqQueue *queue, const QueueLoad *load)
 {
 	/* if no task of the queue runs, all its counters begin at 0 */
 	bool		counted = load->groups != NULL &&
-		fairq_tally_takes_load(&hints->tally, limited);
+		fairq_tally_takes_load(&hints->tally, queue != NULL && queue->limited);
+	bool		tenants = counted && queue->shares.separator != 0;
 	int64		n = 0;
 
 	for (const GroupLoad *group = load->groups; group != NULL;
@@ -276,7 +290,9 @@ publish_to(FairqHints *hints, const QueueLoad *load, bool limited)
 		CHECK_FOR_INTERRUPTS();
 		if (n++ % GROUPS_AT_ONCE == 0)
 			(void) fairq_tally_goes_on();
-		publish_group(hints, group, counted);
+		publish_group(hints, group, tenants ?
+					  fairq_tenant_no(queue, group->key.group_no) :
+					  FAIRQ_NO_SEAT, counted);
 	}
 	if (counted)
 		fairq_tally_add(&hints->running,
@@ -290,7 +306,7 @@ publish_to(FairqHints *hints, const QueueLoad *load, bool limited)
  * another queue.  Then only this queue's numbers stay unknown.
  */
 static bool
-publish_if_room(FairqHints *hints, const QueueLoad *load, bool limited,
+publish_if_room(FairqHints *hints, FairqQueue *queue, const QueueLoad *load,
 				bool own)
 {
 	MemoryContext context = CurrentMemoryContext;
@@ -298,7 +314,7 @@ publish_if_room(FairqHints *hints, const QueueLoad *load, bool limited,
 
 	PG_TRY();
 	{
-		publish_to(hints, load, limited);
+		publish_to(hints, queue, load);
 	}
 	PG_CATCH();
 	{
@@ -335,7 +351,7 @@ publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
 		if (queue != NULL)
 			hints = queue->hints;
 		if (hints != NULL && (queue != NULL || load->groups == NULL))
-			done = publish_if_room(hints, load, queue != NULL && queue->limited,
+			done = publish_if_room(hints, queue, load,
 								   &hints->tally == of_call);
 		fairq_queue_id_unlock(id, AccessShareLock);
 	}

@@ -303,8 +303,11 @@ check_in_order_of(FairqQueue *queue, int32 limit)
 	int64		most = 0;
 
 	check_in_order(limit == FAIRQ_NO_LIMIT ? 0 : limit);
-	fairq_sql("SELECT max(concurrency)::bigint FROM fairq.group_setting"
-			  " WHERE queue_id = $1",
+	fairq_sql("SELECT max(s.concurrency)::bigint FROM fairq.group_setting s"
+			  " JOIN fairq.queue q USING (queue_id) WHERE queue_id = $1"
+			  " AND NOT EXISTS (SELECT FROM fairq.group_number n"
+			  " WHERE n.queue_id = $1 AND n.group_no = s.group_no"
+			  " AND strpos(n.group_key, q.separator) = 0)",
 			  &id, 1, &most);
 	if (most > 1)
 		ereport(ERROR,
@@ -515,7 +518,7 @@ check_no_tenant(const FairqQueue *queue, text *group_key, const char *what)
 				errmsg("%s is not possible for a tenant", what),
 				errdetail("\"%s\" is a tenant of queue \"%s\".",
 						  text_to_cstring(group_key), queue->name),
-				errhint("The only setting of a tenant is its weight."));
+				errhint("A tenant has a weight and a concurrency only."));
 }
 
 /*
@@ -599,10 +602,12 @@ fairq_set_group(PG_FUNCTION_ARGS)
 			  false);
 	fairq_writes("fairq.set_group()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
-	if (queue->retries.in_order && !PG_ARGISNULL(2) && PG_GETARG_INT32(2) > 1)
+	/* a tenant's users are in order, each on its own */
+	if (queue->retries.in_order && !PG_ARGISNULL(2) &&
+		PG_GETARG_INT32(2) > 1 && !fairq_is_tenant_key(queue, group_key))
 		check_in_order(PG_GETARG_INT32(2));
-	if (!PG_ARGISNULL(2) || !PG_ARGISNULL(4))
-		check_no_tenant(queue, group_key, "a concurrency or rate");
+	if (!PG_ARGISNULL(4))
+		check_no_tenant(queue, group_key, "a rate");
 	group_no = group_to_set(queue, group_key);
 	if (given.nargs > 2)
 		change_group(queue, group_no, &given);

@@ -2,9 +2,11 @@
  * running.c
  *		The slots of running tasks in queues and groups.
  *
- * A claim needs a slot in its queue and one in its group.  counter.c keeps the
- * counters.  This file finds and checks them, and records changes for the end
- * of the transaction (held.c).
+ * A claim needs a slot in its queue and one in its group.  If the group has a
+ * tenant, it also needs one in the tenant.  They are taken in this order, and
+ * given back if a later one is not free.  counter.c keeps the counters.  This
+ * file finds and checks them, and records changes for the end of the
+ * transaction (held.c).
  *
  * A queue that never had a limit does not count tasks; tally.c describes how
  * counting begins.  While counters are not known, calls skip a limited group,
@@ -16,6 +18,7 @@
 
 #include "utils/timestamp.h"
 
+#include "group.h"
 #include "held.h"
 #include "registry.h"
 #include "running.h"
@@ -43,6 +46,14 @@ static struct
 		FairqStart	start;		/* start in the group, taken for the next
 								 * claim */
 	}			group;
+
+	/* the tenant of that group */
+	struct
+	{
+		FairqTenantSlots of;	/* the tenant, while its counter is pinned */
+		bool		slot;		/* true: a slot in the tenant is taken for the
+								 * next claim */
+	}			tenant;
 }			call;
 
 /*
@@ -78,6 +89,32 @@ unpin_group(void)
 	call.group.counter = NULL;
 }
 
+/* Release the counter of the tenant, if it is pinned. */
+static void
+unpin_tenant(void)
+{
+	if (call.tenant.of.counter != NULL)
+		fairq_counter_unpin(call.tenant.of.counter);
+	call.tenant.of.counter = NULL;
+}
+
+/* Give back the unused slot in the tenant. */
+static void
+tenant_slot_back(void)
+{
+	FairqHints *hints = call.queue->hints;
+	uint16		shut = 0;
+
+	if (call.tenant.slot)
+		shut = fairq_counter_ended(call.tenant.of.counter, NULL, 1, 0);
+	call.tenant.slot = false;
+	unpin_tenant();
+	/* another call may have found no slot because of ours, in any group */
+	fairq_take_back(hints, call.tenant.of.no, shut);
+	if (shut != 0)
+		fairq_wake(&hints->wakeup, 1);
+}
+
 /* Give back the unused start in the group. */
 static void
 group_start_back(void)
@@ -102,7 +139,7 @@ queue_start_back(void)
 	fairq_wake(&hints->wakeup, 1);
 }
 
-/* Give back the unused slot in the group. */
+/* Give back the unused slot in the group, and that in its tenant. */
 void
 fairq_slot_in_group_back(void)
 {
@@ -111,6 +148,7 @@ fairq_slot_in_group_back(void)
 	if (!call.group.slot)
 		return;
 	call.group.slot = false;
+	tenant_slot_back();
 	group_start_back();
 	parked = fairq_counter_ended(call.group.counter, NULL, 1, 0);
 	unpin_group();
@@ -142,6 +180,7 @@ fairq_running_end(void)
 		group_start_back();
 		unpin_group();
 	}
+	unpin_tenant();
 	queue_start_back();
 	if (call.in_queue)
 		(void) fairq_counter_ended(&hints->running, NULL, 1, 0);
@@ -325,9 +364,45 @@ fairq_start_is_used(void)
 }
 
 /*
- * Whether there is a slot in the turn's group.  It is taken if one in the
- * queue is.  If there is none, the group is parked (with may_park), or the
- * call has to skip it this time.
+ * Whether there is a slot in the tenant of the turn's group, if it has one.
+ * It is taken if one in the queue is.  If there is none, the tenant is shut
+ * (with may_park).
+ */
+static bool
+slot_in_tenant(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+			   bool may_park, FairqKnown now)
+{
+	int32		tenant = turn->charged.tenant;
+	int32		limit;
+	FairqSlot	slot;
+
+	if (tenant == FAIRQ_NO_SEAT)
+		return true;
+	limit = fairq_limit_of_tenant(&call.queue->groups, tenant);
+	if (limit > 0 && !now.known)
+		return false;
+	call.tenant.of.no = tenant;
+	call.tenant.of.counter = fairq_shmem_counter(call.queue->hints, tenant);
+	slot = fairq_counter_enter(call.tenant.of.counter, now, limit,
+							   !call.in_queue);
+	call.tenant.slot = slot == FAIRQ_SLOT_FREE && call.in_queue;
+	/* not because of settings that only our transaction sees */
+	if (slot == FAIRQ_SLOT_NONE && may_park && !fairq_has_changed_settings())
+		fairq_lane_shut(lane, lane_no, tenant, &(FairqCause)
+						{
+							.version = call.queue->as_of.version,
+							.counter = call.tenant.of.counter,
+							.limit = limit
+						});
+	if (!call.tenant.slot)
+		unpin_tenant();
+	return slot == FAIRQ_SLOT_FREE;
+}
+
+/*
+ * Whether there is a slot in the turn's group and its tenant.  It is taken if
+ * one in the queue is.  If there is none, the group is parked (with may_park),
+ * or the tenant shut, or the call has to skip the group this time.
  */
 bool
 fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -350,7 +425,8 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
 	{
 		call.group.slot = true;
-		if (start_in_group(lane, lane_no, turn, false) &&
+		if (slot_in_tenant(lane, lane_no, turn, may_park, now) &&
+			start_in_group(lane, lane_no, turn, false) &&
 			!fairq_settings_are_old(call.queue))
 			return true;
 		fairq_slot_in_group_back();
@@ -364,7 +440,9 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 										.counter = call.group.counter,
 										.limit = limit
 									}, 0);
-	if (slot == FAIRQ_SLOT_FREE && !start_in_group(lane, lane_no, turn, true))
+	if (slot == FAIRQ_SLOT_FREE &&
+		!(slot_in_tenant(lane, lane_no, turn, may_park, now) &&
+		  start_in_group(lane, lane_no, turn, true)))
 		slot = FAIRQ_SLOT_NONE;
 	unpin_group();
 	return slot == FAIRQ_SLOT_FREE && !fairq_settings_are_old(call.queue);
@@ -389,12 +467,29 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 		call.changed |= !call.counted;
 		if (call.counted)
 			fairq_held_note(call.queue->hints, task->group_no,
-							call.group.counter, 1, removed ? 0 : 1);
+							call.group.counter, call.tenant.of, 1,
+							removed ? 0 : 1);
 	}
 	if (!call.counted)
 		return;
-	call.group.slot = call.in_queue = false;
+	call.group.slot = call.tenant.slot = call.in_queue = false;
 	unpin_group();
+	unpin_tenant();
+}
+
+/*
+ * The tenant of a group, with its counter pinned; no counter: it has none.
+ */
+static FairqTenantSlots
+pin_tenant_of(FairqQueue *queue, int32 group_no)
+{
+	FairqTenantSlots tenant = {.no = FAIRQ_NO_SEAT};
+
+	if (queue->shares.separator != 0)
+		tenant.no = fairq_tenant_no(queue, group_no);
+	if (tenant.no != FAIRQ_NO_SEAT)
+		tenant.counter = fairq_shmem_counter(queue->hints, tenant.no);
+	return tenant;
 }
 
 /*
@@ -412,12 +507,15 @@ fairq_slot_is_left(FairqQueue *queue, int32 group_no)
 	call.changed |= !call.counted;
 	if (call.counted)
 	{
+		FairqTenantSlots tenant = pin_tenant_of(queue, group_no);
 		FairqCounter *counter;
 
 		fairq_held_room(true);
 		counter = fairq_shmem_counter(queue->hints, group_no);
-		fairq_held_note(queue->hints, group_no, counter, 0, -1);
+		fairq_held_note(queue->hints, group_no, counter, tenant, 0, -1);
 		fairq_counter_unpin(counter);
+		if (tenant.counter != NULL)
+			fairq_counter_unpin(tenant.counter);
 	}
 	if (begins)
 		fairq_running_end();
@@ -448,8 +546,10 @@ FairqSlot
 fairq_within_limits(int32 group_no)
 {
 	FairqCounter *counter;
+	FairqTenantSlots tenant;
 	FairqKnown	now;
 	FairqSlot	in_group;
+	FairqSlot	in_tenant = FAIRQ_SLOT_FREE;
 	FairqSlot	in_queue;
 
 	if (!call.counted)
@@ -459,11 +559,21 @@ fairq_within_limits(int32 group_no)
 	in_group = is_within(counter, now,
 						 fairq_group_setting(call.queue, group_no)->limit);
 	fairq_counter_unpin(counter);
+	tenant = pin_tenant_of(call.queue, group_no);
+	if (tenant.counter != NULL)
+	{
+		in_tenant = is_within(tenant.counter, now,
+							  fairq_limit_of_tenant(&call.queue->groups,
+													tenant.no));
+		fairq_counter_unpin(tenant.counter);
+	}
 	in_queue = is_within(&call.queue->hints->running, now,
 						 call.queue->max_running);
-	if (in_group == FAIRQ_SLOT_NONE || in_queue == FAIRQ_SLOT_NONE)
+	if (in_group == FAIRQ_SLOT_NONE || in_tenant == FAIRQ_SLOT_NONE ||
+		in_queue == FAIRQ_SLOT_NONE)
 		return FAIRQ_SLOT_NONE;
-	return in_group == FAIRQ_SLOT_FREE ? in_queue : in_group;
+	return in_group != FAIRQ_SLOT_FREE ? in_group :
+		in_tenant != FAIRQ_SLOT_FREE ? in_tenant : in_queue;
 }
 
 /* Give back slots at the end of a transaction. */

@@ -260,6 +260,18 @@ fairq_setting_of(const FairqSettings *settings, int32 group_no)
 		in_effect(settings, entry);
 }
 
+/*
+ * The most tasks that may run of a tenant; FAIRQ_NO_LIMIT: any number.  It has
+ * no limit from the queue.
+ */
+int32
+fairq_limit_of_tenant(const FairqSettings *settings, int32 tenant)
+{
+	const Entry *entry = find_entry(settings, tenant);
+
+	return entry == NULL ? FAIRQ_NO_LIMIT : entry->row.limit;
+}
+
 /* Begin a walk through all groups that have their own settings. */
 void
 fairq_settings_walk(const FairqSettings *settings, FairqSettingsWalk *walk)

@@ -79,7 +79,8 @@ RULES = {
     "a tenant is aside": "a tenant without a slot is out of the order",
     "aside is not brought in": "also if another user of it comes",
     "back with its users": "and back with all users once it has one",
-    "lapsed first": "a lapsed task has its slot, and is found at once",
+    "lapsed first": "a lapsed task has its slot, and is found at once if its "
+                    "tenant has no other",
     "lapsed is not aside": "also if its tenant has no other slot",
     "lapsed comes with its tenant": "or had none, and was aside",
     "the dead one's clock stops": "and does not keep its tenant back",
@@ -180,7 +181,8 @@ class Books:
         """Its rank in its order: the least is next."""
         a = self.of[flow]
         if flow.parent:
-            first = not (lapsed and self.rule("lapsed first"))
+            first = flow.parent.has_slot() or not (
+                lapsed and self.rule("lapsed first"))
         else:
             first = 0
         if not self.by_time:

@@ -6,7 +6,8 @@
 # queue.c), also after a change of this session or of the queue. Fails if
 # changes past the ring's end are lost (fairq_changes_since() in versions.c).
 # Fails if a rolled back change is not published (publish_versions() in
-# transaction.c).
+# transaction.c). Fails if a tenant without a slot is not shut (fairq_lane_shut()
+# in lane_aside.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -66,6 +67,19 @@ cmp_ok(reads($pop), '<=', 20 * 100, 'after 100 changes so many groups are read')
 $node->safe_psql('postgres',
 	q{SELECT fairq.set_group('q', 'g7', weight => i % 9 + 2) FROM generate_series(1, 500) i});
 cmp_ok(reads($pop), '<=', 20, 'a group that was changed often is read once');
+
+# A tenant without a slot costs a call one of its users.
+$node->safe_psql('postgres', q{
+	SELECT fairq.create_queue('t', separator => '/'),
+		fairq.set_group('t', 'acme', concurrency => 1);
+	SELECT count(fairq.enqueue('t', 'acme/' || i)) FROM generate_series(1, 500) i;
+	SELECT fairq.pop('t')});
+my $debug;
+$node->psql('postgres',
+	q{SET client_min_messages = debug2; SELECT fairq.pop('t', 100)},
+	stderr => \$debug);
+like($debug, qr/passed over [12] groups/,
+	'a tenant without a slot costs a call one user');
 
 # changes by the session itself
 my $n = 300;

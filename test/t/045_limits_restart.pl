@@ -3,8 +3,8 @@
 # be, are served.
 #
 # Fails if running tasks that the load finds do not count (publish_group() in
-# load.c). Fails if a claim searches only its own priority for a retried task
-# (fairq_line_retries() in line.c).
+# load.c), or do not count for their tenant. Fails if a claim searches only its
+# own priority for a retried task (fairq_line_retries() in line.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -65,6 +65,20 @@ foreach my $mode ('fast', 'immediate')
 	is(sql("SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = '$o' AND priority = 4"),
 		't', "$mode: it is cancelled");
 	is(pop_all($o), 'g2', "$mode: and the group goes on");
+
+	# A tenant's limit counts the running tasks of all its users.
+	my $t = "tenants_$mode";
+	sql("SELECT fairq.create_queue('$t', separator => '/'),"
+		  . "  fairq.set_group('$t', 'acme', concurrency => 2);"
+		  . "SELECT count(fairq.enqueue('$t', 'acme/' || who, '1'))"
+		  . "  FROM unnest('{a,b,c}'::text[]) who");
+	is(pop_all($t), 'acme/a1 acme/b1', "$mode: up to the tenant's limit");
+	$node->stop($mode);
+	$node->start;
+	is(pop_all($t), '', "$mode: and not beyond, after the restart");
+	is(sql(complete($t, 'acme/b1')), 't', "$mode: a slot is freed");
+	is(pop_all($t), 'acme/c1', "$mode: another user gets it");
+	is(sql("SELECT fairq.check_queue('$t')"), '', "$mode: the queue is sound");
 
 	# Slots are freed, and no call has searched since.
 	my $q = "freed_$mode";

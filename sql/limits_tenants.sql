@@ -1,0 +1,185 @@
+-- A tenant has at most as many running tasks as its limit, whichever of its
+-- users have them. Other tasks are served later, in order. No other tenant
+-- waits for them.
+--
+-- Fails if the tenant's slot is not closed with the group's (close_slots() in
+-- held.c). Fails if the load does not count for tenants (publish_group() in
+-- load.c). Fails if a tenant without a slot does not return (fairq_take_back()
+-- in lane_aside.c), or does not return for a lapsed task (is_active() in
+-- lane_internal.h).
+\a \pset footer off
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+\set VERBOSITY sqlstate
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/groups.psql
+
+CREATE FUNCTION pg_temp.tenants(queue text) RETURNS TABLE (tenant text,
+	concurrency int, users_active int, running int)
+LANGUAGE sql AS $$
+	SELECT tenant, concurrency, users_active, running FROM fairq.tenants t
+	WHERE t.queue = $1 ORDER BY 1
+$$;
+
+-- The limit is that of all users together.
+SELECT fairq.create_queue('tenants', separator => '/');
+SELECT pg_temp.add('tenants', 'acme/a', 1, 4), pg_temp.add('tenants', 'acme/b', 1, 4),
+	pg_temp.add('tenants', 'acme/c', 1, 1), pg_temp.add('tenants', 'beta/d', 1, 4);
+SELECT * FROM pg_temp.tenants('tenants');
+SELECT fairq.set_group('tenants', 'acme', concurrency => 2);
+SELECT pg_temp.pop('tenants');
+SELECT pg_temp.pop('tenants');
+SELECT * FROM pg_temp.tenants('tenants');
+SELECT group_key, reason, running FROM fairq.group_stats('tenants') ORDER BY 1;
+SELECT * FROM fairq.check_queue('tenants');
+
+-- The end of a task makes room for the next user.
+SELECT pg_temp.done('tenants', 'acme/a1');
+SELECT pg_temp.pop('tenants');
+SELECT pg_temp.done('tenants', 'acme/b1', 'acme/c1');
+SELECT pg_temp.pop('tenants', 1), pg_temp.pop('tenants', 1), pg_temp.pop('tenants', 1);
+SELECT pg_temp.release('tenants', 'acme/a2');
+SELECT pg_temp.pop('tenants');
+SELECT count(fairq.fail(id, attempt, 'error', '1 hour')) FROM fairq.tasks
+WHERE queue = 'tenants' AND payload = '"acme/b2"';
+SELECT pg_temp.pop('tenants');
+SELECT * FROM pg_temp.tenants('tenants');
+SELECT * FROM fairq.check_queue('tenants');
+
+-- It can be raised, lowered and removed; an end by itself makes no room then.
+SELECT fairq.set_group('tenants', 'acme', concurrency => 3);
+SELECT pg_temp.pop('tenants');
+SELECT fairq.set_group('tenants', 'acme', concurrency => 1);
+SELECT pg_temp.add('tenants', 'acme/e', 1, 3);
+SELECT pg_temp.pop('tenants');
+SELECT payload FROM fairq.tasks WHERE queue = 'tenants' AND group_key ~ 'acme' AND status = 'running' ORDER BY id;
+SELECT count(fairq.complete(id, attempt)) FROM (SELECT * FROM fairq.tasks
+	WHERE queue = 'tenants' AND group_key ~ 'acme' AND status = 'running' ORDER BY id LIMIT 2) t;
+SELECT pg_temp.pop('tenants');
+SELECT * FROM pg_temp.tenants('tenants');
+SELECT fairq.set_group('tenants', 'acme', concurrency => 0);
+SELECT pg_temp.pop('tenants');
+SELECT * FROM pg_temp.tenants('tenants');
+SELECT * FROM fairq.check_queue('tenants');
+
+-- A user may have a limit, too, and one that the queue gives to each user is none
+-- of the tenant.
+SELECT fairq.create_queue('tenants_own', concurrency => 2, separator => '/');
+SELECT fairq.set_group('tenants_own', 'acme', concurrency => 4), fairq.set_group('tenants_own', 'acme/a', concurrency => 1);
+SELECT pg_temp.add('tenants_own', 'acme/a', 1, 3), pg_temp.add('tenants_own', 'acme/b', 1, 3),
+	pg_temp.add('tenants_own', 'acme/c', 1, 3), pg_temp.add('tenants_own', 'beta/d', 1, 3), pg_temp.add('tenants_own', 'beta/e', 1, 3);
+SELECT pg_temp.pop('tenants_own');
+SELECT pg_temp.done('tenants_own', 'acme/a1');
+SELECT pg_temp.pop('tenants_own');
+SELECT * FROM pg_temp.tenants('tenants_own');
+SELECT * FROM fairq.check_queue('tenants_own');
+
+-- A rollback gives the slots back, also one to a savepoint.
+SELECT pg_temp.done('tenants_own', 'acme/b1', 'acme/c1');
+BEGIN;
+SELECT pg_temp.pop('tenants_own');
+SAVEPOINT s;
+SELECT pg_temp.done('tenants_own', 'acme/a2');
+SELECT pg_temp.pop('tenants_own');
+ROLLBACK TO s;
+SELECT pg_temp.pop('tenants_own');
+ROLLBACK;
+SELECT * FROM fairq.check_queue('tenants_own');
+SELECT pg_temp.pop('tenants_own');
+SELECT * FROM pg_temp.tenants('tenants_own');
+
+-- A transaction's own tasks, and those that it takes.
+BEGIN;
+SELECT pg_temp.add('tenants_own', 'acme/f', 1, 2);
+SELECT pg_temp.pop('tenants_own');
+SELECT pg_temp.done('tenants_own', 'acme/b2');
+SELECT pg_temp.pop('tenants_own');
+COMMIT;
+SELECT count(*) FROM fairq.take('tenants_own', 100);
+SELECT * FROM fairq.check_queue('tenants_own');
+SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = 'tenants_own' AND group_key ~ 'acme';
+SELECT fairq.purge('tenants_own', 'acme');
+SELECT * FROM pg_temp.tenants('tenants_own');
+SELECT pg_temp.add('tenants_own', 'acme/f', 3, 9);
+BEGIN;
+SELECT payload FROM fairq.take('tenants_own', 100) WHERE group_key = 'acme/f';
+SELECT pg_temp.add('tenants_own', 'acme/g', 1, 4), pg_temp.pop('tenants_own');
+COMMIT;
+SELECT pg_temp.pop('tenants_own');
+SELECT * FROM fairq.check_queue('tenants_own');
+
+-- A full queue, priorities, and a call for one task of each group.
+SELECT fairq.create_queue('tenants_full', max_running => 4, separator => '/');
+SELECT fairq.set_group('tenants_full', 'acme', concurrency => 2);
+SELECT pg_temp.add('tenants_full', 'acme/a', 1, 3), pg_temp.add('tenants_full', 'acme/b', 1, 3, 5),
+	pg_temp.add('tenants_full', 'beta/c', 1, 4, 5);
+SELECT pg_temp.pop('tenants_full', 100, 1);
+SELECT pg_temp.pop('tenants_full', 100, 1);
+SELECT pg_temp.pop('tenants_full');
+SELECT pg_temp.done('tenants_full', 'acme/a1');
+SELECT pg_temp.pop('tenants_full');
+SELECT * FROM fairq.check_queue('tenants_full');
+
+-- A lapsed task keeps its slot: it is served again, and no other task of its tenant.
+SELECT fairq.create_queue('tenants_lapse', separator => '/', backoff => '0');
+SELECT fairq.set_group('tenants_lapse', 'acme', concurrency => 3);
+SELECT pg_temp.add('tenants_lapse', 'acme/a', 1, 3), pg_temp.add('tenants_lapse', 'acme/b', 1, 2),
+	pg_temp.add('tenants_lapse', 'acme/c', 1, 2), pg_temp.add('tenants_lapse', 'beta/d', 1, 2);
+SELECT payload FROM fairq.pop('tenants_lapse', 100, lease => '1 ms');
+SELECT pg_temp.add('tenants_lapse', 'acme/e', 1, 1), pg_temp.add('tenants_lapse', 'beta/f', 1, 1);
+SELECT pg_sleep(0.01);
+SELECT payload, attempt FROM fairq.pop('tenants_lapse', 2, lease => '1 hour');
+SELECT group_key FROM fairq.peek('tenants_lapse', 100);
+SELECT payload, attempt FROM fairq.pop('tenants_lapse', 100, lease => '1 hour');
+SELECT payload FROM fairq.pop('tenants_lapse');
+SELECT * FROM pg_temp.tenants('tenants_lapse');
+SELECT * FROM fairq.check_queue('tenants_lapse');
+-- With a lower limit it is put back.
+SELECT pg_temp.done('tenants_lapse', 'acme/b1');
+SELECT payload FROM fairq.pop('tenants_lapse', 100, lease => '1 ms');
+SELECT fairq.set_group('tenants_lapse', 'acme', concurrency => 2);
+SELECT pg_sleep(0.01);
+SELECT payload, attempt FROM fairq.pop('tenants_lapse');
+SELECT * FROM pg_temp.tenants('tenants_lapse');
+SELECT * FROM fairq.check_queue('tenants_lapse');
+
+-- Running tasks are counted again if shared memory has lost them.
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('tenants_lapse'), pg_temp.pop('tenants');
+SELECT * FROM pg_temp.tenants('tenants_lapse');
+SELECT pg_temp.done('tenants_lapse', 'acme/c1');
+SELECT pg_temp.pop('tenants_lapse');
+SELECT * FROM fairq.check_queue('tenants_lapse');
+
+-- The first limit of a queue with running tasks.
+SELECT fairq.create_queue('tenants_first', separator => '/');
+SELECT pg_temp.add('tenants_first', 'acme/a', 1, 3), pg_temp.add('tenants_first', 'acme/b', 1, 3);
+SELECT pg_temp.pop('tenants_first', 3);
+SELECT fairq.set_group('tenants_first', 'acme', concurrency => 3);
+SELECT pg_temp.pop('tenants_first');
+SELECT pg_temp.done('tenants_first', 'acme/b1');
+SELECT pg_temp.pop('tenants_first');
+SELECT * FROM fairq.check_queue('tenants_first');
+
+-- Many users of a tenant without a slot.
+SELECT fairq.create_queue('tenants_many', separator => '/');
+SELECT fairq.set_group('tenants_many', 'acme', concurrency => 1);
+SELECT count(fairq.enqueue('tenants_many', 'acme/' || i)) FROM generate_series(1, 1000) i;
+SELECT count(fairq.enqueue('tenants_many', 'beta/' || i)) FROM generate_series(1, 10) i;
+SELECT count(*) FROM fairq.pop('tenants_many', 5);
+SELECT count(*) FROM fairq.pop('tenants_many', 100);
+SELECT group_key FROM fairq.tasks WHERE queue = 'tenants_many' AND status = 'running' ORDER BY id;
+SELECT count(*) FROM fairq.pop('tenants_many', 100);
+SELECT * FROM pg_temp.tenants('tenants_many');
+SELECT * FROM fairq.check_queue('tenants_many');
+
+-- A queue in order, whose users have one running task each.
+SELECT fairq.create_queue('tenants_order', concurrency => 1, separator => '/', in_order => true);
+SELECT fairq.set_group('tenants_order', 'acme', concurrency => 2);
+SELECT pg_temp.add('tenants_order', 'acme/' || u, 1, 2) FROM unnest('{a,b,c}'::text[]) u;
+SELECT pg_temp.pop('tenants_order');
+SELECT fairq.alter_queue('tenants_order', in_order => true);
+SELECT * FROM fairq.check_queue('tenants_order');
+
+SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue ~ '^tenants' ORDER BY queue;
