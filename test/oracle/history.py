@@ -51,6 +51,8 @@ class History:
             tenants = rng.choice((1, 2, 2, 3, 8))
             self.groups = [f"t{rng.randrange(tenants)}/{group}"
                            for group in self.groups]
+        self.tenants = sorted({name.split("/")[0] for name in self.groups
+                               if has("tenants")})
         self.few = self.groups[:1 + len(self.groups) // 8]
         self.priorities = (rng.sample(range(10), rng.randint(2, 4))
                            if has("priorities") and rng.random() < 0.7
@@ -110,9 +112,7 @@ class History:
         """The steps that come first: weights and limits."""
         rng, steps = self.rng, []
         if self.has("weights"):
-            tenants = {name.split("/")[0] for name in self.groups
-                       if self.has("tenants")}
-            for name in [*self.groups, *sorted(tenants)]:
+            for name in [*self.groups, *self.tenants]:
                 if rng.random() < 0.6:
                     steps.append((0, "weight", name, rng.randint(1, 5)))
         if self._chance("limits"):
@@ -121,6 +121,9 @@ class History:
             for name in self.groups:
                 if rng.random() < 0.6:
                     steps.append((0, "limit", name, rng.randint(1, 3)))
+        for name in self.tenants:
+            if self._chance("of_tenants"):
+                steps.append((0, "limit", name, rng.randint(1, 4)))
         if self._chance("most"):
             steps.append((0, "max_running", rng.randint(1, 8)))
         return steps
@@ -186,7 +189,9 @@ class History:
             "begin": lambda: (rng.choice(levels),),
             "purge": lambda: (some_group(0.9),),
             "weight": lambda: (group(), rng.randint(1, 5)),
-            "limit": lambda: (some_group(0.8), rng.randint(0, 3)),
+            "limit": lambda: (
+                rng.choice(self.tenants) if self._chance("of_tenants")
+                else some_group(0.8), rng.randint(0, 3)),
             "max_running": lambda: (rng.randint(0, 8),),
             "shares": lambda: (self._shares()
                                if rng.random() < 0.8 else (),),

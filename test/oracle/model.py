@@ -277,7 +277,7 @@ class Model(Batches):
             if not self._waits(session, task.group, fifo):
                 waiting.discard(task.group)
                 fifo.waits_since = None
-            if self._queue_places(session) <= 0:
+            if self._keeps_out(session, task):
                 waiting = self._waiting(session, lane)
             each[task.group] = each.get(task.group, 0) + 1
             limit = (per_group or 0) * self._weight(task.group)[1]
@@ -452,6 +452,10 @@ class Model(Batches):
             return True
         return bool(self._expired(session, fifo))
 
+    def _keeps_out(self, session, task):
+        """May the task have left other groups without room?"""
+        return self._queue_places(session) <= 0
+
     def _has_room(self, session, group):
         return (self._places(session, group) > 0
                 and self._queue_places(session) > 0)
@@ -486,9 +490,13 @@ class Model(Batches):
                                   + len(self._due(session, fifo)))
                 if fifo.timed and self._places(session, group, False) >= 0:
                     expired += len(self._expired(session, fifo, False))
-        return expired + min(room, sum(
+        return expired + min(room, self._at_most(session, visible))
+
+    def _at_most(self, session, visible):
+        """How many of these may be served, if the queue has room."""
+        return sum(
             count and min(count, max(self._places(session, group, False), 0))
-            for group, count in visible.items()))
+            for group, count in visible.items())
 
     # ---- the properties
 

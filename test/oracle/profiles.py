@@ -2,7 +2,7 @@
 
 OPTIONS = ("priorities", "weights", "levels", "per_group", "limits", "most",
            "attempts", "retain", "backoff", "schedule", "keys", "leases",
-           "delay", "cost", "by_shares", "tenants")
+           "delay", "cost", "by_shares", "tenants", "of_tenants")
 
 
 class Profile:
@@ -11,7 +11,8 @@ class Profile:
     queue ("most") are limited from the start, or attempts; that the queue
     retains, or has a short backoff; that an enqueue is scheduled or has a key;
     that a lease is short, a release delayed; that the queue is fair by
-    cost; that priorities have shares from the start; that groups have tenants."""
+    cost; that priorities have shares from the start; that groups have tenants,
+    and a limit is that of a tenant ("of_tenants")."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share
@@ -183,6 +184,14 @@ TENANTS = (
     Profile("tenants, limits that change", 3, (1, 2, 3), tenants=1, limit=4,
             pause=1, resume=1.5, purge=1, take=2,
             **{**LIMITS, **OPEN, "limits": 0.7}),
+    Profile("tenants, limits of tenants", 3, (1, 2), tenants=1, of_tenants=0.6,
+            weights=1, take=2, **LIMITS, **OPEN),
+    Profile("tenants, limits of tenants that change", 4, (1, 2, 3), tenants=1,
+            of_tenants=0.6, limit=4, pause=1, resume=1.5, purge=1, take=2,
+            **{**LIMITS, **OPEN, **SAVEPOINTS, "limits": 0.4}),
+    Profile("tenants, limits of tenants, leases", 4, (1, 2, 3), tenants=1,
+            cost=1, of_tenants=0.7, limit=2, max_running=0.5, leases=0.5,
+            tick=2, **{**LIMITS, **OPEN, "limits": 0.3}),
     Profile("tenants, max_running", 2, (1, 2, 3), tenants=1, most=0.7,
             max_running=1, leases=0.3, tick=1,
             **{**SERVE, **OPEN, "complete": 10}),

@@ -6,11 +6,15 @@ a user the tenant is the first of those that have a user who waits properly, and
 the user the first of the tenant's.  Both are charged: the task's cost, divided by
 the weight of the tenant, or of the user.  If fair_by is "tasks", each task costs 1.
 
+A tenant may have a limit of the running tasks of all its users.  A user has room if
+its tenant has, too.
+
 A tenant comes if a user comes and no other has anything.  Tenants that come
 between the same two pops stand in an order that the model does not know.
 """
 
 from cost import DOUBT, Account, CostModel
+from state import NO_LIMIT, Fault
 
 
 def tenant_of(group):
@@ -18,6 +22,61 @@ def tenant_of(group):
 
 
 class TenantsModel(CostModel):
+    def _limit_of(self, session, tenant):
+        return self.settings_of(session).concurrency_of.get(tenant)
+
+    def _users_counts(self, tenant):
+        return [counts for group, counts in self.counts.items()
+                if tenant_of(group) == tenant]
+
+    def _tenant_places(self, session, tenant, blind=None):
+        limit = self._limit_of(session, tenant)
+        if limit is None:
+            return NO_LIMIT
+        if self.uncounted or self._is_blind(blind):
+            return -1
+        return limit - sum(counts.most(session)
+                           for counts in self._users_counts(tenant))
+
+    def _places(self, session, group, blind=None):
+        return min(super()._places(session, group, blind),
+                   self._tenant_places(session, tenant_of(group), blind))
+
+    def _keeps_out(self, session, task):
+        return super()._keeps_out(session, task) or self._tenant_places(
+            session, tenant_of(task.group)) <= 0
+
+    def _may_have_room(self, session, group):
+        limit = self._limit_of(session, tenant_of(group))
+        return super()._may_have_room(session, group) and (
+            limit is None or limit > sum(
+                counts.running
+                for counts in self._users_counts(tenant_of(group))))
+
+    def _at_most(self, session, visible):
+        of = {}
+        for group, count in visible.items():
+            of.setdefault(tenant_of(group), {})[group] = count
+        return sum(
+            min(super(TenantsModel, self)._at_most(session, users),
+                max(self._tenant_places(session, tenant, False), 0))
+            for tenant, users in of.items())
+
+    def _check_limits(self, session, task):
+        super()._check_limits(session, task)
+        tenant = tenant_of(task.group)
+        most = self._limit_of(session, tenant)
+        running = (task.leases == 0) + sum(
+            counts.running for counts in self._users_counts(tenant))
+        if most is not None and running > most:
+            raise Fault("limit", f"task {task.id} is number {running}"
+                        f" that runs of tenant {tenant}, at most {most}")
+
+    def _comes(self, task, order, account):
+        super()._comes(task, order, account)
+        if self.settings.concurrency_of.get(tenant_of(task.group)):
+            account.came = DOUBT
+
     def _levels(self, task):
         tenant = tenant_of(task.group)
         others = self._others(task)
