@@ -336,7 +336,7 @@ CREATE TABLE fairq.batch_delta (
 	n bigint NOT NULL,
 	task_id bigint
 ) USING heap;
-CREATE INDEX batch_delta_by_batch ON fairq.batch_delta (batch);
+CREATE INDEX batch_delta_by_batch ON fairq.batch_delta (batch, status);
 -- Like fairq.group_number, it has no key.
 ALTER TABLE fairq.batch_delta REPLICA IDENTITY FULL;
 
@@ -812,8 +812,8 @@ CREATE FUNCTION fairq.register_worker(worker_id uuid, worker text, queues text[]
 	AS 'MODULE_PATHNAME', 'fairq_register_worker'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.register_worker(uuid, text, text[], text, text, text, int, int)
-	IS 'Shows a worker in fairq.workers. A worker calls it every ten seconds. Workers that have not for '
-		'an hour are deleted.';
+	IS 'Shows a worker in fairq.workers. A worker calls it every ten seconds. The first call of a worker '
+		'deletes those that have not called it for an hour.';
 
 CREATE FUNCTION fairq.unregister_worker(worker_id uuid) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_unregister_worker'
@@ -997,8 +997,9 @@ CREATE VIEW fairq.workers WITH (security_barrier) AS
 		JOIN fairq.queue q USING (name)
 		WHERE fairq_internal.has_queue_privilege(q.queue_id, 'monitor')
 	) q
-	WHERE q.queues IS NOT NULL;
-COMMENT ON VIEW fairq.workers IS 'Workers, as they last registered. A worker that ends is removed; one that was killed stays for an hour. queues are those that the caller may monitor.';
+	WHERE q.queues IS NOT NULL
+		AND w.last_seen > pg_catalog.clock_timestamp() - interval '1 hour';
+COMMENT ON VIEW fairq.workers IS 'Workers, as they last registered. A worker that ends is removed; one that was killed is shown for an hour. queues are those that the caller may monitor.';
 COMMENT ON COLUMN fairq.workers.last_seen IS 'When it last registered. Workers do so every ten seconds.';
 
 CREATE VIEW fairq_internal.all_groups AS

@@ -31,13 +31,17 @@ FROM fairq.workers ORDER BY last_seen;
 SELECT fairq.unregister_worker(:b), fairq.unregister_worker(:b);
 SELECT count(*) FROM fairq.workers;
 
--- a killed worker stays for an hour, until another one registers
+-- a killed worker is shown for an hour; the next worker deletes its row
 UPDATE fairq.worker SET last_seen = last_seen - interval '59 minutes';
 SELECT fairq.register_worker(:b, 'two', '{workers_b}');
 SELECT worker FROM fairq.workers ORDER BY 1;
 UPDATE fairq.worker SET last_seen = last_seen - interval '61 minutes', started_at = :'since';
 SELECT fairq.register_worker(:b, 'two', '{workers_b}');
 SELECT worker, started_at = :'since' AS same FROM fairq.workers ORDER BY 1;
+SELECT count(*) FROM fairq.worker;
+SELECT fairq.register_worker('00000000-0000-0000-0000-00000000000c', 'three', '{workers_b}');
+SELECT count(*) FROM fairq.worker;
+SELECT fairq.unregister_worker('00000000-0000-0000-0000-00000000000c');
 
 -- invalid values
 SELECT fairq.register_worker(NULL, 'one', '{workers_a}');

@@ -4,9 +4,9 @@
  *
  * A worker registers every ten seconds, and the view fairq.workers shows who
  * has.  Nothing else depends on the registry: the leases of its tasks decide
- * whether a worker still has them.  A worker that ends removes its row.  Rows
- * of workers that have not registered for an hour are deleted by the call of
- * another worker.
+ * whether a worker still has them.  A worker that ends removes its row.  The
+ * view hides workers that have not registered for an hour.  The first call of
+ * another worker deletes their rows; later calls do not read other rows.
  *
  * The key is a random id, since two workers may have the same name.  No view
  * shows it, so a role can change only the rows of its own workers.
@@ -69,6 +69,7 @@ fairq_register_worker(PG_FUNCTION_ARGS)
 {
 	Datum	   *queues;
 	int			nqueues = fairq_arg_queues(fcinfo, 2, &queues);
+	int64		added = 0;
 	FairqSqlArg args[] = {
 		arg_worker_id(fcinfo),
 		arg_name(fcinfo, 1, "worker"),
@@ -87,16 +88,18 @@ fairq_register_worker(PG_FUNCTION_ARGS)
 							   AccessShareLock);
 	fairq_sql("INSERT INTO fairq.worker (worker_id, worker, queues, host,"
 			  " client, version, concurrency, running, started_at, last_seen)"
-			  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8,"
-			  " clock_timestamp(), clock_timestamp())"
+			  " SELECT $1, $2, $3, $4, $5, $6, $7, $8, now, now"
+			  " FROM clock_timestamp() now"
 			  " ON CONFLICT (worker_id) DO UPDATE SET (worker, queues, host,"
 			  " client, version, concurrency, running, last_seen) = ($2, $3, $4,"
-			  " $5, $6, $7, $8, excluded.last_seen)",
-			  args, lengthof(args), NULL);
-	fairq_sql("DELETE FROM fairq.worker WHERE worker_id IN"
-			  " (SELECT worker_id FROM fairq.worker"
-			  " WHERE last_seen < clock_timestamp() - interval '1 hour'"
-			  " FOR UPDATE SKIP LOCKED)", NULL, 0, NULL);
+			  " $5, $6, $7, $8, excluded.last_seen)"
+			  " RETURNING (started_at = last_seen)::int::bigint",
+			  args, lengthof(args), &added);
+	if (added != 0)
+		fairq_sql("DELETE FROM fairq.worker WHERE worker_id IN"
+				  " (SELECT worker_id FROM fairq.worker"
+				  " WHERE last_seen < clock_timestamp() - interval '1 hour'"
+				  " FOR UPDATE SKIP LOCKED)", NULL, 0, NULL);
 	PG_RETURN_VOID();
 }
 

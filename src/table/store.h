@@ -130,6 +130,7 @@ typedef enum FairqIndex
 	FAIRQ_ARCHIVE_BY_ID,		/* id */
 	FAIRQ_ARCHIVE_BY_STATUS,	/* queue_id, status */
 	FAIRQ_BATCH_BY_ID,			/* id */
+	FAIRQ_DELTA_BY_BATCH,		/* batch, status */
 	FAIRQ_DEPENDENCY_BY_WAITING,	/* waiting, status, task */
 	FAIRQ_DEPENDENCY_BY_TASK,	/* task, waiting */
 	FAIRQ_INDEXES
@@ -457,7 +458,8 @@ extern FairqClaimResult fairq_task_delete(FairqTable *table,
 
 #define FAIRQ_NOT_SEARCHED PG_UINT64_MAX
 
-extern bool fairq_task_of_batch(FairqTable *table, int64 batch, bool changing,
+extern bool fairq_task_of_batch(FairqTable *table, int64 batch, int64 before,
+								bool changing,
 								FairqTask *task);
 extern bool fairq_task_find_in_index(FairqTable *table, int64 id,
 									 FairqTask *task, TransactionId *changer);

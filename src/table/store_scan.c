@@ -46,8 +46,8 @@ bound_function(Oid type, StrategyNumber bound)
 	switch (type)
 	{
 		case INT2OID:
-			Assert(bound == BTEqualStrategyNumber);
-			return F_INT2EQ;
+			return bound == BTEqualStrategyNumber ? F_INT2EQ :
+				bound == BTLessStrategyNumber ? F_INT2LT : F_INT2GE;
 		case INT4OID:
 			return bound == BTEqualStrategyNumber ? F_INT4EQ :
 				bound == BTLessStrategyNumber ? F_INT4LT : F_INT4GE;

@@ -452,31 +452,33 @@ fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
 
 /*
  * Find the last task of a batch, even if a transaction is inserting its row.
- * With changing, also find a task whose row a transaction is changing or
- * deleting.  A row that is moved meanwhile is not missed, as in
- * fairq_task_scan_by_id().
+ * Unless "before" is 0, find the last one before that id.  With changing, also
+ * find a task whose row a transaction is changing or deleting.  A row that is
+ * moved meanwhile is not missed, as in fairq_task_scan_by_id().
  */
 bool
-fairq_task_of_batch(FairqTable *table, int64 batch, bool changing,
-					FairqTask *task)
+fairq_task_of_batch(FairqTable *table, int64 batch, int64 before,
+					bool changing, FairqTask *task)
 {
-	FairqRange	range = fairq_range(Int64GetDatum(batch));
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_TASK_BY_BATCH,
-										fairq_range_backward(range));
+	FairqRange	range = fairq_range_backward(fairq_range(Int64GetDatum(batch)));
+	FairqScan  *scan;
 	pg_atomic_uint64 *moves = &fairq_domain()->moves;
-	uint64		before;
+	uint64		last_moves;
 	FairqRowState state;
 
+	if (before != 0)
+		range = fairq_range_before(range, Int64GetDatum(before));
+	scan = fairq_scan_begin(table, FAIRQ_TASK_BY_BATCH, range);
 	do
 	{
-		before = pg_atomic_read_u64(moves);
+		last_moves = pg_atomic_read_u64(moves);
 		pg_read_barrier();
 		fairq_scan_again(scan, range);
 		do
 			state = fairq_task_next(scan, task, false);
 		while (state == FAIRQ_ROW_CHANGING && !changing);
 		pg_read_barrier();
-	} while (state == FAIRQ_ROW_END && pg_atomic_read_u64(moves) != before);
+	} while (state == FAIRQ_ROW_END && pg_atomic_read_u64(moves) != last_moves);
 	fairq_scan_end(scan);
 	return state != FAIRQ_ROW_END;
 }

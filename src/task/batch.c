@@ -168,7 +168,14 @@ has_tasks(FairqTable *tasks, int64 id, bool changing)
 	if (state != FAIRQ_ROW_END && (changing || state != FAIRQ_ROW_CHANGING) &&
 		task.id == seen[slot].id && task.batch == id)
 		return true;
-	if (!fairq_task_of_batch(tasks, id, changing, &task))
+
+	/*
+	 * First those before it.  Otherwise each search would visit the index
+	 * entries of all tasks after it that have ended.
+	 */
+	if (!(seen[slot].batch == id &&
+		  fairq_task_of_batch(tasks, id, seen[slot].id, changing, &task)) &&
+		!fairq_task_of_batch(tasks, id, 0, changing, &task))
 		return false;
 	seen[slot].batch = id;
 	seen[slot].id = task.id;
@@ -192,13 +199,32 @@ fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success)
 		 (batch.closed && !has_tasks(tasks, id, false)));
 }
 
+/* Whether such rows of fairq.batch_delta exist. */
+static bool
+has_deltas(FairqTable *tasks, FairqRange range)
+{
+	FairqTable *deltas = fairq_table_beside(tasks, FAIRQ_BATCH_DELTA);
+	FairqScan  *scan = fairq_scan_begin(deltas, FAIRQ_DELTA_BY_BATCH, range);
+	bool		any = fairq_scan_next_current(scan);
+
+	fairq_scan_end(scan);
+	return any;
+}
+
 /* Returns the id of a task of the batch that did not succeed; 0: none. */
 static int64
-first_failed(int64 id)
+first_failed(FairqTable *tasks, int64 id)
 {
+	FairqRange	all = fairq_range(Int64GetDatum(id));
 	FairqSqlArg arg = {INT8OID, Int64GetDatum(id)};
 	int64		failed = 0;
 
+	/* usually there is none, and many tasks were added */
+	if (!has_deltas(tasks,
+					fairq_range_before(all, Int16GetDatum(FAIRQ_BATCH_ADDED))) &&
+		!has_deltas(tasks,
+					fairq_range_from(all, Int16GetDatum(FAIRQ_BATCH_ADDED + 1))))
+		return 0;
 	fairq_sql("SELECT task_id FROM fairq.batch_delta"
 			  " WHERE batch = $1 AND status <> 1"
 			  " GROUP BY task_id HAVING sum(n) > 0 ORDER BY 1 LIMIT 1",
@@ -258,7 +284,7 @@ fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
 	if (!fairq_batch_read(tasks, task->id, &batch))
 		return FAIRQ_BATCH_DONE;
 	if (batch.on_success)
-		*failed = first_failed(task->id);
+		*failed = first_failed(tasks, task->id);
 	if (*failed != 0)
 	{
 		(void) finish(task->id, *headers, true);
@@ -269,7 +295,7 @@ fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
 		has_tasks(tasks, task->id, true))
 		return FAIRQ_BATCH_OPEN;
 	/* a task may have ended without success since */
-	if (batch.on_success && first_failed(task->id) != 0)
+	if (batch.on_success && first_failed(tasks, task->id) != 0)
 		return FAIRQ_BATCH_OPEN;
 	*headers = finish(task->id, *headers, false);
 	return FAIRQ_BATCH_DONE;

@@ -1,0 +1,69 @@
+-- The cost of batches does not depend on tasks that have ended or were added.  The cost
+-- of a registration does not depend on other workers.
+--
+-- Broken on purpose to see it fail.  A search for tasks of a batch began at
+-- the last one (has_tasks() in batch.c).  A check read all rows of fairq.batch_delta
+-- (first_failed()).  Each registration searched for old workers (workers.c).
+\a \pset footer off
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS fairq;
+RESET client_min_messages;
+
+CREATE FUNCTION pg_temp.buffers(command text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ' || command INTO plan;
+	RETURN (plan -> 0 -> 'Plan' ->> 'Shared Hit Blocks')::int + (plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::int;
+END $$;
+SELECT fairq.create_queue('batch_cost');
+
+-- the tasks of a batch end in the opposite order, while a snapshot needs their rows
+SELECT fairq.create_batch('batch_cost', 'then') AS b \gset
+SELECT count(*) FROM fairq.enqueue_batch('batch_cost', array_fill('a'::text, ARRAY[4000]), array_fill('1'::jsonb, ARRAY[4000]), batch => :b);
+SELECT fairq.close_batch(:b);
+CREATE TEMP TABLE popped AS SELECT id, row_number() OVER (ORDER BY id DESC) AS n FROM fairq.pop('batch_cost', 4000, lease => '1 hour');
+CREATE FUNCTION pg_temp.complete(first int, last int) RETURNS int
+LANGUAGE sql AS $$ SELECT min(pg_temp.buffers(format('SELECT fairq.complete(%s)', id))) FROM popped WHERE n BETWEEN first AND last $$;
+BEGIN;
+SELECT pg_temp.complete(1, 5) AS few \gset
+SELECT count(fairq.complete(id)) FROM (SELECT id FROM popped WHERE n BETWEEN 6 AND 3995 ORDER BY n) p;
+SELECT pg_temp.complete(3996, 3999) AS many \gset
+COMMIT;
+SELECT :many < :few + 20 AS flat;
+SELECT status FROM fairq.batches WHERE id = :b;
+SELECT fairq.complete(id) FROM popped WHERE n = 4000;
+SELECT id = :b AS "then", headers -> 'batch' ->> 'completed' AS completed, fairq.complete(id) FROM fairq.pop('batch_cost');
+
+-- the checks of a batch to which many calls have added tasks, as these rows say
+SELECT fairq.create_batch('batch_cost', 'then', on_success => true) AS b \gset
+-- each check in its own transaction, as one reads the row versions of all before it
+CREATE PROCEDURE pg_temp.check(batch bigint, INOUT buffers int) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. 5 LOOP
+		buffers := least(buffers, pg_temp.buffers(format('SELECT (SELECT count(*) FROM fairq.pop(''batch_cost'')) FROM fairq.reschedule(%s)', batch)));
+		COMMIT;
+	END LOOP;
+END $$;
+SELECT fairq.enqueue('batch_cost', 'b', batch => :b) AS first \gset
+SELECT id = :first FROM fairq.pop('batch_cost', lease => '1 hour');
+CALL pg_temp.check(:b, NULL) \gset few_
+INSERT INTO fairq.batch_delta (batch, status, n) SELECT :b, 1, 1 FROM generate_series(1, 20000);
+CALL pg_temp.check(:b, NULL) \gset many_
+SELECT :many_buffers < :few_buffers + 40 AS flat;
+-- a check after a task that did not succeed finds it
+SELECT fairq.cancel(:first), fairq.complete(:first);
+SELECT count(*) FROM fairq.pop('batch_cost');
+SELECT status, error = 'task ' || :first || ' did not succeed' AS error FROM fairq.tasks WHERE id = :b;
+
+-- a registration among many
+SELECT fairq.register_worker('00000000-0000-0000-0000-00000000000a', 'one', '{batch_cost}');
+CREATE FUNCTION pg_temp.register() RETURNS int
+LANGUAGE sql AS $$ SELECT min(pg_temp.buffers('SELECT fairq.register_worker(''00000000-0000-0000-0000-00000000000a'', ''one'', ''{batch_cost}'')')) FROM generate_series(1, 5) $$;
+SELECT pg_temp.register() AS few \gset
+INSERT INTO fairq.worker (worker_id, worker, queues, started_at, last_seen)
+	SELECT gen_random_uuid(), 'many', '{batch_cost}', now(), now() FROM generate_series(1, 5000);
+SELECT pg_temp.register() AS many \gset
+SELECT :many < :few + 20 AS flat;
+DELETE FROM fairq.worker;
+SELECT fairq.drop_queue('batch_cost', true);
