@@ -103,6 +103,8 @@ typedef struct FairqTurn
 		bool		parked;		/* true: the group was parked at this turn,
 								 * which is given back */
 		bool		throttled;	/* true: no task of the group may start yet */
+		bool		left;		/* true: a blocked task was left to other
+								 * calls, so this counts as a turn */
 	}			state;
 
 	/* tasks to put back, because their rows were only locked */

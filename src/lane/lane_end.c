@@ -95,6 +95,12 @@ fairq_lane_end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 	}
 	if (turn->in_full || turn->tasks.served > 0)
 		return false;
+	/* otherwise groups with many blocked tasks would be next in each call */
+	if (over && turn->state.left && !was_published_since(lane, group, turn))
+	{
+		(void) cut_short(lane, turn);
+		return false;
+	}
 	if (!is_past(lane, turn->addr))
 	{
 		if (over && has(lane, FAIRQ_RING, turn->group_no) &&

@@ -221,6 +221,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->charged.group.now = taking->order.now;
 	turn->state.begun = turn->state.done = false;
 	turn->state.parked = turn->state.throttled = false;
+	turn->state.left = false;
 	turn->queued.reread = turn->queued.apart = false;
 	turn->queued.next = turn->tasks.served = turn->locked.n = 0;
 	turn->locked.more = FAIRQ_ADDR_MAX;

@@ -196,6 +196,7 @@ fairq_leaves_expired(FairqService *s, const FairqTask *task)
 		(!task->blocked && !fairq_is_expired(task, s->call.now)))
 		return false;
 	s->left = true;
+	s->left_blocked |= task->blocked && !s->call.peek;
 	if (++s->got.left >= FAIRQ_MAX_ENDED)
 		s->call.max_tasks = s->got.served;
 	return true;

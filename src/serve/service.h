@@ -110,6 +110,8 @@ typedef struct FairqService
 								 * again */
 	}			full;
 
+	bool		left_blocked;	/* true: in this turn, a blocked task was left
+								 * to others */
 	bool		left;			/* true: in this turn, the end of a lapsed or
 								 * expired task was left to others */
 	FairqRecovering recovering; /* recovery of this lane by this call */

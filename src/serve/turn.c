@@ -371,6 +371,7 @@ end_turn(FairqService *s, FairqCourse *course)
 	}
 	/* nothing below can fail: after an error above, the turn is given back */
 	turn->state.done = true;
+	turn->state.left = s->left_blocked;
 	if (course->claimed && turn->sets.entry != NULL)
 		fairq_entry_claimed(turn->sets.entry, s->taken.lane_no,
 							turn->group_no, turn->sets.since);

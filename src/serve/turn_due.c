@@ -331,7 +331,7 @@ fairq_course_begin(FairqService *s, FairqCourse *course, bool paused)
 	course->queued.at_hand = course->lapsed.at_hand = false;
 	course->lapsed.locked = FAIRQ_ADDR_MAX;
 	course->claimed = course->no_scheduled = false;
-	s->left = false;
+	s->left = s->left_blocked = false;
 	if (!course->search)
 		return;
 	course->nstretches = 0;
