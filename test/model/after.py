@@ -5,10 +5,10 @@ A session enqueues a task that waits for others, its predecessors.  Other sessio
 these, with or without success, or redrive one.  Pops check whether all have ended.
 batch.py has the frame, the rollbacks and the crash.  The rules promise
 
-early       the task is not ready before its predecessors have succeeded;
-lost        the task is not ready if one of them fails, in any order of commits;
-twice       its wait ends once;
-stranded    when all transactions and all predecessors have ended, a look follows.
+early       the task is not ready before its predecessors have succeeded.
+lost        the task is not ready if one of them fails, in any order of commits.
+twice       its wait ends once.
+stranded    when all transactions and all predecessors have ended, a check follows.
 
 In a state, "closed" has the sessions that have inserted the rows of predecessors.
 "shared" has those that hold the lock of an end without success.
@@ -38,7 +38,7 @@ RULES = {
 
 State = namedtuple("State", batch.State._fields + ("failures",))
 
-# the predecessors' rows, whether any end will do, and what the sessions do
+# the predecessors' rows, whether any end is enough, and the work of the sessions
 SCENARIOS = {
     "complete": ([LIVE], False, ["enqueue", "complete 0", "look"]),
     "fail": ([LIVE], False, ["enqueue", "fail 0", "look"]),

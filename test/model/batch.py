@@ -1,14 +1,14 @@
-"""Batches: the moment at which the task that waits for others becomes ready
+"""Batches: the moment at which the waiting task becomes ready
 (src/task/batch.c).
 
 Sessions add tasks to a batch, end them, redrive a failed one and close the batch.
 Pops check whether it is finished.  Each transaction can be rolled back at each
-step, and a crash rolls back all of them.  Promised is
+step, and a crash rolls back all of them.  The rules promise
 
-early       the task that waits is not ready while a task of the batch has not ended;
-twice       it becomes ready once;
-refused     a batch takes tasks until its close has committed;
-numbers     the number of failures that it gets is the true one;
+early       the waiting task is not ready before each task of the batch has ended.
+twice       it becomes ready once.
+refused     a batch accepts tasks until its close has committed.
+numbers     the number of failures that it gets is correct.
 stranded    when all transactions have ended, the batch is closed and all its tasks
             have ended, a check follows.
 
@@ -33,10 +33,10 @@ RULES = {
     "rejoin": "a redriven task checks under the lock that its batch is not finished",
 }
 
-# rows: of the batch's tasks; closed: NO, who is about to close it, YES
+# rows: of the batch's tasks; closed: NO, the session about to close it, YES
 State = namedtuple("State", "rows closed ready failed due locked shared"
                    " exclusive made crash sessions")
-# at: the next step; seen: failures that a look has counted
+# at: the next step; seen: failures that a check has counted
 Session = namedtuple("Session", "at seen")
 
 ABSENT, LIVE, DONE, FAILED, OTHER = "absent", "live", "done", "failed", "other"
@@ -250,7 +250,7 @@ class Model(Explorer):
                    and "deletes count" in self.rules
                    for row, by in state.rows)
 
-    # what is promised
+    # the promises
 
     def check(self, state):
         tasks = any(row == LIVE or by and by[1] == LIVE

@@ -1,40 +1,40 @@
 """The hand of one group: its next few ready tasks, known without reading the
 index.
 
-A group has tasks at the addresses 0, 1, 2 ..., and the lane's shared memory
-has of it
+A group has tasks at the addresses 0, 1, 2 ...  The lane's shared memory has of
+this group
 
     bit         it may have a ready task
     entry       None (never made, or evicted), or
       hand      the first ready tasks: (address, TID of the row), H at most
-      upto      every ready task that was told, and stands below, is in the
-                hand, or in flight
-      lost      the lowest address that was told since the reading began, and
-                is not in the hand
+      upto      each published ready task below upto is in the hand, or in
+                flight
+      lost      the lowest address that was published since the reading began,
+                and is not in the hand
       reader    the pop whose reading may be offered; others read for
                 themselves
-      by_row    the next reading looks at rows, not only at index entries
-    known       has the lane been read since all was forgotten?
+      by_row    the next reading visits rows, not only index entries
+    known       the lane has been read since all hints were lost
 
-All of this is a hint; the rows are the truth.  A step is atomic for all other
-backends: a section under the lane's lock, a read of an index entry, a claim
-(tuple lock, verify, update), or the moment at which the end of a transaction
-becomes visible.  The callback that publishes the end is the next step.
+All of this is a hint, and the rows are the truth.  A step is atomic for all
+other backends.  It is a section under the lane's lock, a read of an index entry,
+or a claim (tuple lock, verify, update).  Or it is the moment at which a
+transaction's end becomes visible.  The callback that publishes the end is the next step.
 
-A pop takes the first task of the hand, and then claims the row at the place
-that the hand has.  If the hand is used up, the pop reads the line from upto
-on, entry by entry, and offers what it has read.
+A pop takes the first task of the hand, and then claims the row at the TID in
+the hand.  If the hand is used up, the pop reads the line from upto on, entry by
+entry, and offers what it has read.
 
-Promised is
+The rules promise
 
-stranded    when all is quiet (every pop is over, every transaction has ended and
-            was published), a session that pops until there is no task gets every
-            ready task, once, in the order of the addresses.
-not ready   no task is claimed that is not ready.
+stranded    Assume that every pop is over, and every transaction has ended and
+            was published.  Then a session that pops until no task is left gets
+            every ready task, once, in the order of the addresses.
+not ready   only ready tasks are claimed.
 forever     that session ends.
 
-The model leaves out matters of cost: which pops read for themselves, and that
-a reader's name is removed at its end.
+The model leaves out costs: which pops read for themselves, and the removal of
+a reader's name at its end.
 """
 
 from collections import namedtuple
@@ -43,50 +43,48 @@ from states import Explorer, Fault
 
 INFINITE = 99
 NOBODY = -1
-# a row; GONE: finished or rolled back, and the place can be used again
+# a row; GONE: finished or rolled back, and its place can be used again
 ABSENT, INSERTING, READY, CLAIMED, FINISHED, DEAD, GONE = range(7)
 
-# The rules that make it sound.  Each can be left out.
+# The rules that make it correct. Each can be left out.
 RULES = {
-    "told after visible": "a commit is told when it is visible, not before",
-    "abort tells": "a pop that is rolled back tells its task again",
-    "overflow lowers upto": "what falls out of a full hand lowers upto to its "
-                            "address",
-    "lost bounds offer": "what was told during a reading, and not kept, "
-                         "bounds what the reading says",
-    "one reader offers": "only the reader in the entry may offer, and his "
-                         "beginning resets lost",
-    "partial reading": "a reading that stopped says nothing of what is behind",
-    "clear if complete": "the bit is cleared only if the hand is empty and "
-                         "upto infinite",
+    "told after visible": "a commit is published once it is visible",
+    "abort tells": "a rolled back pop publishes its task again",
+    "overflow lowers upto": "a task that leaves a full hand lowers upto to its address",
+    "lost bounds offer": "a task published during a reading, and not kept, bounds the "
+                         "reading",
+    "one reader offers": "only the reader in the entry may offer, and its start resets "
+                         "lost",
+    "partial reading": "a reading that stopped says nothing of later addresses",
+    "clear if complete": "the bit is cleared only if the hand is empty and upto "
+                         "infinite",
     "new entry knows nothing": "an entry made while the bit is set starts "
                                "with upto at 0",
-    "offer keeps the hand": "an offer is merged with what was told meanwhile",
-    "vanished lowers upto": "a row that is not there drops the hand, and "
-                            "lowers upto and lost to its address",
+    "offer keeps the hand": "an offer is merged with tasks published meanwhile",
+    "vanished lowers upto": "a missing row drops the hand, and lowers upto and lost to "
+                            "its address",
     "dropped hand lowers upto": "or to the lowest in the dropped hand",
-    "then rows are read": "and the next reading looks at rows",
+    "then rows are read": "and the next reading visits rows",
     "verify": "a claim verifies the address, and that the row is ready",
-    "error gives back": "what was taken and not claimed is told again when "
-                        "the call fails",
-    "locked goes back": "what is merely locked is told again by who cannot "
-                        "have it",
+    "error gives back": "tasks taken and not claimed are published again when the call "
+                        "fails",
+    "locked goes back": "a call that cannot claim a locked task publishes it again",
     "in order": "a task of the hand is served only below upto",
-    "told while unknown": "what is told sets the bit also while the lane is "
-                          "not known",
-    "old reading is void": "a reading of the lane that began before all was "
-                           "forgotten does not make it known",
+    "told while unknown": "a published task sets the bit also while the lane is not "
+                          "known",
+    "old reading is void": "a reading of the lane that began before a reset does not "
+                           "make it known",
     "unknown, nothing known": "an entry made while the lane is not known "
                               "starts with upto at 0",
 }
 
 Entry = namedtuple("Entry", "hand upto lost reader by_row")
-# rows: (status, place); told: rows whose commit is still to be told; left: how
-# often may yet be evicted, rewritten, reset
+# rows: (status, place); told: rows whose commit is not published yet; left: how often
+# evictions, rewrites and resets may still happen
 State = namedtuple("State", "rows told bit entry pops evictions rewrites"
                    " locked known resets")
-# left: calls to come; found, at: what was read, and how far; taken: (address,
-# place); offers, by_row: how it reads; as_of: resets left as it began
+# left: calls to come; found, at: the entries read, and how far; taken: (address,
+# place); offers, by_row: how it reads; as_of: resets left at its start
 Pop = namedtuple("Pop", "phase left found at taken offers by_row as_of")
 IDLE = Pop("idle", 0, (), INFINITE, None, False, 0, 0)
 
@@ -95,11 +93,11 @@ def empty(upto=INFINITE):
     return Entry((), upto, INFINITE, NOBODY, 0)
 
 
-# Of each the size of a hand and how much is read at once, the rows and the
-# calls of each pop, and how it starts; then what else may happen: errors in
-# calls, rollbacks (of enqueues), evictions, rewrites, resets, so many; a row
-# that somebody may lock, and one whose place another one uses again (by whom);
-# own tasks that are shown to a pop in advance; readings that look at each row.
+# The size of a hand, how much is read at once, the rows, and for each pop its calls and
+# its start. Then the other events: errors in calls, rollbacks (of enqueues), and the
+# numbers of evictions, rewrites and resets. A row that another session may lock, and
+# one whose place another session uses again. Own tasks that are published early to a
+# pop, and readings that visit each row.
 A, R = ABSENT, READY
 USUAL = {"H": 2, "reads": 2, "calls": (1, 1), "bit": 1, "entry": None,
          "errors": True, "rollbacks": False, "evictions": 0, "rewrites": 0,
@@ -163,13 +161,13 @@ class Model(Explorer):
     # ---- sections under the lane's lock
 
     def tell(self, s, i, place=None):
-        """Row i may be ready; returns the state then."""
+        """Row i may be ready. Returns the next state."""
         if not s.known and not self.on("told while unknown"):
             return s
         item = (i, s.rows[i][1] if place is None else place)
         entry = s.entry
         if entry is None:
-            # is it known that the group has nothing else?
+            # is it known that the group has no other task?
             nothing = s.bit == 0 and (
                 s.known or not self.on("unknown, nothing known"))
             if nothing or not self.on("new entry knows nothing"):
@@ -185,7 +183,7 @@ class Model(Explorer):
             hand=hand, upto=upto, lost=lost))
 
     def shortened(self, items, upto):
-        """The hand, upto, and the lowest address that is out of it."""
+        """The hand, upto, and the lowest address outside the hand."""
         hand = tuple(sorted(items))
         if len(hand) <= self.H:
             return hand, upto, INFINITE
@@ -195,7 +193,7 @@ class Model(Explorer):
         return hand[:self.H], upto, out
 
     def take(self, s, me):
-        """The state then, and what is to be done: ("end",), ("recover",),
+        """The next state, and what follows: ("end",), ("recover",),
         ("claim", task) or ("read", from, by_row, offers)."""
         if not s.known:
             return s, ("recover",)
@@ -217,7 +215,7 @@ class Model(Explorer):
         return s._replace(entry=entry), ("read", upto, entry.by_row, offers)
 
     def offer(self, s, me, found, end):
-        """What was read, up to end and without that."""
+        """The entries that were read, up to end and without it."""
         entry = s.entry
         if entry is None or (self.on("one reader offers")
                              and entry.reader != me):
@@ -229,8 +227,9 @@ class Model(Explorer):
         return s._replace(entry=empty(upto)._replace(hand=hand))
 
     def vanished(self, s, address):
-        """The row is not there.  The rest of the hand is probably as old, so it is read
-        again, and no reading that has begun reaches further."""
+        """The row is gone. The rest of the hand is probably as old, so it is read
+        again, and no reading that has begun counts beyond it.
+        """
         if not self.on("vanished lowers upto"):
             return s
         entry = s.entry
@@ -248,7 +247,7 @@ class Model(Explorer):
             return s._replace(entry=s.entry._replace(reader=NOBODY))
         return s
 
-    # ---- looks at index and rows
+    # ---- index entries and rows
 
     def next_entry(self, s, at, by_row):
         """The index keeps dead entries, and does not show that they are dead."""
@@ -261,8 +260,9 @@ class Model(Explorer):
         return int(any(status not in (ABSENT, GONE) for status, _ in s.rows))
 
     def look(self, s, address, place):
-        """What a claim finds: the row to be claimed, None if there is none, or
-        NOBODY if it is in somebody's hands."""
+        """The result of a claim: the row to be claimed, None if there is none, or
+        NOBODY if another transaction is changing it.
+        """
         there = [i for i, (status, at) in enumerate(s.rows)
                  if at == place and status not in (ABSENT, GONE)]
         if not self.on("verify"):
@@ -279,7 +279,7 @@ class Model(Explorer):
             raise Fault(f"not ready: {i} is claimed")
         return s._replace(rows=replaced(s.rows, i, (status, s.rows[i][1])))
 
-    # ---- when all is quiet, a session alone
+    # ---- at the end, one session alone
 
     def check(self, s):
         if (s.told or s.locked or any(pop.phase != "idle" for pop in s.pops)
@@ -293,7 +293,7 @@ class Model(Explorer):
 
     def drain(self, s):
         me, served = 0, []
-        if s.entry is not None:         # a reader that has gone
+        if s.entry is not None:         # a reader that has ended
             s = self.nobody_reads(s, s.entry.reader)
         for _ in range(400):
             s, what = self.take(s, me)

@@ -1,66 +1,62 @@
-"""The lane of seat.py: its state, and the sections under its lock, each a
-method.
-"""
+"""The lane of seat.py: its state, and the sections under its lock, each a method."""
 
 from states import Fault
 
-READ = -1                       # in place of a task: the line is to be read
+READ = -1                       # instead of a task: the line is to be read
 MOST = 4                        # tasks
 INFINITE = 1 << 20
 ABSENT, INSERTING, READY, CLAIMED, GONE = range(5)
 BUSY = -1                       # the group that always has work
 
-# The rules that make it sound.  Each can be left out.
+# The rules that make it correct. Each can be left out.
 RULES = {
-    "late at eviction": "evicted with what may be ready below its turn: late",
-    "parked is late": "evicted while parked: late, since the position goes on",
+    "late at eviction": "evicted with a task that may be ready below its turn: late",
+    "parked is late": "evicted while parked: late, since the position advances",
     "parked without an entry": "parked when it has none: late, too",
-    "told behind is late": "told below its turn, without an entry: late",
-    "vanished is late": "a row that is not where it was taken from is told",
+    "published behind is late": "published below its turn, without an entry: late",
+    "vanished is late": "a row that has moved is published",
     "parked is not empty": "a new entry is complete only if neither in the "
                            "ring nor parked",
     "late says 0": "a late group's new entry knows nothing from 0 on",
-    "late stays": "late is taken away only from who is not in the ring",
-    "taking makes an entry": "the position passes nobody in the ring by",
-    "passed over is late": "if there is no entry to be had: late",
+    "late stays": "late is cleared only for a group that is not in the ring",
+    "taking makes an entry": "the position passes no group in the ring",
+    "passed over is late": "if no entry is available: late",
     "passed over is served": "and the turn is lost",
-    "front": "who is told, and has had no turn in the block, is in front",
-    "front at the position": "also at the seat that the position is at",
-    "front goes first": "the front is served before the position goes on",
+    "front": "a published group without a turn in the block is in front",
+    "front at the position": "also at the seat of the position",
+    "front goes first": "the front is served before the position advances",
     "front by seats": "in the order of the seats",
     "front keeps the position": "and the position stays where it is",
-    "front leaves with the ring": "who leaves the ring leaves the front",
-    "unparked in front": "who gets a place is in front, too",
-    "served": "who has had a turn in the block is not in front",
-    "served in one block": "in the next block nobody has had a turn",
+    "front leaves with the ring": "a group that leaves the ring leaves the front",
+    "unparked in front": "a group that gets a slot is in front, too",
+    "served": "a group that has had a turn in the block is not in front",
+    "served in one block": "in the next block no group has had a turn",
     "empty gives back": "a turn that found nothing does not count",
-    "leaving gives back": "one that found nothing beside the reading of "
-                          "another pop, when its call leaves the lane",
+    "leaving gives back": "nor does one that found nothing while another pop was "
+                          "reading, when its call leaves the lane",
     "vain in its block": "but not in a later block",
-    "parked gives back": "nor does one that found no place",
+    "parked gives back": "nor does one that found no slot",
     "back in its block": "a turn is given back only in its block",
-    "back if whole": "and only if nobody went on with it",
-    "settings give back": "nor does one that was stopped by a change of "
-                          "settings",
-    "given back in front": "its group is in front, then",
+    "back if whole": "and only if no other call continued it",
+    "settings give back": "nor does one that a change of settings stopped",
+    "given back in front": "its group is then in front",
     "the position stays": "and the position does not go back for it",
-    "locked keeps": "a turn that met a locked row is not given back",
+    "locked keeps": "a turn that found a locked row is not given back",
     "abort keeps": "nor is one that was rolled back",
-    "a turn goes on": "a turn of a greater weight goes on before another one",
-    "address in the block": "who has had no turn in the block gets an address "
-                            "in it",
-    "address behind a turn": "who has had one, an address in the next",
-    "address behind a tail": "and each in a block behind the group's last",
-    "a seat for its weight": "but that a weight of 2 has room for two",
-    "covered": "a turn is taken if all seats are known that could come before",
-    "nobody when all is known": "nobody is ready only if all seats are known",
-    "unknown is not empty": "who is told, and is not known, may have more",
-    "unknown knows nothing": "a new entry of one not known begins at 0",
-    "recovered is late": "who is found to have rows is late",
+    "a turn continues": "a turn of a greater weight continues before another one",
+    "address in the block": "a group without a turn in the block gets an address in it",
+    "address behind a turn": "after its turn it gets an address in the next block",
+    "address behind a tail": "and each in a block after the group's last",
+    "a seat for its weight": "but a weight of 2 has two tasks at an address",
+    "covered": "a turn is taken if all seats are known that could precede it",
+    "nobody when all is known": "a pop reports no task only if all seats are known",
+    "unknown is not empty": "a published group that is not known may have more",
+    "unknown knows nothing": "a new entry of an unknown group begins at 0",
+    "recovered is late": "a group that is found to have rows is late",
     "recovered in the ring": "and in the ring",
-    "told counts": "what is told of one not known counts",
-    "old steps are void": "a step of an earlier recovery is not noted",
-    "served stays": "who has had a turn has had it, whatever rows change",
+    "published counts": "a published task of an unknown group counts",
+    "old steps are void": "the result of a step of an earlier recovery is dropped",
+    "served stays": "a turn counts whatever rows change later",
 }
 
 
@@ -70,8 +66,9 @@ def at(item):
 
 
 class Group:
-    """Its bits, its last address, its entry: None or (hand, upto); and for
-    the promise, whether it has had a turn in the block."""
+    """Its bits, its last address, its entry: None or (hand, upto). For the promise,
+    also whether it has had a turn in the block.
+    """
     __slots__ = ("ring", "front", "served", "parked", "late", "tail", "entry",
                  "had", "vain")
 
@@ -89,16 +86,15 @@ class Lane:
 
     tasks       (status, address) of each
     position    address of the highest turn that was not in front
-    last        the last turn, and how many more tasks of its group it has room
-                for
+    last        the last turn, and how many more tasks of its group it may take
     groups      see Group
-    turns       in flight: (group, address of the turn, a task or
-                READ, read from where, is it the turn's first)
+    turns       in flight: (group, address of the turn, a task or READ, read
+                from where, is it the turn's first)
     version     of the TIDs of rows
-    recovery    its number, the turn that it began with, and of how many seats
-                from there on and round it is known who has rows
-    scans       steps that were not noted yet: (number, from how many seats on,
-                to how many, the groups that were found)
+    recovery    its number, the turn with which it began, and the number of
+                known seats from there on, wrapping around
+    scans       steps whose result is not stored yet: (number, the first of
+                their seats, the last, the groups that were found)
 
     A task in a hand is a number, see item().
     """
@@ -122,7 +118,7 @@ class Lane:
                 tuple(sorted(self.scans)))
 
     def item(self, i):
-        """Task i and where it stands, in the order of (address, number)."""
+        """Task i and its place in the order of (address, number)."""
         return (self.tasks[i][1] * MOST + i) * 2 + self.version
 
     # ---- addresses
@@ -131,7 +127,7 @@ class Lane:
         return address // self.of.length
 
     def turn(self, g, had):
-        """The next turn of a group, by its bit or by the truth."""
+        """The next turn of a group, according to its bit or to the truth."""
         return (self.of.seats[g] + self.of.length
                 * (self.block(self.position) + had))
 
@@ -166,7 +162,7 @@ class Lane:
     # ---- recovery
 
     def seats_off(self, g, turn=None):
-        """How many seats from the first one on the group's is, or a turn."""
+        """The distance from the first seat to the group's seat, or to a turn."""
         if turn is None:
             return (self.of.seats[g] - self.first) % self.of.length
         return turn - self.first
@@ -175,17 +171,19 @@ class Lane:
         return self.seats_off(g) < self.known
 
     def is_unsure(self, g):
-        """Whether the seat was passed in the block in which recovery began, and is not known."""
+        """Whether the seat was passed in the block in which recovery began, and is not
+        known.
+        """
         return (not self.is_known(g)
                 and self.turn(g, 0) < self.first)
 
     def lose(self, restart):
-        """Rows were changed, or all is lost; and recovery begins."""
-        if restart:             # all had a turn in the block before
+        """SQL changed rows, or all hints are lost. Recovery begins."""
+        if restart:             # all had a turn in the previous block
             self.position -= self.position % self.of.length + 1
         for g, group in enumerate(self.groups):
             had = restart or group.had
-            # what came to nothing, or is in flight, is not given back
+            # turns that yielded no task, or are in flight, are not given back
             served = restart or (group.served and self.on("served stays"))
             self.groups[g] = Group((0, 0, int(served), 0, 0, None, None,
                                      int(had), 0))
@@ -194,7 +192,7 @@ class Lane:
         self.first, self.known = self.position + 1, 0
 
     def can_lose(self):
-        """What is in order stays so if nobody is in front at that moment."""
+        """A state in order stays so if no group is in front at that moment."""
         return not self.of.regular or not any(
             address < self.turn(g, 1) and not group.had
             and self.turn(g, 0) <= self.position
@@ -213,7 +211,7 @@ class Lane:
         number, start, known, found = scan
         if number != self.number_of and self.on("old steps are void"):
             return
-        if start != self.known:         # others have gone beyond
+        if start != self.known:         # others have passed it
             return
         for g in found:
             group = self.groups[g]
@@ -228,7 +226,7 @@ class Lane:
                 or self.seats_off(None, turn) < self.known
                 or not self.on("covered"))
 
-    # ---- what is told
+    # ---- published tasks
 
     def enter(self, g):
         """The only way into the ring."""
@@ -253,7 +251,7 @@ class Lane:
         g = self.of.group[i]
         group = self.groups[g]
         address = self.tasks[i][1]
-        if not self.is_known(g) and not self.on("told counts"):
+        if not self.is_known(g) and not self.on("published counts"):
             return
         empty = not group.ring and not (
             group.parked and self.on("parked is not empty")) and (
@@ -268,7 +266,7 @@ class Lane:
             group.entry = (hand, upto)
         else:
             behind = int(address < self.turn(g, group.served)
-                         and self.on("told behind is late"))
+                         and self.on("published behind is late"))
             if self.on("late stays") and (group.ring or group.parked):
                 behind |= group.late
             group.late = behind
@@ -304,7 +302,7 @@ class Lane:
             and self.on("late at eviction")
             or group.parked and self.on("parked is late"))
         group.tail = None
-        # what the entry knew of a turn in vain is lost, and so is that
+        # the entry's knowledge of an unused turn is lost, and so is that turn
         group.vain = 0
 
     # ---- turns
@@ -318,7 +316,7 @@ class Lane:
 
     def goes_on(self):
         """The group whose turn has room for more tasks, or None."""
-        if self.on("a turn goes on"):
+        if self.on("a turn continues"):
             for g, group in enumerate(self.groups):
                 if group.ring and self.in_turn(g):
                     return g
@@ -330,8 +328,8 @@ class Lane:
         return left > 0 and turn % self.of.length == self.of.seats[g]
 
     def next_turn(self):
-        """(group, address of the turn, is it in front); or None, if nobody
-        is in the ring, as far as is known."""
+        """(group, address of the turn, is it in front); or None, if the known
+        part of the ring is empty."""
         length, seats = self.of.length, self.of.seats
         block, seat = divmod(self.position, length)
         front = [g for g, group in enumerate(self.groups) if group.front]
@@ -375,9 +373,10 @@ class Lane:
         self.last = (-1, 0)
 
     def take(self, entries=True):
-        """Take the next turn, or what is left of the last one; returns the
-        group that was served, and what it holds: the task's address, READ, or
-        None if there was nothing."""
+        """Take the next turn, or the rest of the last one. Returns the group that was
+        served, and what it holds: the task's address, READ, or None if there was no
+        task.
+        """
         g = self.goes_on()
         first = g is None
         if first:
@@ -436,7 +435,7 @@ class Lane:
         group.front = 0
 
     def pass_over(self, g):
-        """No entry can be had: the group in the ring whose turn it is."""
+        """No entry is available: the group in the ring whose turn it is."""
         group = self.groups[g]
         if group.had:
             raise Fault(f"twice: {self.of.name(g)}, passed over")
@@ -464,8 +463,9 @@ class Lane:
         return first and (weight == 1 or self.last == (turn, weight - 1))
 
     def call_leaves(self, g):
-        """The call is through with the lane that had a turn of the group in
-        vain, beside the reading of another one."""
+        """The call leaves the lane. It had a turn of the group that yielded no task,
+        because another call was reading.
+        """
         group = self.groups[g]
         same = group.vain == self.block(self.position) + 1
         group.vain = 0
@@ -477,7 +477,7 @@ class Lane:
             if group.ring:
                 self.enter(g)
 
-    # ---- what becomes of what was taken
+    # ---- the end of turns
 
     @staticmethod
     def number(item):
@@ -492,8 +492,9 @@ class Lane:
                 if status == READY and self.of.group[i] == g]
 
     def claim(self, held):
-        """Claim what was taken; if it is gone, what comes next in the same
-        turn.  Returns the number of the task, or None."""
+        """Claim the task that was taken. If it is gone, claim the next one in the same
+        turn. Returns the number of the task, or None.
+        """
         g, turn, item, start, first = held
         group = self.groups[g]
         beside = item == READ and any(
@@ -506,7 +507,7 @@ class Lane:
             if self.is_ready(item):
                 return self.claimed(item, turn)
             self.vanished(g, item)
-        if group.entry is None:         # evicted meanwhile: read for oneself
+        if group.entry is None:         # evicted meanwhile: this call reads alone
             found = self.found(g, start) if item == READ else []
             return self.claimed(found[0], turn) if found else None
         while True:
@@ -524,13 +525,14 @@ class Lane:
 
     @staticmethod
     def reads_beside(group):
-        """Nothing is in the hand, and what it may have another pop reads."""
+        """The hand is empty, and another pop is reading the group's line."""
         return group.entry is not None and not group.entry[0] \
             and group.entry[1] < INFINITE
 
     def read_beside(self, held):
-        """The other reading counts: this one is for the turn alone, and says
-        nothing of the group."""
+        """The other reading counts. This one is only for the turn, and changes nothing
+        of the group.
+        """
         g, turn, _, _, _ = held
         group = self.groups[g]
         found = self.found(g, group.entry[1])
@@ -544,7 +546,7 @@ class Lane:
         return None
 
     def next_item(self, group, g):
-        """Off the hand, or of what is read now, or None."""
+        """A task from the hand, or of the present reading, or None."""
         hand, upto = group.entry
         if not hand or at(hand[0]) >= upto:
             if upto == INFINITE:
@@ -558,7 +560,7 @@ class Lane:
         return hand[0]
 
     def found(self, g, start):
-        """By a reading of rows, to the end of the line."""
+        """Read rows, to the end of the line."""
         return sorted(self.item(i) for i in self.ready(g)
                       if self.tasks[i][1] >= start)
 
@@ -579,7 +581,7 @@ class Lane:
         return i
 
     def put_back(self, held):
-        """Tell again what was taken off the hand."""
+        """Publish the tasks again that were taken off the hand."""
         self.turns.remove(held)
         g, _, item, _, _ = held
         if item == READ:
@@ -589,7 +591,7 @@ class Lane:
 
 
     def change_settings(self, held):
-        """A call finds other settings than those by which it took a turn."""
+        """A call finds other settings than those under which it took a turn."""
         self.put_back(held)
         if self.position == held[1] and not self.on("the position stays"):
             self.position -= 1

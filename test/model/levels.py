@@ -5,8 +5,8 @@ It is the model of two levels of groups (src/lane/lane_order.c).
 A lane serves *flows*: tenants, in the lane's order, and users, each in the order
 of its tenant.  Each flow has an account, and each order has a virtual time of its
 own.  A service asks the lane's order for a tenant and the tenant's order for a
-user, and charges both.  By cost, this is start-time fair queueing at each level.
-By tasks it is the same, and each task costs 1.  By time, the next flow at each
+user, and charges both.  In cost-fair lanes this is start-time fair queueing at each level.
+In task-fair lanes it is the same, and each task costs 1.  In time-fair lanes the next flow at each
 level is the one with the least
 
     got + 2 * E * level
@@ -36,16 +36,15 @@ endless     A call does not try a flow again that has yielded no task.
 flat        A call tries a tenant without a slot once, however many users it has.
 bound       Assume that two tenants, or two users of one tenant, have work and
             slots.  Over any stretch, what they get per weight differs by at most
-            l_i / w_i + l_j / w_j, where l is the largest cost of each.  By time,
-            this holds between tenants if no flow comes or goes; l is then the
+            l_i / w_i + l_j / w_j, where l is the largest cost of each.  Time-fair,
+            this holds between tenants if no flow comes or goes.  l is then the
             longest task.  Otherwise i is ahead of j by at most
             2 * (E * H_j + l_i), or by what it was ahead before and had in hand.
             H is the most tasks of j that ran at once, per weight.
 
-The model leaves out these parts, which are the same with one level: the
-expected cost of a turn, which is corrected later; the search through levels;
-the limit of a debt; and changes of E, which is the longest task from the
-start.
+The model leaves out these parts, which are the same with one level.  They are
+the expected cost of a turn, which is corrected later, the search through levels,
+and the limit of a debt.  E is the longest task from the start, and never changes.
 
 `levels.py` prints the largest lead of each scenario, divided by its bound.
 """
@@ -65,7 +64,7 @@ RULES = {
     "a user brings its tenant": "the first user of an order brings it in",
     "an empty tenant leaves": "a tenant without users to serve is not in the "
                               "order",
-    "a tenant banks nothing": "a tenant that comes has no less than others",
+    "a tenant banks nothing": "a tenant that becomes active has at least as much as others",
     "a user banks nothing": "nor has a user, in its tenant's order",
     "the tenant is charged": "a turn is charged to the tenant, too",
     "by the tenant's weight": "by its own weight",
@@ -75,7 +74,7 @@ RULES = {
     "given back to both": "a turn that yields nothing is charged to neither",
     "the user is passed over": "after it, the same tenant is asked again",
     "the tenant is passed over": "but not when all of its users have been",
-    "a tenant comes again": "by time, it has saved up nothing meanwhile",
+    "a tenant comes again": "time-fair: it has saved nothing meanwhile",
     "a tenant is aside": "a tenant without a slot is out of the order",
     "aside is not brought in": "also if another user of it comes",
     "back with its users": "and back with all users once it has one",
@@ -84,7 +83,7 @@ RULES = {
     "lapsed is not aside": "also if its tenant has no other slot",
     "lapsed comes with its tenant": "or had none, and was aside",
     "the dead one's clock stops": "and does not keep its tenant back",
-    "running at both levels": "by time, its tenant's level is its users'",
+    "running at both levels": "time-fair: its tenant's level is its users'",
     "ended at both levels": "and their ends are its",
 }
 
@@ -120,7 +119,7 @@ SCENARIOS = {
 
 
 class Flow:
-    """The truth about a tenant or a user."""
+    """The true state of a tenant or a user."""
 
     def __init__(self, number, parent, weight):
         self.number, self.parent, self.weight = number, parent, weight
@@ -156,9 +155,9 @@ class Flow:
 
 class Account:
     def __init__(self):
-        self.got, self.tie = 0, None    # by time, got by what has ended
-        self.n = self.started = 0       # by time: running tasks
-        self.frozen = None              # by time: got, while a user is lapsed
+        self.got, self.tie = 0, None    # time-fair: got from ended tasks
+        self.n = self.started = 0       # time-fair: running tasks
+        self.frozen = None              # time-fair: got, while a user is lapsed
 
 
 class Books:
@@ -253,7 +252,7 @@ class Books:
 
 
 class Plain(Books):
-    """The rule, by a look at all flows."""
+    """The rule: it reads all flows."""
 
     def __init__(self, flows, by_time):
         super().__init__(by_time)
@@ -269,7 +268,7 @@ class Plain(Books):
         self.of[tenant].frozen = self.got(tenant, now)
 
     def leave(self):
-        """Who has nothing, or no slot, is absent."""
+        """A flow without a task, or without a slot, is absent."""
         for flow in self.flows:         # users first
             has = (flow.has_work() if flow.parent else
                    any(user in self.present for user in flow.users))
@@ -362,7 +361,7 @@ class Bits:
 
 
 class Lane(Books):
-    """The lane's way: an event changes only the flows that it concerns."""
+    """The lane's algorithm: an event changes only the flows that it concerns."""
 
     def __init__(self, flows, by_time, rules):
         super().__init__(by_time)
@@ -489,7 +488,7 @@ class Lane(Books):
                 self.remove(user)
                 self.touch(tenant, now)
             elif user is None and not self.orders[tenant]:
-                self.bits[tenant].ring = False      # it came back, and is empty
+                self.bits[tenant].ring = False      # it returned, and is empty
                 self.remove(tenant)
             elif user is None:
                 if self.rule("the tenant is passed over"):
@@ -546,7 +545,7 @@ class Lane(Books):
         return back
 
     def told(self, user):
-        """A task became ready, or has lapsed; which changes its place."""
+        """A task became ready, or has lapsed, which changes its place."""
         self.let_in(user)
         if user.lapsed and not self.bits[user].aside:
             self.bits[user].todo = True
@@ -559,7 +558,9 @@ class Lane(Books):
 
 
 class Leads:
-    """The service of flows, and the greatest difference between two flows of one order."""
+    """The service of flows, and the greatest difference between two flows of one
+    order.
+    """
 
     def __init__(self, flows, by, steady):
         self.by, self.steady = by, steady
@@ -580,7 +581,7 @@ class Leads:
                 and not any(u.locked or u.lapsed for u in flow.users))
 
     def bound(self, i, j):
-        """By cost, or by time if nothing comes or goes."""
+        """If cost-fair, or time-fair and no flow comes or goes."""
         if self.by == "time":
             return (self.largest[i] + self.largest[j]) * UNIT
         return sum(self.largest[f] * UNIT / f.weight for f in (i, j))
@@ -591,7 +592,7 @@ class Leads:
         self.compare(i, j, high - low, self.bound(i, j))
 
     def check_ahead(self, i, j, lead):
-        """What it was ahead by when both were there, and had in hand, counts."""
+        """The difference counts from when both were there, with their tasks in hand."""
         hand = (i.running // i.weight + 1) * self.largest[i] * UNIT
         start = self.span.setdefault((i, j), lead + hand)
         level = -(-self.most[j] // j.weight)
@@ -640,7 +641,9 @@ class History:
                       for user in self.users}
 
     def make_flows(self):
-        """Numbers are in any order, a tenant's before some of its users'."""
+        """Numbers are in any order, a tenant's number before those of some of its
+        users.
+        """
         numbers = list(range(sum(1 + len(t[1]) for t in self.tenants)))
         self.random.shuffle(numbers)
         tenants = [Flow(numbers.pop(), None, t[0]) for t in self.tenants]
@@ -765,7 +768,7 @@ class History:
         self.tasks.append((user, self.now, cost, "dead" if dies else ""))
 
     def step_end(self):
-        """The clock moves to the next end; by cost any task may end."""
+        """The clock advances to the next end. If cost-fair, any task may end."""
         if self.by != "time":
             alive = [task for task in self.tasks if task[3] != "lapsed"]
             if alive:

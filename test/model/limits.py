@@ -1,19 +1,18 @@
 """The limits: all interleavings of short transactions.
 
-The protocol (src/base/counter.c, running.c, lane_end.c, transaction.c) is written down in
-protocol.py as atomic steps.  Here each scenario, a few tasks and the
-transactions of two or three backends, is explored: every state that any order
-of the steps can lead to, once.  Promised is
+protocol.py has the protocol (src/base/counter.c, running.c, lane_end.c,
+transaction.c) as atomic steps.  Each scenario has a few tasks and the
+transactions of two or three backends.  The model visits every state that any
+order of the steps can reach, once.  The rules promise
 
-strict          with a claim, the number of running tasks is at most a limit that was
-                in effect when the slot for it was taken, or since.  A task runs
+strict          a claim exceeds no limit that was in effect when its slot was taken,
+                or since.  A task runs
                 from its claim until its end is visible.
 too little      a known counter is at least the true number.
-not exact       when all is quiet (every transaction is over, or idle), a known
-                counter is exact.
-stranded        when all is quiet, and a task is ready, and there is room by
-                the truth and the settings that are committed, then a pop
-                serves it; unless a transaction is open that does not count.
+not exact       when every transaction is over, or idle, a known counter is exact.
+stranded        Assume that every transaction is over, or idle, and that a task is
+                ready and has a free slot under the committed settings.  Then a pop
+                serves it, unless a transaction that does not count is open.
 """
 
 from collections import deque
@@ -25,8 +24,8 @@ from protocol import (ABSENT, CALLS, ENDS, GONE, IN_CALL, IRREGULAR, NO_LIMIT,
 
 __all__ = ["Model", "RULES", "SCENARIOS", "size"]
 
-# Each has the limit, the rows, and what else is shared where that is not as
-# usual; then the transactions of each backend, one after the other.
+# Each scenario has the limit, the rows, and other shared fields with unusual values. Then
+# come the transactions of each backend, one after the other.
 A, W, R = ABSENT, READY, RUNNING                # W: waits, ready
 LIMITED = {"limited": 1, "group": IRREGULAR}
 COUNTED = {**LIMITED, "known": 1}
@@ -88,9 +87,9 @@ SCENARIOS = {
         limit(1, [R]), ["release:0 any", "pop end"]),
     "a first limit": (
         unlimited([W, W]), ["pop any", "set_group:1 commit pop end"]),
-    "a first limit beside two": (
+    "a first limit during two": (
         unlimited([W, W]), ["pop end", "pop end", "set_group:1 commit"]),
-    "a first limit beside a complete": (
+    "a first limit during a complete": (
         unlimited([R, W]), ["complete:0 any", "set_group:1 commit pop end"]),
     "a first limit in the middle": (
         unlimited([W, W]), ["pop pop any", "set_group:1 commit"]),
@@ -101,7 +100,7 @@ SCENARIOS = {
         unlimited([W, W]), ["pop set_group:1 pop any", "pop end"]),
     "raise": (
         limit(1, [R, W]), ["pop end", "set_group:2 any"]),
-    "raise beside a complete": (
+    "raise during a complete": (
         limit(1, [R, W, W]), ["pop end", "set_group:2 end", "complete:0 end"]),
     "raise and pop": (
         limit(1, [R, W, W]), ["set_group:2 pop any", "pop end"]),
@@ -123,7 +122,7 @@ SCENARIOS = {
         limit(1, [W]), ["set_group:0 commit set_group:1 commit", "pop end"]),
     "reset": (
         limit(1, [R, W]), ["pop end", "complete:0 end", "reset_hints commit"]),
-    "reset beside an abort": (
+    "reset during an abort": (
         limit(1, [W, W]), ["pop end", "pop end", "reset_hints commit"]),
     "deleted by SQL": (
         limit(1, [R, W]), ["delete_by_sql:0 any", "pop end"]),
@@ -156,7 +155,7 @@ class Model:
         self.quiet = {}
 
     def begin(self, number, own, fate=""):
-        """Set the next call, or the end, in train."""
+        """Prepare the next call, or the end."""
         calls = self.scripts[number]
         if own["call"] == len(calls) or fate == "open":
             return {**OWN, "call": len(calls), "served": own["served"]}
@@ -212,8 +211,9 @@ class Model:
         yield own[STEP], s.freeze(), tuple(p.__dict__.values())
 
     def explore(self, most=None):
-        """None, or (a fault, the steps that lead to it); breadth first, of
-        that many states at most."""
+        """None, or (a fault, the steps that lead to it). Breadth first, at most this
+        number of states.
+        """
         shared, backends = self.start
         first = (tuple(shared.values()),
                  tuple(tuple(own.values()) for own in backends))

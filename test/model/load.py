@@ -2,29 +2,29 @@
 
 A queue has one group, and a few tasks that are ready or running (src/serve/load.c,
 counter.c, running.c).  Commits maintain its numbers of tasks.  The group's
-counter has two: committed, the running tasks as commits have them; and open,
-the slots of transactions that have not ended here.  A load reads all rows as
-of a snapshot, row by row, and adds what it has found.  There are two books of
-numbers: that of the current load, the last that is over, and that of the load
-in progress.  A load's number is even in book 0, and odd in book 1.  Promised is
+counter has two numbers.  committed has the running tasks according to commits, and
+open the slots of transactions that have not ended here.  A load reads all rows of
+a snapshot, row by row, and adds the numbers that it has found.  There are two
+books of numbers: one for the last load that is over, and one for the load in
+progress.  A load's number is even in book 0, and odd in book 1.  The rules promise
 
 strict          when a task is claimed with a slot, or continues to run with
                 another worker, the limit is not exceeded.  A task runs
                 from its claim until its end is visible.
 too little      a known counter is at least the true number.
-wrong           when no transaction is between the moment at which its commit
-                is visible and its end here, known numbers of tasks are those
-                of the rows, and a known counter says the truth.
-unknown         when all is quiet, and no load was cancelled, and nothing was
-                changed by SQL since the last one began, the numbers are known;
-                and so is the counter, if the load began with a limit and no
-                transaction that does not count.
+wrong           Assume that no transaction is between the moment at which its commit
+                is visible and its end here.  Then known numbers of tasks are those
+                of the rows, and a known counter is exact.
+unknown         Assume that all transactions are over, no load was cancelled, and
+                SQL has changed no row since the last load began.  Then the numbers
+                are known.  So is the counter, if the load began with a limit
+                and without a transaction that does not count.
 lost            known numbers remain known until SQL changes rows: also while
                 another load runs, and when that load fails.
 
-A step is atomic for all other sessions.  A transaction is an xid, and
-has a savepoint at most.  A row's versions are (task, made by, kind, ended by);
-to be made or ended by 0 is to be so from before, by None is not to be ended.
+A step is atomic for all other sessions.  A transaction is an xid, and has at most
+one savepoint.  A row's versions are (task, made by, kind, ended by).  0 means that
+it was made or ended before the start, and None that it has not ended.
 """
 
 from collections import namedtuple
@@ -47,7 +47,7 @@ RULES = {
     "found is added": "what was found is added to what commits have",
     "own number": "and only as long as no other load has begun",
     "known last": "numbers are known when the load is over, not before",
-    "known stays": "and those of the last load while another one goes on",
+    "known stays": "and those of the last load while another one runs",
     "other book": "which takes the book that the last one over is not in",
     "both books": "what commits is added to both",
     "own snapshot": "to each by what its own load has seen",
@@ -61,15 +61,15 @@ RULES = {
     "own hidden": "and reads what its transaction has changed as others do",
     # the counter
     "enter in mutex": "the check of the limit and the slot are one",
-    "enter first": "a slot is had before the claim",
+    "enter first": "a slot is taken before the claim",
     "open until told": "and it is open until the end is visible",
     "together": "to close it and to add the claim is one section",
     "back": "a slot that was not needed is given back",
     "undo back": "so is one that is rolled back to a savepoint",
     "open stays": "no load touches open slots",
     "end at commit": "a task that ends counts until that is committed",
-    "moves on": "who adds nothing tells the counter of the loads, too",
-    "same number": "no slot is had by the numbers of another load",
+    "moves on": "a transaction that adds nothing also notes the loads in the counter",
+    "same number": "no slot is taken by the numbers of another load",
     "within": "an expired task runs on if no more run than may be",
     "idle": "a counter is freed only if it says 0",
     "idle in both": "also by the load in progress",
@@ -84,25 +84,25 @@ RULES = {
 
 READY, RUNNING = "ready", "running"
 KINDS = (READY, RUNNING)
-EACH = -1                       # counts_since: no load counts as yet
+EACH = -1                       # counts_since: no load counts so far
 
-# xid; savepoint: 0: none, or its number; number, known: of the load, as looked
-# at, at first the resets with which it is; mine: number, snapshot and resets of
-# the own load; noted, below: changes of tasks (ready, running), of the counter,
-# slots; below: those outside the savepoint; slot: one is had for the next
-# claim; call: None, "counts", "not"; limit: of old settings; kept: counts as a
-# call that does not count; decided: books to which is added
+# xid. savepoint: 0 (none), or its number. number, known: of the load as read, at
+# first the number of resets. mine: number, snapshot and resets of the own load.
+# noted, below: changes of tasks (ready, running), of the counter, slots; below:
+# those outside the savepoint. slot: taken for the next claim. call: None,
+# "counts", "not". limit: of old settings. kept: counts as a call that does not
+# count. decided: the books to which the commit adds.
 NOTHING = (0, 0, 0, 0)
 Session = namedtuple("Session", "at xid sub number known mine snapshot rows"
                      " resets noted below slot call limit kept pins seen decided")
 BEGUN = Session(0, 0, 0, 0, False, 0, None, (0, 0), 0, NOTHING, NOTHING,
                 False, None, None, False, False, None, None)
-# ended: the xids that have ended, visibly; aborted: those, and savepoints (xid,
-# number), that were rolled back; number: of the load that was begun last;
-# current: of the last that is over; snapshots: of each book, (number, xmax,
-# running); numbers: of each book, (number, (ready, running)); known, over:
-# resets with which numbers are known, or should be.  counter: of each book,
-# (number, committed); open
+# ended: the xids that have ended, visibly. aborted: those, and savepoints (xid,
+# number), that were rolled back. number: of the load that was begun last. current:
+# of the last that is over. snapshots: of each book, (number, xmax, running).
+# numbers: of each book, (number, (ready, running)). known, over: resets with which
+# numbers are known, or should be. counter: of each book, (number, committed);
+# open.
 State = namedtuple("State", "next ended aborted versions resets number counting"
                    " current snapshots numbers known over counter limit limited"
                    " calls counts_since cancelled changed blind sessions")
@@ -141,15 +141,14 @@ def limited(limit):
     return [("settings", (limit,))]
 
 
-# ready tasks, running ones, the limit (None: there was none so far), whether
-# a load is over (None: no, and no call has seen the limit); the scripts of
-# sessions
+# ready tasks, running ones, the limit (None: no limit so far), whether a load is
+# over (None: no, and no call has seen the limit), and the scripts of sessions
 SCENARIOS = {
     "an enqueue": (1, 0, None, 0, [ended(ENQUEUE), LOAD]),
     "two enqueue": (1, 0, None, 0, [ended(ENQUEUE), ended(ENQUEUE), LOAD]),
     "a pop": (1, 0, 1, 0, [ended(POP), LOAD]),
     "two pops": (2, 0, 1, 1, [ended(POP), ended(POP)]),
-    "two pops beside a load": (2, 0, 1, 1, [ended(POP), ended(POP), LOAD]),
+    "two pops during a load": (2, 0, 1, 1, [ended(POP), ended(POP), LOAD]),
     "pop, then pop": (2, 0, 1, 1, [ended(POP) + ended(POP), LOAD]),
     "a pop and a complete": (
         1, 1, 1, 1, [ended(COMPLETE), ended(POP), LOAD]),
@@ -168,9 +167,9 @@ SCENARIOS = {
         2, 0, 1, 1, [ended(SAVE, POP, RELEASE), ended(POP), LOAD]),
     "two loads": (1, 0, 1, 0, [ended(POP), LOAD, LOAD]),
     "loaded again": (2, 0, 1, 0, [ended(POP), LOAD + LOAD]),
-    "loaded again beside two": (
+    "loaded again during two": (
         2, 0, 1, 1, [ended(POP, by=COMMIT), ended(POP, by=COMMIT), LOAD]),
-    "loaded twice beside two": (
+    "loaded twice during two": (
         2, 0, 1, 1, [ended(POP, by=COMMIT), ended(POP, by=COMMIT),
                      LOAD + LOAD]),
     "cancelled": (1, 0, 1, 0, [ended(POP), CANCELLED + LOAD]),
@@ -179,7 +178,7 @@ SCENARIOS = {
     "cancelled beside another": (
         1, 1, 1, 1, [ended(COMPLETE), CANCELLED, LOAD]),
     "changed by SQL": (1, 0, 1, 0, [SQL, LOAD, ended(POP)]),
-    "changed by SQL beside a pop": (1, 1, 1, 1, [SQL, ended(POP), LOAD]),
+    "changed by SQL during a pop": (1, 1, 1, 1, [SQL, ended(POP), LOAD]),
     "changed by SQL and loaded again": (2, 0, 2, 1, [SQL, LOAD, ended(POP)]),
     "loaded by one that has popped": (
         2, 0, 1, 0, [ended(POP, LOAD), ended(POP)]),
@@ -190,25 +189,25 @@ SCENARIOS = {
     "loads, then pops": (
         2, 0, 1, 0, [ended(OTHER, LOAD, POP), ended(POP), ended(OTHER)]),
     "expired": (0, 1, 1, 1, [ended(TAKE_OVER), LOAD]),
-    "expired beside a pop": (
+    "expired during a pop": (
         1, 1, 1, 1, [ended(TAKE_OVER), ended(POP), ended(COMPLETE)]),
     "expired, and a lower limit": (
         0, 2, 2, 1, [limited(1) + ended(TAKE_OVER), ended(COMPLETE), LOAD]),
     "freed": (1, 1, 1, 1, [ended(COMPLETE), FREE, ended(POP)]),
     "freed in a load": (
         2, 0, 1, 1, [ended(POP, by=COMMIT), ended(POP), LOAD + FREE]),
-    "freed while a load goes on": (
+    "freed during a load": (
         1, 1, 1, 1, [ended(POP), LOAD, FREE]),
     "freed while a task ends": (0, 1, 1, 1, [ended(COMPLETE), LOAD, FREE]),
-    "freed beside two loads": (
+    "freed during two loads": (
         2, 0, 1, 1, [ended(POP), LOAD + LOAD, FREE, ended(POP, by=COMMIT)]),
-    "freed beside an open pop": (2, 0, 1, 1, [ended(POP), FREE, ended(POP)]),
+    "freed during an open pop": (2, 0, 1, 1, [ended(POP), FREE, ended(POP)]),
     "after a restart": (1, 1, 1, None, [LOAD + LOAD, ended(POP)]),
     "a first limit": (
         2, 0, None, 0, [ended(POP), limited(1) + LOAD, ended(POP)]),
     "a first limit, known": (
         2, 0, None, 1, [ended(POP), limited(1) + POP[:1] + LOAD, ended(POP)]),
-    "a first limit beside a complete": (
+    "a first limit during a complete": (
         1, 1, None, 0, [ended(COMPLETE), limited(1) + LOAD, ended(POP)]),
     "a first limit of one's own": (
         2, 0, None, 0, [ended(POP, limited(1), LOAD, POP), ended(POP)]),
@@ -327,7 +326,7 @@ class Model(Explorer):
                 session._replace(xid=state.next))
 
     def change(self, state, session, kind, to):
-        """Give a task of that kind another version.  None if there is none."""
+        """Give a task of that kind another version. None if there is none."""
         xid = session.xid or state.next
         at = next((i for i in self.usable(state, xid)
                    if state.versions[i][2] == kind), None)
@@ -398,7 +397,7 @@ class Model(Explorer):
         return state, session._replace(call="not")
 
     def counting(self, state):
-        """All count from now on, once those that don't are over."""
+        """All transactions count from now on, once those that do not are over."""
         if state.counts_since == EACH and (
                 state.calls == 0 or "calls" not in self.rules):
             return state._replace(counts_since=state.number)
@@ -418,14 +417,14 @@ class Model(Explorer):
                 and EACH != state.counts_since < state.current)
 
     def look(self, state, session, _):
-        """Look with what the current load is known."""
+        """Read the numbers of the known load."""
         if session.call != "counts":
             return state, session
         return self.counting(state), session._replace(number=state.current,
                                                       known=state.known)
 
     def look_again(self, state, session, _):
-        """Look which one it is, and whether that has changed."""
+        """Check which load it is, and whether that has changed."""
         if session.call != "counts":
             return state, session
         if "looks in order" in self.rules:
@@ -445,7 +444,7 @@ class Model(Explorer):
         return books[number & 1][1] + opened
 
     def find(self, state, session):
-        """The counter, by the load that was looked at."""
+        """The counter, by the load that was read."""
         books, opened = state.counter
         book = session.number & 1
         number, committed = books[book]
@@ -504,7 +503,7 @@ class Model(Explorer):
         return state, self.note(session, 0, -1, -counts, 0)
 
     def go_on(self, state, session, _):
-        """An expired task goes on with another worker, if it may."""
+        """An expired task continues with another worker, if it may."""
         if session.call != "counts":
             return state, session
         found = self.find(state, session) if session.known else None
@@ -621,7 +620,7 @@ class Model(Explorer):
                 session._replace(noted=(*session.noted[:3], 0)))
 
     def books(self, state):
-        """Those to which a commit adds."""
+        """The books to which a commit adds."""
         return BOOKS if "both books" in self.rules else (state.number & 1,)
 
     def decide(self, state, session, _):
@@ -676,7 +675,7 @@ class Model(Explorer):
         running = tuple(xid for xid in range(1, xmax)
                         if xid not in state.ended)
         if "own runs" not in self.rules:
-            # PostgreSQL leaves one's own out of the list
+            # PostgreSQL leaves the transaction's own xid out of the list
             running = tuple(xid for xid in running if xid != session.xid)
         book = session.mine & 1
         snapshot = (state.snapshots[book][0], xmax, running)
@@ -740,12 +739,14 @@ class Model(Explorer):
         return state, session._replace(snapshot=None)
 
     def resets(self, state, session, _):
-        """In one section with that before, but others can look in between."""
+        """In one section with the previous step, but others can read in
+        between.
+        """
         if self.is_mine(state, session):
             state = state._replace(known=session.resets, over=session.resets)
         return state, session
 
-    # what is promised
+    # the promises
 
     def truth(self, state):
         """The number of running tasks, from the claim until the end is visible."""
@@ -757,7 +758,7 @@ class Model(Explorer):
         return len(tasks)
 
     def check_enough(self, state, says):
-        # what was changed by SQL is not known before the reset
+        # changes by SQL are not known before the reset
         if not state.blind and says < self.truth(state):
             raise Fault(f"too little: {says} instead of {self.truth(state)}")
 

@@ -1,34 +1,34 @@
 """The limit protocol as atomic steps, for limits.py.
 
 One queue, one lane, one group, a few tasks, a few backends.  A step is atomic
-for all other backends: a section of code under a spinlock, an access to an
-atomic, a read or a write of a row, or the moment at which a transaction's end
-becomes visible.  A section under the lane's lock is one step but for
-fairq_lane_put_aside(), which takes a counter's mutex in the middle, and so
-holds the lock over two.  Steps have the names of the functions in C.
+for all other backends.  It is a section of code under a spinlock, an access to
+an atomic, or a read or a write of a row.  Or it is the moment at which a
+transaction's end becomes visible.  A section under the lane's lock is one step.  Only
+fairq_lane_put_aside() has two, because it takes a counter's mutex in the
+middle.  Steps have the names of the functions in C.
 
-A state is a tuple: what is shared, then each backend's own.  A step is a
+A state is a tuple: the shared part, then each backend's own.  A step is a
 function (rules, shared, own, number) that changes both records, and names the
-step that comes next; NOT_NOW if it has to wait.
+next step; NOT_NOW if it has to wait.
 
 The model leaves out these parts, without losing a fault:
 
-- Addresses.  All tasks stand where waiting ones do, so the group is irregular
-  as long as anything of it is ready.  Of the group's hints there is only
-  whether it is in service (IRREGULAR), put aside (PARKED), or not known to
-  have anything (REGULAR): there a pop passes it by.
-- The queue's own counter.  It is kept by the same functions, and nothing is
-  parked by it.
-- A look at a row and its claim are one step: a row that has changed in between
-  is passed over as one that was not ready.
-- A load is one step, for load.py has its steps; but it may come between the
-  moment at which an end is visible and its steps here.  One that is not to be
-  had yet is not tried again, and the group is passed over.
-- A pop is for one task, and ends if the group has none.  One that goes on is
-  like a second call.
+- Addresses.  All tasks have the places of waiting ones, so the group is
+  irregular while one of its tasks is ready.  Only the state of the group's
+  hints exists: in service (IRREGULAR), put aside (PARKED), or not known to
+  have a task (REGULAR).  A pop skips a REGULAR group.
+- The queue's own counter.  The same functions maintain it, and it parks no
+  group.
+- The read of a row and its claim are one step.  A row that has changed in
+  between counts as not ready.
+- A load is one step, because load.py has its steps.  But it may come between
+  the moment at which an end is visible and its steps here.  A load that is not
+  available is not tried again, and the group is skipped.
+- A pop is for one task, and ends if the group has none.  A longer one is like
+  a second call.
 
-A transaction is a tuple of calls, see CALLS.  Of the ends, "end" is commit or
-abort, and "any" may also be none: it stays open and idle.
+A transaction is a tuple of calls, see CALLS.  The end "end" is commit or
+abort.  "any" may also be none: the transaction stays open and idle.
 """
 
 NO_LIMIT = 99
@@ -39,21 +39,21 @@ NO_TURN = -1
 NOT_NOW = object()
 
 SHARED = {
-    # rows: (committed, who is changing it or NOBODY, to what)
+    # rows: (committed, the transaction that changes it or NOBODY, to what)
     "rows": (),
-    # the settings: what was committed one after the other; which of them is
-    # in effect, as the version says; who is changing them, and to what
+    # the settings: the committed ones one after the other; the one in effect,
+    # according to the version; the transaction that changes them, and to what
     "limits": (NO_LIMIT,), "announced": 0, "setter": NOBODY, "setting": 0,
     # struct FairqHints, FairqDomain
     "version": 1, "limited": 0, "calls": 0, "uncounted": 0, "resets": 0,
-    # struct FairqCounter; of whose ends the load has seen what it does not add,
-    # and those that it would not
+    # struct FairqCounter; the ends that the load has seen and does not add, and
+    # those that it would not
     "known": 0, "parked": 0, "committed": 0, "open": 0, "as_of": 0,
     "seen": 0, "late": 0,
     # struct FairqLane, and the group in it
     "lock": NOBODY, "lane_no": 0, "lane_resets": 0, "missed_ready": 0,
     "group": REGULAR, "group_version": 0,
-    "too_late": 0,              # others' changes that no reset has told of yet
+    "too_late": 0,              # changes of others that no reset has published yet
 }
 
 OWN = {
@@ -70,7 +70,7 @@ OWN = {
 IN_CALL = ("counted", "since", "tried", "lane_no", "turn", "row", "as_of",
            "running", "changed", "bits")
 
-# The rules that make it sound.  Each can be left out.
+# The rules that make it correct. Each can be left out.
 RULES = {
     "enter_in_mutex": "the check of the limit and the slot are one",
     "leave_after": "a slot is closed when the end is visible, not before",
@@ -90,7 +90,7 @@ RULES = {
     "calls": "no load counts during calls that don't count",
     "uncounted": "nor during transactions with such calls",
     "limited_again": "a call that won't count says so, then looks again",
-    "ready_after": "ready is said when it is visible",
+    "ready_after": "ready is published once it is visible",
     "ready_version": "ready counts the group's version up",
     "undone": "an abort says ready, too",
     "as_of": "a reset voids the counter",
@@ -159,7 +159,7 @@ def settings_are_old(rules, s, p, me):
 
 
 def load(rules, s, p, me):
-    """All of one, if it counts; else the group is passed over."""
+    """All of one, if it counts; otherwise the group is skipped."""
     p.tried = 1
     if (s.calls and "calls" in rules or
             s.uncounted and "uncounted" in rules):
@@ -333,7 +333,7 @@ def calls_down(rules, s, p, me):
 
 
 def note(p, slots, leased):
-    """What the end changes in the counter; or that nothing is counted."""
+    """The changes of the counter at the end, or that no task is counted."""
     if not p.counted:
         p.changed = 1
         return
@@ -385,7 +385,7 @@ def pending_show(rules, s, p, me):
 
 
 def claim(rules, s, p, me):
-    """Look at the next row, and take it if it is ready."""
+    """Read the next row, and take it if it is ready."""
     row = s.rows[p.row]
     if row[1] not in (NOBODY, me) or visible(row, me) != READY:
         p.row += 1
@@ -396,7 +396,7 @@ def claim(rules, s, p, me):
     p.served += 1
     p.undone = int("undone" in rules)
     note(p, 1, int(p.kind == "pop"))
-    # strict: by the settings that were in effect since it entered
+    # strict: by the settings in effect since it entered
     most = s.setting if s.setter == me else max(s.limits[p.since:])
     count = sum(map(is_running, s.rows))
     if count > most:
@@ -444,7 +444,7 @@ def reset_hints(rules, s, p, me):
 
 
 def foreign(rules, s, p, me):
-    """A superuser changes the row of a running task by himself."""
+    """SQL of a superuser changes the row of a running task."""
     row = s.rows[p.row]
     if row[1] not in (NOBODY, me):
         return NOT_NOW
@@ -458,7 +458,7 @@ def foreign(rules, s, p, me):
 
 
 def end_steps(rules, p):
-    """What the end of the transaction consists of, in this order."""
+    """The steps of a transaction's end, in this order."""
     n = p.slots or p.leased and p.committed
     ready = p.ready if p.committed else p.undone
     say_ready = ["say_ready"] if ready else []
@@ -512,7 +512,7 @@ def say_leave(rules, s, p, me):
     s.open -= p.slots
     if p.committed and not ("seen" in rules and s.seen & 1 << me):
         s.committed += p.leased
-    # what has not seen it by now has it added
+    # an end that the load has not seen by now is added
     s.late &= ~(1 << me)
     if "leave_unparks" in rules or p.settings:
         p.bits, s.parked = s.parked, 0
@@ -540,14 +540,14 @@ def say_reset(rules, s, p, me):
 
 
 def unlock(rules, s, p, me):
-    """The locks are released; whoever waits for the end goes on."""
+    """The locks are released, and waiting transactions continue."""
     if s.setter == me:
         s.setter, s.setting = NOBODY, 0
         s.announced = len(s.limits) - 1
     return "next"
 
 
-CALLS = {                       # the first step; what the argument is
+CALLS = {                       # the first step; the meaning of the argument
     "pop": ("pending_show", None),
     "take": ("pending_show", None),
     "complete": ("task_find", "row"),

@@ -1,60 +1,60 @@
 """The ring of one lane: the next group, and the data of groups.
 
-A few groups have one seat each in every block, and a busy group beside them
-always has work, so that blocks go by.  The lane keeps its position (the block
-that is served, and the seat that service has reached in it) and one bit per
-group for each of these:
+Each group has one seat in every block.  A busy group always has work, so that
+blocks pass.  The lane stores its position: the present block, and the seat that
+service has reached in it.  It has one bit per group for each of these sets:
 
     ring        may have a ready task
-    front       of these, the groups that are served before the position moves on
-    served      has had a turn in the block of the position
+    front       in the ring, and served before the position advances
+    served      has had a turn in the present block
     parked      has no slot under a limit, and is not in the ring
     late        one of its tasks may be ready below its next turn
     vain        its last turn yielded no task, and the call continues
 
-A group may have an entry in the cache: a hand, its first ready tasks by
-address, and "upto": each ready task below that is in the hand, or in
-flight.  An entry can be evicted at any time; the bits cannot.
+A group may have an entry in the cache.  The entry has a hand, the group's first
+ready tasks by address.  It also has "upto": each ready task below upto is in
+the hand, or in flight.  An entry can be evicted at any time; the bits cannot.
 
-    The next turn of a group is at its seat in the block of the position, or in
-    the following block if it has had a turn in this one.  Of the groups in the
-    ring the one with the lowest next turn is served.
+    The next turn of a group is at its seat in the present block, or in the
+    following block if it has had a turn in this one.  The group in the ring
+    with the lowest next turn is served.
 
-Rows may be changed behind its back, or shared memory be lost.  Then recovery
-begins: after a loss a block; else position and "served" stay.  All other bits are
-clear, and the groups that have rows get theirs seat by seat, from the one behind
-the position on and round, in steps.  In a step the table is
-read first, and what was found is noted later; others may do the same at once.
+SQL may change rows, or shared memory may be lost.  Then recovery begins.  After
+a loss it begins with a new block; after SQL, position and "served" stay.  All
+other bits are clear.  Steps read the table seat by seat, from the seat after
+the position, and wrap around.  Each step sets the bits of the groups that have
+rows.  A step first reads the table and stores the result later; other steps can
+run meanwhile.
 
-A step is a section under the lane's lock: an address is given, a task is told
-as its transaction ends, a pop takes a turn, and later claims what it has taken
-off the hand, or reads.  The races inside of these are hand.py's matter, and a
-task that is told, one that falls due and one whose lease expires are alike
-here.  A pop takes one task at a time; the next one goes on with the turn of a
-group of a greater weight.
+A step of the model is a section under the lane's lock.  An enqueue gets an
+address, an end publishes a task, or a pop takes a turn, claims a task of the hand,
+or reads.  hand.py has the races within these sections.  Published, due and
+lapsed tasks are the same here.  A pop takes one task at a time.  If the group
+has a weight, the next pop continues its turn.
 
-Promised is
+The rules promise
 
-stranded    when all is quiet and nobody is parked, turns taken one after the
-            other serve every ready task.
-passed by   a turn is taken only if no group with a ready task, and a place,
-            has a lower next turn.  (A turn that came to nothing because the
-            group had nothing, or no slot, counts as not taken.)
-twice       no group has two turns in a block.  A turn counts also if the claim
+stranded    Assume that all calls and transactions are over and no group is
+            parked.  Then turns that are taken one after the other serve every
+            ready task.
+passed by   A turn is taken only if no group with a ready task and a slot has a
+            lower next turn.  (A turn that yielded no task, because the group
+            had none or no slot, does not count.)
+twice       No group has two turns in a block.  A turn counts also if the claim
             is rolled back, or the row was locked.
-back        the blocks of the turns that are taken never go back.
-the front   is empty when the position enters another block.
-address     where nothing is late, rolled back, purged, parked or locked, nor
-            enqueued in the middle of its group's own turn, a task is served
-            at its address.
+back        The blocks of the turns that are taken never decrease.
+the front   It is empty when the position enters another block.
+address     A task is served at its address, unless a task is late, rolled back,
+            purged, parked or locked.  Nor does it hold for an enqueue in the
+            middle of its group's own turn.
 
-A group that was in front as rows were changed, and is not known yet, may be passed
-by in that block.
+One exception: a group that was in front when SQL changed rows, and is not known
+yet, may be passed by in that block.
 
-From "passed by" and "twice" follows the bound: while a group waits, another
-one has at most one turn in what is left of the block, and one in the next; and
-who has had no turn in the block waits for those in front only, if the position
-has passed its seat.
+"passed by" and "twice" imply the bound.  While a group waits, another one has at
+most one turn in the rest of the block, and one in the next.  A group without a
+turn in the block waits only for groups in front, if the position has passed its
+seat.
 """
 
 from lane import (ABSENT, BUSY, CLAIMED, GONE, INSERTING, READ, READY, RULES,
@@ -63,13 +63,13 @@ from states import Explorer, Fault
 
 __all__ = ["Model", "RULES", "SCENARIOS"]
 
-# In each the tasks, by their groups; the seats, of the busy one last; the
-# weights, and the last block.  H is the size of a hand.  What may happen:
-# evict, room (who is told finds room for an entry), none (who takes a turn may
-# find none), rollback, purge, park, lock, abort, rewrite (rows move), settings
-# (change in a call).  turns: how many can be in flight at once; 0: each is
-# claimed at once.  resets: how often rows may be changed, or memory be lost, and
-# scans: how many steps are under way at once.
+# Each scenario has the tasks, as a string of their groups; the seats, that of the
+# busy group last; the weights, and the last block. H is the size of a hand. "may"
+# lists the events: evict, room (a published task finds space for an entry), none
+# (a call that takes a turn may find no space), rollback, purge, park, lock, abort,
+# rewrite (rows move), settings (they change during a call). turns: how many can be
+# in flight at once; 0: each is claimed at once. resets: how often rows may change,
+# or memory may be lost. scans: how many steps of recovery run at once.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,
          "room": True, "may": ("evict", "rollback", "park", "abort"),
          "resets": 0, "scans": 1}
@@ -145,7 +145,7 @@ class Model(Explorer):
         self.length = len(self.seats)
         self.group = ["abc".index(letter) for letter in self.tasks]
         self.regular = getattr(self, "regular", False)
-        # the busy one has just been served, and all is known
+        # the busy group has just been served, and all groups are known
         self.start = (((ABSENT, 0),) * len(self.tasks),
                       self.seats[BUSY] + self.length, (-1, 0),
                       (Group().freeze(),) * (len(self.seats) - 1), (), 0,
@@ -194,7 +194,7 @@ class Model(Explorer):
                     yield f"the pop of {address} aborts", lane
 
     def is_late(self, state, i):
-        """Is its turn over, or does one of its group come before it?"""
+        """Whether its turn is over, or one of its group precedes it."""
         lane = self.lane(state)
         g = self.group[i]
         address = state[0][i][1]
@@ -223,7 +223,7 @@ class Model(Explorer):
             if group.vain:
                 lane = self.lane(state)
                 lane.call_leaves(g)
-                yield f"the call leaves that had {self.name(g)} in vain", lane
+                yield f"a call that found no task of {self.name(g)} leaves", lane
             if group.entry is not None and "evict" in self.may:
                 lane = self.lane(state)
                 lane.evict(g)
@@ -233,7 +233,7 @@ class Model(Explorer):
                 turn = lane.turn(g, group.served)
                 if turn > lane.position and lane.block(turn) <= self.blocks:
                     lane.position = turn
-                    yield f"the position goes on to {turn}", lane
+                    yield f"the position advances to {turn}", lane
         if "rewrite" in self.may and not state[5]:
             lane = self.lane(state)
             lane.version = 1
@@ -298,7 +298,7 @@ class Model(Explorer):
                     lane.enter(g)
                 yield f"{self.name(g)}: {at(held[2])} is locked", lane
 
-    # ---- when all is quiet, a session alone, until nothing comes
+    # ---- at the end, one session alone, until no task is left
 
     def check(self, state):
         if state[4] or any(status in (INSERTING, CLAIMED)

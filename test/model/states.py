@@ -1,20 +1,22 @@
-"""All states that a model can come to, each once."""
+"""All states that a model can reach, each once."""
 
 from collections import deque
 
 
 class Fault(Exception):
-    """A promise that is broken in a state, or by what happens in it."""
+    """A promise that is broken in a state, or by a step."""
 
 
 class Explorer:
-    """A model has a state it starts from, hashable; steps(state), all that can
-    happen next: (its name, the state then); and check(state), which raises
-    Fault, as steps may."""
+    """A model has a hashable start state; steps(state), all possible next
+    steps: (name, next state); and check(state), which raises Fault, as
+    steps may.
+    """
 
     def explore(self, most=None):
-        """None, or (a fault, the steps that lead to it); breadth first, of
-        that many states at most."""
+        """None, or (a fault, the steps that lead to it). Breadth first, at
+        most this number of states.
+        """
         came = {self.start: None}
         todo = deque([self.start])
         while todo and (most is None or len(came) < most):

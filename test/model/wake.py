@@ -1,20 +1,21 @@
-"""Waking those who wait: who looks, who is told, who is forgotten (src/base/wake.c).
+"""Waking sessions that wait: which one searches, which one is called (src/base/wake.c).
 
-Producers make tasks ready, and call waiters.  A waiter that looks and finds a task
-leaves, and its client pops one, or is gone.  Promised is
+Producers make tasks ready, and call waiters.  A waiter that searches and finds a
+task leaves, and its client pops one, or is gone.  The rules promise
 
-lost            when only time can do something more, nobody sleeps beside a task
-                unless a look is still to come;
-late            and that look, a second later, is for clients that are gone: without
-                them nobody sleeps beside a task at all.
-crowd           as many are told as there were tasks, and one more for each look
-                that was not called for: the first of one that comes, that after a
-                second, and that for one that was ended.
+lost            when only time can change the state, no session sleeps while a task
+                is ready, unless a search is still to come.
+late            that search, a second later, is only for clients that are gone.
+                Without them no session sleeps while a task is ready.
+crowd           as many sessions are notified as there were tasks.  One more is
+                notified for each search without a call.  That is the first
+                search of a session, the one after a second, and the one
+                after a session that was ended.
 
-A step is what happens at once for all others: a look, an access to an atomic, a
-change of the list of sleepers.  What happens only as time goes by begins with
-"later".  A signal is for the first in the list, and takes it off.  The clock that a
-timekeeper minds is left out: it is one more reason to call.
+A step is atomic for all others: a search, an access to an atomic, a change of the
+list of sleepers.  The names of steps that happen only as time passes begin with
+"later".  A signal is for the first session in the list, and removes it.  The
+timekeeper's clock is left out, because it is only one more reason to call.
 """
 
 from collections import namedtuple
@@ -25,17 +26,17 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 
 RULES = {
     "visible first": "waiters are called after the tasks are visible",
-    "counted first": "a waiter is counted before it looks",
-    "join first": "it joins the sleepers before it looks for a call",
-    "call first": "calls are added before somebody is signalled",
-    "take a call": "who wakes up looks only if it takes a call",
-    "pass on": "one that is ended calls another one",
-    "recheck": "once somebody was told, one looks again after a second",
+    "counted first": "a waiter is counted before it searches",
+    "join first": "it joins the sleepers before it checks for a call",
+    "call first": "calls are added before a session is signalled",
+    "take a call": "a woken waiter searches only if it takes a call",
+    "pass on": "a waiter that is ended calls another one",
+    "recheck": "once a session was called, one searches again after a second",
     "recheck once": "and only one",
-    "all called": "as many are called as there are tasks, if so many wait",
+    "all called": "as many are called as there are tasks, if enough wait",
 }
 
-# at: what a waiter does next; fresh: its look was not called for
+# at: the waiter's next step; fresh: its search was not called for
 Waiter = namedtuple("Waiter", "at fresh")
 # left: tasks that a producer is about to make ready
 Producer = namedtuple("Producer", "at left")
@@ -44,8 +45,8 @@ State = namedtuple("State", "tasks waiters calls recheck sleepers woken told mos
 
 ASLEEP, COMES, ENDS, GONE = "asleep", "comes", "ends", "gone"
 
-# what the waiters do (asleep at first; comes; asleep, and may be ended; asleep, and
-# its client may be gone), and how many tasks each producer makes ready
+# the states of waiters (asleep at first; arriving; asleep, and may be ended; asleep,
+# and its client may be gone), and how many tasks each producer makes ready
 SCENARIOS = {
     "one of three": ((ASLEEP, ASLEEP, ASLEEP), (1,)),
     "two of three": ((ASLEEP, ASLEEP, ASLEEP), (2,)),
@@ -53,7 +54,7 @@ SCENARIOS = {
     "two producers": ((ASLEEP, ASLEEP, ASLEEP), (1, 1)),
     "one comes": ((COMES,), (1,)),
     "two come": ((COMES, COMES), (1, 1)),
-    "one comes beside others": ((ASLEEP, ASLEEP, COMES), (1, 1)),
+    "one arrives while others wait": ((ASLEEP, ASLEEP, COMES), (1, 1)),
     "one is ended": ((ENDS, ASLEEP), (1,)),
     "ended and come": ((ENDS, COMES, ASLEEP), (1,)),
     "clients are gone": ((GONE, GONE, ASLEEP), (1,)),
@@ -83,7 +84,7 @@ class Model(Explorer):
             for name, after in self.producer(state, n):
                 yield f"{name}: producer {n}", after
 
-    # what producers do
+    # the steps of producers
 
     def producer(self, state, n):
         at, left = state.producing[n]
@@ -130,7 +131,7 @@ class Model(Explorer):
         return state._replace(sleepers=tuple(others),
                               woken=tuple(sorted((*state.woken, first))))
 
-    # what waiters do
+    # the steps of waiters
 
     def waiter(self, state, n):
         at, fresh = state.waiting[n]
@@ -202,7 +203,7 @@ class Model(Explorer):
         return state._replace(calls=state.calls - 1)
 
     def leave(self, state, n):
-        """Off the list of sleepers; a signal goes on to another one."""
+        """Off the list of sleepers. A signal goes to the next one."""
         if n in state.sleepers:
             return state._replace(sleepers=tuple(
                 other for other in state.sleepers if other != n))
@@ -223,11 +224,11 @@ class Model(Explorer):
         waiting[n] = Waiter(at, fresh)
         return state._replace(waiting=tuple(waiting))
 
-    # what is promised
+    # the promises
 
     def check(self, state):
         if state.told > state.most:
-            raise Fault(f"crowd: {state.told} were told")
+            raise Fault(f"crowd: {state.told} were called")
         if state.tasks == 0 or all(
                 at != "sleep" for at, _ in state.waiting):
             return
