@@ -1,4 +1,4 @@
-"""Faults of batches.  Each is a small change to the sound queue, and has the
+"""Faults of batches.  Each is a small change to the correct queue, and has the
 kinds of fault that the oracle may report."""
 
 from fake import Fake

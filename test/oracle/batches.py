@@ -1,20 +1,20 @@
 """Batches: tasks that wait for the ends of others.
 
-A task that waits is *blocked*, and has no instant for which it is scheduled.
-Pops look at its batch, at times that the model does not know.  So after each
-pop the driver reads the blocked tasks.  A pop may serve a task that it has made
-ready, if it finds no other.  fairq promises (kind "batch")
+A waiting task is *blocked*, and has no instant for which it is scheduled.  Pops
+check its batch, at times that the model does not know.  So after each pop the
+driver reads the blocked tasks.  A pop may serve a task that it has made ready,
+if it finds no other.  fairq promises (kind "batch")
 
-early     a task becomes ready only if its batch is closed, and a committed
+early     a task becomes ready only if its batch is closed.  A committed
           transaction or the session itself has ended each task of the batch.
 twice     it becomes ready once, if that is not rolled back.  (Then it is a task
           like others, so the second time is "doubled" or "unknown".)
 numbers   its headers and fairq.batches have the number of each kind of end.
-success   with on_success it fails instead, as soon as a task has ended
-          otherwise, and only then.
+success   with on_success it fails as soon as another task has ended without
+          success, and only then.
 lost      when no other task is left, the task of each finished batch has run.
 
-A session that pops or ends tasks may lock the row of a task that waits.  Other
+A session that pops or ends tasks may lock the row of a waiting task.  Other
 sessions would block on it, so they do not change that task (may_change).
 """
 
@@ -30,7 +30,7 @@ class Batches(Life):
         super().__init__(clock)
         self.members = {}       # id of a batch: its tasks, also ended ones
         self.touching = set()   # sessions that may have locked rows of batches
-        self.ends = {}          # by the pop: the rows of tasks that waited
+        self.ends = {}          # by the pop: the rows of waiting tasks
 
     # ---- transactions
 
@@ -48,12 +48,16 @@ class Batches(Life):
             self.touching.add(session)
 
     def may_change(self, session, task):
-        """Can the session change the task without waiting for another one?"""
+        """Whether the session can change the task without waiting for
+        another one.
+        """
         return task.owner in (None, session) and not (
             task.blocked and self.touching - {session})
 
     def batches_are_busy(self, session):
-        """May another session be changing or looking at a task that waits?"""
+        """Whether another session may be changing or checking a waiting
+        task.
+        """
         return any(task.blocked and not self.may_change(session, task)
                    for task in self.tasks.values())
 
@@ -65,7 +69,7 @@ class Batches(Life):
                 and task.owner in (None, session)]
 
     def open_batches(self, session):
-        """The batches that take tasks."""
+        """The batches that accept tasks."""
         return [task for task in self.blocked(session) if not task.closed]
 
     def created(self, session, id, group, priority, on_success, batch):
@@ -96,7 +100,7 @@ class Batches(Life):
                    if member.status in (READY, SCHEDULED)
                    and member.owner in (None, session))
 
-    # ---- looks
+    # ---- checks
 
     def end_batches(self, session, ends):
         """In the order of their places."""
@@ -111,7 +115,9 @@ class Batches(Life):
         return {id: row for id, row in ends.items() if row.status != FAILED}
 
     def end_batch(self, session, row):
-        """Check and note how a look has changed a task that waited."""
+        """Compare and store the changes that a check has made to a waiting
+        task.
+        """
         task = self.tasks[row.id]
         members = self.members[task.id]
         hidden = [member for member in members
@@ -148,6 +154,6 @@ class Batches(Life):
                         f" and these did not succeed: {failed}")
 
     def is_over(self, task):
-        """Is the batch of the task over?"""
+        """Whether the batch of the task is over."""
         return task.closed and not any(member.unfinished() for member in
                                        self.members[task.id])

@@ -1,14 +1,14 @@
 """Time: the instants at which tasks become due and leases expire.
 
-The server has the clock of this machine, so between which times a call was
-made is known here.  No instant may lie between these times, because the result
-of the call would then be unknown.  So a call near an instant waits until the
-instant has passed.  If a call takes so long that an instant passes
-nevertheless, the model cannot judge it, and the history is given up (TooSlow).
+The server uses the clock of this machine, so the times before and after a call
+are known.  No instant may be between these times, because the result of the
+call would then be unknown.  So a call near an instant waits until the instant
+has passed.  If a call is so slow that an instant still passes, the model cannot
+judge it, and the history is given up (TooSlow).
 
-Instants are planned ahead, a few milliseconds apart from each other, more on a
-machine that is busy.  A history passes them by its steps, the ticks; if it is
-slower than planned, they pass a little earlier in it, and the model knows it.
+Instants are planned ahead, a few milliseconds apart from each other, and more on
+a busy machine.  A history passes them in its steps, the ticks.  If it is slower
+than planned, they pass a little earlier in it, which the model takes into account.
 """
 
 import time
@@ -22,7 +22,7 @@ class TooSlow(Exception):
 
 
 class Pace:
-    """What nearly all calls take no longer than, as it turns out."""
+    """A duration that nearly all calls stay below, measured so far."""
     LEAST, MOST = 3000, 48000
 
     def __init__(self):
@@ -39,7 +39,7 @@ class Clock:
     def __init__(self, log, pace):
         self.log = log          # as in server.py
         self.margin = pace.margin
-        self.instants = []      # those to come, as a heap
+        self.instants = []      # future instants, as a heap
         self.plan = []
         self.start = self.end = 0
 
@@ -57,7 +57,7 @@ class Clock:
         heappush(self.instants, instant)
 
     def __enter__(self):
-        """Around a call: start and end are the times between which it was."""
+        """Around a call: start and end are the times before and after it."""
         now = self._past()
         while self.instants and self.instants[0] <= now + self.margin:
             self.sleep_until(self.instants[0] + AFTER)
@@ -72,14 +72,14 @@ class Clock:
             raise TooSlow(f"a call took {self.end - self.start} microseconds")
 
     def _past(self):
-        """Forget what has passed; now."""
+        """Remove the instants that have passed. Returns the present time."""
         now = self.now()
         while self.instants and self.instants[0] < now:
             heappop(self.instants)
         return now
 
     def planned(self, ahead):
-        """One of the instants to come, 1 being the first."""
+        """One of the future instants, 1 being the first."""
         now = self.now()
         self.plan = [instant for instant in self.plan
                      if instant > now + self.margin]
@@ -89,8 +89,10 @@ class Clock:
         return self.plan[ahead - 1]
 
     def tick(self, most=100000):
-        """Let the next instant pass, and what comes right after it; False if
-        there is none in so many microseconds (of a machine at leisure)."""
+        """Wait until the next instant has passed, with those right after
+        it. False if there is none within this number of microseconds (of
+        an idle machine).
+        """
         now = self._past()
         if not self.instants or (
                 self.instants[0] > now + most * self.margin // Pace.LEAST):

@@ -1,28 +1,30 @@
 """The model of a cost-fair queue: the next group.
 
-Terms.  A lane has a *virtual time* v, the highest start tag that was served in
-it, 0 at first.  Each group has an *account*, where its last service ended, and
-a *tie*.  At a service the group's start tag is its account, or v if that is
-more; the account is then the start tag and the task's cost divided by the
-group's weight, in units of 2^-32, rounded down, and one at least.
+Terms.  A lane has a *virtual time* v.  It is the highest start tag that was
+served in the lane, and 0 at first.  Each group has an *account*, the end of its
+last service, and a *tie*.  At a service the group's start tag is its account, or
+v if that is higher.  The account is then the start tag plus the task's cost per
+weight.  This quotient is in units of 2^-32, rounded down, and at least one.
 
-A group that comes, having nothing in its account or less than v, is a
-*newcomer*: it stands at v, before all that were served and stand there, too.
-Newcomers stand in the order in which they came; those that came between the
-same two pops in that of their seats; while a lane is recovered all do.  Others
-stand at their account, in the order of their last services.
+A group that becomes active without an account, or with one below v, is a
+*newcomer*.  Its place is v, before all groups that were served and have that
+place.  Newcomers are in the order of their arrival.  Those that arrived between
+the same two pops are in the order of their seats, and so are all newcomers while
+a lane is recovered.  The place of other groups is their account, in the order
+of their last services.
 
-Property, checked at every service in the place of "turn", "twice", "back" and
-"share" (kind "order"): of the groups that wait properly the first one is
-served.  But the call passes over one that did not wait properly when it came
-by, and one that had per_group * w tasks in it.
+Property (kind "order"), checked at every service instead of "turn", "twice",
+"back" and "share": the first group of those that wait properly is served.  But
+the call skips a group that did not wait properly when the call visited it.  It
+also skips one that has had per_group * w tasks in it.
 
-What is rolled back was charged, as is each attempt.  In a full queue expired
-tasks are served in rounds, as elsewhere, and charged.
+A rolled back service stays charged, and so does each attempt.  In a full queue
+expired tasks are served in rounds, as elsewhere, and charged.
 
-An account is kept as the least and the most that it may be; that differs where
-it is not known whether a group has come since its last service, or which seat
-it has.  So does v.  A possibly correct result is no fault.
+The model keeps the lowest and the highest possible value of an account.  They
+differ if it does not know whether a group has returned since its last service,
+or which seat the group has.  The same holds for v.  A possibly correct result is
+no fault.
 """
 
 import struct
@@ -33,12 +35,12 @@ from state import NO_LIMIT, READY, RUNNING, SCHEDULED, Fault
 
 UNIT = 1 << 32
 DOUBT = "doubt"
-TIMES = 1 << 62                 # from there on an address is a time
+TIMES = 1 << 62                 # addresses from there on are times
 SOON = 3600 * 1000000           # microseconds: an instant that may come
 
 
 def units(cost, weight):
-    """What is charged, as the server's float4 arithmetic has it."""
+    """The charge, in the server's float4 arithmetic."""
     def single(value):
         return struct.unpack("f", struct.pack("f", value))[0]
 
@@ -50,11 +52,11 @@ class Account:
         self.low, self.high = 0, most
         self.tie = None         # services before its last one; None: no such
         self.known = known      # False: it may be that of another group
-        # When it came: (services, calls) in the lane so far.  None: it has
-        # not come since its last service.
+        # When it became active: (services, calls) in the lane so far. None: not
+        # since its last service.
         self.came = None
-        self.away = known       # has it nothing that could be served?
-        self.ran = False        # had it tasks that ran as the lane was recovered?
+        self.away = known       # whether it has no task that could be served
+        self.ran = False        # whether its tasks ran when the lane was recovered
 
     def is_new(self):
         return self.known and self.tie is None
@@ -68,14 +70,14 @@ class Order:
         self.low = self.high = 0    # v
         self.most = 0           # in any account so far
         self.services = self.calls = 0
-        self.recovered = None   # calls before all seats were known for sure
+        self.recovered = None   # calls before all seats were certainly known
 
     def is_newcomer(self, account):
         return account.is_new() or (account.known
                                     and account.high < self.low)
 
     def is_not(self, account):
-        """Surely no newcomer?"""
+        """Whether it is certainly no newcomer."""
         return (account.known and account.tie is not None
                 and account.low >= self.high)
 
@@ -83,7 +85,9 @@ class Order:
         return self.high if account.is_new() else max(account.high, self.high)
 
     def came_before(self, one, other, seats):
-        """Of two newcomers, for sure.  seats: of both, None if not known."""
+        """Which of two newcomers is certainly first. seats: of both, None if
+        not known.
+        """
         if DOUBT in (one.came, other.came) or None in (one.came, other.came):
             return False
         by_seat = None not in seats and seats[0] < seats[1]
@@ -113,7 +117,7 @@ class CostModel(Model):
     def __init__(self, clock, block_length):
         super().__init__(clock, block_length)
         self.orders = {}        # priority: Order
-        self.call = None        # the priority that the call serves, if any
+        self.call = None        # the priority that the call serves, or None
         self.each = {}          # group: services of the call there
         self.still = set()      # groups that waited all along, there
         self.per_group = None
@@ -139,8 +143,9 @@ class CostModel(Model):
             order.calls += 1
 
     def _levels(self, task):
-        """Where the task is served: (order, name in it, the others that could
-        have been served in its stead), for each level."""
+        """The place where the task is served: (order, name in it, the others
+        that could have been served instead), for each level.
+        """
         return [(self._order(task.lane), task.group, self._others(task))]
 
     def _in_order(self, session, lane, waiting, task, addr, in_full):
@@ -167,12 +172,12 @@ class CostModel(Model):
         return name in waiting
 
     def _passed(self, group):
-        """Has the group had all its turns in the call?"""
+        """Whether the group had all its turns in the call."""
         return (self.per_group is not None and self.each.get(group, 0)
                 >= self.per_group * self._weight(group)[0])
 
     def _others(self, task):
-        """The groups that could have been served in its stead."""
+        """The groups that could have been served instead."""
         return [(group, self._account(task.lane, group))
                 for group in self.still
                 if group != task.group and not self._passed(group)]
@@ -184,7 +189,7 @@ class CostModel(Model):
             if order.is_before(other, account, seats):
                 raise Fault("order", f"task {task.id} of {name}, which"
                             f" stands at {self._stand(order, account)}, before"
-                            f" {group}, which does at"
+                            f" {group}, which is at"
                             f" {self._stand(order, other)}")
 
     @staticmethod
@@ -201,7 +206,7 @@ class CostModel(Model):
         if in_full is not True:
             high = max(high, order.high)
         if in_full is False:
-            # no other one that could have been served stood before it
+            # no other group that could have been served preceded it
             high = max(low, min([high] + [
                 order.stands_at_most(other) for _, other in others]))
             order.services += 1
@@ -209,7 +214,7 @@ class CostModel(Model):
         if in_full is not True:
             order.high = max(order.high if in_full is None else 0, high)
         elif not account.is_new():
-            # it may have come since, and stand at v
+            # it may have become active since, with the place v
             high = max(high, order.high)
         amount = units(self._cost(task), self._weight(name)[0])
         if in_full is True and account.is_new() and not account.away:
@@ -226,7 +231,7 @@ class CostModel(Model):
         return 1 if task.cost is None else task.cost
 
     def _see_who_left(self, order, priority):
-        """Who stands before v, and has nothing, was come by in vain."""
+        """A group before v that has no task was visited, without a task."""
         for name, account in order.accounts.items():
             if (account.came is None and not account.away
                     and order.is_newcomer(account)):
@@ -237,7 +242,7 @@ class CostModel(Model):
         return self._has_nothing(name, self.lanes[priority].groups[name])
 
     def _has_nothing(self, group, fifo):
-        """And will nothing be put back?"""
+        """Whether no task will return, either."""
         return not (
             fifo.tasks
             or any(instant < self.clock.end + SOON
@@ -257,7 +262,7 @@ class CostModel(Model):
                 raise Fault("lost", f"{group} waits, and had only"
                             f" {self.each.get(group, 0)} turns")
 
-    # ---- who comes
+    # ---- groups that become active
 
     def _put(self, task):
         super()._put(task)
@@ -279,8 +284,9 @@ class CostModel(Model):
         account.came = (order.services, order.calls) if sure else DOUBT
 
     def _runs(self, priority, group):
-        """Has the group tasks there that run?  Then it may be taken for one that
-        has something ready, by a lease or a recovery, and so have come before."""
+        """Whether the group has running tasks there. A lease or a recovery may
+        then show it as ready, so it may have become active before.
+        """
         return any(task.status == RUNNING and task.group == group
                    and task.lane == priority for task in self.tasks.values())
 

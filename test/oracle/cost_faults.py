@@ -1,5 +1,6 @@
-"""A sound queue that is fair by cost, and faults of its order, each a small
-change to it; and the kinds that each may be reported as."""
+"""A correct cost-fair queue, and faults of its order, each a small change
+to it; with the kinds as which each may be reported.
+"""
 
 from cost import units
 from fake import Fake
@@ -7,13 +8,13 @@ from shares import parts_of
 
 
 class Accounts:
-    """Of a lane: (what was charged, tie) of each group."""
+    """For each group of a lane: (the charges so far, tie)."""
 
     def __init__(self):
         self.start = 0          # the virtual time
         self.of = {}
         self.last_cost = {}
-        self.there = set()      # groups that have come, and not left
+        self.there = set()      # groups that have become active, and not left
         self.ties = 0
 
     def tie(self, late):
@@ -26,7 +27,7 @@ class FakeByCost(Fake):
         super().__init__(*arguments)
         self.lanes = {}         # lane: Accounts
         self.per_group = None
-        self.each = {}          # group: how many the call has served
+        self.each = {}          # group: number of its tasks in this call
 
     def pop(self, session, tasks, per_group, *arguments):
         self.per_group, self.each = per_group, {}
@@ -81,7 +82,9 @@ class FakeByCost(Fake):
 
 
 class SavesUp(FakeByCost):
-    """Who comes keeps what he had, and so is ahead of who was there."""
+    """A group that becomes active keeps its account, and so is ahead of the
+    others.
+    """
 
     def comes(self, accounts, group):
         accounts.of.setdefault(group, (0, accounts.tie(False)))
@@ -94,7 +97,9 @@ class SavesUp(FakeByCost):
 
 
 class NewcomersLast(FakeByCost):
-    """Who comes stands behind those that were served and have as much."""
+    """A group that becomes active is behind those that were served and have
+    as much.
+    """
 
     def comes(self, accounts, group):
         if accounts.of.get(group, (-1,))[0] < accounts.start:
@@ -102,14 +107,14 @@ class NewcomersLast(FakeByCost):
 
 
 class ForgivesDebts(FakeByCost):
-    """Who comes owes nothing any more."""
+    """A group that becomes active owes nothing any more."""
 
     def comes(self, accounts, group):
         accounts.of[group] = accounts.start, accounts.tie(False)
 
 
 class ForgivesRollbacks(FakeByCost):
-    """A rollback takes back what was charged."""
+    """A rollback undoes the charge."""
 
     def end(self, session, commit):
         for row, values in self.undo[session]:
@@ -123,7 +128,7 @@ class ForgivesRollbacks(FakeByCost):
 
 
 class SupposesCosts(FakeByCost):
-    """What was charged before the cost was known is never corrected."""
+    """An estimated charge is never corrected."""
 
     def charge(self, accounts, row):
         supposed = accounts.last_cost.get(row.group, 1)

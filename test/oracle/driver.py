@@ -27,7 +27,7 @@ class Driver:
                                     self.model.settings)
         self.names = range(sessions)
         self.levels = {}
-        self.forgotten = False      # hints were thrown away, in this history
+        self.forgotten = False      # hints were reset, in this history
         self.restarted = False      # the server was restarted, in this history
 
     def _call(self, s, name, *arguments):
@@ -64,15 +64,16 @@ class Driver:
         self.model.release_savepoint(s, depth)
 
     def sees_all(self, s):
-        """By ordinary SQL, and does it act by what it sees?"""
+        """By ordinary SQL, and whether it acts on the rows that it sees."""
         return s not in self.model.undo or self.levels[s] == LEVELS[0]
 
     # ---- producers
 
     def enqueue(self, s, group, priority=0, when=None, key=None,
                 max_attempts=None, cost=None, batch=None):
-        """when: None, "past", "never", or how many instants ahead; None if
-        the key is another open transaction's."""
+        """when: None, "past", "never", or the number of instants ahead. None
+        if another open transaction has the key.
+        """
         run_at = self._run_at(when)
         if key is not None and self.model.busy(s, key):
             return self._blocked(s, group, priority, run_at, key)
@@ -107,7 +108,7 @@ class Driver:
         return {id: row for id, row in rows.items() if row.status != "blocked"}
 
     def _end_batches(self, rng):
-        """Close all batches, and request a look at each."""
+        """Close all batches, and request a check of each."""
         while True:
             for task in self.model.open_batches(0):
                 self.close_batch(0, task)
@@ -150,7 +151,7 @@ class Driver:
         return run_at
 
     def _blocked(self, s, *arguments):
-        """The call waits; tried where it leaves no failed transaction."""
+        """The call waits. It is tried where it leaves no failed transaction."""
         if s in self.model.undo:
             return None
         try:
@@ -163,7 +164,9 @@ class Driver:
     # ---- workers
 
     def pop(self, s, tasks, per_group=None, take=False, lease=None):
-        """lease: how many instants ahead, and whether short of it."""
+        """lease: the number of instants ahead, and whether it ends just
+        before.
+        """
         lease = self._lease(lease)
         session = self.sessions[s]
         with self.clock:
@@ -176,7 +179,7 @@ class Driver:
         doubtful = [task for task in self.model.doubtful(s)
                     if task.id not in claimed]
         found = self._look_at(s, doubtful) if doubtful else {}
-        # after a restart leases that have ended are not foreseen
+        # after a restart peek() does not return expired leases
         if self.restarted and claimed & {task.id for task in
                                          self.model.expired(s)}:
             foreseen = None
@@ -189,7 +192,8 @@ class Driver:
     def _check_foreseen(self, foreseen, claims):
         served = [(claim.id, claim.addr) for claim in claims]
         if self.forgotten and self.model.undo:
-            # what open transactions have changed counts as running, in doubt
+            # tasks that open transactions have changed count as running, in
+            # doubt
             foreseen = foreseen[:len(served)]
         if foreseen != served:
             raise Fault("peek", f"peek foresaw {foreseen}, pop served"
@@ -199,15 +203,16 @@ class Driver:
         if lease is None:
             return DAY
         ahead, short = lease
-        beside = self.clock.margin * 2 // 3     # of what is scheduled
+        beside = self.clock.margin * 2 // 3     # of scheduled tasks
         until = self.clock.planned(ahead) + (-beside if short else beside)
         return max(until - self.clock.now(), 1000)
 
     def _look_at(self, s, tasks):
-        """What became of expired tasks: the status, and when they ended, or
-        since when they are ready again, unless they still run.  In an old
-        snapshot that includes those that are not seen, as a task that is ended
-        is retained there."""
+        """The state of expired tasks. It is the status, and when they ended,
+        or since when they are ready again, unless they still run. An old
+        snapshot also shows tasks that it does not see otherwise, since an
+        ended task is retained there.
+        """
         rows = self._own_rows(s, [task.id for task in tasks])
         found = {}
         for task in tasks:
@@ -232,13 +237,13 @@ class Driver:
         lost = self._call(s, "complete_batch", [task.id for task in tasks],
                           [task.attempt for task in tasks])
         if lost != [task.id for task in tasks if task.cancelled]:
-            raise Fault("complete", f"the worker is told that it lost {lost}")
+            raise Fault("complete", f"the call returns as lost {lost}")
         for task in tasks:
             self.model.finished(s, task.id)
 
     def fail(self, s, id, attempt=None, error=None, ahead=None, dead=False,
              valid=True):
-        """ahead: the retry, so many instants from now; None: backoff."""
+        """ahead: the number of instants until the retry. None: backoff."""
         delay = self._delay(ahead)
         done = self._call(s, "fail", id, attempt, error, delay, dead)
         if done != (valid and not self.model.tasks[id].cancelled):
@@ -295,7 +300,7 @@ class Driver:
             raise Fault("cancel", f"cancel({id}) is {done}")
 
     def expire(self, s, most):
-        """expire_leases: what the view says of the expired ones then."""
+        """expire_leases: the view's rows of the expired tasks then."""
         done = self._call(s, "expire", most)
         expired = self.model.expired(s)
         found = self._look_at(s, expired)
@@ -378,10 +383,10 @@ class Driver:
             self.model.rollback(s)
         self.model.restarted()
 
-    # ---- looks
+    # ---- checks
 
     def wait(self, s):
-        """For a moment; and is a pop worth it then, as it says?"""
+        """For a moment; and whether a pop finds a task, as it says."""
         ready = self._call(s, "wait")
         self.model.looked(s)
         ends = self.model.end_failed_batches(s, self._batch_ends(s))
@@ -398,7 +403,7 @@ class Driver:
         return self.clock.tick()
 
     def look(self, s, id):
-        """Is the task's row in the view right?"""
+        """Whether the task's row in the view is correct."""
         rows = self._call(s, "look", [id])
         task = self.model.tasks.get(id)
         if task is not None:
@@ -412,7 +417,7 @@ class Driver:
             raise Fault("check_queue", "; ".join(complaints))
 
     def check_archive(self):
-        """At the end, when nothing else is left."""
+        """At the end, when no other task is left."""
         rows = self._call(0, "look")
         for task in self.model.tasks.values():
             self.model.check_row(0, task, rows.pop(task.id, None))
@@ -420,7 +425,7 @@ class Driver:
             raise Fault("view", f"{row}, which is gone")
 
     def drain(self, rng, release=True):
-        """End all, and pop what is left: each task once, and nothing else."""
+        """End all, and pop the rest: each task once, and no other."""
         for s in list(self.model.undo):
             self.commit(s) if rng.random() < 0.5 else self.rollback(s)
         self.check_queue()

@@ -1,10 +1,10 @@
-"""A sound queue in this process: the oracle's self-test.
+"""A correct queue in this process: the oracle's self-test.
 
-It serves by rounds: each group has one seat in each block, and of the groups
-that have something the one with the lowest next turn is served, its weight at
-most.  It shows that the properties are possible.  Each fault (faults.py,
-life_faults.py) is a small change to it, so only the fault can make the oracle
-complain.  Its clock moves only when a call reads it.
+It serves by rounds.  Each group has one seat in each block.  The ready group
+with the lowest next turn is served, at most its weight of tasks.  It shows that
+the properties are possible.  Each fault (faults.py, life_faults.py) is a small
+change to it, so the oracle can only report that fault.  Its clock advances only
+when a call reads it.
 """
 
 from collections import namedtuple
@@ -47,7 +47,7 @@ class Task:
         self.state, self.changer, self.born = "none", None, None
         self.order = self.attempt = self.released = self.leases = 0
         self.lapses = 0
-        self.begun = False      # is it scheduled for a retry?
+        self.begun = False      # whether it waits for a retry
         self.stands = None      # running: among those that expire
         self.run_at = self.lease_until = self.finished = None
         self.outcome = self.error = self.result = None
@@ -57,9 +57,10 @@ class Task:
 
 
 class Round(namedtuple("Round", "block seat had turn served")):
-    """Where a lane's service is: the block, the seat that it has reached
-    there, the seats that have had a turn in it; the seat of the last turn, and
-    how many tasks were served in that."""
+    """The position of a lane's service: the block, the seat that it has reached,
+    and the seats that have had a turn in it. Also the seat of the last turn,
+    and its number of tasks.
+    """
 
     def next(self, ready, weights):
         """The round after one of the ready seats was served."""
@@ -93,7 +94,7 @@ class Fake:
         self.undo = {}
         self.marks = {}
         self.cursors = {}       # lane: Round; in a full queue: see next_full
-        self.cycles = {}        # (lane, group): where what expired goes on
+        self.cycles = {}        # (lane, group): where expired tasks continue
         self.settings = settings
         self.window = None      # of a call with per_group
         self.shares = Shares()
@@ -139,7 +140,7 @@ class Fake:
                 del self.pending[session]
 
     def mine(self, session, row):
-        """Is it nobody else's to change?"""
+        """Whether no other session may change it."""
         return row.changer in (None, session)
 
     # ---- enqueue
@@ -284,7 +285,7 @@ class Fake:
     # ---- service
 
     def candidates(self, session):
-        """The lane, and its rows that may be served; and what expired."""
+        """The lane, and its rows that may be served; and the expired ones."""
         room = {}
         rows = []
         for row in self.rows.values():
@@ -302,12 +303,12 @@ class Fake:
         return lane, [row for row in rows if row.lane == lane]
 
     def shares_by(self, session):
-        """Who has got what; new shares begin even."""
+        """The amounts of each lane; new shares begin equal."""
         shares = self.settings_of(session).shares
         return self.shares if shares == self.shares_of else Shares(shares)
 
     def parts_of(self, row):
-        """What serving it charges its lane's share."""
+        """The charge to its lane's share."""
         return PARTS
 
     def have_shares(self, session):
@@ -317,7 +318,7 @@ class Fake:
             self.shares_of = settings.shares
 
     def first(self, session, rows):
-        """Of a group's candidates the one that is served."""
+        """The candidate of a group that is served."""
         return (self.first_expired(rows) or self.first_due(rows, True)
                 or self.first_by_time(rows))
 
@@ -343,7 +344,7 @@ class Fake:
                      if last is not None and row.stands > last), expired[0])
 
     def choose(self, session):
-        """The next one; what cannot be served again is ended by the way."""
+        """The next one. Tasks that cannot be served again are ended."""
         before = dict(self.cursors)
         row = self.next(session)
         while (row is not None and row.state == "running"
@@ -377,7 +378,7 @@ class Fake:
         return self.cursors.get(lane, START).next(groups, weights)
 
     def next_full(self, lane, groups, weights):
-        """There are rounds of their own, and no turns."""
+        """A full queue has rounds of its own, and no turns."""
         seat, served = self.cursors.get((lane, "full"), (-1, 0))
         if seat not in groups or served >= weights[seat]:
             seat = min([other for other in groups if other > seat] or groups)
@@ -414,11 +415,11 @@ class Fake:
 
     @staticmethod
     def is_alone(row):
-        """Is it served alone?"""
+        """Whether it is served alone."""
         return row.lapses + (row.state == "running") >= LAPSES_ALONE
 
     def peek(self, session):
-        """None: this queue does not foresee anything."""
+        """None: this queue has no peek()."""
         return None
 
     def worth_a_pop(self, session):
@@ -427,8 +428,7 @@ class Fake:
                    for row in self.candidates(session)[1])
 
     def is_within(self, row, blocks):
-        """Of the turns of a call with per_group, is this one that it may
-        serve?"""
+        """Whether a call with per_group may serve this one."""
         addr = self.addr(row)
         if self.window is None:
             self.window = row.lane, addr
@@ -461,7 +461,7 @@ class Fake:
                 else (1 if row.begun else 2, *due_order(row), row.id))
 
     def lease_of(self, row):
-        """One more that runs, or in the place of who did."""
+        """One more running task, or one that takes over a slot."""
         return int(row.state != "running")
 
     # ---- ends
@@ -471,7 +471,7 @@ class Fake:
                     run_at=self.now, **values)
 
     def put_off(self, session, row, delay, begun=False, **values):
-        """To be run again after the delay; begun: as a retry."""
+        """It runs again after the delay. begun: as a retry."""
         if delay or begun:
             self.change(session, row, "scheduled", run_at=self.now + delay,
                         begun=begun, **values)

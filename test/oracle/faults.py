@@ -1,5 +1,6 @@
-"""Faults of service and limits, each a small change to the sound queue; and
-the kinds that each may be reported as."""
+"""Faults of service and limits, each a small change to the correct queue;
+with the kinds as which each may be reported.
+"""
 
 from fractions import Fraction
 
@@ -18,7 +19,7 @@ class FirstComeFirstServed(Fake):
 
 
 class LosesOne(Fake):
-    """Every 17th task that is served is taken off, but not returned."""
+    """Every 17th task that is served is removed, but not returned."""
     served = 0
 
     def pop(self, *arguments):
@@ -40,7 +41,9 @@ class ServesTwice(Fake):
 
 
 class TwoTurnsWhenLate(Fake):
-    """What was committed late is served at once, whoever had the turn."""
+    """A late committed task is served at once, whichever group's turn it
+    is.
+    """
 
     def end(self, session, commit):
         for row, _ in self.undo[session]:
@@ -58,8 +61,9 @@ class TwoTurnsWhenLate(Fake):
 
 
 class MissesTurns(Fake):
-    """Served only from the place where the last one was: whoever comes late
-    or back waits until nothing else is there."""
+    """Service only continues from its last place: a late or returning group
+    waits until no other task is there.
+    """
 
     def next(self, session):
         lane, rows = self.candidates(session)
@@ -77,8 +81,9 @@ class MissesTurns(Fake):
 
 
 class RejoinsInItsBlock(Fake):
-    """A group that comes back is served at once, though it has had its turn in
-    the block."""
+    """A group that returns is served at once, although it has had its turn
+    in the block.
+    """
 
     def enqueue(self, session, group, lane, *arguments, **values):
         if not any(row.group == group and row.state == "ready"
@@ -90,7 +95,7 @@ class RejoinsInItsBlock(Fake):
 
 
 class RollbackGivesBack(Fake):
-    """The turn of a pop that is rolled back counts as not taken."""
+    """The turn of a rolled back pop does not count."""
 
     def end(self, session, commit):
         rows = [] if commit else [row for row, _ in self.undo[session] if row]
@@ -102,7 +107,9 @@ class RollbackGivesBack(Fake):
 
 
 class ArrivalsWait(Fake):
-    """Who comes when its seat has gone by waits for the next block."""
+    """A group that becomes active after its seat was passed waits for the
+    next block.
+    """
 
     def next_round(self, lane, groups, weights):
         now = self.cursors.get(lane, START)
@@ -122,7 +129,7 @@ class ArrivalsComeLast(Fake):
 
 
 class ArrivalsBySize(Fake):
-    """Of several in front not the one with the lowest seat."""
+    """The lowest seat of several groups in front is not first."""
 
     def next_round(self, lane, groups, weights):
         now = self.cursors.get(lane, START)
@@ -134,7 +141,7 @@ class ArrivalsBySize(Fake):
 
 
 class ArrivalsOfTheBlockBefore(Fake):
-    """Who is in front gets a turn of the block before."""
+    """A group in front gets a turn of the previous block."""
 
     def addr(self, row):
         now = self.cursors.get(row.lane, START)
@@ -144,7 +151,7 @@ class ArrivalsOfTheBlockBefore(Fake):
 
 
 class TurnsWithoutEnd(Fake):
-    """If nobody else has anything."""
+    """If no other group has a task."""
 
     def next_round(self, lane, groups, weights):
         now = self.cursors.get(lane, START)
@@ -192,7 +199,7 @@ class SeesUncommitted(Fake):
 
 
 class ForgetsRollback(Fake):
-    """A pop that was rolled back leaves its tasks running."""
+    """A rolled back pop leaves its tasks running."""
 
     def back(self, session, length):
         for row, values in self.undo[session][length:]:
@@ -208,7 +215,7 @@ class NoPriorities(Fake):
 
 
 class NoWeights(Fake):
-    """Everybody is served one task per turn."""
+    """Each group is served one task per turn."""
 
     def next(self, session):
         weights, self.weights = self.weights, {}
@@ -239,7 +246,7 @@ class IgnoresPerGroup(Fake):
 
 
 class WholeBlocks(Fake):
-    """per_group counts blocks, whatever is left of the first one."""
+    """per_group counts blocks, also if the first one is nearly over."""
 
     def is_within(self, row, blocks):
         if self.window is None:
@@ -285,7 +292,7 @@ class PopsWhatIsPaused(Fake):
 
 
 class MakesRoomTooEarly(Fake):
-    """What is finished makes room before that is visible."""
+    """An end frees its slot before it is visible."""
 
     def running(self, group=None):
         return sum(row.state == "running" for row in self.rows.values()
@@ -293,8 +300,7 @@ class MakesRoomTooEarly(Fake):
 
 
 class ForgetsWhoWaits(Fake):
-    """A limited group is looked for again only when something else is
-    enqueued."""
+    """A limited group is searched again only when another task is enqueued."""
 
     def candidates(self, session):
         lane, rows = super().candidates(session)
@@ -309,7 +315,7 @@ class ForgetsWhoWaits(Fake):
 
 
 class HoldsOthersUp(Fake):
-    """Nobody is served before a limited group whose turn it is."""
+    """No group is served before a limited group whose turn it is."""
 
     def room(self, session, group):
         return 1
@@ -324,7 +330,7 @@ class HoldsOthersUp(Fake):
 
 
 class CatchesUp(Fake):
-    """Whoever had no room is served what he missed as soon as he has."""
+    """A group that had no slot catches up as soon as it has one."""
 
     def next(self, session):
         full = {row.group for row in self.rows.values()
@@ -341,7 +347,7 @@ class CatchesUp(Fake):
 
 
 class LimitedComeLast(Fake):
-    """Groups with a limit are served if nobody else is ready."""
+    """Groups with a limit are served if no other group is ready."""
 
     def candidates(self, session):
         lane, rows = super().candidates(session)
@@ -351,7 +357,7 @@ class LimitedComeLast(Fake):
 
 
 class Fails(Fake):
-    """What a server says that cannot serialize, or that waits too long."""
+    """The errors of a server that cannot serialize, or that waits too long."""
 
     def pop(self, *arguments):
         if len(self.undo) > 1 and self.last > 20:
@@ -365,7 +371,7 @@ class ForeseesNothing(Fake):
 
 
 class ForeseesByAge(Fake):
-    """Foresees the one that was enqueued first."""
+    """peek() returns the task that was enqueued first."""
 
     def peek(self, session):
         return [(row.id, self.addr(row))
@@ -384,7 +390,7 @@ class EqualShares(Fake):
 
 
 class BanksShares(Fake):
-    """A priority that had nothing catches up when it has."""
+    """A priority without tasks catches up when it has some."""
 
     def have_shares(self, session):
         super().have_shares(session)
@@ -392,7 +398,7 @@ class BanksShares(Fake):
 
 
 class ChargesRollbacksNothing(Fake):
-    """A pop that is rolled back gives its share back."""
+    """A rolled back pop returns its share."""
 
     def end(self, session, commit):
         rows = [] if commit else [row for row, _ in self.undo[session]

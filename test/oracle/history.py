@@ -2,20 +2,19 @@
 
 A history is a list of steps.  A random number generator draws all of them
 before the start, so the seed determines the history.  A step names its session
-and its operation; which task it completes or releases is a number that picks
-from those that are running when it comes to that.  An impossible step is
-skipped.  So any part of a history is a history.  A history that finds a fault
-is reduced: steps are left out while the same kind of fault is found.
+and its operation.  Its task is a number that selects one of the running tasks
+when the step runs.  An impossible step is skipped.  So any part of a history is
+a history.  A history that finds a fault is reduced: steps are left out while the
+same kind of fault is found.
 
-Steps of several sessions are mixed in one thread, with transactions that stay
-open in between: no call may wait for another session, so this reaches every
-order of calls, commits and rollbacks, and is repeated exactly.  Only where
-something falls due does it depend on the machine's pace at which step that is
-(clock.py).
+One thread runs the steps of several sessions, with transactions that stay open in
+between.  No call may wait for another session.  So this reaches every order of
+calls, commits and rollbacks, and can be repeated exactly.  Only the step at which
+a task becomes due depends on the machine's speed (clock.py).
 
-At its end each history is drained: the open transactions are ended, some
-running tasks released and the others completed, what is paused is resumed, and
-all that is ready is popped, once.
+At its end each history is drained.  The open transactions end, some running tasks
+are released and the others completed, and paused groups are resumed.  Then all
+ready tasks are popped, once.
 """
 
 import random
@@ -28,7 +27,7 @@ from state import Fault
 from steps import perform
 
 
-# which costs there are; None: it is not said
+# the costs; None: not given
 COSTS = ((None, 1), (1, 2, 3), (None, 0.5, 5), (0.1, 0.7, 7.25),
          (1e-12, 1, 1000000))
 
@@ -82,8 +81,9 @@ class History:
         return chance and self.rng.random() < chance
 
     def _options(self):
-        """The queue's.  In a transaction with an old snapshot only what was
-        retained tells that it was cancelled."""
+        """That of the queue. In a transaction with an old snapshot only a
+        retained task shows that it was cancelled.
+        """
         options = {}
         if self._chance("attempts"):
             options["max_attempts"] = self.rng.choice((1, 2, 3))
@@ -105,7 +105,7 @@ class History:
                      for _ in range(self.rng.randint(1, 10)))
 
     def _needs_looks(self):
-        """Not all is known from what the calls return?"""
+        """Whether the results of the calls do not show everything."""
         return self.has("leases") or self.has("backoff") or self.has("delay")
 
     def _settings(self):
@@ -212,8 +212,10 @@ class History:
         }
 
     def run(self, server, steps=None, release=True):
-        """Run it, or part of it; the fault that it finds, or None.  If it was
-        too slow for what it had planned it is run again, and then given up."""
+        """Run it, or a part of it. Returns the fault that it finds, or None.
+        If it was too slow for its plan, it runs again, and is then given
+        up.
+        """
         for _ in range(3):
             try:
                 return self._run(server, steps, release)

@@ -3,35 +3,35 @@ keeps.
 
 Terms.  A *scheduled* task has an instant from which on it is *due*; a running
 one's lease has an instant at which it *expires*.  A call reads the clock once.
-The model knows all instants and between which times a call was made (clock.py
-sees to it that no instant lies in between), and so what the call must find.
+The model knows all instants, and the times before and after each call.  clock.py
+ensures that no instant is between them.  So it knows what the call must find.
 
-An attempt *counts* unless it was released.  It ends by complete, fail, release
-or the expiry of its lease; the last is noticed by whoever comes by, a pop at
-the group's turn, expire_leases or maintain, and until then the task runs: it
-keeps its place under the limits, and its worker may still end or extend it.
+An attempt *counts* unless it was released.  It ends by complete, fail, release or
+the expiry of its lease.  A call notices the expiry: a pop at the group's turn,
+expire_leases or maintain.  Until then the task runs: it keeps its slot, and its
+worker may still end or extend it.
 
-What is promised of it, beside what model.py says of being served (kinds):
+The promises, in addition to those of model.py (kinds):
 
 early     no scheduled task is served before its time.
-attempts  no task is served again that has had as many attempts as it may; it
-          failed at the end of the last one.
-cancel    cancel() is true for what is not finished.  What did not run is gone;
-          what ran is not served again: fail, release and expiry end it.
+attempts  no task is served again that has had all of its attempts; it failed at
+          the end of the last one.
+cancel    cancel() is true for an unfinished task.  If it did not run, it is gone.
+          If it ran, it is not served again: fail, release and expiry end it.
 extend    a lease ends when extend() says, unless it is NULL: the lease is
           lost, or the task cancelled.
 fail, release, complete, expire, redrive, purge
-          are true, or count, if and as far as they act, but the first three
-          are false of a cancelled task, which they end.  A retry comes after
-          the delay that was asked for, else after the queue's backoff, doubled
-          with each attempt that counted, give or take a quarter.  Without a
-          delay it is due at once.
-key       a dedup key stands for one unfinished task, whichever it is for the
-          session that asks, and a call waits as long as that is open.
-expiry    a look at what a pop, wait or expire_leases left of expired tasks: ended if
-          it was their last attempt or they were cancelled, else ready, as
+          return true, or a number, if and as far as they act.  The first three
+          return false for a cancelled task, which they end.  A retry comes after
+          the requested delay, or else after the queue's backoff.  This doubles
+          with each attempt that counted, plus or minus a quarter.  Without a delay
+          the task is due at once.
+key       a dedup key belongs to one unfinished task that the calling session
+          sees.  A call waits as long as that is open.
+expiry    the state of expired tasks after a pop, wait or expire_leases.  A task is
+          ended if it had its last attempt or was cancelled; else it is ready, as
           after a failure.
-view      the row of fairq.tasks is right, as is that of a finished task.
+view      the row of fairq.tasks is correct, as is that of a finished task.
 """
 
 from state import (CANCELLED, FAILED, FOREVER, GONE, LAPSES_ALONE, PURGED,
@@ -43,12 +43,12 @@ LEASE_EXPIRED = "lease expired"
 
 
 def due_at(run_at):
-    """The clock of what is scheduled has whole milliseconds."""
+    """The clock of scheduled tasks has whole milliseconds."""
     return run_at if run_at == FOREVER else -(-run_at // 1000) * 1000
 
 
 def due_order(task):
-    """In one of these it is that of the ids, which are told apart so far."""
+    """In one of these the order is that of the ids, which are distinct so far."""
     return due_at(task.run_at), task.id % 65536
 
 
@@ -61,7 +61,7 @@ class Life(Transactions):
                      if task.unfinished()), None)
 
     def busy(self, session, key):
-        """Is it another open transaction's to say which task has the key?"""
+        """Whether another open transaction decides which task has the key."""
         return any(task.owner not in (None, session)
                    and (task.born is not None or not task.unfinished())
                    for task in self.keys.get(key, ()))
@@ -85,7 +85,7 @@ class Life(Transactions):
         return [task for task in self.held(session) if self.is_late(task)]
 
     def ending(self, session, task):
-        """As what it ends if nothing but its attempt does, or None."""
+        """The end if only its attempt ends, or None."""
         if task.cancelled:
             return CANCELLED
         most = task.max_attempts or self.settings_of(session).max_attempts
@@ -124,8 +124,9 @@ class Life(Transactions):
                      retry=None, instant=due_at(run_at), **values)
 
     def _retry(self, session, task, since=None, **values):
-        """Due at once, since then, or since some moment of this call; it may
-        be a whole millisecond."""
+        """Due at once, since then, or since some moment of this call. It may be a
+        whole millisecond.
+        """
         self._fifo(task).regular = False
         low, high = self.clock.start - 1000, self.clock.end
         if since is not None and not low <= since <= high:
@@ -136,7 +137,7 @@ class Life(Transactions):
                      retry=retry, instant=self.clock.start, **values)
 
     def _again(self, session, task, **values):
-        """Ready again, behind its group's others."""
+        """Ready again, behind the others of its group."""
         self._fifo(task).regular = False
         self._change(session, task, READY, last=True, moved=True,
                      since=(self.clock.start, self.clock.end), **values)
@@ -154,7 +155,7 @@ class Life(Transactions):
                   result=result)
 
     def fate(self, session, task, delay, dead=False):
-        """What a failed task becomes; a delay of None: the queue's."""
+        """The next state of a failed task. A delay of None: the queue's."""
         ending = self.ending(session, task)
         if ending or dead:
             return ending or FAILED
@@ -194,7 +195,7 @@ class Life(Transactions):
             self._check_delay(session, "release", task, delay, run_at)
             self._schedule(session, task, run_at, released=task.released + 1)
         elif task.lapses >= LAPSES_ALONE:
-            # it stands at a time: that of its release, in whole milliseconds
+            # it has a time: that of its release, in whole milliseconds
             if not self.clock.start - 1000 <= run_at <= self.clock.end:
                 raise Fault("view", f"task {task.id} is ready again since"
                             f" {run_at}")
@@ -247,8 +248,9 @@ class Life(Transactions):
         return len(dropped)
 
     def lapsed(self, session, task, status, when):
-        """What became of an expired task that somebody came by, and when it
-        ended, or since when it is ready again."""
+        """The state of an expired task that a call found, and when it ended, or
+        since when it is ready again.
+        """
         due = self.ending(session, task) or READY
         if status != due:
             raise Fault("expiry", f"task {task.id}, whose lease expired, is"
@@ -279,7 +281,7 @@ class Life(Transactions):
         return back
 
     def maintained(self, session):
-        """What is not retained is gone, and groups without tasks are."""
+        """Tasks that are not retained are deleted, and groups without tasks are."""
         if not self.settings_of(session).retain:
             for task in list(self.tasks.values()):
                 if task.owner is None and task.outcome in (COMPLETED,

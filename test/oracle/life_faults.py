@@ -1,5 +1,6 @@
-"""Faults in the life of a task: for each way that it may take at least one,
-and the kinds that each may be reported as."""
+"""Faults in the life of a task: at least one for each of its paths, with the kinds as
+which each may be reported.
+"""
 
 from fake import DAY, Fake
 from life import due_order
@@ -20,7 +21,7 @@ class NeverDue(Fake):
 
 
 class NeverReadyLater(Fake):
-    """Whatever is scheduled is dropped."""
+    """Each scheduled task is dropped."""
 
     def change(self, session, row, state, *arguments, **values):
         super().change(session, row, "done" if state == "scheduled" else
@@ -28,7 +29,7 @@ class NeverReadyLater(Fake):
 
 
 class DueComesFirst(Fake):
-    """Whatever is due goes before its group's ready tasks."""
+    """Due tasks precede the ready tasks of their group."""
 
     def first_by_time(self, rows):
         return self.first_due(rows, False) or super().first_by_time(rows)
@@ -74,7 +75,7 @@ class LatestIsFirst(Fake):
 
 
 class DueJumpsTheTurn(Fake):
-    """What has fallen due is served at once, whoever's turn it is."""
+    """A due task is served at once, whichever group's turn it is."""
 
     def next(self, session):
         rows = self.candidates(session)[1]
@@ -83,7 +84,7 @@ class DueJumpsTheTurn(Fake):
 
 
 class DueMissesItsTurn(Fake):
-    """Groups of which something is ready are served before the others."""
+    """Groups with a ready task are served before the others."""
 
     def candidates(self, session):
         lane, rows = super().candidates(session)
@@ -92,7 +93,7 @@ class DueMissesItsTurn(Fake):
 
 
 class ForgetsWhatWasDue(Fake):
-    """A pop of a scheduled task that is rolled back."""
+    """A rolled back pop of a scheduled task."""
 
     def back(self, session, length):
         for row, values in self.undo[session][length:]:
@@ -136,7 +137,7 @@ class ExpiresTooEarly(Fake):
 
 
 class ExpiredNeedsRoom(Fake):
-    """The place of the dead worker is not taken over."""
+    """The slot of the dead worker is not taken over."""
 
     def candidates(self, session):
         lane, rows = super().candidates(session)
@@ -146,7 +147,7 @@ class ExpiredNeedsRoom(Fake):
 
 
 class ExpiredLeavesItsPlace(Fake):
-    """What has expired does not count as running."""
+    """Expired tasks do not count as running."""
 
     def running(self, group=None):
         return sum(row.leases for row in self.rows.values()
@@ -170,7 +171,7 @@ class PutsBackWhatExpired(Fake):
 
 
 class TakesOverTheAttempt(Fake):
-    """An expired task is served in the attempt that it had."""
+    """An expired task is served in its old attempt."""
 
     def serve(self, session, row, *arguments):
         if row.state == "running":
@@ -179,7 +180,7 @@ class TakesOverTheAttempt(Fake):
 
 
 class ServesAloneBesideOthers(Fake):
-    """A task whose lease has expired twice is served as any other."""
+    """A task whose lease has expired twice is served like any other."""
 
     @staticmethod
     def is_alone(row):
@@ -187,14 +188,14 @@ class ServesAloneBesideOthers(Fake):
 
 
 class ForgetsLapses(Fake):
-    """It is not said of a claim how often the lease has expired."""
+    """A claim does not return how often the lease has expired."""
 
     def serve(self, session, row, *arguments):
         return super().serve(session, row, *arguments)._replace(lapses=0)
 
 
 class EarliestExpiryFirst(Fake):
-    """And not in the order in which they stand."""
+    """And not in the order of their places."""
 
     def first_expired(self, rows):
         return min((row for row in rows if row.state == "running"),
@@ -210,7 +211,7 @@ class AlwaysTheSameExpired(Fake):
 
 
 class ForgetsExpiry(Fake):
-    """A pop of an expired task that is rolled back."""
+    """A rolled back pop of an expired task."""
 
     def back(self, session, length):
         for row, values in self.undo[session][length:]:
@@ -220,7 +221,7 @@ class ForgetsExpiry(Fake):
 
 
 class ExpiredGoLast(Fake):
-    """What expire_leases puts back."""
+    """Tasks that expire_leases returns to the queue."""
 
     def expire_leases(self, session, most):
         before = set(row for row in self.rows.values()
@@ -309,14 +310,14 @@ class ExpiryIsNoAttempt(Fake):
 # ---- fail, release
 
 class FailsAtOnce(Fake):
-    """Whatever delay was asked for."""
+    """Any delay of the call is ignored."""
 
     def put_off(self, session, row, delay, *arguments, **values):
         super().put_off(session, row, 0, *arguments, **values)
 
 
 class ReadyAgainSinceEver(Fake):
-    """Before what had fallen due when it became ready again."""
+    """Before tasks that were due when it became ready again."""
 
     def again(self, session, row, **values):
         super().again(session, row, **values)
@@ -324,7 +325,7 @@ class ReadyAgainSinceEver(Fake):
 
 
 class FailedGoLast(Fake):
-    """What is to be retried at once."""
+    """A task to be retried at once."""
 
     def put_off(self, session, row, delay, begun=False, **values):
         super().put_off(session, row, delay, begun and delay > 0, **values)
@@ -386,7 +387,7 @@ class CancelsOnlyWhatWaits(Fake):
 
 
 class CancelsAgain(Fake):
-    """What is finished."""
+    """A finished task."""
 
     def cancel(self, session, id):
         return super().cancel(session, id) or id in self.rows
@@ -431,7 +432,7 @@ class KeysAreNeverFree(Fake):
 
 
 class KeysAreFreeTooSoon(Fake):
-    """As soon as somebody works on the task."""
+    """As soon as a worker has the task."""
 
     def holder(self, session, key):
         row = super().holder(session, key)
@@ -439,7 +440,7 @@ class KeysAreFreeTooSoon(Fake):
 
 
 class KeysOutliveRollback(Fake):
-    """That of an enqueue that was rolled back."""
+    """That of a rolled back enqueue."""
 
     def holder(self, session, key):
         return super().holder(session, key) or next(
@@ -485,7 +486,7 @@ class RedrivesTheNewest(Fake):
 
 
 class RedrivesAll(Fake):
-    """Whatever max_tasks says."""
+    """max_tasks is ignored."""
 
     def redrive(self, session, group, most):
         return super().redrive(session, group, None)
@@ -497,7 +498,7 @@ class RedrivesUsedKeys(Fake):
 
 
 class RedrivesUsedUp(Fake):
-    """Attempts are not counted anew."""
+    """Attempts are not counted again."""
 
     def again(self, session, row, **values):
         if row.state == "done":

@@ -1,7 +1,8 @@
-"""Named scenarios of tasks that fall due, expire, fail: at size, or at once.
+"""Named scenarios of tasks that become due, expire or fail: many of them, or
+at once.
 
-As in scenarios.py; the clocks of those that have ticks run slowly, since their
-calls take long.
+As in scenarios.py.  The clocks of those with ticks are slow, since their calls
+take long.
 """
 
 import random
@@ -15,8 +16,9 @@ SLOWLY = 100000         # microseconds that a call may take
 
 
 def burst_of_due_tasks(driver):
-    """500 tasks of one group fall due at one moment, beside three groups
-    with a backlog; then as many of a group that has others besides."""
+    """500 tasks of one group become due at one moment, and three groups
+    have a backlog. Then 500 of a group that has other tasks, too.
+    """
     driver.clock.margin = SLOWLY
     others(driver, 1000)
     for group in ("due", "a"):
@@ -30,8 +32,9 @@ def burst_of_due_tasks(driver):
 
 
 def burst_of_expired_leases(driver):
-    """A worker dies with 300 tasks, of one group mostly, and another one with
-    100 of all."""
+    """A worker dies with 300 tasks, mostly of one group, and another one
+    with 100 of all groups.
+    """
     driver.clock.margin = SLOWLY
     driver.batch(0, ["dead"] * 250)
     others(driver, 500)
@@ -48,8 +51,9 @@ def burst_of_expired_leases(driver):
 
 
 def expired_leases_of_limited_groups(driver):
-    """100 groups limited to one, each with a dead worker: all are served at
-    once, in a call each, and nobody else of theirs."""
+    """100 groups are limited to one, each with a dead worker. All are
+    served at once, in a call each, and no other task of these groups.
+    """
     driver.clock.margin = SLOWLY
     names = [f"g{number}" for number in range(100)]
     driver.set_limit(0, None, 1)
@@ -81,7 +85,9 @@ def expired_leases_in_a_full_queue(driver):
 
 
 def burst_of_redriven_tasks(driver):
-    """300 tasks of two groups failed, and are put back beside a backlog."""
+    """300 tasks of two groups failed, and are redriven while others have a
+    backlog.
+    """
     driver.batch(0, ["bad", "worse"] * 150)
     for task in driver.pop(0, 300):
         driver.fail(0, task.id, task.attempt, "no good", dead=True)
@@ -94,14 +100,16 @@ def burst_of_redriven_tasks(driver):
 
 
 def soon(driver, count):
-    """When all of so many calls are over, each a little one or a part of a
-    large one."""
+    """When all of these calls are over, which are small, or part of a large
+    one.
+    """
     return driver.clock.now() + count * driver.clock.margin // 20
 
 
 def many_groups_due(driver, count):
-    """So many groups of one scheduled task each fall due at one moment; each
-    is served once."""
+    """Each of these groups has one scheduled task. All become due at one
+    moment, and each is served once.
+    """
     session = driver.sessions[0]
     names = [f"g{number}" for number in range(count)]
     due = soon(driver, count)
@@ -117,7 +125,7 @@ def many_groups_due(driver, count):
 
 
 def many_leases_expire(driver, count):
-    """So many leases of as many groups expire at about the same time."""
+    """Leases of this number of groups expire at about the same time."""
     session = driver.sessions[0]
     names = [f"g{number}" for number in range(count)]
     for start in range(0, count, 5000):
@@ -139,8 +147,9 @@ def many_leases_expire(driver, count):
 # ---- at the same time
 
 class Lives(threading.Thread):
-    """Enqueues, pops for moments, and ends tasks in all ways; what it has
-    committed is in ids (enqueued) and done (completed)."""
+    """Enqueues, pops for moments, and ends tasks in all ways. Its committed
+    tasks are in ids (enqueued) and done (completed).
+    """
 
     def __init__(self, session, number):
         super().__init__()
@@ -193,8 +202,9 @@ class Lives(threading.Thread):
 
 
 def turmoil_of_lives(driver):
-    """Six threads at once, with leases that expire while their tasks are
-    worked on: each committed task has one end, and the archive knows it."""
+    """Six threads at once, with leases that expire during the work. Each
+    committed task has one end, and the archive has it.
+    """
     driver.set_retain(0, True)
     threads = [Lives(session, number)
                for number, session in enumerate(driver.sessions)]

@@ -1,152 +1,142 @@
 """The model: the required behaviour of a fair queue.
 
-A lane is a priority of a queue; each lane holds one FIFO of ready tasks per
-group, and beside it those that have an instant instead (life.py).  The model
-is told every call and its result, in the order in which the calls were made,
-and raises Fault where a result breaks a promise.  It does not know how the
-server chooses, or the place of a task.  Calls are made one at a time, but by
-several sessions, whose transactions may stay open as long as they like.
+A lane is a priority of a queue.  Each lane has one FIFO of ready tasks per group,
+and also the tasks that have an instant instead (life.py).  The driver passes each
+call and its result to the model, in the order in which the calls were made.  The
+model raises Fault if a result breaks a promise.  It does not know how the server
+chooses, or the place of a task.  Calls are made one at a time, but by several
+sessions, whose transactions may stay open as long as they like.
 
-Terms.  A task is *visible* to a session if it is ready, due or expired, and so
-committed or made so by that session's own open transaction.  A task *runs*
-from its claim until its end is visible to all: until the commit of whoever
-completed, failed, released or took it, or the abort of whoever claimed it;
-whoever claims an expired one takes over its place.  A group has *room* for a
-session if fewer tasks run than its limit says, by the settings that the
-session acts by: its own uncommitted ones, else the committed ones.  (Room for
-sure: a task that a transaction releases and claims again is two until that
-ends, and what another open transaction purges may count, too, since who counts
-rows cannot tell what it did with them.  None of a limited group, beside a
-transaction that had changed tasks before the queue got its first limit; and
-none while calls may be *blind*, below.)  The queue has room likewise.  Expired
-tasks need no room, but that no more run than the limit says.
+Terms.  A task is *visible* to a session if it is ready, due or expired.  It is so
+by a commit, or by that session's own open transaction.  A task *runs* from its
+claim until its end is visible to all.  That is the commit of the transaction that
+completed, failed, released or took it, or the abort of the one that claimed it.  A
+claim of an expired task takes over its slot.  A group has a *slot* for a session if
+fewer tasks run than its limit.  The settings are the session's own uncommitted
+ones, or else the committed ones.  The same holds for the queue.
+Expired tasks need no slot, but no more run than the limit.
 
-A call may be blind after the queue's first limit, a restart and a reset: it
-does not know what runs, until the server has read the table.  It passes over
-limited groups and expired tasks, and those groups may lose their turns.  A
-call that would return too little, or foresees, waits for that, and is not.
+A slot is certain with these exceptions.  A task that a transaction releases and
+claims again counts twice until the transaction ends.  A task that another open
+transaction purges may count, too, since a load does not know what became of it.
+A limited group has no certain slot while calls may be *blind*, or during a
+transaction that changed tasks before the queue got its first limit.
 
-A *service* is one task in the result of a pop or take; services are ordered by
-call, then by their place in the result, and they count although the pop is
-rolled back later.  A group *waits properly* at a service if its first task in
-FIFO order, of those that are visible to the popping session or that another
-open transaction put, puts back or removes, is a visible one (a group's tasks
-stand behind its own uncommitted ones, and those hold up nobody else), or if
-one of its tasks is due, and the group has room; or if one has expired.  (Of
-the leases of its own open transaction, and of those that it has extended, a
-session may find out or not that they have expired.)
+A call may be blind after the queue's first limit, a restart and a reset.  It does
+not know the running tasks until the server has read the table.  It skips limited
+groups and expired tasks, and those groups may lose their turns.  A call that would
+return too little, and peek(), wait for that, and are not blind.
+
+A *service* is one task in the result of a pop or take.  Services are ordered by
+call, then by their place in the result, and they count also if the pop is rolled
+back later.  A group with a slot *waits properly* at a service if one of its tasks is
+due, or its first one in FIFO order is visible.  The first one is that of
+the tasks that are visible to the session, or that another open transaction adds,
+returns or removes.  (A group's tasks come behind its own uncommitted ones, which
+delay no other group.)  A group with an expired task also waits properly.  (A session
+may or may not find out that leases of its own open transaction, or those that it
+has extended, have expired.)
 
 Properties, checked at every service (and every wait):
 
-count     pop(n) returns min(n, visible) tasks, counting of each group no more
-          than it has room for, and in all no more than the queue has room for;
-          no task is returned while it is somebody's, uncommitted by another,
-          finished, purged or rolled back (kinds "lost", "doubled",
-          "uncommitted", "unknown").
-per_group a call with per_group c serves, in one lane, turns at addresses from
-          that of its first turn, the lowest, up to c * block_length above, and
-          that one not; so of no group more than c turns.  It serves all turns
-          of groups that wait properly in this window, if so many tasks are
-          wanted (else "lost"), and something if something is visible that
-          there is room for.
-limit     no more tasks of a group run than its limit says at the moment of the
-          claim, none of what is paused, and of the queue no more than
-          max_running.
+count     pop(n) returns min(n, visible) tasks.  Only tasks with a slot in their
+          group and in the queue count.  It returns no task that another session
+          has, or that is uncommitted by another, finished, purged or rolled back
+          (kinds "lost", "doubled", "uncommitted", "unknown").
+per_group a call with per_group c serves turns of one lane in a window of
+          addresses.  It begins at the call's first turn, the lowest, and has a
+          length of c * block_length.  So no group has more than c turns.  The call
+          serves all turns of groups that wait properly in this window, up to the
+          requested number (else "lost").  It serves at least one task if one is
+          visible and has a slot.
+limit     a claim exceeds neither the limit of the group nor max_running of the
+          queue, and no task of a paused group is claimed.
 priority  no task is served while a lane of a lower number has a visible one of
-          a group that has room; in a queue with shares, while a lane has that
-          is to be served before by these (shares.py, kind "shares").  A call
-          with per_group serves one lane.
-claim     group, priority, attempt, lapses, and when it was enqueued and the
-          lease ends are right.  The attempt counts up with every service, and
-          only a rollback takes it back.  The lapses count up when a lease that
-          has expired is taken over or ended.
-alone     a task with two lapses or more, this service's included, is the only
-          one of its call.  A call ends with such a task, or stops before one
-          that could be served, and then need not return more.  The lane where
-          one has stopped goes on there, whatever its priority.
-fifo      within lane and group what was begun goes first: an expired task;
-          without such, one that failed, or was put back when its lease had
-          expired, and is due again, in the order of these instants, in
-          milliseconds, and of the ids.  Then the first of the ready tasks and
-          of the other due ones, by the time at which they were enqueued, ready
-          again, or due.  A released task, or one that is back from the
-          archive, takes the last place of the ready ones.  (A group of weight
-          w may have w tasks in one turn; among these such a task may stand
-          anywhere.)
-behind    the expired tasks of a group are served in cycles, in the order in
-          which they stand: the ready ones in that of their places, behind them
-          those that had failed, then those that were scheduled, by their
-          instants.  The next one is the first behind the one that was served
-          last, else the first.  So one that expires again and again keeps none
-          of the others waiting.  (Of a weighted group a released task may
-          stand anywhere in its turn here, too; and any may be next behind one
-          that stood before a restart, as places may begin anew.)
+          a group with a slot.  In a queue with shares, these decide which lane is
+          first (shares.py, kind "shares").  A call with per_group serves one lane.
+claim     group, priority, attempt, lapses, the time of the enqueue and the end of
+          the lease are correct.  The attempt increases with every service, and
+          only a rollback undoes that.  The lapses increase when an expired lease
+          is taken over or ended.
+alone     a task with two lapses or more, including this one, is the only one of
+          its call.  A call ends with such a task, or stops before one that could
+          be served, and then need not return more.  The next call continues in
+          the lane where one has stopped, whatever its priority.
+fifo      within lane and group an expired task is first.  Next is a due task that
+          failed, or that was returned when its lease had expired.  These are in
+          the order of their instants, in milliseconds, and of their ids.  Then
+          come the first ready task and the other due ones, in the
+          order in which they were enqueued, became ready again, or due.  A released or
+          redriven task takes the last place of the ready ones.  (A group of weight
+          w may have w tasks in one turn; among these such a task may be anywhere.)
+behind    the expired tasks of a group are served in cycles.  The ready ones are in
+          the order of their places.  Behind them come those that had failed, then
+          those that were scheduled, by their instants.  The next one is the first
+          behind the one that was served last, or else the first.  So a task that
+          expires repeatedly delays none of the others.  (In a group with a weight
+          a released task may be anywhere in its turn here, too.  And any task may
+          follow one from before a restart, as places may begin again.)
 
-The address of a service names a turn: a block, and the group's seat in that.
-What is served at one address is one turn.  (What is served in a full queue,
-expired tasks, has no turns: it counts by itself.)
+The address of a service names a turn: a block, and the group's seat in it.
+Services at one address are one turn.  (Expired tasks that are served in a full
+queue have no turns.  They count separately.)
 
-twice     a turn is of w tasks at most, w the group's weight (the greatest it
-          has had in this queue, if that was changed), one after the other in
-          the lane; and no group has two turns in a block.
-back      the blocks of a lane's turns never go back.  (Calls are made one at
-          a time here.)
-turn      of the groups that wait properly the one with the lowest next turn is
-          served: that at its seat in the block that is served, or in the next
+twice     a turn has at most w tasks, w being the group's weight (the highest so far,
+          if it was changed).  They follow each other
+          in the lane, and no group has two turns in a block.
+back      the blocks of a lane's turns never decrease.  (Calls are made one at a
+          time here.)
+turn      of the groups that wait properly, the one with the lowest next turn is
+          served.  That turn is at its seat in the present block, or in the next
           one if it has had a turn in this one.  So
 
-          a  while h waits and has had no turn in the block, none is served in
-             it that has a higher seat;
-          b  no turn is of a later block while h waits, and has had none in the
-             one before, if it has waited for so long;
-          c  while h waits and is not served, any other group g is served at
-             most w_g tasks; or 2 * w_g, if g did not wait when h's last turn
-             began.  In a full queue w_g, and only for whom waits for the same;
-             the wait of others, whom only that keeps out, goes on after it.
+          a  while h waits and has had no turn in the block, no group with a
+             higher seat is served in it.
+          b  no turn is of a later block while h waits and has had none in the
+             previous one, if it has waited since then.
+          c  while h waits and is not served, any other group g has at most w_g
+             services.  It has 2 * w_g, if g did not wait when h's last turn
+             began.  In a full queue it is w_g, and only among groups that wait
+             for the same.  The wait of others continues after it.
 
-          Proof of c: h's next turn is in the block that is served or in the
-          next one, and g has one turn in each: two at most.  Two are before
-          that of h only if h has had its turn in this block, g will have one
-          after that, and has a lower seat.  Had g waited when h's turn began,
-          g's would have been the lower one.
+          Proof of c: h's next turn is in the present block or in the next one.
+          g has one turn in each, so two at most.  Two precede that of h only if
+          g has a lower seat, and h has had its turn in this block before g.  If g had waited when h's turn began, g's turn would have
+          been the lower one.
 
-          The wait ends also when the group's tasks go away unserved, all of
-          them, by a purge or a rollback, and when a pop comes by and it has no
-          room.  Who gets room again, or joins, has his turn in the block that
-          is served, if he has had none there: he is next, but for others of
-          whom the same is true.  (But while transactions are open a pop that
-          comes by, and cannot serve the group, may use up its turn: it may not
-          be able to tell that there will be no room, or nothing to serve.  And
-          a new group may have the seat of one that was rolled back, and the
-          turn that was taken for that.)  For g and h of weight 1 it follows that over
-          every stretch of services with both waiting |n_g - n_h| <= 2, and
-          <= 1 from where both have had a turn.
+          The wait also ends if a purge or a rollback removes all of the group's
+          tasks.  It ends if a pop visits the group while it has no slot.  A group that gets a
+          slot again, or becomes active, has its turn in the present block, if it
+          has had none there.  Then it is next, apart from others in the same
+          state.  (But while transactions are open, a pop that cannot serve the
+          group may use its turn, since it may not know about slots and tasks.  And a new group may have the seat of one that was rolled back,
+          and its used turn.)  For g and h of weight 1 it follows that
+          |n_g - n_h| <= 2 over every stretch of services with both waiting.  From
+          the point where both have had a turn in it, it is <= 1.
 
-share     over every stretch of services at which g and h both wait properly
-          with at least w_g and w_h visible tasks and as much room, and are
-          regular (below), from where both have had a turn in it:
-          |n_g / w_g - n_h / w_h| <= 1.
+share     consider a stretch of services at which g and h both wait properly with at
+          least w_g and w_h visible tasks and slots.  Both are regular (below).  From
+          the point where both have had a turn in it, |n_g / w_g - n_h / w_h| <= 1.
 
           Proof: both have one turn in each block from then on, in the order of
-          their seats, and a turn of a regular group with at least w tasks is
-          of w tasks, so the services of g and h read g^wg h^wh g^wg h^wh ...;
-          a stretch cut from this holds k turns of the one and k - 1, k or
-          k + 1 of the other, whole but for the two that are cut: the worst is
-          a stretch that opens and closes with whole turns of the same group,
-          which gives exactly 1.
+          their seats.  A turn of a regular group with at least w tasks has w tasks.
+          So the services of g and h are g^wg h^wh g^wg h^wh ...  A stretch of these
+          holds k turns of one group and k - 1, k or k + 1 of the other.  Only the
+          first and the last turn may be cut.  The worst case begins and ends with
+          whole turns of the same group, which gives exactly 1.
 
-          A group is regular in a lane as long as each of its tasks there was
-          committed as it was enqueued, and none was rolled back, purged,
-          scheduled or ready a second time, nor was its weight changed.
-          (Others may get part of a turn only, which costs nobody else
+          A group is regular in a lane as long as each of its tasks was
+          committed in the order of the enqueues.  None was rolled back, purged,
+          scheduled or ready a second time, and its weight did not change.
+          (Other groups may get only part of a turn, which costs no group
           anything: "turn" holds for all.)
 
-wait      fairq.wait() is true if a pop is worth it, and then it is: it serves
-          a task, or ends one that has expired.
+wait      fairq.wait() is true if a pop serves a task, or ends one that has
+          expired; and then a pop does so.
 
 A reset of the hints, or a restart of the server, ends all waits and stretches,
 and loses no task.  A restart begins a block: no group has had a turn in it.
-After a reset nothing is known of turns: it may cost a group one, or give it one
+After a reset nothing is known of turns.  It may cost a group one, or give it one
 too many, as an empty lane begins with its first block.
 """
 
@@ -167,31 +157,33 @@ class Model(Batches):
         self.weights = {}       # group: (now, greatest so far)
         self.services = 0
         self.found = {}         # see popped()
-        self.ended = False      # did the last pop find anything?
-        self.stopped = False    # may it have stopped before a task, or with it?
+        self.ended = False      # whether the last pop found a task
+        self.stopped = False    # whether it may have stopped before a task, or with it
         self.left = set()       # lanes where calls may have stopped
         self.single = None      # session whose pop is a transaction by itself
         self.shares = Shares()
-        self.shares_of = None   # settings by which that is
-        self.blind = False      # may calls not know the running tasks?
+        self.shares_of = None   # settings for which that holds
+        self.blind = False      # whether calls may not know the running tasks
         self.oldest = 0         # the last place that was given before a restart
 
     # ---- calls and their results
 
     def doubtful(self, session):
-        """The expired tasks that a pop may have ended, or put back where more
-        run than the limit says: for these a look at what it did is needed."""
+        """The expired tasks that a pop may have ended, or returned because more
+        run than the limit. The driver must read these after the pop.
+        """
         return [task for task in self.expired(session)
                 if self.ending(session, task)
                 or self._too_many(session, task.group)]
 
     def popped(self, session, wanted, claims, per_group=None, take=False,
                lease=None, found={}, ends={}, foreseen=False):
-        """found: what became of doubtful tasks, and when they ended, but for
-        those that still run.  ends: of batches.  foreseen: was the call?"""
+        """found: the new states of doubtful tasks, and when they ended, except for
+        those that still run. ends: of batches. foreseen: whether it was peek().
+        """
         inside = session in self.undo
         if not inside:
-            self.begin(session)     # what was claimed counts to its end
+            self.begin(session)     # claimed tasks count up to its end
             self.single = session
         self.found = dict(found)
         self.ended = bool(found)
@@ -255,7 +247,7 @@ class Model(Batches):
             elif per_group and lane and self.lanes[task.lane] is not lane:
                 raise Fault("per_group", f"task {task.id} is of lane"
                             f" {task.lane}, and others of another one")
-            # those that would be next, had they anyone to serve: their waits end
+            # groups that would be next, if they had a task to serve: their waits end
             for priority in self.lanes:
                 if self.shares.key(priority) < self.shares.key(task.lane):
                     self._waiting(session, self.lanes[priority])
@@ -291,8 +283,9 @@ class Model(Batches):
                 self._waiting(session, lane)
 
     def _see_stop(self, session, claims):
-        """Does the call end with a task that is served alone, or may it have
-        stopped before one?"""
+        """Whether the call ends with a task that is served alone, or may have
+        stopped before one.
+        """
         served = [self.tasks.get(claim.id) for claim in claims]
         alone = [task for task in served if task and task.is_alone()]
         if alone and len(claims) > 1:
@@ -307,19 +300,20 @@ class Model(Batches):
         self.left |= left if claims and not alone else set()
 
     def _parts_of(self, task):
-        """What serving it charges its lane's share."""
+        """The charge to its lane's share."""
         return PARTS
 
     def _window(self, session, lane, turns, per_group, short):
-        """The turns of a call with per_group: none outside of the window, and
-        if it returned less than was wanted, none is left in there."""
+        """The turns of a call with per_group: none is outside of the window, and
+        if it returned less than requested, none is left in it.
+        """
         end = min(turns) + per_group * self.block_length
         if max(turns) >= end:
             raise Fault("per_group", f"a turn at {max(turns)}, the first one"
                         f" at {min(turns)}")
         if not short or self.ended or lane.block is None:
             return
-        # in a queue that is full by now there are no turns
+        # a queue that is full by now has no turns
         if self._queue_places(session) <= 0:
             return
         for group in self._waiting(session, lane):
@@ -349,20 +343,22 @@ class Model(Batches):
 
     @staticmethod
     def _stands(task):
-        """In the order in which they stand, waiting and running alike."""
+        """In the order of their places, waiting and running alike."""
         if task.status == READY:
             return 0, task.place, 0, task.id
         return 1 if task.begun else 2, *due_order(task), task.id
 
     def _cycle_at(self, task):
-        """Where a cycle continues after the task.  After a restart, places begin
-        anew if all earlier ones are empty."""
+        """Where a cycle continues after the task. After a restart, places begin
+        again if all earlier ones are empty.
+        """
         waits, place, *_ = task.stands
         return ANYWHERE if not waits and place <= self.oldest else task.stands
 
     def _have_shares(self, session):
-        """A call goes by the shares that it finds; if they are others than
-        those of the last call that had some, all lanes are even."""
+        """A call uses the shares that it finds. If they differ from those of the
+        last call that had some, all lanes are equal.
+        """
         settings = self.settings_of(session)
         if settings.paused:
             return
@@ -381,7 +377,7 @@ class Model(Batches):
                 lane.groups[group].regular = False
 
     def forget(self):
-        """The hints were thrown away: all stretches end."""
+        """The hints were reset: all stretches end."""
         self.blind = True
         for lane in self.lanes.values():
             lane.forget_turns()
@@ -403,17 +399,19 @@ class Model(Batches):
         return fifo.late(session, self.clock.start, SCHEDULED)
 
     def _expired(self, session, fifo, blind=None):
-        """Those that are to be served again.  Of what a transaction leased
-        itself it may find out, or not, what has expired."""
+        """Tasks that are to be served again. A transaction may or may not find out
+        that its own leases have expired.
+        """
         if self._is_blind(blind) or self._leaves_expired(session, fifo):
             return []
         return [task for task in fifo.late(session, self.clock.start, RUNNING)
                 if task.owner is None and not self.ending(session, task)]
 
     def _leaves_expired(self, session, fifo):
-        """A call in a transaction that goes on need not end what is to be
-        ended, since others would have to wait for that; then it leaves the
-        group's other expired ones, too."""
+        """A call in a transaction block need not end tasks, since others would
+        have to wait for that. Then it also leaves the group's other expired
+        ones.
+        """
         return (session in self.undo and session != self.single
                 and any(self.ending(session, task) for task in fifo.late(
                     session, self.clock.start, RUNNING)))
@@ -422,8 +420,9 @@ class Model(Batches):
         return self.blind if blind is None else blind
 
     def _places(self, session, group, blind=None):
-        """How many more may be claimed for sure; below 0: too many run.  By a
-        call that is blind, or not; None: that may be."""
+        """How many more may certainly be claimed; below 0: too many run. By a call
+        that is blind, or not; None: that may be.
+        """
         limit = self.settings_of(session).limit(group)
         if limit is None:
             return NO_LIMIT
@@ -444,8 +443,9 @@ class Model(Batches):
                 or self._queue_places(session) < 0)
 
     def _can_serve(self, session, group, fifo, ready):
-        """Something of the group, if ready says whether it has something
-        that is not expired."""
+        """A task of the group, if ready says whether it has one that is not
+        expired.
+        """
         if self._too_many(session, group):
             return False
         if ready and self._has_room(session, group):
@@ -477,8 +477,9 @@ class Model(Batches):
                                self._is_ready(session, fifo))
 
     def available(self, session):
-        """How many tasks must be served if so many are wanted.  A call that
-        has fewer is not blind."""
+        """How many tasks must be served if this number is requested. A call that
+        has fewer is not blind.
+        """
         visible, expired = {}, 0
         room = self._queue_places(session, False)
         if room < 0:
@@ -575,7 +576,7 @@ class Model(Batches):
                                       for first in firsts))
 
     def _firsts(self, session, fifo, task):
-        """The group's first; several where it is in doubt."""
+        """The group's first task; several if it is in doubt."""
         rooms = {self._has_room(session, task.group),
                  self._may_have_room(session, task.group)}
         expired = fifo.late(session, self.clock.start, RUNNING)
@@ -597,9 +598,10 @@ class Model(Batches):
         return firsts - {None}
 
     def _next_in_cycle(self, fifo, expired, task):
-        """The next one in each cycle there may be; or the task itself, if its
-        group has long turns, and it stands in the line, where it was put anew
-        or behind what was: in what order within a turn nobody knows."""
+        """The next one in each possible cycle. Or the task itself, if its group
+        has long turns, and it is in the line again, or behind others. The order
+        within such a turn is not known.
+        """
         firsts = set()
         for last in fifo.cycles:
             if last is ANYWHERE:
@@ -619,7 +621,7 @@ class Model(Batches):
         return id not in self.tasks or self.tasks[id].moved
 
     def _firsts_of_rest(self, session, fifo, task):
-        """If nothing has expired."""
+        """If no task has expired."""
         due = self._due(session, fifo)
         begun = [other for other in due if other.begun]
         if begun:
@@ -629,7 +631,7 @@ class Model(Batches):
 
     @staticmethod
     def _earliest(begun):
-        """Of those that are retried; several if nobody knows."""
+        """The first retried task; several if that is not known."""
         def since(task, last):
             return due_at(task.retry[last] if task.retry else task.run_at)
 
@@ -639,8 +641,9 @@ class Model(Batches):
         return {task for task in begun if since(task, 0) <= first}
 
     def _first_ready(self, session, fifo, task):
-        """The first of the ready tasks, or in its stead those that may stand
-        before it in the same turn, if it is a long one."""
+        """The first ready task; and those that may precede it in the same turn, if
+        it is a long one.
+        """
         ready = fifo.visible_tasks(session)
         first = next(ready, None)
         firsts = [first]
@@ -655,11 +658,13 @@ class Model(Batches):
 
     @staticmethod
     def _by_time(ready, due, task):
-        """The first of the queued and the due ones; task, if it is as good."""
+        """The first of the queued and the due ones; or task, if it is equally
+        good.
+        """
         if not due:
             return ready
         late = min(due, key=due_order)
-        # an instant may lie in the call that made the other one ready
+        # an instant may be within the call that made the other one ready
         before = ready and ready.since[1 if late is task else 0]
         if ready is None or late.run_at < before:
             return late
@@ -674,7 +679,7 @@ class Model(Batches):
         self.lapsed(session, task, status, when)
 
     def _check_ended(self, session):
-        """Whom a pop came by that had nothing more to serve."""
+        """A group that a pop visited had no more tasks to serve."""
         settings = self.settings_of(session)
         for task in self.expired(session):
             if (task.owner is None and self.ending(session, task)
@@ -683,8 +688,9 @@ class Model(Batches):
                             f" still not {self.ending(session, task)}")
 
     def _waiting(self, session, lane):
-        """The groups that wait properly; ends the stretches of others, but
-        of those whom only a full queue keeps out."""
+        """The groups that wait properly. Ends the stretches of others, except for
+        those that only a full queue delays.
+        """
         waiting = set()
         for group, fifo in lane.groups.items():
             if self._waits(session, group, fifo):
@@ -708,12 +714,12 @@ class Model(Batches):
 
     @staticmethod
     def _served_since(fifo, in_full):
-        """The group was served: others count anew."""
+        """The group was served: others count from zero."""
         for key in [key for key in fifo.since if key[1] == in_full]:
             del fifo.since[key]
 
     def _served_in_full(self, session, task):
-        """In a full queue there are no turns.  None: nobody knows."""
+        """A full queue has no turns. None: not known."""
         most = self.settings_of(session).max_running
         if task.status != RUNNING or most is None:
             return False
@@ -750,15 +756,16 @@ class Model(Batches):
 
     @staticmethod
     def _came_since(lane, group, fifo):
-        """Did the last turn of fifo's group begin when this one did not wait?
-        """
+        """Whether the last turn of fifo's group began when this one did not wait."""
         if fifo.served_at is None:
             return fifo.turn is not None
         came = lane.groups[group].waits_since
         return came is None or came > fifo.served_at
 
     def _address(self, lane, waiting, task, addr):
-        """The address of a turn, against those of others and of who waits."""
+        """The address of a turn, compared with those of others and of waiting
+        groups.
+        """
         fifo = lane.groups[task.group]
         block, seat = divmod(addr, self.block_length)
         name = f"the turn of {task.group} at {addr} (task {task.id})"
@@ -803,9 +810,9 @@ class Model(Batches):
                 and self._places(session, group) >= weight)
 
     def _share(self, session, lane, waiting, task, addr):
-        """Per pair: the stretches of both, and n_g * w_h - n_h * w_g with
-        the lowest and highest value that this had in the stretch, from where
-        both have had a turn in it."""
+        """Per pair: the stretches of both, and n_g * w_h - n_h * w_g with its lowest and
+        highest value since both have had a turn in the stretch.
+        """
         group, fifo = task.group, self._fifo(task)
         weight = self._weight(group)[0]
         full = self._full(session, group, fifo)

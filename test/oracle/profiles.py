@@ -7,12 +7,11 @@ OPTIONS = ("priorities", "weights", "levels", "per_group", "limits", "most",
 
 class Profile:
     """The steps of a family of histories, and their rates.
-    and the OPTIONS.  The latter are chances: that groups ("limits") or the
-    queue ("most") are limited from the start, or attempts; that the queue
-    retains, or has a short backoff; that an enqueue is scheduled or has a key;
-    that a lease is short, a release delayed; that the queue is fair by
-    cost; that priorities have shares from the start; that groups have tenants,
-    and a limit is that of a tenant ("of_tenants")."""
+    and the OPTIONS.  The latter are probabilities: of limits for groups
+    ("limits"), the queue ("most") or attempts, of an archive and of a short
+    backoff.  Others are those of a scheduled enqueue, a key, a short lease and
+    a delayed release.  The rest are those of a cost-fair queue, of shares from
+    the start, of tenants, and of a limit of a tenant ("of_tenants")."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share
@@ -123,8 +122,8 @@ LIVES = (
             **{**ALL, **CHANGES, **LIFE, "limits": 0.4, "most": 0.3}),
 )
 
-# Without leases, keys and limits, which say nothing of batches; at READ
-# COMMITTED, as batches are looked at by SQL.
+# Without leases, keys and limits, which do not affect batches. At READ COMMITTED,
+# as SQL checks batches.
 BATCHES = {**SERVE, "priorities": 1, "create": 4, "join": 20, "close": 3,
            "cancel_batch": 0.4, "fail": 4, "cancel": 1, "redrive": 1,
            "purge": 0.4, "wait": 0.5, "look": 1, "attempts": 0.6,
@@ -156,8 +155,8 @@ COSTS = (
     Profile("by cost, max_running", 2, (1, 2, 3), cost=1, most=0.7,
             max_running=1, leases=0.3, tick=1,
             **{**SERVE, **OPEN, "complete": 10}),
-    # Without leases: a group with running tasks may be taken for one of which a
-    # lease has ended, and so come before it has a task; the model cannot say when.
+    # Without leases. A group with running tasks may count as one with an ended
+    # lease, and so be active before it has a task. The model does not know when.
     Profile("by cost, everything", 5, (1, 2, 3, 4), cost=1,
             **{**ALL, **CHANGES, "limits": 0.4, "most": 0.3}),
     Profile("by cost, hints thrown away", 2, (1, 2, 3), exclusive=True,
@@ -167,7 +166,7 @@ COSTS = (
             cost=1, **{**ALL, **CHANGES, "limits": 0.3, "most": 0.2}),
 )
 
-# Restarts and thrown away hints are left out: a user that is not found yet waits.
+# Without restarts and resets: a user that is not found yet waits.
 TENANTS = (
     Profile("tenants", 3, tenants=1, priorities=1, **SERVE),
     Profile("tenants, by cost", 3, tenants=1, cost=1, priorities=1, **SERVE),

@@ -1,12 +1,12 @@
 """Short histories that once found a fault, or are similar to one.
 
 One line each: steps between semicolons, each a session and a call.  Tasks are
-numbered as they are enqueued, from 1; "release 3" is the third one.  "a/1" is
-group a with priority 1, "a@2" is scheduled for the second instant ahead,
-"a#k" has the dedup key k, "a!1" one attempt; a limit without a group is the
-queue's.  A number after "lease", "release 3", "fail 3" or "extend 3" is how
-many instants ahead that is, "fail 3 dead" is for good; a tick lets the next
-one pass.  At the end all tasks are drained.  All properties are checked
+numbered in the order of their enqueues, from 1; "release 3" is the third one.
+"a/1" is group a with priority 1, and "a@2" is scheduled for the second instant
+ahead.  "a#k" has the dedup key k, and "a!1" one attempt.  A limit without a group
+is the queue's.  A number after "lease", "release 3", "fail 3" or "extend 3" is the
+number of instants until then.  "fail 3 dead" is permanent, and a tick waits for
+the next instant.  At the end all tasks are served.  All properties are checked
 throughout.
 """
 
@@ -30,7 +30,7 @@ REPLAYS = {
     "own release":
         "0 begin; 0 enqueue a; 0 pop 2; 0 enqueue a; 0 release 1; 0 pop 3",
 
-    # holes
+    # unused addresses
     "own purge, then an enqueue":
         "0 enqueue b a b; 0 begin; 0 purge a; 0 enqueue a; 0 pop 1; 0 pop 1",
     "own purge rolled back, with own tasks":
@@ -115,15 +115,16 @@ REPLAYS = {
         "0 enqueue b b b b b b b; 0 begin; 0 pop 10 per_group 3; 0 enqueue a;"
         "0 take 7; 0 pop 1 per_group 4; 0 rollback; 0 pop 19 per_group 1",
 
-    # limits: a full group that cannot be parked, since this transaction has
-    # completed one of it, has turns in vain before another's far off
+    # limits: a full group cannot be parked, since this transaction has
+    # completed one of its tasks; it has turns without a task before another
+    # group's later one
     "limit: turns in vain before a task far off":
         "2 begin; 3 enqueue c; 3 pop 1; 3 enqueue a; 1 limit c 2;"
         "2 enqueue a a a a a a a a a a a a; 1 begin; 3 enqueue b; 3 begin;"
         "1 enqueue c; 1 complete 1; 3 enqueue a; 1 enqueue a; 3 enqueue c;"
         "3 pop 3; 1 pop 3",
 
-    # limits: a look at a full group takes no turn that is still to come
+    # limits: a check of a full group takes no future turn
     "limit: a look at a full group, then others":
         "0 limit a 1; 0 enqueue a a; 0 pop 5; 0 enqueue b b; 0 complete 1;"
         "0 pop 2",
@@ -138,7 +139,7 @@ REPLAYS = {
         "0 enqueue a a b; 0 begin; 0 pop 3; 1 enqueue b; 0 complete 1;"
         "1 limit b 1; 0 complete 3; 0 pop 3; 0 rollback; 1 pop 2",
 
-    # limits: who is full holds up nobody
+    # limits: a full group delays no other
     "limit: more looks in vain than there are groups":
         "0 limit a 1; 0 limit b 1; 0 limit c 1; 0 enqueue a b c; 0 pop 3;"
         "0 begin; 0 limit d 1; 0 enqueue a b c e e e e e e; 0 pop 20",
@@ -187,7 +188,7 @@ REPLAYS = {
         "1 begin; 1 pause a; 1 enqueue a; 0 enqueue a; 0 pop 6; 0 enqueue a;"
         "1 commit; 0 complete 2; 1 resume a; 1 pop 1",
 
-    # limits: what is counted anew
+    # limits: all is counted again
     "limit: hints thrown away, then an own task's pop is rolled back":
         "0 limit a 3; 0 begin; 0 enqueue a; 0 savepoint; 1 enqueue a a a;"
         "0 pop 7; 0 reset; 0 rollback_to 0; 1 pop 16",
@@ -196,7 +197,7 @@ REPLAYS = {
     "limit: max_running of a queue in use":
         "0 enqueue a a; 0 max_running 1; 0 pop 5; 0 complete 1; 0 pop 5",
 
-    # what falls due, and limits
+    # due tasks, and limits
     "due: of a limited group, behind another's uncommitted task":
         "0 limit a 1; 1 begin; 1 enqueue a; 2 enqueue a@1; 0 tick;"
         "2 enqueue a; 0 pop 8; 1 rollback; 0 complete 2; 0 pop 1",
@@ -250,7 +251,7 @@ REPLAYS = {
         "0 max_attempts 1; 0 enqueue a a a b; 0 pop 4 lease 1; 0 cancel 2;"
         "0 tick; 0 pop 4",
 
-    # hints thrown away
+    # hints are reset
     "reset between enqueues that are rolled back":
         "1 enqueue a a; 0 begin; 0 enqueue b; 1 enqueue b; 1 reset;"
         "0 enqueue b; 0 rollback; 1 pop 20",
@@ -291,7 +292,7 @@ REPLAYS = {
 
 
 def run_replay(driver, text):
-    """Do the steps of one of them."""
+    """Run the steps of one of them."""
     ids = []
     for step in text.split(";"):
         session, call, *rest = step.split()
@@ -363,7 +364,7 @@ def _replay(text):
     return function
 
 
-# a reset or restart touches what all queues share
+# a reset or restart affects all queues
 REPLAY_SCENARIOS = [
     Scenario(f"replay: {name}", _replay(text), 4, exclusive=bool(
         re.search(r"\d (reset|restart)\b", text)))

@@ -1,7 +1,7 @@
-"""Named scenarios: cases that a random history seldom reaches, at size.
+"""Named scenarios: cases that a random history seldom reaches, with many tasks.
 
-Each drives its queue through history.Driver, so all properties of the model
-are checked at every service; what a scenario adds is said in its docstring.
+Each uses its queue through history.Driver, so all properties of the model are
+checked at every service.  The docstring of a scenario describes its own checks.
 """
 
 import random
@@ -18,9 +18,11 @@ from state import Fault
 class Scenario(namedtuple("Scenario",
                           "name function sessions size exclusive",
                           defaults=(1, None, False))):
-    """Exclusive: it touches what all queues share.  A size, of which the docstring speaks, is passed to the function.  Size
-    and sessions may be pairs: whole, and with --small, of which some are small
-    enough for a test of a minute, and still find what they are for."""
+    """Exclusive: it affects all queues. A size, which the docstring mentions, is
+    passed to the function. Size and sessions may be pairs: the full one, and that
+    of --small. Some of the latter are small enough for a test of a minute, and
+    still find their faults.
+    """
 
     def at_size(self, small):
         return self._replace(**{
@@ -46,7 +48,7 @@ def work(driver, s, tasks):
 
 
 def work_all(driver, sizes=(100,)):
-    """Pop and complete until nothing is ready; the groups as served."""
+    """Pop and complete until no task is ready. Returns the groups as served."""
     served = []
     turn = 0
     while True:
@@ -69,8 +71,9 @@ def pop_one_after_a_backlog(driver):
 
 
 def pop_one_and_come_back(driver, rounds):
-    """Alice has one task at a time, the next after each completion; for so
-    many rounds neither she nor bob gets two turns running."""
+    """Alice has one task at a time, the next after each completion. For this number of
+    rounds neither she nor bob has two turns in a row.
+    """
     driver.batch(0, ["bob"] * (rounds + 100))
     driver.enqueue(0, "alice")
     served = []
@@ -85,8 +88,9 @@ def pop_one_and_come_back(driver, rounds):
 
 
 def pop_one_many_come_back(driver, pops):
-    """20 clients, each enqueues after its completion, before or after the
-    next pop, beside two groups with a backlog: all alternate."""
+    """20 clients each enqueue after their completion, before or after the next pop.
+    Two groups have a backlog. All alternate.
+    """
     rng = random.Random(1)
     driver.batch(0, ["bob", "carol"] * (pops // 10))
     for number in range(20):
@@ -108,14 +112,15 @@ def pop_one_many_come_back(driver, pops):
 # ---- bursts
 
 def others(driver, rounds):
-    """A backlog of three groups for so many rounds."""
+    """A backlog of three groups for a number of rounds."""
     for start in range(0, rounds, 1000):
         driver.batch(0, ["a", "b", "c"] * min(1000, rounds - start))
 
 
 def burst_of_a_late_commit(driver, rounds):
-    """Two tasks of one group for each of so many rounds in which their
-    transaction was open."""
+    """Two tasks of one group for each of these rounds, during which their transaction
+    was open.
+    """
     others(driver, rounds * 13 // 10)
     driver.begin(1)
     for _ in range(10):
@@ -131,8 +136,9 @@ def burst_of_a_late_commit(driver, rounds):
 
 
 def burst_of_late_commits(driver, count):
-    """So many transactions of 16 tasks of one group each that commit together:
-    16 groups, then a group with all of them."""
+    """Transactions of 16 tasks of one group each commit together: 16 groups, then one
+    group with all of them.
+    """
     for groups in ([f"late {number}" for number in range(16)], ["late"]):
         others(driver, 20 * count)
         for s in range(1, count + 1):
@@ -147,8 +153,9 @@ def burst_of_late_commits(driver, count):
 
 
 def burst_of_a_rollback(driver, tasks):
-    """A pop of so many, of one group mostly, that is rolled back after others
-    were served for many rounds; twice over."""
+    """A large pop, mostly of one group, is rolled back after others were served for
+    many rounds; twice.
+    """
     driver.batch(0, ["back"] * (tasks * 9 // 10))
     others(driver, 2 * tasks)
     sizes = [1] * (tasks // 10) + [30] * (tasks // 100)
@@ -164,8 +171,9 @@ def burst_of_a_rollback(driver, tasks):
 
 
 def burst_behind_a_purge(driver):
-    """1,000 tasks purged before one that stays: the group is not served a
-    thousand rounds later, nor are others when it fills the hole."""
+    """1,000 tasks are purged before one that stays. The group is not served a thousand
+    rounds later, nor are others when it fills these addresses.
+    """
     others(driver, 500)
     driver.batch(0, ["hole"] * 1000)
     driver.begin(1)
@@ -181,8 +189,9 @@ def burst_behind_a_purge(driver):
 
 
 def burst_behind_a_rollback(driver):
-    """The same, where the 1,000 were rolled back: by a transaction that had
-    enqueued them before the one that stays."""
+    """The same with a rollback: the transaction had enqueued the 1,000 before the task
+    that stays.
+    """
     others(driver, 500)
     driver.begin(1)
     driver.batch(1, ["hole"] * 1000)
@@ -197,8 +206,9 @@ def burst_behind_a_rollback(driver):
 
 
 def burst_of_a_savepoint(driver, times):
-    """Rolled back to a savepoint, so many times, in between tasks that stay
-    and that commit late."""
+    """Rolled back to a savepoint this many times, between tasks that stay and that
+    commit late.
+    """
     others(driver, 5 * times)
     driver.begin(1)
     for _ in range(times):
@@ -235,7 +245,7 @@ def burst_of_all_kinds(driver):
     work_all(driver)
 
 
-# ---- more groups than shared memory remembers
+# ---- more groups than shared memory has entries for
 
 def pop_all(driver, size):
     served = []
@@ -247,8 +257,9 @@ def pop_all(driver, size):
 
 
 def many_groups(driver, count):
-    """So many groups of one task, then another one for each hundredth: two
-    rounds, in which nobody is served twice."""
+    """Groups of one task each, then another one for each hundredth: two rounds, in
+    which no group is served twice.
+    """
     names = [f"g{number}" for number in range(count)]
     for start in range(0, count, 10000):
         driver.sessions[0].enqueue_batch(names[start:start + 10000], 0)
@@ -260,8 +271,9 @@ def many_groups(driver, count):
 
 
 def many_late_groups(driver, count):
-    """So many groups of two tasks each that commit late, all at once: three
-    groups with a backlog are served once in each of the rounds."""
+    """Groups of two tasks each commit late, all at once. Three groups with a backlog
+    are served once in each of the rounds.
+    """
     names = [f"late {number}" for number in range(count)]
     driver.sessions[0].enqueue_batch(["a", "b", "c"] * 200, 0)
     driver.sessions[1].begin()
@@ -278,7 +290,7 @@ def many_late_groups(driver, count):
         need(len(set(turn)) == round, "somebody missed a turn")
 
 
-# ---- the shape of the service
+# ---- the order of service
 
 def layers(driver):
     """Groups queued one after the other come out in layers."""
@@ -332,8 +344,9 @@ def rollback_restores(driver):
 
 
 def who_comes_is_next(driver):
-    """Beside 40 busy groups: who has had no turn in the block is served at
-    once, also if his seat has gone by; then no more than the others."""
+    """With 40 busy groups: a group without a turn in the block is served at once, also
+    if its seat was passed. After that it has as many as the others.
+    """
     names = [f"busy {number}" for number in range(40)]
     driver.enqueue(0, "early")
     driver.batch(0, names)
@@ -352,8 +365,9 @@ def who_comes_is_next(driver):
 
 
 def begun_first(driver):
-    """A task that failed, and one that is expired, go before their group's
-    others, a released one behind them."""
+    """A failed task and an expired one precede the others of their group, and a
+    released one follows them.
+    """
     ids = driver.batch(0, ["a"] * 6)
     first, second, third = driver.pop(0, 3)
     driver.release(0, first.id)
@@ -366,8 +380,9 @@ def begun_first(driver):
 
 
 def window_of_one_call(driver):
-    """per_group: 40 groups, all but the last of which have had their turn in
-    the block; the next call has one task of each."""
+    """per_group: 40 groups, all but the last of which have had their turn in the
+    block. The next call has one task of each.
+    """
     names = [f"g{number}" for number in range(40)]
     for _ in range(3):
         driver.batch(0, names)
@@ -380,7 +395,7 @@ def window_of_one_call(driver):
 
 
 def blocks_of_one_call(driver):
-    """per_group: so many turns of each group from the first one."""
+    """per_group: this number of turns of each group, from the first one on."""
     driver.batch(0, ["a"] * 10 + ["b"] * 3 + ["c"])
     for due in ("a b c a b", "a b a", "a a", "a a", "a a", ""):
         served = " ".join(groups_of(driver.pop(0, 100, per_group=2)))
@@ -408,7 +423,7 @@ def weights_share_exactly(driver):
                  for group, weight in weights.items()), f"round of {turn}")
 
 
-# ---- while nobody knows what runs
+# ---- while the running tasks are not known
 
 LARGE = 8200            # pages of a table that calls do not read themselves
 
@@ -432,8 +447,9 @@ def large_table(driver):
 
 
 def blind_calls(driver, begin):
-    """Calls pass over two limited groups, which lose turns; a call that would
-    find nothing waits.  A group without a limit is served, and so is a later priority."""
+    """Calls skip two limited groups, which lose turns. A call that would find no task
+    waits. A group without a limit is served, and so is a later priority.
+    """
     for group in "abc":
         driver.batch(0, [group] * 4)
     driver.batch(0, ["c"] * 4, priority=1)
@@ -456,7 +472,7 @@ def blind_at_the_first_limit(driver):
 
 
 def blind_and_all_limited(driver):
-    """A call that passes over all groups begins another block."""
+    """A call that skips all groups begins another block."""
     with large_table(driver):
         driver.batch(0, ["a", "b", "c"])
         driver.pop(0, 1)
@@ -474,11 +490,12 @@ def blind_after_a_restart(driver):
 # ---- at the same time
 
 def workers_at_once(driver):
-    """Four threads pop and complete, two enqueue; at each of 20 barriers all
-    that was served so far is counted.  Two groups that had ready work all the
-    time then differ by at most 1 + 4: each worker passes over a task that
-    another one holds at that moment, at most one per call in flight, and the
-    rest is a walk through the same rounds."""
+    """Four threads pop and complete, two enqueue. At each of 20 barriers the tasks
+    that were served so far are counted. Two groups that had ready work all the time
+    then differ by at most 1 + 4. Each worker skips a task that another one holds at
+    that moment, at most one per call in flight. The rest is the same order of
+    rounds.
+    """
     names = [f"g{number}" for number in range(8)]
     served = dict.fromkeys(names, 0)
     seen, faults = set(), []
@@ -544,9 +561,10 @@ def workers_at_once(driver):
 
 
 def turmoil(driver):
-    """Six threads do all of it at once for a few seconds, transactions and
-    rollbacks and all isolation levels included: at the end each committed
-    task was completed by one commit, or is there, ready, once."""
+    """Six threads make all calls at once for a few seconds, with transactions,
+    rollbacks and all isolation levels. At the end each committed task was completed
+    by one commit, or is ready, once.
+    """
     names = [f"g{number}" for number in range(5)]
     lock = threading.Lock()
     enqueued, completed, faults = set(), [], []
@@ -623,7 +641,7 @@ SCENARIOS = [Scenario(*fields) for fields in (
     ("burst: behind 1,000 rolled back tasks", burst_behind_a_rollback, 2),
     ("burst: between savepoints", burst_of_a_savepoint, 2, (200, 20)),
     ("burst: all kinds at once", burst_of_all_kinds, 4),
-    # shared memory remembers 28,000
+    # shared memory has entries for 28,000
     ("many groups", many_groups, 1, (150000, 30000)),
     ("many groups that are late", many_late_groups, 2, (50000, 30000)),
     ("service: layers", layers),
@@ -640,15 +658,16 @@ SCENARIOS = [Scenario(*fields) for fields in (
     ("blind: at the first limit, of all groups", blind_and_all_limited, 2,
      None, True),
     ("blind: after a restart", blind_after_a_restart, 2, None, True),
-    # these two need their size to meet
+    # these two need their size together
     ("at once: workers and producers", workers_at_once, 6),
     ("at once: turmoil", turmoil, 6),
 )]
 
 
 def run_scenario(server, scenario):
-    """The fault that it finds, with its log, or None.  One that was too slow
-    is run again, with more time."""
+    """The fault that it finds, with its log, or None. One that was too slow runs
+    again, with more time.
+    """
     for _ in range(6):
         driver = Driver(server, scenario.sessions)
         try:

@@ -1,4 +1,6 @@
-"""Tests the oracle: a sound queue passes, and it finds each fault."""
+"""Tests the oracle: a correct queue passes, and the oracle finds each
+fault.
+"""
 
 from batch_faults import BATCH_FAULTS
 from fake import Fake, FakeServer
@@ -10,7 +12,7 @@ from profiles import COSTS, FAN_IN, LIVES, SERVICE
 
 KINDS = {
     "self-test: a sound queue passes": (Fake, (), SERVICE + LIVES + FAN_IN, 8),
-    "self-test: a sound queue by cost passes": (FakeByCost, (), COSTS, 8)}
+    "self-test: a sound cost-fair queue passes": (FakeByCost, (), COSTS, 8)}
 for faults, profiles in ((FAULTS, SERVICE), (LIFE_FAULTS, LIVES),
                          (BATCH_FAULTS, FAN_IN), (COST_FAULTS, COSTS)):
     for kind, kinds in faults.items():
@@ -19,7 +21,7 @@ for faults, profiles in ((FAULTS, SERVICE), (LIFE_FAULTS, LIVES),
 
 
 def self_test(name):
-    """The complaint, or None."""
+    """The report, or None."""
     kind, kinds, profiles, count = KINDS[name]
     for number in range(count):
         for profile in profiles:

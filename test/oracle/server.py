@@ -1,9 +1,9 @@
 """Sessions of a server: one method per SQL function, every call logged.
 
-A log entry is (session, SQL, arguments, result); text() makes the steps of a
-replay of it.  No call may wait for another session, so lock_timeout and
+A log entry is (session, SQL, arguments, result), and text() makes the steps of a
+replay from it.  No call may wait for another session, so lock_timeout and
 statement_timeout turn every wait into an error.  Times and intervals are in
-microseconds, those that do not come are FOREVER.
+microseconds.  One that never ends is FOREVER.
 """
 
 import json
@@ -316,7 +316,7 @@ class Session:
         return self.value("SELECT fairq.reschedule(%s::bigint)", id)
 
     def batches(self, ids):
-        """By id: the task that waits, and the numbers if there are any."""
+        """By id: the waiting task, and the numbers if there are any."""
         rows = self.call(BATCHES + "id = ANY(%s::bigint[])", ids)
         self.log[-1][3] = [Batch(*row) for row in rows]
         return {row.id: row for row in self.log[-1][3]}
@@ -330,9 +330,10 @@ class Session:
         return self._rows(ROWS + "id = ANY(%s::bigint[])", ids)
 
     def look_at_changed(self, ids):
-        """The same of what this transaction has changed, from the tables: an
-        old snapshot may have no group's key for it, and an old version of the
-        row besides."""
+        """The same rows of tasks that this transaction has changed, from the
+        tables. An old snapshot may lack the group's key, and show an old
+        version of the row, too.
+        """
         return self._rows(ROWS_CHANGED + "id = ANY(%s::bigint[])", ids)
 
     def _rows(self, *call):
@@ -353,7 +354,7 @@ class Server:
         return Clock(log, self.pace)
 
     def open(self, count, log, block_length, settings):
-        """So many sessions s1, s2, ... on a new queue; one log for all."""
+        """A number of sessions s1, s2, ... on a new queue, with one log."""
         while len(self.pool) < count:
             self.pool.append(Session(f"s{len(self.pool) + 1}", None, log))
         self.queues += 1
@@ -365,7 +366,7 @@ class Server:
         return sessions
 
     def close(self, sessions, clean):
-        """Ends the use of the queue; unless clean, in any state."""
+        """Ends the use of the queue, in any state unless clean."""
         if clean:
             self.pace.fast_enough()
             sessions[0].drop_queue()
@@ -379,8 +380,9 @@ class Server:
         last.close()
 
     def give_up(self, sessions):
-        """The same in the middle of a history in which nothing was wrong; the
-        sessions go on, since new ones are slow at first."""
+        """The same in the middle of a history without a fault. The sessions
+        continue, since new ones are slow at first.
+        """
         self.pace.too_slow()
         for session in sessions:
             session.rollback()
@@ -394,8 +396,10 @@ class Server:
         return "FAIRQ_RESTART_COMMAND" in os.environ
 
     def restart(self, crash):
-        """Run the command; the same with "fast" for a clean restart.  The table
-        is small then, if it can be: so the first call reads it at once."""
+        """Run the command, or the same with "fast" for a clean restart. The
+        table is small then, if possible, so the first call reads it at
+        once.
+        """
         last = Session("vacuum", None, [])
         last.call("VACUUM fairq.task")
         last.close()
@@ -426,7 +430,7 @@ def _literal(value):
 
 
 def text(log):
-    """A log as lines: session, SQL, and what came back."""
+    """A log as lines: session, SQL, and the result."""
     lines = []
     for name, sql, arguments, result in log:
         for columns, short in SHORT.items():

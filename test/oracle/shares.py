@@ -1,10 +1,10 @@
 """Shares of priorities: the next priority, exact to the task.
 
-What a lane has got is its services, or by cost their costs, divided by its share.
-The lane that has got least is next; among equal lanes, the lower priority.  A
-lane that comes has got at least what the lane served last had before that,
-rounded up to a part of a task.  A call with per_group serves one lane: all but
-its first service are not what the lane served last.
+The amount of a lane is its services, or in cost-fair queues their costs, divided
+by its share.  The lane with the least amount is next; among equal lanes, the
+lower priority.  A lane that becomes active has at least the amount that the lane
+served last had before, rounded up to a part of a task.  A call with per_group
+serves one lane, and only its first service counts as served last.
 """
 
 import struct
@@ -28,7 +28,7 @@ class Shares:
         return Fraction(-(-self.reached * parts // 1), parts)
 
     def key(self, lane):
-        """Lanes are served in this order, if they have something."""
+        """Lanes are served in this order, if they have tasks."""
         if lane in self.share:
             return 0, self.start(lane), lane
         return 1, 0, lane

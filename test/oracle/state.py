@@ -8,43 +8,43 @@ READY, SCHEDULED, RUNNING = "ready", "scheduled", "running"
 PURGED, GONE = "purged", "gone"     # ended: before it ran; by its worker
 COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 NO_LIMIT = 1 << 60
-FOREVER = 1 << 62               # an instant that does not come
+FOREVER = 1 << 62               # an instant that never comes
 UNKNOWN = -1                    # a turn: there may have been one
 
 
 class Fault(Exception):
-    """A broken promise; kind names it, see model.py and life.py."""
+    """A broken promise. kind names it, see model.py and life.py."""
 
     def __init__(self, kind, text):
         super().__init__(f"{kind}: {text}")
         self.kind = kind
 
 
-LAPSES_ALONE = 2                # with so many lapses a task is served alone
+LAPSES_ALONE = 2                # with this many lapses a task is served alone
 
 
 class Task:
-    """The fields below the line change, and go back with a rollback."""
+    """The fields below the line change, and a rollback restores them."""
     CHANGING = ("status",       # see above
                 "owner",        # session whose open transaction changed it
                 "born",         # session that has not committed its enqueue
-                "place",        # in the order of its group; 0: has none
+                "place",        # in the order of its group; 0: none
                 "attempt",
                 "released",     # attempts that do not count
                 "lapses",       # attempts that ended with their leases
-                "moved",        # has another place than it was given first
+                "moved",        # has another place than its first one
                 "since",        # ready: since a moment between these two
                 "leases",       # see Terms
                 "run_at",
                 "instant",      # when it is due, or its lease expires
-                "begun",        # scheduled: for a retry?
+                "begun",        # scheduled: whether for a retry
                 "retry",        # at once: between these two times
                 "stands",       # running: its place among those that expire
                 "cancelled",    # while it ran
                 "blocked",      # waits for its batch; None: has none
-                "closed",       # its batch takes no more tasks
-                "how",          # ended: as what
-                "outcome",      # ended and in the archive: as what
+                "closed",       # its batch accepts no more tasks
+                "how",          # ended: how
+                "outcome",      # ended and in the archive: how
                 "ended",        # when it was put there
                 "error", "result")
     __slots__ = ("id", "group", "lane", "key", "max_attempts",
@@ -52,7 +52,9 @@ class Task:
 
     def __init__(self, id, group, lane, key=None, max_attempts=None,
                  enqueued=(0, 0), cost=None, batch=None, on_success=None):
-        """batch: that it is in; on_success: of the one for which it waits."""
+        """batch: the one to which it belongs; on_success: of the one for
+        which it waits.
+        """
         self.id, self.group, self.lane = id, group, lane
         self.key, self.max_attempts = key, max_attempts
         self.enqueued = enqueued    # between these two times
@@ -82,8 +84,9 @@ class Task:
         return self.status in (READY, SCHEDULED, RUNNING)
 
     def is_alone(self):
-        """If it can be served: is it served alone?  A lease that it has still
-        has expired then."""
+        """Whether it is served alone, if it can be served. Its lease, if it
+        has one, has expired then.
+        """
         return self.lapses + (self.status == RUNNING) >= LAPSES_ALONE
 
 
@@ -124,7 +127,7 @@ class Settings:
 
 
 class Counts:
-    """What counts as running, of a group or of the queue."""
+    """The running tasks that count, of a group or of the queue."""
 
     def __init__(self):
         self.running = 0        # tasks
@@ -143,8 +146,10 @@ class Counts:
 
 
 class Fifo:
-    """One group's tasks in one lane, in the order of their places; and those
-    that have none, but an instant at which they are to be served."""
+    """One group's tasks in one lane, in the order of their places; and
+    those without a place, which have an instant at which they are to be
+    served.
+    """
 
     def __init__(self, is_new=True):
         self.committed = []     # places of the ready tasks
@@ -155,10 +160,10 @@ class Fifo:
         self.regular = True
         # (group, in a full queue): services while this one waited
         self.since = {}
-        self.waits_since = None     # as the services are counted, if it does
+        self.waits_since = None     # counted in services, if it does
         self.served_at = None       # the same: when its last turn began
         self.turn = None if is_new else UNKNOWN     # the address of that
-        self.cycles = {None}    # what expired was served last: one of these
+        self.cycles = {None}    # expired tasks served last: one of these
         self.stretch = 0        # grows with every end of a stretch ("share")
         self.first_turn = None  # of the stretch
 
@@ -223,8 +228,9 @@ class Fifo:
         return bool(self.timed) and self.timed[0][0] <= now
 
     def late(self, session, now, status):
-        """Those whose instant has come: scheduled ones that are due, or
-        running ones whose lease has expired."""
+        """Tasks whose instant has passed: due scheduled ones, or running
+        ones whose lease has expired.
+        """
         if not self.any_late(now):
             return ()
         late = []
@@ -243,7 +249,7 @@ class Fifo:
                     if owner != session and places), default=None)
 
     def in_order(self, session):
-        """Is the first place with a visible task the first of all?"""
+        """Whether the first place with a visible task is the first of all."""
         first = self.first(session)
         if first is None:
             return False
@@ -258,11 +264,11 @@ class Lane:
         self.forget_turns()
 
     def forget_turns(self):
-        """Nothing is known of the turns that were had."""
+        """Nothing is known of past turns."""
         self.stretches.clear()
         for fifo in self.groups.values():
             fifo.forget_turns()
         self.block = None       # of the last turn
         self.turn = None        # its address
         self.in_turn = 0        # how many tasks were served in it
-        self.served_at = None   # as the services are counted
+        self.served_at = None   # counted in services

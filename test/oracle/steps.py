@@ -1,7 +1,7 @@
-"""One step of a history: what it does, if it is possible then.
+"""One step of a history: its call, if that is possible then.
 
-A step is (session, name, ...).  Which task it is about is a number that picks
-from those that are possible when it comes to that.
+A step is (session, name, ...).  Its task is a number that selects one of the
+tasks that are possible when the step runs.
 """
 
 from state import FAILED
@@ -107,8 +107,10 @@ def _work(driver, s, name, pick, *rest):
 
 
 def _stale(driver, s, pick):
-    """Of another attempt, or of what is finished: nothing is done.  All but
-    complete lock the row, so they are not for transactions."""
+    """A call on another attempt, or on a finished task, has no effect.
+    All calls except complete lock the row, so they are not for
+    transactions.
+    """
     model = driver.model
     calls = (lambda *task: driver.complete(s, *task, valid=False),
              lambda *task: driver.fail(s, *task, error="stale", valid=False),
@@ -126,7 +128,7 @@ def _stale(driver, s, pick):
 
 
 def _batch(driver, s, name, pick, *rest):
-    """Choose a batch, mostly one that takes tasks."""
+    """Choose a batch, mostly one that accepts tasks."""
     model = driver.model
     batches = model.open_batches(s)
     if name in ("close", "cancel_batch"):
@@ -149,7 +151,7 @@ def _batch(driver, s, name, pick, *rest):
 
 
 def _cancel(driver, s, pick):
-    """Mostly of an unfinished task, of whatever state."""
+    """Mostly of an unfinished task, in any state."""
     model = driver.model
     tasks = [task for task in model.tasks.values()
              if model.may_change(s, task)]
@@ -169,7 +171,7 @@ def _look(driver, s, pick):
 
 
 def _tend(driver, s, name, *rest):
-    """What is done with many tasks at once."""
+    """A call on many tasks at once."""
     model = driver.model
     if name == "expire":
         driver.expire(s, *rest)
@@ -179,7 +181,7 @@ def _tend(driver, s, name, *rest):
         failed = [task for task in model.tasks.values()
                   if task.outcome == FAILED]
         known = model.groups | {task.group for task in failed} | {None}
-        # whose key is not free stays, locked
+        # a task whose key is not free stays, locked
         if model.batches_are_busy(s):
             return
         if rest[0] in known and (s not in model.undo or not any(

@@ -1,16 +1,16 @@
 """The model of a queue with tenants: the order of cost.py, at two levels.
 
 The group t/u is user u of tenant t.  A lane has an order of its tenants, and each
-tenant one of its users, with a virtual time and ties of its own.  At a service of
-a user the tenant is the first of those that have a user who waits properly, and
-the user the first of the tenant's.  Both are charged: the task's cost, divided by
-the weight of the tenant, or of the user.  If fair_by is "tasks", each task costs 1.
+tenant one of its users, with its own virtual time and ties.  At a service the
+tenant is the first of those with a user who waits properly, and the user is the
+first of the tenant's.  Both are charged the task's cost, divided by the weight of
+the tenant, or of the user.  If fair_by is "tasks", each task costs 1.
 
-A tenant may have a limit of the running tasks of all its users.  A user has room if
-its tenant has, too.
+A tenant can have a limit of the running tasks of all its users.  A user has room
+only if its tenant has room.
 
-A tenant comes if a user comes and no other has anything.  Tenants that come
-between the same two pops stand in an order that the model does not know.
+A tenant becomes active with its first user that has a task.  Tenants that become
+active between the same two pops have an order that the model does not know.
 """
 
 from cost import DOUBT, Account, CostModel

@@ -1,8 +1,8 @@
-"""Who sees what: transactions, savepoints, and what they leave behind.
+"""The view of each session: transactions, savepoints, and their effects.
 
 A change belongs to the session that made it until its transaction ends.  All
-of them are noted in the order in which they were made, with what was there
-before, and undone from the end.
+changes are recorded in their order, with the previous state, and undone from
+the end.
 """
 
 from state import (GONE, PURGED, READY, RUNNING, SCHEDULED, Counts, Fifo,
@@ -12,21 +12,21 @@ from state import (GONE, PURGED, READY, RUNNING, SCHEDULED, Counts, Fifo,
 class Transactions:
     def __init__(self, clock):
         self.clock = clock
-        self.tasks = {}         # id: Task, all that are not gone for good
-        self.ids = set()        # all that were ever given
+        self.tasks = {}         # id: Task, all that still exist
+        self.ids = set()        # all ids so far
         self.keys = {}          # dedup key: its tasks, of those
         self.lanes = {}         # priority: Lane
         self.undo = {}          # session in a transaction: [(task, state)]
         self.savepoints = {}    # session in a transaction: [length of undo]
         self.settings = Settings()
         self.pending = {}       # session: settings that it has not committed
-        self.counts = {}        # group: what counts as running
+        self.counts = {}        # group: the running tasks that count
         self.limited = False    # a call has seen a limit, so all calls count
-        self.uncounted = set()  # sessions in transactions of before that
+        self.uncounted = set()  # sessions in earlier transactions
         self.total = Counts()   # the same of the queue
         self.groups = set()     # those that had a committed task
         self.seats = {}         # group: as seen in its turns
-        self.seats_are_new = True   # no group has one that another one had
+        self.seats_are_new = True   # no group has the seat of another one
         self.places = 0
 
     # ---- their ends
@@ -41,7 +41,7 @@ class Transactions:
         self.settings = self.pending.pop(session, self.settings)
         for task, _ in self.undo.pop(session):
             if task is None or task.owner != session:
-                continue        # settled already, it is there twice
+                continue        # already settled, it is there twice
             self._settle(task)
 
     def rollback(self, session):
@@ -74,7 +74,7 @@ class Transactions:
             fifo.regular = False
             if task.status == GONE and task.owner is None and not task.outcome:
                 self._forget(task)
-                self.ids.discard(task.id)   # a crash may give it back
+                self.ids.discard(task.id)   # a crash may return it
                 if task.group not in self.groups:
                     self._unknown(task.group)
             self._changed(fifo)
@@ -114,8 +114,10 @@ class Transactions:
         self.total.add(task, 1)
 
     def _change(self, session, task, status, last=False, lease=0, **values):
-        """The status and what is given; last: at the last place; a lease
-        more.  Who does not run and is not scheduled has no instant."""
+        """Sets the status and the given fields. last: at the last place; a
+        lease more. A task that neither runs nor is scheduled has no
+        instant.
+        """
         fifo = self._fifo(task)
         if session in self.undo:
             self.undo[session].append((task, task.state()))
@@ -148,7 +150,7 @@ class Transactions:
         self._put(task)
 
     def _changed(self, fifo):
-        """Who has nothing to be served any more has ended his wait."""
+        """The wait of a group without a task ends."""
         if fifo.nothing_ready() and not self._late_in(fifo):
             fifo.end_wait()
 
@@ -199,9 +201,11 @@ class Transactions:
         self.set(session, paused_groups=groups)
 
     def settings_of(self, session):
-        """Those that its calls act by."""
+        """The settings that its calls use."""
         return self.pending.get(session, self.settings)
 
     def may_set(self, session):
-        """Can it change settings, without waiting for another session?"""
+        """Whether it can change settings, without waiting for another
+        session.
+        """
         return not self.pending.keys() - {session}
