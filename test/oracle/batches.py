@@ -134,7 +134,7 @@ class Batches(Life):
         if not task.closed or left or (
                 task.on_success and set(ends) - {COMPLETED}):
             raise Fault("batch", f"task {task.id} is {row.status}: closed"
-                        f" {task.closed}, ends {ends}, beside "
+                        f" {task.closed}, ends {ends}, with "
                         + str([(member.id, member.status) for member in left]))
         numbers = {end: ends.count(end) for end in ENDS}
         for got in (row.numbers, row.headers):

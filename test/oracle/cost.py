@@ -188,7 +188,7 @@ class CostModel(Model):
             seats = (self.seats.get(group), self.seats.get(name))
             if order.is_before(other, account, seats):
                 raise Fault("order", f"task {task.id} of {name}, which"
-                            f" stands at {self._stand(order, account)}, before"
+                            f" is at {self._stand(order, account)}, before"
                             f" {group}, which is at"
                             f" {self._stand(order, other)}")
 

@@ -19,8 +19,8 @@ Expired tasks need no slot, but no more run than the limit.
 A slot is certain with these exceptions.  A task that a transaction releases and
 claims again counts twice until the transaction ends.  A task that another open
 transaction purges may count, too, since a load does not know what became of it.
-A limited group has no certain slot while calls may be *blind*, or during a
-transaction that changed tasks before the queue got its first limit.
+A limited group may have none while calls may be *blind*, or during a
+transaction that changed tasks before the first limit of the queue.
 
 A call may be blind after the queue's first limit, a restart and a reset.  It does
 not know the running tasks until the server has read the table.  It skips limited
@@ -29,8 +29,8 @@ return too little, and peek(), wait for that, and are not blind.
 
 A *service* is one task in the result of a pop or take.  Services are ordered by
 call, then by their place in the result, and they count also if the pop is rolled
-back later.  A group with a slot *waits properly* at a service if one of its tasks is
-due, or its first one in FIFO order is visible.  The first one is that of
+back later.  A group with a slot *waits properly* at a service if one of its
+tasks is due, or its first in FIFO order is visible.  The first one is that of
 the tasks that are visible to the session, or that another open transaction adds,
 returns or removes.  (A group's tasks come behind its own uncommitted ones, which
 delay no other group.)  A group with an expired task also waits properly.  (A session
@@ -811,7 +811,7 @@ class Model(Batches):
 
     def _share(self, session, lane, waiting, task, addr):
         """Per pair: the stretches of both, and n_g * w_h - n_h * w_g with its lowest and
-        highest value since both have had a turn in the stretch.
+        highest value since both have had a turn.
         """
         group, fifo = task.group, self._fifo(task)
         weight = self._weight(group)[0]
