@@ -2,14 +2,14 @@
  * inject.c
  *		Makes one allocation of a backend fail, whichever is wanted.
  *
- * The library is preloaded into a server (LD_PRELOAD), where it stands between
- * the server and the C library, and is the library of the SQL functions
- * inject_arm(what, n) and inject_fired(), too.  After inject_arm() the n-th
+ * The library is preloaded into a server (LD_PRELOAD), and is between the server
+ * and the C library.  It also has the SQL functions inject_arm(what, n) and
+ * inject_fired().  After inject_arm() the n-th
  * call of that kind that the backend makes fails, once:
  *
  *	memory	malloc() and realloc(): no memory
  *	shared	posix_fallocate() of a file in /dev/shm: no space left
- *	disk	pwrite() and such of a file of the database's tables: likewise
+ *	disk	pwrite() and such of a file of the database's tables: the same
  */
 #define _GNU_SOURCE
 #include "postgres.h"

@@ -2,17 +2,16 @@
  * steps.h
  *		Ends a call at one of its steps, whichever is wanted.
  *
- * Each file of the extension is built with this file before it, and with a macro
- * for each function of the server that can fail (test/faults/steps makes these).
+ * Each file of the extension is built with this file before it.  test/faults/steps
+ * adds a macro for each function of the server that can fail.
  * So a call takes a step before each of them, and at each
  * CHECK_FOR_INTERRUPTS().  Once that is asked for by SQL, the n-th step of the backend
  *
  *	error	fails
- *	cancel	is beside a cancel of the statement: it ends at the next place at which
- *			the server, or fairq, looks for one
+ *	cancel	gets a cancel of the statement, and ends at the next check for one
  *
- * Some steps must not be there at all: under a spinlock or a lane's lock, and in
- * a callback at the end of a transaction nothing may fail.  Tests ask which was seen.
+ * Nothing may fail under a spinlock or a lane's lock, or in a callback at the end
+ * of a transaction.  Tests check that no step was there.
  */
 #ifndef FAIRQ_STEPS_H
 #define FAIRQ_STEPS_H
@@ -36,7 +35,7 @@ typedef struct FairqStep
 typedef struct FairqSteps
 {
 	char		what;			/* 'e' or 'c' */
-	bool		watched;		/* the call goes on */
+	bool		watched;		/* the call continues */
 	int			n;				/* step at which that is wanted; 0: at none */
 	int			passed;			/* steps so far */
 	int			lane_locks;		/* locks of lanes that are held */

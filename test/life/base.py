@@ -1,4 +1,4 @@
-"""What all scenarios use: connections, waiting workers, and the report."""
+"""The common part of all scenarios: connections, waiting workers, and the report."""
 
 import os
 import select
@@ -16,7 +16,7 @@ class Fault(Exception):
 
 
 class TooSlow(Fault):
-    """What time does came before all was ready for it."""
+    """A time passed before everything was ready for it."""
 
 
 def connect(name="life"):
@@ -50,7 +50,7 @@ def sound(db, queue):
 
 
 def drop(db, queue):
-    """A queue of an earlier try, or of a scenario that is through."""
+    """A queue of an earlier try, or of a scenario that has ended."""
     if value(db, "SELECT count(*) FROM fairq.queues WHERE queue = %s", queue):
         db.execute("SELECT fairq.drop_queue(%s, true)", [queue])
 
@@ -64,9 +64,8 @@ def new_queue(db, queue, **options):
 
 
 def cut(db):
-    """
-    The client is gone, without a word: its end of the connection is closed,
-    whatever the server is doing.
+    """The client is lost: its end of the connection is closed, whatever the
+    server is doing.
     """
     try:
         end = socket.socket(fileno=os.dup(db.pgconn.socket))
@@ -78,9 +77,8 @@ def cut(db):
 
 
 class Waiter:
-    """
-    A worker's connection on which fairq.wait() is called while this program
-    does something else.
+    """A worker's connection on which fairq.wait() is called while this
+    program continues.
     """
 
     def __init__(self, name="waiter"):
@@ -100,9 +98,8 @@ class Waiter:
         return self.db.pgconn.socket
 
     def look(self):
-        """
-        Is there an answer?  True or False, or the SQLSTATE of an error; of
-        other statements how many rows there were.
+        """The answer, if there is one: True or False, or the SQLSTATE of an
+        error; for other statements the number of rows.
         """
         if self.answer is not None:
             return True
@@ -110,7 +107,7 @@ class Waiter:
         try:
             pg.consume_input()
         except psycopg.OperationalError:
-            pass                # what was sent before the end can be read
+            pass                # data that was sent before the end can be read
         if pg.is_busy():
             return False
         while (result := pg.get_result()) is not None:
@@ -128,7 +125,7 @@ class Waiter:
         return True
 
     def wait(self, seconds=60):
-        """The answer; None if there is none in that time."""
+        """The answer; None if there is none within that time."""
         return self.answer if any_answer([self], seconds) else None
 
     def close(self):
@@ -136,7 +133,9 @@ class Waiter:
 
 
 def any_answer(waiters, seconds):
-    """Those that have an answer, as soon as one has, or when time is over."""
+    """Those that have an answer, once one has one, or when the time is
+    over.
+    """
     end = now() + seconds
     while True:
         done = [waiter for waiter in waiters if waiter.look()]
@@ -147,7 +146,7 @@ def any_answer(waiters, seconds):
 
 
 def all_answers(waiters, seconds):
-    """Those that have an answer when all have, or when time is over."""
+    """Those that have an answer when all have, or when the time is over."""
     end = now() + seconds
     while True:
         open_ones = [waiter for waiter in waiters if not waiter.look()]
@@ -158,16 +157,15 @@ def all_answers(waiters, seconds):
 
 
 def asleep(db, waiters):
-    """How many of them sleep in fairq.wait()."""
+    """The number of them that sleep in fairq.wait()."""
     return value(db, "SELECT count(*) FROM pg_stat_activity"
                  " WHERE pid = ANY (%s) AND wait_event_type = 'Extension'",
                  [waiter.pid for waiter in waiters])
 
 
 def put_to_sleep(db, waiters, queue, timeout="60 s"):
-    """
-    They wait, and sleep.  One after the other, so that the first one is the
-    first of those to be woken.
+    """They wait, and sleep. One after the other, so that the first one is
+    woken first.
     """
     for waiter in waiters:
         waiter.start(queue, timeout)

@@ -1,37 +1,37 @@
-"""Chaos: workers die at every point of a task's life, and the books add up.
+"""Chaos: workers die at every point of a task's life, and the records add up.
 
-4 producers and 10 workers do what such programs do, on four queues with and
-without limits: single and batch enqueues, some with a dedup_key, a run_at, an
-expires_at or a priority, some in a batch for which a task waits, and some
-rolled back; pop with leases of 100 to 500
-ms, take, wait, extend, complete, fail, release.  They die all the time: their server process
-is terminated, or their end of the connection is closed without a word, before
-and after the commits of pop and of complete, while they work, while they wait,
-and between a COMMIT and its answer; in a shorter part with the whole server.
-Others are merely slow, and come back when their lease is long over.  Beside
-them tasks are cancelled, limits changed, groups paused, failed tasks redriven.
+4 producers and 10 workers use four queues with and without limits.  They make single
+and batch enqueues, some with a dedup_key, a run_at, an expires_at or a priority.  Some
+tasks are in a batch for which another task waits, and some enqueues are rolled back.
+Workers pop with leases of 100 to 500 ms, take, wait, extend, complete, fail and release.
+They die all the time.  Their server process is terminated, or their end of the
+connection is closed.  That happens before and after the commits of pop and of
+complete, while they work or wait, and between a COMMIT and its answer.  In a shorter
+part the whole server dies.  Others are only slow, and return when their lease is long
+over.  Meanwhile tasks are cancelled, limits changed, groups paused and failed tasks
+redriven.
 
-fairq.maintain() and expire_leases() run now and then, and hints are thrown
-away.  That would hide that pops don't find something by themselves, or too
-late; so in the first half this is done to one queue only.
+fairq.maintain(), expire_leases() and reset_hints() run at times.  They would hide that
+pops do not find a task on their own, or too late.  So in the first half they act on one
+queue only.
 
-The books are tables, written in the transactions that do what they say; "the
-work" of a task is its row in life_done, in the transaction of complete.  So
-they are right whatever becomes of sessions, and show in the end:
+The records are tables, written in the transactions that they describe.  "The work" of
+a task is its row in life_done, in the transaction of complete.  So they are correct
+whatever happens to sessions, and show in the end:
 
     once        every task whose enqueue has committed was completed once, or
-                cancelled, or has failed for good, or expired before it began,
-                and nothing else was
-    attempts    the attempts of each task are 1, 2, 3 ..., none begins while
-                another's lease lasts, or before run_at, or past the last one,
-                and the first one not after expires_at;
-                the counters of fairq.queues are the sums of the books
+                cancelled, or has failed permanently, or expired before it began;
+                no other task was
+    attempts    the attempts of each task are 1, 2, 3 ...  None begins during
+                another's lease, before run_at, or after the last one, and the
+                first one does not begin after expires_at.
+                The counters of fairq.queues are the sums of the records
     batches     a task that waits for others begins after their ends, and
                 the batch has the numbers of these
-    limits      seen from outside, in one snapshot at a time: never more tasks
-                are running than may be; no dedup_key stands for two tasks
-    starved     no group that has work is passed over for 5 seconds
-    sound       fairq.check_queue() finds nothing, all the while and at the end
+    limits      seen from outside, in one snapshot at a time: limits are never
+                exceeded, and no dedup_key belongs to two tasks
+    starved     no group that has work waits for 5 seconds
+    sound       fairq.check_queue() finds no fault, during the run and at the end
 """
 
 import os
@@ -68,13 +68,13 @@ BOOKS = """
 
 
 class Chaos:
-    """crashes: how often the server is killed, too."""
+    """crashes: how often the server is also killed."""
 
     def __init__(self, run, seconds, seed, crashes=0):
         self.main, self.seconds, self.seed = run, seconds, seed
         self.crashes = crashes
         self.random = random.Random(f"{seed} chaos")
-        self.calm = False               # nobody dies any more
+        self.calm = False               # no session dies any more
         self.over = threading.Event()
         self.backlog = Counter()
         self.unfinished = []
@@ -105,7 +105,7 @@ class Chaos:
         if self.faults:
             raise Fault(self.faults[0])
 
-    # ---- the course
+    # ---- the run
 
     def prepare(self):
         for line in " ".join(BOOKS.split()).replace(") ", ")\n").split("\n"):
@@ -120,7 +120,7 @@ class Chaos:
                                 [kind.name, group, most])
 
     def run(self):
-        """The load.  What it was is returned; what came of it is in books."""
+        """The load. Returns its settings; its results are in the records."""
         self.prepare()
         self.observer = Observer(self, "observer", self.seed)
         workers = [Worker(self, f"w{n}", self.seed) for n in range(10)]
@@ -146,13 +146,13 @@ class Chaos:
                 self.end(self.random.choice(victims).pid)
             self.calm = True
             admin.join()
-            # whoever has paused them may have lost his connection
+            # the session that has paused them may have lost its connection
             self.db.execute("SELECT fairq.resume(queue, group_key)"
                             " FROM fairq.groups WHERE paused")
             self.db.execute("SELECT fairq.close_batch(id)"
                             " FROM fairq.batches WHERE status = 'open'")
             self.drain()
-            # failed ones get another chance
+            # failed tasks are redriven
             self.db.execute("INSERT INTO life_again SELECT id"
                             " FROM fairq.archive WHERE status = 2")
             for kind in KINDS:
@@ -189,14 +189,14 @@ class Chaos:
                 f" {self.lost} connections lost; deaths: {deaths}")
 
     def crash(self):
-        """A server process is killed, which is the end of all of them."""
+        """A server process is killed, which ends all of them."""
         with self.killing:
             pid = value(self.db, "SELECT pid FROM pg_stat_activity WHERE"
                         " application_name ~ '^life [pw]' LIMIT 1")
             os.kill(pid, signal.SIGKILL)
             self.deaths["with all the server"] += 1
             end = now() + 60
-            # the old one lives on for a moment
+            # the old one continues for a moment
             try:
                 while now() < end:
                     self.killer.execute("SELECT pg_sleep(0.001)")
@@ -214,7 +214,7 @@ class Chaos:
                     time.sleep(0.05)
 
     def drain(self):
-        """With nobody dying, all is finished soon."""
+        """If none dies, all is finished soon."""
         end = now() + 60
         while value(self.db, "SELECT count(*) FROM fairq.task"):
             self.look_for_faults()
@@ -224,7 +224,7 @@ class Chaos:
                               " IS NULL GROUP BY 1, 2, 3 LIMIT 10")))
             time.sleep(0.05)
 
-    # ---- what the books say
+    # ---- the records
 
     def none(self, text, sql, *arguments):
         found = rows(self.db, sql + " LIMIT 5", *arguments)
@@ -365,7 +365,7 @@ class Chaos:
                      " FROM fairq.queues")}
 
     def sums(self):
-        """The counters are the sums of the books."""
+        """The counters are the sums of the records."""
         counters = self.read_counters()
         lapsed = 0
         for kind in KINDS:
@@ -397,8 +397,8 @@ class Chaos:
                    f" the books say {should}")
             ended = (is_["completed"] + taken + is_["released"] + fails
                      + is_["lapsed"])
-            # fail() and release() end a cancelled task, and say false: the archive
-            # of what is retained has these ends
+            # fail() and release() end a cancelled task, and return false: the archive of
+            # retained tasks has these ends
             most = ended + count("untold" if "retain" in kind.options else "cancels")
             least = most if "retain" in kind.options else ended
             expect(least <= is_["popped"] <= most,

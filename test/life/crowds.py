@@ -1,4 +1,6 @@
-"""One group has very much that becomes ready at once; another has one task."""
+"""One group has very many tasks that become ready at once; another has one
+task.
+"""
 
 import random
 import threading
@@ -11,8 +13,8 @@ from wakes import as_timestamp
 
 TASKS = 100000
 
-# Whoever is the last of so many is found within so many pops, since each looks
-# at some ten thousands of them.
+# The last one is found within this number of pops, since each reads some ten
+# thousand of them.
 WITHIN = 8
 
 
@@ -31,9 +33,8 @@ def pop(db, queue, max_tasks, lease="1 day"):
 
 
 def pops_until(db, queue, group, most, lease="1 day"):
-    """
-    One task at a time until the group is served: how many it took, what was
-    served, and the longest call.
+    """One task at a time until the group is served. Returns how many pops
+    that took, the tasks, and the longest call.
     """
     served, longest = [], 0
     for count in range(1, most + 1):
@@ -53,8 +54,7 @@ def attempts_of_bob(db, queue):
 
 
 def rest_once(db, queue, served, before):
-    """
-    With all that is left, each of bob's is served once, that is, with one
+    """With all remaining tasks, each of bob's is served once, with one
     attempt more than before.
     """
     served = list(served)
@@ -72,7 +72,7 @@ def rest_once(db, queue, served, before):
 
 
 def wait_for_leases(db, queue):
-    """Until all of them are over."""
+    """Wait until all of them are over."""
     left = value(db, "SELECT extract(epoch FROM max(lease_until)"
                  " - clock_timestamp()) FROM fairq.task"
                  " JOIN fairq.queue USING (queue_id) WHERE name = %s", queue)
@@ -80,12 +80,12 @@ def wait_for_leases(db, queue):
 
 
 class Outage:
-    """All workers are gone, with 100,000 tasks of bob."""
+    """All workers are lost, with 100,000 tasks of bob."""
 
     queue = "life_outage"
 
     def fresh(self, run):
-        """A new task of alice waits for one of them, time and again."""
+        """A new task of alice waits for one of them, repeatedly."""
         db, queue = run.db, new_queue(run.db, self.queue)
         fill(db, queue, "bob", TASKS)
         start = now()
@@ -105,7 +105,7 @@ class Outage:
                 f" {TASKS} were popped in {self.took:.1f} s")
 
     def expired(self, run):
-        """Her lease has expired along with his, and is the last of all."""
+        """Her lease has expired together with his, and is the last of all."""
         db, lease = run.db, 3 * self.took + 0.5
         for _ in range(3):
             # new ones: a lease that has expired twice is served alone
@@ -120,7 +120,7 @@ class Outage:
                      " FROM fairq.tasks WHERE queue = %s"
                      " AND group_key = 'bob'", queue):
                 break
-            # some of his have expired before: again
+            # some of his have expired before
             lease *= 3
         wait_for_leases(db, queue)
         self.before = attempts_of_bob(db, queue)
@@ -128,7 +128,7 @@ class Outage:
         return f"pop no. {count}, the longest took {ms(longest)}"
 
     def once(self, run):
-        """And each of bob's is served again, once."""
+        """And each of bob's is served once more."""
         start = now()
         rest_once(run.db, self.queue, self.served, self.before)
         took = now() - start
@@ -138,7 +138,7 @@ class Outage:
 
 
 class Due:
-    """100,000 tasks of bob fall due at once, and alice's right after."""
+    """100,000 tasks of bob become due at once, and alice's right after."""
 
     queue = "life_due"
 
@@ -170,9 +170,8 @@ class Due:
 
 
 class Storm:
-    """
-    Whatever bob has fails and is to be retried in some milliseconds, over and
-    over; carol has work all the time.
+    """All of bob's tasks fail and are retried in some milliseconds,
+    repeatedly. carol has work all the time.
     """
 
     queue = "life_storm"
@@ -188,7 +187,9 @@ class Storm:
         fill(db, queue, "carol", 100)
 
     def work(self, db, max_tasks):
-        """One pop and what becomes of it; whose tasks these were."""
+        """One pop and the end of its task. Returns the groups of these
+        tasks.
+        """
         tasks = pop(db, self.queue, max_tasks)
         mine = [(id, of) for id, group, of in tasks if group == "carol"]
         failed = [(id, of) for id, group, of in tasks if group == "bob"]
@@ -209,7 +210,7 @@ class Storm:
         return [group for _, group, _ in tasks]
 
     def one_worker(self, run, seconds=4):
-        """Each has his half in any hundred services."""
+        """Each has half of any hundred services."""
         db = run.db
         self.begin(db)
         served, end, enough = [], now() + seconds, 10 * self.window
@@ -228,14 +229,14 @@ class Storm:
         drop(db, self.queue)
         expect(len(served) > enough, "hardly anything was served")
         expect(least >= half - 1, f"carol had {least} of {self.window}")
-        # nor is bob held off by his failures
+        # nor do bob's failures delay him
         expect(most <= half + 1, f"bob had {self.window - most}"
                f" of {self.window}")
         return (f"carol had {least} to {most} of any {self.window},"
                 f" {len(served)} in all, {retried} retries")
 
     def many_workers(self, run, seconds=3):
-        """So it is on the whole when many work at once."""
+        """The same holds on average when many work at once."""
         self.begin(run.db)
         served, faults, end = [], [], now() + seconds
 

@@ -1,4 +1,6 @@
-"""NOTIFY for those who LISTEN: once per transaction that makes work ready."""
+"""NOTIFY for sessions that LISTEN: once per transaction that makes a task
+ready.
+"""
 
 import time
 
@@ -18,7 +20,7 @@ class Listener:
             self.db.execute(f'LISTEN "{name}"')
 
     def heard(self, db):
-        """[(channel, payload)] of what has committed up to now."""
+        """[(channel, payload)] of the commits up to now."""
         db.execute(f"NOTIFY {FENCE}")
         until(lambda: self.db.execute("SELECT 1") and self.notices
               and self.notices[-1].channel == FENCE, "there is no NOTIFY")
@@ -32,9 +34,8 @@ class Listener:
 
 
 def steps(q):
-    """
-    (what, how often it is told, the transaction).  None: once or not, since
-    every change of settings may be told.
+    """(name, number of notifications, the transaction). None: once or not,
+    since every change of settings may send one.
     """
     db = q.db
 
@@ -147,7 +148,7 @@ def once_per_transaction(run):
 
 
 def together(run):
-    """A transaction tells of each queue once."""
+    """A transaction notifies each queue once."""
     queues = [Queue(run.db, f"life_notify_{n}") for n in range(3)]
     listener = Listener([f"fairq.{q.name}" for q in queues])
     try:

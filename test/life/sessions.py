@@ -1,8 +1,8 @@
-"""The sessions of chaos.py: programs that die, those that help them, and those
-that look on.
+"""The sessions of chaos.py: programs that die, those that help them, and those that
+check.
 
-What each does with tasks it writes into the books, in the same transaction.
-self.chaos is what they share, the run.
+Each records its work on tasks in tables, in the same transaction.  self.chaos is the
+run, which they share.
 """
 
 import json
@@ -30,7 +30,7 @@ KINDS = [
 ]
 HELPED = "life_kept"            # leases are taken back there all the time,
                                 # elsewhere only in the second half
-REDRIVEN = "life_tight"         # while the others are at it
+REDRIVEN = "life_tight"         # while the others work
 SHAKY = ("life_groups", "g5")   # its limit is changed all the time
 MOST_SHAKY = 4
 GROUPS = [f"g{n}" for n in range(8)]
@@ -43,7 +43,7 @@ class Lost(Exception):
 
 
 class Session(threading.Thread):
-    """A client that may be killed, and begins anew."""
+    """A client that may be killed, and then begins again."""
 
     def __init__(self, chaos, name, seed):
         super().__init__(name=name, daemon=True)
@@ -98,14 +98,16 @@ class Session(threading.Thread):
         self.chaos.deaths[where] += 1
         if self.random.random() < 0.5:
             self.chaos.end(self.pid)
-            # it is told when it asks for the next thing
+            # it learns of it at its next statement
             while True:
                 self.db.execute("SELECT pg_sleep(0.001)")
         cut(self.db)
         raise Lost()
 
     def commit(self, what):
-        """COMMIT, or ROLLBACK; or gone before there is an answer to COMMIT."""
+        """COMMIT, or ROLLBACK; or the connection is lost before the answer to
+        COMMIT.
+        """
         if not self.chaos.calm and self.random.random() < 0.1:
             time.sleep(self.random.random() * 0.15)
         self.may_die(f"before the commit of {what}")
@@ -144,8 +146,7 @@ class Producer(Session):
             self.waiting(kind.name)
         else:
             self.db.execute("BEGIN")
-            # keys in one order only, or two of these might wait for each
-            # other
+            # keys in one order only, or two of these might wait for each other
             for n in range(r.choice((1, 2, 5))):
                 self.enqueue(r.choice(KINDS).name, keyed=n == 0)
             if r.random() < 0.3:
@@ -287,7 +288,7 @@ class Worker(Session):
             time.sleep(0.005)
 
     def put_back(self, id, attempt):
-        """It comes back in the transaction that has taken it; most do not."""
+        """It returns in the transaction that has taken it; most do not."""
         way = self.random.random()
         if self.chaos.calm or way > 0.3:
             return
@@ -323,7 +324,7 @@ class Worker(Session):
             self.fail(id, attempt)
         elif way < 0.95:
             self.release(id, attempt)
-        # or it is forgotten
+        # or it is lost
 
     def extend(self, id, attempt):
         return value(self.db,
@@ -395,7 +396,7 @@ class Worker(Session):
     def untold(self, id, attempt):
         """The end of a cancelled task: false was returned, as for a lost lease.
 
-        The archive says so, by a row of this transaction.
+        The archive shows it, by a row of this transaction.
         """
         self.db.execute("INSERT INTO life_untold SELECT id, attempt"
                         " FROM fairq.archive WHERE id = %s AND attempt = %s"
@@ -405,7 +406,7 @@ class Worker(Session):
 
 
 class Admin(Session):
-    """What comes from outside.  Nobody kills it."""
+    """Events from outside. This session is not killed."""
 
     def is_over(self):
         return self.chaos.calm
@@ -434,7 +435,7 @@ class Admin(Session):
             self.help(way, kind.name)
 
     def help(self, way, queue):
-        """What might hide that pops don't find something by themselves."""
+        """Calls that might hide that pops do not find a task on their own."""
         if self.chaos.unaided():
             queue = HELPED
         if way < 0.86:
@@ -464,7 +465,7 @@ class Checker(Session):
 
     def act(self):
         for kind in KINDS:
-            # it looks again by itself at what may change in a moment
+            # it searches again on its own for changes that take a moment
             faults = set(self.look(kind))
             if faults:
                 again = faults & set(self.look(kind))
@@ -487,7 +488,7 @@ class Observer(Session):
         super().__init__(chaos, name, seed)
         self.looks = self.full = 0
         self.began = now()
-        self.waiting = defaultdict(set)     # slice -> groups at each look
+        self.waiting = defaultdict(set)     # slice -> groups at each check
         self.least = {}
 
     def act(self):

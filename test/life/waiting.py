@@ -1,4 +1,4 @@
-"""Waiting workers: who wakes, when, and what it costs to sleep."""
+"""Waiting workers: which one wakes, when, and what sleep costs."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ from base import (TooSlow, Waiter, all_answers, any_answer, asleep, connect,
 from wakes import Queue, as_timestamp
 
 MANY = 100
-PROMPT = 0.1                    # seconds, on a machine with nothing else to do
-SOON = 0.01                     # the same of what a clock says; a median
-LOST = 10                       # what takes so long was not told at all
+PROMPT = 0.1                    # seconds, on an idle machine
+SOON = 0.01                     # the same for times that pass; a median
+LOST = 10                       # after that time there was no notification
 TRIES = 6
 
 
@@ -53,7 +53,7 @@ def crowd(count):
 
 
 def dismiss(db, waiters):
-    """Their calls as well: a server does not notice that a client is gone."""
+    """Their calls as well: a server does not notice that a client is lost."""
     pids = [waiter.pid for waiter in waiters]
     db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                " WHERE pid = ANY (%s)", [pids])
@@ -64,10 +64,10 @@ def dismiss(db, waiters):
         waiter.close()
 
 
-# ---- what wakes
+# ---- events that wake
 
 def wakes(run, name, function):
-    """One case; how long it took."""
+    """One case. Returns how long it took."""
     waiters = crowd(2)
 
     def once(q):
@@ -91,14 +91,14 @@ def wakes(run, name, function):
         if not q.ends_one:
             until(q.pop, "woken, but pops find nothing", 1)
         elif not q.pop():
-            # it has ended a task, and the place is free when it commits
+            # it has ended a task, and the slot is free when it commits
             expect(value(run.db, f"CALL fairq.wait('{q.name}', '1 s')"),
                    "one was ended, but the next one is not ready")
-            # or the other one, whom the clock wakes, has the turn for a look
+            # or the other one, whom the clock wakes, has the turn for a search
             until(q.pop, "one was ended, but the next one is not there", 1)
         sound(run.db, q.name)
         q.close()
-        # whoever still sleeps would be in the way next time
+        # a session that still sleeps would get the next call
         drop(run.db, q.name)
         all_answers(waiters, LOST)
         return max(first - max(at, start), 0)
@@ -110,7 +110,7 @@ def wakes(run, name, function):
 
 
 def one_for_one(run):
-    """Of 100 waiting workers one enqueue wakes one."""
+    """One enqueue wakes one of 100 waiting workers."""
     queue = new_queue(run.db, "life_crowd")
     waiters = crowd(MANY)
     try:
@@ -118,7 +118,7 @@ def one_for_one(run):
         start = now()
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         done = any_answer(waiters, LOST)
-        # one more is woken for each second in which nobody takes the task
+        # one more is woken for each second in which no worker takes the task
         expect(1 <= len(done) <= 1 + int(now() - start)
                and all(waiter.answer is True for waiter in done),
                f"{[waiter.answer for waiter in done]} have answered")
@@ -129,7 +129,7 @@ def one_for_one(run):
         sleeping = asleep(run.db, waiters)
         expect(sleeping >= MANY - 1 - int(now() - start),
                f"only {sleeping} of the others sleep")
-        # the one that has come takes the task and waits again
+        # the one that was woken takes the task and waits again
         expect(len(rows(run.db, "SELECT FROM fairq.pop(%s)", queue)) == 1,
                "the task is not there")
         put_to_sleep(run.db, [w for w in waiters if w.look()], queue)
@@ -139,8 +139,8 @@ def one_for_one(run):
         until(lambda: sum(w.look() for w in waiters) >= 5, "5 don't come")
         time.sleep(0.1)
         came = sum(waiter.look() for waiter in waiters)
-        # if one of them has minded the clock, another one is woken for that,
-        # and finds tasks that nobody has taken yet
+        # if one of them has watched the clock, another one is woken for that, and
+        # finds tasks that no worker has taken yet
         expect(5 <= came <= 6 + 5 * int(now() - start),
                f"{came} workers have come for 5 tasks")
     finally:
@@ -149,10 +149,9 @@ def one_for_one(run):
 
 
 def slow_clients(run):
-    """
-    A client needs a while from its wake-up to its pop: nobody else is told of its
-    task meanwhile, but one more for each second.  So one that never comes is
-    replaced, and its replacement is, too.
+    """A client needs some time from its wake-up to its pop. Meanwhile no other
+    one is notified of its task, except for one per second. So a client that
+    never pops is replaced, and its replacement is, too.
     """
     queue = new_queue(run.db, "life_slow")
     waiters = crowd(MANY)
@@ -163,15 +162,15 @@ def slow_clients(run):
         for nth in range(3):
             told = any_answer([waiter for waiter in waiters
                                if not waiter.look()], LOST)
-            expect(told, f"{nth} were told and did not come, nobody else is")
+            expect(told, f"{nth} were called and did not pop, no other one is")
             time.sleep(0.6)
             told = sum(waiter.look() for waiter in waiters)
             most = 1 + int(now() - start)
-            expect(told <= most, f"{told} were told of one task, within"
+            expect(told <= most, f"{told} were called for one task, within"
                    f" {ms(now() - start)}")
         expect(len(rows(run.db, "SELECT FROM fairq.pop(%s, 10)", queue)) == 1,
                "the task is not there")
-        return f"{told} told in {ms(now() - start)}"
+        return f"{told} called in {ms(now() - start)}"
     finally:
         dismiss(run.db, waiters)
         drop(run.db, queue)
@@ -180,9 +179,8 @@ def slow_clients(run):
 # ---- work for all
 
 def hands(run, prepare, event, limit, groups=MANY):
-    """
-    100 tasks become ready at once, while 100 workers sleep, each of which is
-    busy for good when it has got one: all are woken, and at once.
+    """100 tasks become ready at once. 100 workers sleep, each of which stays
+    busy once it has one. All are woken, at once.
     """
     waiters = crowd(MANY)
     vain = []
@@ -224,7 +222,7 @@ def hands(run, prepare, event, limit, groups=MANY):
                        f"all {MANY} had one")
     finally:
         dismiss(run.db, waiters)
-    return f"{ms(took)}, {vain[-1]} came in vain"
+    return f"{ms(took)}, {vain[-1]} found no task"
 
 
 def by_take(prepare):
@@ -287,7 +285,7 @@ def group_raised(q):
 
 
 def scheduled(q):
-    """Far enough for a hundred workers to go to sleep before."""
+    """Long enough for a hundred workers to go to sleep before."""
     q.create()
     q.at = now() + events.CROWDED
     q.db.execute("SELECT count(*) FROM fairq.enqueue_batch(%s, %s,"
@@ -320,7 +318,7 @@ def rolled_back(q):
 
 
 def taken_over(q):
-    """A hundred leases that have expired, in an open transaction's hands."""
+    """A hundred expired leases, whose rows an open transaction has."""
     q.create()
     in_a_batch(q)
     q.pop(MANY, "1 ms")
@@ -341,7 +339,7 @@ def redriven(q):
     q.call("redrive", q.name)
 
 
-# what, and whether those who have come wake the next ones
+# the event, and whether woken workers wake the next ones
 HANDS = [
     ("a hundred enqueues in one transaction", created, in_transactions(MANY),
      False),
@@ -372,10 +370,9 @@ HANDS_OF_ONE = [
 # ---- sleep costs nothing
 
 def lxids(db, waiters):
-    """
-    The transaction in which each of them is, by its number in the backend:
-    whoever has looked meanwhile is in another one.  (pg_stat_database hears of
-    them only when the CALL is over.)
+    """The transaction in which each of them is, by its number in the backend:
+    a session that has searched meanwhile is in another one.
+    (pg_stat_database is only updated when the CALL is over.)
     """
     return dict(rows(db, "SELECT pid, virtualtransaction FROM pg_locks"
                      " WHERE locktype = 'virtualxid' AND pid = ANY (%s)",
@@ -383,7 +380,7 @@ def lxids(db, waiters):
 
 
 def switches(waiters):
-    """How often the kernel has put them to sleep."""
+    """How often the kernel has suspended them."""
     total = 0
     for waiter in waiters:
         with open(f"/proc/{waiter.pid}/status") as file:
@@ -393,7 +390,7 @@ def switches(waiters):
 
 
 def idle_queue(db, queue):
-    """Nothing in it can be had, for various reasons."""
+    """No task in it can be popped, for various reasons."""
     new_queue(db, queue, concurrency=1)
     for group, lease in ("paused", "1 ms"), ("full", "1 hour"):
         db.execute("SELECT fairq.enqueue(%s, %s)", [queue, group])
@@ -410,7 +407,7 @@ def idle_queue(db, queue):
 
 
 def no_polling(run):
-    """100 waiting workers don't look for 3 seconds, and hold nothing."""
+    """100 waiting workers do not search for 3 seconds, and hold nothing."""
     queue = "life_idle"
     idle_queue(run.db, queue)
     other = connect("another")
@@ -421,7 +418,7 @@ def no_polling(run):
         other.execute("BEGIN")
         other.execute("SELECT fairq.enqueue(%s, 'open')", [queue])
         put_to_sleep(run.db, waiters, queue)
-        # all look once when a table of fairq is vacuumed or analyzed
+        # all search once when a table of fairq is vacuumed or analyzed
         for _ in range(3):
             before, slept = lxids(run.db, waiters), switches(waiters)
             time.sleep(3)
@@ -432,7 +429,7 @@ def no_polling(run):
                 break
         expect(len(before) == MANY and not looks,
                f"{len(looks)} of {len(before)} workers have looked")
-        # each listens once a second, in memory
+        # each checks once a second, in memory
         expect(slept <= MANY * 4 + MANY / 10, f"they were woken {slept} times")
         held = rows(run.db, "SELECT state, backend_xmin, backend_xid,"
                     " count(*) FROM pg_stat_activity WHERE pid = ANY (%s)"
@@ -454,7 +451,7 @@ def no_polling(run):
 # ---- how it ends
 
 def ends(run):
-    """At the timeout with false, and by whatever ends statements."""
+    """At the timeout with false, and by each way to end statements."""
     queue = new_queue(run.db, "life_ends")
     waiters = crowd(6)
     first, plain, timed, cancelled, ended, last = waiters
@@ -476,7 +473,7 @@ def ends(run):
                    f"{waiter.answer} instead of {answer}")
         expect(plain.at - start > 0.199, "too early")
         expect(asleep(run.db, [first, last]) == 2, "the others don't sleep")
-        # they are as good as before
+        # they can still be used
         put_to_sleep(run.db, [plain, cancelled], queue)
         for _ in range(4):
             run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
@@ -490,7 +487,7 @@ def ends(run):
 
 
 def errors(run):
-    """In a transaction block 25001, of no queue QF001."""
+    """In a transaction block 25001, for an unknown queue QF001."""
     waiter = Waiter()
     queue = new_queue(run.db, "life_errors")
 
@@ -515,7 +512,7 @@ def errors(run):
 
 
 def dropped(run):
-    """Waiting workers don't keep a queue from being dropped; they hear it."""
+    """Waiting workers do not prevent the drop of a queue, and are notified."""
     waiters = crowd(20)
     other = connect("another")
 
@@ -538,12 +535,11 @@ def dropped(run):
         dismiss(run.db, waiters)
 
 
-# ---- whoever is woken, or is to wake, may be gone
+# ---- a session that is woken, or is to wake others, may be lost
 
 def timekeeper(run, leave):
-    """
-    The first one to wait watches the clock for all.  It leaves, and so do
-    those who follow it: another one wakes when the task is due.
+    """The first one to wait watches the clock for all. It leaves, and so do
+    its successors: another one wakes when the task is due.
     """
     waiters = crowd(6)
 
@@ -558,8 +554,8 @@ def timekeeper(run, leave):
             gone = leave(run.db, queue, left, n)
             left.remove(gone)
             time.sleep(0.05)
-            # whoever was told to watch the clock instead may have seen a task
-            # that was just being taken
+            # the session that was called to watch the clock instead may have seen
+            # a task that was just being taken
             put_to_sleep(run.db, [waiter for waiter in left
                                   if waiter.look()], queue)
         expect(now() < at, "the machine is too slow for this test")
@@ -590,19 +586,18 @@ def is_ended(db, queue, left, n):
 
 
 def gets_work(db, queue, left, n):
-    """Whoever it is: the first one comes first."""
+    """In any order: the first one is woken first."""
     db.execute("SELECT fairq.enqueue(%s, 'alice')", [queue])
     done = any_answer(left, LOST)
-    expect(done, "nobody was told of a task")
+    expect(done, "no worker was called for a task")
     done[0].send(f"SELECT 7 FROM fairq.take('{queue}')")
     expect(done[0].wait(LOST) == 1, "the task is not there")
     return done[0]
 
 
 def late_worker(run):
-    """
-    Whoever comes too late, in a transaction that stays open, keeps nobody
-    from the task, neither those who wait nor those who pop.
+    """A session that is too late, in a transaction that stays open, delays no
+    other one, waiting or popping.
     """
     waiter, late = Waiter(), connect("late")
     calls = ("fail(%s, 1)", "release(%s, 1)", "extend(%s, 1)",
@@ -633,9 +628,8 @@ def late_worker(run):
 
 
 def passed_on(run, end):
-    """
-    One that is woken and ended before it has run passes it on.  It is stopped
-    in the meantime, so that both reach it at once.
+    """One that is woken, and is ended before it has run, passes its call on.
+    It is stopped in the meantime, so that both signals reach it at once.
     """
     queue = new_queue(run.db, "life_passed_on")
     waiters = crowd(3)
@@ -660,7 +654,7 @@ def passed_on(run, end):
         done = any_answer(waiters[1:], LOST)
         expect(done and done[0].answer is True,
                f"the one that was woken ended with {first.answer}, and the"
-               " others sleep beside the task")
+               " others sleep although it is ready")
         return ms(done[0].at - start)
     finally:
         for pid in stopped:
@@ -682,8 +676,8 @@ def hang_up(db, waiter):
 
 
 def dead_client(run):
-    """
-    A worker that died while it waited is not told of a task in others' place.
+    """A worker that died while it waited does not get a task's call in the
+    place of others.
     """
     queue = new_queue(run.db, "life_dead_client")
     waiters = crowd(3)
@@ -696,7 +690,7 @@ def dead_client(run):
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         done = any_answer(waiters[1:], LOST)
         expect(done and done[0].answer is True,
-               "nobody else is told of the task")
+               "no other one is called for the task")
         until(lambda: not value(run.db, "SELECT count(*) FROM pg_stat_activity"
                                 " WHERE pid = %s", pid), "its backend stays")
         return ms(done[0].at - start)
@@ -706,7 +700,7 @@ def dead_client(run):
 
 
 def latency(run):
-    """From an enqueue's commit until a worker is told."""
+    """From an enqueue's commit until a worker is notified."""
     queue = new_queue(run.db, "life_latency")
     waiter, db = Waiter(), connect("producer")
     times = []
@@ -728,7 +722,7 @@ def latency(run):
 
 
 def pace(run):
-    """From when a group may start its next task until a worker is told."""
+    """From when a group may start its next task until a worker is notified."""
     queue = new_queue(run.db, "life_pace", rate=1, per="60 ms")
     waiter = Waiter()
 

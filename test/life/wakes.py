@@ -1,21 +1,21 @@
-"""What wakes a waiting worker: one case per event.
+"""The events that wake a waiting worker, one case each.
 
-A case is a generator.  It prepares the queue, so that nothing can be popped,
-and yields; by then two workers sleep in fairq.wait().  It goes on with the
-event, and may return when that is due, if it is something that time does.
-After it a worker has to be told within moments, and not before.
+A case is a generator.  It prepares the queue, so that no task can be popped, and
+yields.  Then two workers sleep in fairq.wait().  It continues with the event.  If the
+event only needs time, it may return when that is due.  After the event a worker must be
+notified within moments, and not before.
 """
 
 import time
 
 from base import TooSlow, connect, cut, expect, now, rows, value
 
-SOON = 0.15                     # seconds until something falls due
+SOON = 0.15                     # seconds until a task becomes due
 CROWDED = 4                     # the same, while a hundred go to sleep
 
 
 def take_time(factor):
-    """So many times the usual seconds until something falls due."""
+    """This many times the usual seconds until a task becomes due."""
     global SOON, CROWDED
     SOON, CROWDED = 0.15 * factor, 4 * factor
 
@@ -26,7 +26,7 @@ def in_time(truth, text):
 
 
 class Queue:
-    """The queue of one case, and a few words for what is done with it."""
+    """The queue of one case, and short methods for its calls."""
 
     def __init__(self, db, name):
         self.db, self.name = db, name
@@ -83,7 +83,7 @@ class Queue:
         return now() + float(at) - time.time()
 
     def expired(self, max_tasks=1, **options):
-        """A task whose worker is gone and whose lease is over."""
+        """A task whose worker is lost and whose lease is over."""
         for _ in range(max_tasks):
             self.enqueue(**options)
         tasks = self.pop(max_tasks, "1 ms")
@@ -92,7 +92,7 @@ class Queue:
 
 
 def as_timestamp(at):
-    """Of an instant on this program's clock."""
+    """The server's time of an instant on this program's clock."""
     seconds = time.time() + at - now()
     return time.strftime("%Y-%m-%d %H:%M:%S",
                          time.gmtime(seconds)) + f"{seconds % 1:.6f}"[1:] + "Z"
@@ -358,7 +358,9 @@ def _(q):
 
 
 def undone_when_expired(name, function, *arguments):
-    """The lease runs out while its worker ends it, in vain."""
+    """The lease expires while its worker ends it, and the end is rolled
+    back.
+    """
 
     @case(f"the rollback of a {name} whose lease has expired meanwhile")
     def _(q):

@@ -1,15 +1,15 @@
 """The load: sessions that enqueue, claim, finish, roll back and are ended.
 
-Each session is a thread with a connection.  What it does is drawn from its own
-seed; what comes back depends on the others.
+Each session is a thread with a connection.  Its calls are drawn from its own seed, and
+their results depend on the others.
 
-The account is kept in the database, in tables limits_sent, limits_done and
-limits_purged, in the very transactions that do what it says.  So it is right
-whatever becomes of sessions and servers.
+The records are in the database, in tables limits_sent, limits_done and limits_purged,
+written in the transactions that they describe.  So they are correct whatever happens to
+sessions and servers.
 
-A transaction in which statements may be cancelled ("risky") hides the claims
-of its innermost level before each statement and registers them again when it
-has succeeded: an error would end them before the session hears of it.
+A transaction in which statements may be cancelled ("risky") hides the claims of its
+innermost level before each statement.  It registers them again when the statement has
+succeeded, since an error would end them before the session notices it.
 """
 
 import random
@@ -52,7 +52,9 @@ class Level:
 
 
 class Session(threading.Thread):
-    """One of the load.  main: that of the test itself, which is no thread."""
+    """One session of the load. main: that of the test itself, which is no
+    thread.
+    """
 
     def __init__(self, load, name, seed, profile=None):
         super().__init__(name=name, daemon=True)
@@ -61,10 +63,10 @@ class Session(threading.Thread):
         self.random = random.Random(f"{seed} {name}")
         self.connection = None
         self.pid = None
-        self.doomed = False     # somebody is about to end it
+        self.doomed = False     # it is about to be ended
         self.levels = []        # of the open transaction
         self.held = {}          # key -> claim: leases that have committed
-        self.cancel = threading.Lock()  # held while somebody cancels it
+        self.cancel = threading.Lock()  # held while it is cancelled
         self.cancellable = False
         self.risky = False
         self.serial = 0
@@ -91,7 +93,7 @@ class Session(threading.Thread):
             return
 
     def execute(self, sql, *arguments):
-        """Rows, or None; the registered claims are as before."""
+        """Returns rows, or None; the registered claims are as before."""
         hidden = []
         if self.risky:
             if self.levels:
@@ -103,9 +105,9 @@ class Session(threading.Thread):
         entry = [now(), None, self.name, sql, arguments, None]
         self.load.log.append(entry)
         try:
-            # A timeout in the very moment of a prepared COMMIT is told by its
-            # Sync: an error of a statement that has taken effect.  Of one that
-            # is not prepared the next one is told.
+            # A timeout at the moment of a prepared COMMIT is reported by its
+            # Sync: an error of a statement that has taken effect. If the COMMIT
+            # is not prepared, the next statement reports it.
             cursor = self.connection.execute(
                 sql, arguments, prepare=None if arguments else False)
             rows = cursor.fetchall() if cursor.description else None
@@ -114,8 +116,8 @@ class Session(threading.Thread):
             entry[5] = f"{error.sqlstate}: {error}"
             self._failed(error, error.sqlstate, sql)
         except ValueError as error:
-            # a result and an error, while it was prepared: a shutdown, or a
-            # timeout that came late, of which nobody knows what it has ended
+            # A result and an error, while it was prepared: a shutdown, or a late
+            # timeout. It is not known which statement that has ended.
             entry[5] = str(error)
             if self.risky:
                 with self.outside.lock:
@@ -151,7 +153,7 @@ class Session(threading.Thread):
                 self.outside.register(claims)
 
     def doom(self):
-        """Somebody ends this session next.  outside.lock is held."""
+        """This session is ended next. outside.lock is held."""
         self.doomed = True
         for level in self.levels:
             self.outside.deregister(level.claims)
@@ -159,7 +161,7 @@ class Session(threading.Thread):
     # ---- the queue
 
     def label(self):
-        """Of one call of pop: tells its claims from all others."""
+        """Distinguishes the claims of one call of pop from all others."""
         self.serial += 1
         label = f"{self.name}.{self.serial}"
         self.load.labels[label] = [now(), None]
@@ -215,7 +217,7 @@ class Session(threading.Thread):
                 del self.held[claim.key]
 
     def in_vain(self, claims):
-        """Autocommit, and cancelled: they run still."""
+        """Autocommit, and cancelled: they still run."""
         if not self.levels:
             self._register(claims)
 
@@ -270,7 +272,7 @@ class Session(threading.Thread):
                      self.load.queue, groups, len(groups), priority)
 
     def purge(self, group):
-        """Of an own group's row; all of a group that is ready goes away."""
+        """Purge all ready tasks of a group."""
         self.execute("INSERT INTO limits_purged SELECT"
                      " fairq.purge(%s::text, %s::text)"
                      " FROM fairq.group_number JOIN fairq.queue USING (queue_id)"
@@ -349,7 +351,7 @@ class Session(threading.Thread):
                 self._register(stay.values())
 
     def available(self):
-        """What this session may finish."""
+        """The tasks that this session may finish."""
         ended = {claim.key for level in self.levels for claim in level.ended}
         mine = list(self.held.values()) + [
             claim for level in self.levels for claim in level.claims
@@ -357,7 +359,9 @@ class Session(threading.Thread):
         return [claim for claim in mine if claim.key not in ended]
 
     def reconcile(self):
-        """After the connection was lost: what is mine, by the table?"""
+        """After the connection was lost: this session's tasks, from the
+        table.
+        """
         rows = self.execute(
             "SELECT id, group_key, attempt, worker FROM fairq.tasks"
             " WHERE queue = %s AND status = 'running'"
@@ -412,7 +416,7 @@ class Session(threading.Thread):
             self.levels = []
             self.risky = False
             try:
-                # it is told of its end before its transaction is undone
+                # it learns of its end before its transaction is undone
                 while self.execute("SELECT pid FROM pg_stat_activity"
                                    " WHERE pid = %s", old):
                     time.sleep(0.01)
@@ -448,9 +452,8 @@ class Session(threading.Thread):
             self.come_back()
 
     def plain(self):
-        """
-        No statement_timeout any more; it may hit the SET as well, and so late
-        that the server tells it to the next statement.
+        """Disable statement_timeout. It may also hit the SET, so late that
+        the server reports it for the next statement.
         """
         while True:
             try:
@@ -531,7 +534,7 @@ class Session(threading.Thread):
 
 
 class Admin(Session):
-    """Changes limits, pauses and resumes, throws hints away."""
+    """Changes limits, pauses and resumes, resets hints."""
 
     def reconcile(self):
         pass
@@ -543,7 +546,7 @@ class Admin(Session):
         if way < 0.2:
             self.execute("SELECT fairq.reset_hints()")
         elif way < 0.3:
-            # nothing comes of it
+            # it has no effect
             sql, arguments, _ = self.draw()
             self.execute("BEGIN")
             self.execute(sql, *arguments)
@@ -572,7 +575,7 @@ class Admin(Session):
                 self.come_back()
 
     def draw(self):
-        """A change: its statement, and what to note when it is sent."""
+        """A change: its statement, and the record for when it is sent."""
         r, queue = self.random, self.load.queue
         settings = self.outside.settings
         way = r.random()
@@ -618,7 +621,7 @@ class Admin(Session):
 
 
 class Observer(threading.Thread):
-    """Looks at the table all the time."""
+    """Checks the table all the time."""
 
     def __init__(self, load):
         super().__init__(daemon=True)

@@ -1,20 +1,19 @@
-"""The count from outside: who runs, and how many may.
+"""The count from outside: how many tasks run, and how many may.
 
-Nothing here knows how the server counts.  A claim is registered after its
-statement has returned, and deregistered before the statement that ends it is
-sent.  So what is registered is running, at every instant; there may be more.
+This code does not use the server's counts.  A claim is registered after its statement
+has returned, and deregistered before the statement that ends it is sent.  So each
+registered claim is running, at every instant; there may be more.
 
-Limits change while claims are under way.  Of the claims of a group that are
-registered at some instant, one was made last.  At that moment all the others
-were running, so their number is at most the limit that was in force then,
-which is at some time between the sending of that claim's statement and its
-return.  Which one was last is not known; but not one that had returned before
-another was sent.  Hence the bound:
+Limits change during claims.  One of the claims of a group that are registered at some
+instant was made last.  At that moment all the others were running.  So their number is
+at most the limit in effect then, at some time between the sending of that claim's
+statement and its return.  It is not known which one was last; but a claim that had
+returned before another was sent was not.  Hence the bound:
 
-    number of claims <= the greatest limit in force between sending and return
+    number of claims <= the greatest limit in effect between sending and return
                         of any of them that may have been the last
 
-A change is in force at the latest when its statement has returned, and at the
+A change is in effect at the latest when its statement has returned, and at the
 earliest when it is sent.
 """
 
@@ -31,7 +30,7 @@ class Fault(Exception):
 
 
 class Limit:
-    """What the limit of a group, or of the queue, may be at what time."""
+    """The possible limits of a group, or of the queue, at each time."""
 
     def __init__(self, value):
         self.steps = [(0.0, math.inf, value)]   # from, until, how many
@@ -42,7 +41,7 @@ class Limit:
         return self.steps[-1][2]
 
     def change(self, value):
-        """About to be sent; the old one holds until settled()."""
+        """About to be sent; the old one applies until settled()."""
         self.steps.append((now(), math.inf, value))
         self.ever |= value != math.inf
 
@@ -63,7 +62,7 @@ class Limit:
 
 
 class Claim:
-    """A task in somebody's hands; equal if it is the same attempt."""
+    """A claimed task; equal if it is the same attempt."""
     __slots__ = ("id", "group", "attempt", "sent", "returned", "taken")
 
     def __init__(self, id, group, attempt, sent, returned, taken=False):
@@ -121,14 +120,14 @@ class Outside:
             yield limit, self._of_group(group)
 
     def changing(self):
-        """The fields were set to what is about to be sent."""
+        """The fields were set to the values that are about to be sent."""
         with self.lock:
             for limit, value in self._each():
                 if limit.value != value:
                     limit.change(value)
 
     def changed(self):
-        """That has returned."""
+        """That statement has returned."""
         with self.lock:
             for limit, _ in self._each():
                 limit.settled()
