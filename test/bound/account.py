@@ -1,7 +1,7 @@
-"""What a round has to show: the properties that run names.
+"""The required properties of a round, which run names.
 
-Of a group all tasks that any call has returned count, also those of a pop that
-was rolled back: its turn is used.  Steady groups have work all along, joiners
+All tasks of a group that any call has returned count, also those of a rolled back pop:
+its turn is used.  Steady groups have work all along, joiners
 from their arrival on.
 """
 
@@ -97,8 +97,8 @@ class Account:
 
     def in_order(self):
         """
-        Of groups that are never in front, a call that begins after another one
-        has returned has later turns, and none has an earlier one first.
+        For groups that are never in front, a call that begins after another one has
+        returned has later turns.
         """
         returned = sorted((call.returned, max(addrs))
                           for call, addrs in zip(self.calls, self.of_steady)
@@ -183,8 +183,8 @@ class Account:
         the next one if the group has had its turn.  So from others it waits
         for what was in flight, and for one turn of each.
 
-        A block may have been entered by a turn that came to nothing, of a group
-        without a place.  That is not seen from outside; but then no turn is
+        A turn without a task, of a group without a slot, may have begun a block.  That
+        is not seen from outside; but then no turn is
         taken in the block before any more.
         """
         sent = [call.sent for call in self.calls]

@@ -262,7 +262,7 @@ class Joiner(Session):
 
 
 class Changer(Session):
-    """Cancels calls, and changes settings beside them."""
+    """Cancels calls, and changes settings during them."""
 
     def work(self):
         load, r = self.load, self.random

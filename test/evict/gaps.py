@@ -1,16 +1,16 @@
-"""Each gap between two looks of a pop into the cache of groups: see run.
+"""Each gap between two searches of a pop in the cache of groups: see run.
 
-The cache has room for eight groups of all queues.  All but one are taken by
-groups of the queue "m" that wait for a limit, which are the last to be evicted.
-The last one is that of group x of "l", which a pop looks at.  In the gap behind
-each look another group of "m" comes and takes the entry of x.
+The cache has room for eight groups of all queues.  All but one belong to groups of the
+queue "m" that wait for a limit, which are the last to be evicted.  The last one is that
+of group x of "l", which a pop visits.  In the gap after each search another group of "m"
+becomes active and takes the entry of x.
 
-A pop that looks for expired tasks finds that another entry of the group was made
-meanwhile: what it has left must be looked for again.
+A pop that searches for expired tasks finds another entry of the group.  It must search
+again for the tasks that it has left.
 
-Besides, a pop is held up in the middle of a load.  Others begin another one, and
-the limit holds; and when a place is left it is given away, once.  And a load that
-is void by then does not say of a queue that the next one has come by it.
+A pop is also held up in the middle of a load.  Others begin another one, and the limit
+holds.  A free slot is used once.  A load that is void by then must not mark a queue as
+counted by the next one.
 """
 
 import os
@@ -106,7 +106,7 @@ class Gaps:
             result.append(error)
 
     def begin_pop(self, kind, n, tasks, result):
-        """A pop that is held up at the n-th point of a kind, if there are so many."""
+        """A pop that is held up at the n-th point of a kind, if there are as many."""
         stall = Stall(self.data, self.pid, kind, n)
         thread = threading.Thread(target=self.pop, args=[tasks, result], daemon=True)
         thread.start()
@@ -114,7 +114,7 @@ class Gaps:
         return thread, stall
 
     def remade(self):
-        """Of two expired tasks one is served, and another entry is made before."""
+        """One of two expired tasks is served, after another entry was made."""
         self.prepare("lapsed")
         result = []
         thread, stall = self.begin_pop("claim", 1, 1, result)
@@ -177,7 +177,7 @@ class Gaps:
         return stopped, fault or (self.over_the_limit() if how == "load" else None)
 
     def drained(self):
-        """What is left when all that is running is completed, again and again."""
+        """The remaining tasks when all running ones are completed, repeatedly."""
         for queue in ("l", "m"):
             for _ in range(30):
                 self.rows("SELECT fairq.complete(id, attempt) FROM fairq.pop(%s, 10)", queue)
@@ -189,7 +189,7 @@ class Gaps:
         return left + faults
 
     def each(self, how):
-        """Every gap.  What was wrong, and how many there were."""
+        """Every gap.  The fault, and the number of points."""
         n = 0
         while True:
             n += 1

@@ -10,14 +10,14 @@ other queues' tasks lie already: so indexes are as high as those of a table in
 use.
 
     queue = Queue(connect)          # connect(): another connection, autocommit
-    make(STATES["hole"], queue, 10) # so many tasks per group are to be served
+    make(STATES["hole"], queue, 10) # this number of tasks per group is to be served
     ...
     queue.close()
 
-There are GROUPS groups, and each has its part of the tasks; what is random is
-always the same.  make() pops and completes what is in the way of the
+There are GROUPS groups, and each has its part of the tasks. Random choices are always
+the same.  make() pops and completes what is in the way of the
 state, so from then on each pop is like the next.  A state whose "refill" is set
-has no backlog: so many tasks are to be enqueued before each pop.
+has no backlog: this number of tasks is enqueued before each pop.
 """
 
 import random
@@ -30,10 +30,10 @@ CHURN = 20000               # tasks that come and go under an old snapshot
 OTHERS = 120000             # tasks of other queues
 SCHEDULED = 2 ** 62 + 2 ** 61       # the first address of scheduled tasks
 
-# make(queue, rounds): brings the queue there; so many rounds are to be served
-# warmup: rounds that are served before, until pops are as they stay
+# make(queue, rounds): prepares the queue for this number of rounds
+# warmup: rounds that are served before, until pops cost the same
 # refill: tasks to be enqueued before each pop
-# old: somebody has an old snapshot, under which CHURN tasks came and went
+# old: an old snapshot is open, under which CHURN tasks were added and deleted
 State = namedtuple("State", "name text make warmup refill old",
                    defaults=(1, 0, False))
 
@@ -90,7 +90,7 @@ class Queue:
 
     def enqueue(self, rounds, db=None, run_at=None, of=range(GROUPS),
                 scattered=False):
-        """So many tasks of each group, one round after the other."""
+        """This number of tasks of each group, one round after the other."""
         keys = ["g%d" % group for group in of] * rounds
         if scattered:
             self.random.shuffle(keys)
@@ -117,7 +117,7 @@ class Queue:
         return [list(column) for column in zip(*rows)]
 
     def serve(self, tasks):
-        """So many tasks come to their end, by pops as they are measured."""
+        """This number of tasks end, by pops as they are measured."""
         for at in range(0, tasks, N):
             self.value("SELECT fairq.complete_batch(%s, %s)",
                        *self.pop(min(N, tasks - at)))
@@ -203,7 +203,7 @@ def rolled_back_pop(queue, rounds):
 
 
 def healed(queue, rounds):
-    """What had been rolled back was served again, and all behind it."""
+    """Rolled back tasks were served again, and all after them."""
     rolled_back_pop(queue, 3)
     queue.serve(2 * GROUPS)
     queue.enqueue(rounds)
@@ -239,7 +239,7 @@ def due(queue, rounds):
                     " max(run_at) - clock_timestamp()))) FROM fairq.task")
         if not ready:
             break
-        # the machine was too slow to have them scheduled in time
+        # the machine was too slow to schedule them in time
         queue.value("SELECT fairq.purge('bench')")
         delay *= 4
 
@@ -275,7 +275,7 @@ def expired(queue, rounds):
 
 
 def restart(queue, rounds):
-    """What shared memory knew is lost; nothing was popped since."""
+    """Shared memory is lost, and there was no pop since."""
     fresh(queue, rounds)
     queue.value("SELECT fairq.reset_hints()")
 
