@@ -2,6 +2,7 @@
 'use strict';
 const fs = require('fs');
 const path = require('path');
+const { spawnSync } = require('child_process');
 const {
   WORK, INSTALLED, fairq, check, equal, errorOf, until, fromNpm, sleep, admin, queue, drop, add, ended, work,
 } = require('./harness');
@@ -137,6 +138,47 @@ async function opentelemetry() {
   await drop(name);
 }
 
+async function prometheus() {
+  const { Metrics } = require(path.join(INSTALLED, 'prometheus.js'));
+  const metrics = new Metrics();
+  const server = metrics.serve(0, '127.0.0.1');
+  await new Promise((resolve) => { server.once('listening', resolve); });
+  const get = (url) => fetch(`http://127.0.0.1:${server.address().port}${url}`);
+  const name = await queue('say "hi"\n\\', 'max_attempts => 1');
+  const worker = work(name, {
+    works: () => {},
+    fails: () => { throw new Error('it broke'); },
+    waits: (_, task) => sleep(60e3, undefined, { signal: task.signal }),
+  }, { lease: 6, hooks: metrics.hooks });
+  for (const [task, status] of [['works', 'completed'], ['works', 'completed'], ['fails', 'failed'], ['waits', 'cancelled']]) {
+    const id = await add(name, {}, task);
+    if (status === 'cancelled') {
+      await until(() => metrics.text().includes('fairq_worker_running 1\n'));
+      await fairq.cancel(admin, id);
+    }
+    equal((await ended(id, status)).status, status, `metrics: a task that is ${status}`);
+  }
+  await worker.stop();
+  const response = await get('/metrics');
+  const text = await response.text();
+  const values = Object.fromEntries(text.split('\n').filter((line) => line.startsWith('fairq_')).map((line) => {
+    const [, key, value] = /^(.*) (\S+)$/.exec(line);
+    return [key, Number(value)];
+  }));
+  const of = (metric, task, outcome, more = '') => values[
+    `${metric}{queue="say \\"hi\\"\\n\\\\",task="${task}",outcome="${outcome}"${more}}`];
+  equal([response.headers.get('content-type'), (await get('/')).status], ['text/plain; version=0.0.4; charset=utf-8', 404], 'they are at /metrics');
+  equal([['works', 'completed'], ['fails', 'failed'], ['waits', 'lost']].map((one) => of('fairq_worker_attempts_total', ...one)), [2, 1, 1],
+    'attempts are counted by their outcomes');
+  const durations = (most) => of('fairq_worker_attempt_seconds_bucket', 'works', 'completed', `,le="${most}"`);
+  equal([durations(1800), durations('+Inf'), of('fairq_worker_attempt_seconds_count', 'works', 'completed'),
+    of('fairq_worker_attempt_seconds_sum', 'waits', 'lost') > 0, values.fairq_worker_running], [2, 2, 2, true, 0], 'and measured');
+  const promtool = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' });
+  if (promtool.error === undefined) equal([promtool.status, promtool.stdout + promtool.stderr], [0, ''], 'promtool reads them');
+  server.close();
+  await drop(name);
+}
+
 // A logger of pino itself.
 async function pino() {
   const modules = fromNpm('pino@9.6.0');
@@ -154,4 +196,4 @@ async function pino() {
   await drop(name);
 }
 
-module.exports = { hooks, opentelemetry, pino };
+module.exports = { hooks, opentelemetry, prometheus, pino };

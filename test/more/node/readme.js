@@ -156,7 +156,8 @@ async function typescript() {
     console.log('ok - types # SKIP Debian\'s node-typescript cannot be had');
     return;
   }
-  const paths = { fairq: [INSTALLED], 'fairq/otel': [path.join(INSTALLED, 'otel.d.ts')], 'fairq/testing': [path.join(INSTALLED, 'testing.d.ts')] };
+  const parts = ['otel', 'prometheus', 'testing'].map((part) => [`fairq/${part}`, [path.join(INSTALLED, `${part}.d.ts`)]]);
+  const paths = { fairq: [INSTALLED], ...Object.fromEntries(parts) };
   const strict = {
     strict: true, noEmit: true, target: 'es2020', lib: ['es2020', 'dom'], module: 'node16',
     moduleResolution: 'node16', types: [], paths,

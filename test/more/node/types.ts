@@ -5,6 +5,7 @@ import {
   Worker, WorkerError,
 } from 'fairq';
 import * as otel from 'fairq/otel';
+import { Metrics } from 'fairq/prometheus';
 import { runTasks } from 'fairq/testing';
 import type {
   EnqueueOptions, Handler, Handlers, Hooks, NewTask, Queryable, StartedWorker, Task, WorkerOptions,
@@ -65,6 +66,13 @@ export async function traced(rows: Queryable): Promise<number> {
   work('mail', { send }, { hooks: otel.hooks(), log: 'info' });
   const [id]: number[] = await otel.enqueueBatch(rows, 'mail', [{ group: 'bob' }], { emptyGroup: true });
   return id + await otel.enqueue(rows, 'mail', 'bob', {}, { task: 'send', batch: id });
+}
+
+export function measured(): string {
+  const metrics = new Metrics();
+  metrics.serve(9100, '127.0.0.1').close();
+  work('mail', { send }, { hooks: { ...otel.hooks(), ...metrics.hooks } });
+  return metrics.text();
 }
 
 export async function consume(rows: Queryable): Promise<void> {
