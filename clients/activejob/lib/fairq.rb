@@ -53,6 +53,9 @@ module Fairq
 
     attr_writer :logger
 
+    # The Worker that this process has started; nil: none.  Its status shows what it does.
+    attr_accessor :worker
+
     # The group of jobs whose class has no fairq_group: the block's value for the job, or, if nil,
     # the name of the job's class.
     def group(&block)

@@ -71,6 +71,16 @@ class StoppingJob < Base
   end
 end
 
+class StatusJob < Base
+  def perform
+    2.times do
+      status = Fairq.worker.status
+      say("status", **status, tasks: status[:tasks].map(&:id))
+      sleep(0.02) until queue_adapter.stopping?
+    end
+  end
+end
+
 if ENV["SCHEDULES"]
   Fairq.schedule("tidy", every: 1, group: "g", priority: 3) { EchoJob.new(1, 2) }
   # the last multiples are of 1997 and 2024

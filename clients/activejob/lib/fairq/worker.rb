@@ -71,9 +71,17 @@ module Fairq
       @stop.set?
     end
 
+    # The worker's state.  Its :tasks are those that have not ended.  Any thread may call this.
+    def status
+      tasks = @lock.synchronize { @running.dup }
+      { name: @name, queues: @queue_names.dup, concurrency: @concurrency, running: tasks.size,
+        stopping: stopping?, tasks: tasks }
+    end
+
     # Works until stop().  Raises errors of the server.  Returns whether all jobs have ended. It has
     # released the tasks of the other jobs, whose threads continue.
     def run
+      Fairq.worker = self
       popping = Thread.new { pop_tasks }
       popping.report_on_exception = false
       others = [Thread.new { keep_leases }, Thread.new { keep_schedules }]
