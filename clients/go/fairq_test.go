@@ -165,16 +165,17 @@ func (l *logged) String() string {
 
 // running is a worker that was started.
 type running struct {
-	t     *testing.T
-	log   logged
-	stop  context.CancelFunc
-	ended chan error
+	t      *testing.T
+	worker *fairq.Worker
+	log    logged
+	stop   context.CancelFunc
+	ended  chan error
 }
 
 // start starts a worker.  The end of the test stops it.
 func start(t *testing.T, worker fairq.Worker) *running {
 	t.Helper()
-	r := &running{t: t, ended: make(chan error, 1)}
+	r := &running{t: t, worker: &worker, ended: make(chan error, 1)}
 	if worker.Logger == nil {
 		worker.Logger = &r.log
 	}
@@ -1903,6 +1904,32 @@ func TestPresence(t *testing.T) {
 	execute(t, db, "ALTER FUNCTION fairq.register_worker_no_more RENAME TO register_worker")
 	waitFor(t, "an error", func() bool { return strings.Contains(w.log.String(), "the file Alive cannot be written") })
 	waitForStatus(t, db, enqueue(t, db, "presence", fairq.NewTask{}), "completed")
+}
+
+func TestStatus(t *testing.T) {
+	db := queue(t, "status", "")
+	release := make(chan bool)
+	w := start(t, fairq.Worker{Queues: []string{"status"}, Name: "shown", Concurrency: 3, Grace: patience,
+		Default: func(context.Context, *fairq.Task) error { <-release; return nil }})
+	shown := func() string {
+		s := w.worker.Status()
+		text := fmt.Sprintf("%s %v %d %d %v", s.Name, s.Queues, s.Concurrency, s.Running, s.Stopping)
+		for _, task := range s.Tasks {
+			text += fmt.Sprintf(" %d %s", task.ID, task.Group)
+		}
+		return text
+	}
+	waitFor(t, "an idle worker", func() bool { return shown() == "shown [status] 3 0 false" })
+	id := enqueue(t, db, "status", fairq.NewTask{Group: "alice"})
+	waitFor(t, "a busy one", func() bool { return shown() == fmt.Sprintf("shown [status] 3 1 false %d alice", id) })
+	w.stop()
+	waitFor(t, "one that stops", func() bool { return shown() == fmt.Sprintf("shown [status] 3 1 true %d alice", id) })
+	close(release)
+	w.end()
+	if got := w.worker.Status(); got.Name != "" || got.Tasks != nil {
+		t.Errorf("the status of a worker that has ended: %+v", got)
+	}
+	waitForStatus(t, db, id, "completed")
 }
 
 func TestServerRestart(t *testing.T) {

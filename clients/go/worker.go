@@ -92,6 +92,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		go r.keepAlive()
 	}
 	ctx, stop := context.WithCancel(ctx)
+	defer r.show(w, ctx)()
 	go r.keepSchedules(ctx)
 	err = r.popTasks(ctx)
 	stop()
@@ -103,6 +104,7 @@ func (w *Worker) Run(ctx context.Context) error {
 type run struct {
 	Worker
 	values  context.Context // of the handlers
+	taking  context.Context // done: the worker takes no more tasks
 	popper  *database       // for pop and fairq.wait
 	keeper  *database       // for calls that must not wait behind fairq.wait
 	keeping context.Context // done: keeper does not retry any more
