@@ -1,0 +1,63 @@
+package dev.fairq;
+
+import java.util.concurrent.CountDownLatch;
+import java.util.function.BooleanSupplier;
+
+/**
+ * All workers of the process share it.  Tasks run together, except for a task that may kill the
+ * process: that one runs alone.
+ */
+final class Gate {
+    static final Gate PROCESS = new Gate();
+
+    private int sharing; // tasks, and workers that are about to take tasks
+    private int waiting; // tasks that wait to run alone
+    private boolean alone;
+
+    /** Waits while a task runs alone, or waits to; false: the worker stops. */
+    synchronized boolean share(CountDownLatch stopping) {
+        return await(stopping, () -> !alone && waiting == 0, () -> sharing++);
+    }
+
+    /** For a caller that already shares the process. */
+    synchronized void join() {
+        sharing++;
+    }
+
+    synchronized void leave() {
+        sharing--;
+        notifyAll();
+    }
+
+    /**
+     * Waits until nothing shares the process.  Returns what to call at the end.  If the worker
+     * stops before, the task must not begin.
+     */
+    synchronized Runnable exclude(CountDownLatch stopping) {
+        waiting++;
+        boolean entered = await(stopping, () -> !alone && sharing == 0, () -> alone = true);
+        waiting--;
+        notifyAll();
+        return () -> {
+            synchronized (this) {
+                alone &= !entered;
+                notifyAll();
+            }
+        };
+    }
+
+    private boolean await(CountDownLatch stopping, BooleanSupplier ready, Runnable enter) {
+        while (stopping.getCount() > 0) {
+            if (ready.getAsBoolean()) {
+                enter.run();
+                return true;
+            }
+            try {
+                wait(100);
+            } catch (InterruptedException interrupted) {
+                stopping.countDown();
+            }
+        }
+        return false;
+    }
+}
