@@ -1,7 +1,7 @@
 # Queries on a hot standby change nothing, and after its promotion it works.
 #
 # Fails if a session of the standby may write (fairq_writes() in args.c). Fails
-# if columns that no standby knows show zeros (is_not_counted() in inspect.c,
+# if columns that no standby knows show zeros (RecoveryInProgress() in inspect.c,
 # has_groups() in waiting.c).
 use strict;
 use warnings FATAL => 'all';
