@@ -32,7 +32,7 @@ END $$;
 
 -- The number of running tasks of the busy key.
 CREATE FUNCTION pg_temp.busy(name text) RETURNS text LANGUAGE sql AS $$
-	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.live_tasks
+	SELECT string_agg(payload #>> '{}', ' ' ORDER BY id) FROM fairq.live_tasks
 	WHERE queue = name AND status = 'running' AND payload #>> '{}' ~ 'busy'
 $$;
 
