@@ -218,12 +218,12 @@ check_counters(FairqQueue *queue, List *faults)
 						 " FULL JOIN (SELECT coalesce(group_no, -1) AS group_no, count(*) AS n"
 						 " FROM fairq.task WHERE queue_id = $1 AND lease_until IS NOT NULL"
 						 " GROUP BY ROLLUP (group_no)"
-						 " UNION ALL SELECT t.group_no, count(*) FROM fairq.queue q"
-						 " JOIN fairq.task k USING (queue_id)"
+						 " UNION ALL SELECT t.group_no, count(*) FROM fairq.task k"
 						 " JOIN (SELECT DISTINCT * FROM fairq.group_number) u USING (queue_id, group_no)"
-						 " JOIN (SELECT DISTINCT * FROM fairq.group_number) t ON t.queue_id = q.queue_id"
-						 " AND t.group_key = split_part(u.group_key, q.separator, 1)"
-						 " WHERE q.queue_id = $1 AND q.separator IS NOT NULL AND k.lease_until IS NOT NULL"
+						 " JOIN (SELECT DISTINCT * FROM fairq.group_number) t ON t.queue_id = k.queue_id"
+						 " AND t.group_key = split_part(u.group_key,"
+						 " (SELECT separator FROM fairq.queue WHERE queue_id = $1), 1)"
+						 " WHERE k.queue_id = $1 AND k.lease_until IS NOT NULL"
 						 " GROUP BY t.group_no) AS r USING (group_no)) AS v"
 						 " WHERE counted <> n", faults);
 }
