@@ -6,6 +6,7 @@ import java.sql.Connection;
 import java.sql.SQLException;
 import java.util.Map;
 import java.util.Properties;
+import java.util.StringJoiner;
 import org.postgresql.Driver;
 
 /** Where a worker's database is, and the settings of its connections. */
@@ -43,17 +44,29 @@ final class Address {
         if ("read-write".equals(environment.get("PGTARGETSESSIONATTRS"))) {
             properties.setProperty("targetServerType", "primary");
         }
-        String hosts = host;
+        String hosts = hosts(host.split(","), port.split(","));
         if (host.startsWith("/")) {
             properties.setProperty("socketFactory", UnixSocketFactory.class.getName());
             properties.setProperty("socketFactoryArg", host + "/.s.PGSQL." + port);
             properties.setProperty("sslmode", "disable");
             hosts = "localhost:" + port;
-        } else if (!host.contains(",")) {
-            hosts = host + ":" + port;
         }
         return "jdbc:postgresql://" + hosts + "/"
                 + URLEncoder.encode(database, StandardCharsets.UTF_8).replace("+", "%20");
+    }
+
+    /** HOST:PORT of each host.  There is a port for each, or one for all. */
+    private static String hosts(String[] names, String[] ports) {
+        if (ports.length > 1 && ports.length != names.length) {
+            throw new IllegalArgumentException("fairq: PGHOST has " + names.length + " hosts, and PGPORT has "
+                    + ports.length + " ports");
+        }
+        StringJoiner hosts = new StringJoiner(",");
+        for (int i = 0; i < names.length; i++) {
+            hosts.add((names[i].contains(":") ? "[" + names[i] + "]" : names[i]) + ":"
+                    + ports[ports.length == 1 ? 0 : i]);
+        }
+        return hosts.toString();
     }
 
     private void set(String name, String value) {

@@ -380,10 +380,15 @@ public final class Tests {
                 "5433", "PGDATABASE", "a b", "PGUSER", "bob"));
         equal("/run/x/.s.PGSQL.5433", address.properties.getProperty("socketFactoryArg"));
         equal("jdbc:postgresql://localhost:5433/a%20b", address.url);
-        address = new Address(null, new java.util.Properties(), "me", Map.of("PGHOST", "a,b:5433", "PGUSER", "bob",
-                "PGTARGETSESSIONATTRS", "read-write"));
-        equal("jdbc:postgresql://a,b:5433/bob primary",
+        address = new Address(null, new java.util.Properties(), "me", Map.of("PGHOST", "a,b", "PGPORT", "5433",
+                "PGUSER", "bob", "PGTARGETSESSIONATTRS", "read-write"));
+        equal("jdbc:postgresql://a:5433,b:5433/bob primary",
                 address.url + " " + address.properties.getProperty("targetServerType"));
+        address = new Address(null, new java.util.Properties(), "me", Map.of("PGHOST", "a,::1", "PGPORT",
+                "5433,5434", "PGUSER", "bob"));
+        equal("jdbc:postgresql://a:5433,[::1]:5434/bob", address.url);
+        refused("2 hosts", () -> new Address(null, new java.util.Properties(), "me", Map.of("PGHOST", "a,b",
+                "PGPORT", "1,2,3")));
     }
 
     // ---- helpers
