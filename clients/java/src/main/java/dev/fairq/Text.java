@@ -1,7 +1,6 @@
 package dev.fairq;
 
 import java.time.Duration;
-import java.time.temporal.ChronoUnit;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
@@ -58,7 +57,6 @@ final class Text {
 
     /** An interval in PostgreSQL's format. */
     static String interval(Duration time) {
-        return time == null ? null : ChronoUnit.MICROS.between(
-                java.time.Instant.EPOCH, java.time.Instant.EPOCH.plus(time)) + " microseconds";
+        return time == null ? null : time.getSeconds() + " seconds " + time.getNano() / 1000 + " microseconds";
     }
 }

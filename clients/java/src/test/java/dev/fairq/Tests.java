@@ -324,6 +324,16 @@ public final class Tests {
         equal("0", text("SELECT count(*) FROM fairq.workers WHERE '" + QUEUE + "' = ANY (queues)"));
     }
 
+    /** A retry that the server refuses.  It failed when Text.interval() threw an exception. */
+    void testRetryOutOfRange() throws Exception {
+        long id = Fairq.enqueue(db, QUEUE, task().maxAttempts(1));
+        with(new Worker().queues(QUEUE).handle("send", task -> {
+            throw new RetryException("later", Duration.ofSeconds(Long.MAX_VALUE));
+        }), () -> waitFor("failed", () -> text("SELECT status FROM fairq.tasks WHERE id = " + id)));
+        equal("-1 seconds 999000 microseconds", Text.interval(Duration.ofMillis(-1)));
+        equal("-00:00:00.001", text("SELECT '-1 seconds 999000 microseconds'::interval"));
+    }
+
     void testMissing() throws Exception {
         try {
             new Worker().queues("nowhere").handleOthers(task -> { }).run();
