@@ -70,24 +70,24 @@ public final class NewTask {
         return payload(Json.encode(json, value, "the arguments of task " + name));
     }
 
-    /** 0, the first, to 9. */
+    /** From 0, which runs first, to 9; 0 by default. */
     public NewTask priority(int priority) {
         this.priority = priority;
         return this;
     }
 
-    /** The task does not run before. */
+    /** The task does not run before this time. */
     public NewTask runAt(Instant at) {
         this.runAt = at;
         return this;
     }
 
-    /** The task does not run before. */
+    /** The same with an offset from UTC. */
     public NewTask runAt(OffsetDateTime at) {
         return runAt(at.toInstant());
     }
 
-    /** The same as a delay, which the server's clock measures. */
+    /** The task does not run before this time has passed on the server's clock. */
     public NewTask delay(Duration delay) {
         this.delay = delay;
         return this;
@@ -99,13 +99,13 @@ public final class NewTask {
         return this;
     }
 
-    /** Overrides the queue's setting. */
+    /** The number of attempts, instead of the queue's max_attempts. */
     public NewTask maxAttempts(int attempts) {
         this.maxAttempts = attempts;
         return this;
     }
 
-    /** For cost-fair queues. */
+    /** The cost of the task, for cost-fair queues; 1 by default. */
     public NewTask cost(float cost) {
         this.cost = cost;
         return this;
@@ -123,7 +123,7 @@ public final class NewTask {
         return this;
     }
 
-    /** The task does not run if it has not started by then. */
+    /** The task expires if it has not started by this time. */
     public NewTask expiresAt(Instant at) {
         this.expiresAt = at;
         return this;
@@ -141,7 +141,7 @@ public final class NewTask {
         return this;
     }
 
-    /** The key stays taken for this time after that. */
+    /** The key stays taken for this time after {@link #dedupUntil}'s event. */
     public NewTask dedupFor(Duration time) {
         this.dedupFor = time;
         return this;
@@ -159,7 +159,7 @@ public final class NewTask {
         return this;
     }
 
-    /** It waits only until they have ended. */
+    /** The task waits only until the tasks of {@link #after} have ended. */
     public NewTask afterAny() {
         this.afterAny = true;
         return this;

@@ -560,6 +560,14 @@ final class Run {
         return held || tries.get() > 1;
     }
 
+    /** The tasks that have not ended. */
+    List<Worker.Running> running() {
+        synchronized (tasks) {
+            return tasks.stream().map(task -> new Worker.Running(task.id, task.attempt, task.queue, task.group,
+                    task.name, task.took())).toList();
+        }
+    }
+
     // ---- services
 
     /** Renews the leases of running tasks, and stops tasks that have lost theirs. */

@@ -41,12 +41,26 @@ public final class Worker {
     private final CountDownLatch stopping = new CountDownLatch(1);
     private final CountDownLatch ended = new CountDownLatch(1);
     private volatile boolean started;
+    private volatile Run run; // null: it has not started
 
     /** A task that {@link #runTasks} has run, and the handler's DeadException or RetryException. */
     public record Ran(Task task, RuntimeException error) {
     }
 
-    /** The database, as jdbc:postgresql://HOST/DATABASE.  By default PGHOST and so on have it. */
+    /** The present state of a worker. */
+    public record Status(String name, List<String> queues, int concurrency, boolean stopping,
+            List<Running> tasks) {
+        /** The number of tasks that the worker has taken and not ended. */
+        public int running() {
+            return tasks.size();
+        }
+    }
+
+    /** A task that a worker has taken, and how long it has run. */
+    public record Running(long id, int attempt, String queue, String group, String name, Duration time) {
+    }
+
+    /** The database, as jdbc:postgresql://HOST/DATABASE.  By default PGHOST and so on name it. */
     public Worker url(String url) {
         this.url = url;
         return this;
@@ -141,6 +155,7 @@ public final class Worker {
         return this;
     }
 
+    /** The methods that the worker calls around each attempt. */
     public Worker hooks(Hooks hooks) {
         this.hooks = hooks;
         return this;
@@ -158,7 +173,7 @@ public final class Worker {
         return this;
     }
 
-    /** By default that of the name dev.fairq. */
+    /** The logger; by default the system's logger dev.fairq. */
     public Worker logger(System.Logger logger) {
         this.log = new Log(logger);
         return this;
@@ -175,7 +190,8 @@ public final class Worker {
     public void run() throws SQLException {
         started = true;
         try {
-            new Run(this, stopping).run();
+            run = new Run(this, stopping);
+            run.run();
         } finally {
             ended.countDown();
         }
@@ -201,6 +217,13 @@ public final class Worker {
         if (started) {
             ended.await();
         }
+    }
+
+    /** The present state of the worker.  Any thread may call it. */
+    public Status status() {
+        Run now = run;
+        return new Status(name, queues, concurrency, stopping.getCount() == 0,
+                now == null ? List.of() : now.running());
     }
 
     /**

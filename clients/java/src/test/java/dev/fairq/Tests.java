@@ -312,6 +312,28 @@ public final class Tests {
         Files.delete(file);
     }
 
+    /** It failed when status() returned no tasks. */
+    void testStatus() throws Exception {
+        CountDownLatch begun = new CountDownLatch(1);
+        CountDownLatch seen = new CountDownLatch(1);
+        long id = Fairq.enqueue(db, QUEUE, task());
+        Worker worker = new Worker().name("me").queues(QUEUE).concurrency(2).handle("send", task -> {
+            begun.countDown();
+            seen.await();
+        });
+        equal(new Worker.Status("me", List.of(QUEUE), 2, false, List.of()), worker.status());
+        with(worker, () -> {
+            begun.await();
+            Worker.Running running = worker.status().tasks().get(0);
+            equal(new Worker.Running(id, 1, QUEUE, "bob", "send", running.time()), running);
+            equal(1, worker.status().running());
+            equal(false, running.time().isNegative() || worker.status().stopping());
+            seen.countDown();
+            waitFor(0, () -> worker.status().running());
+        });
+        equal(new Worker.Status("me", List.of(QUEUE), 2, true, List.of()), worker.status());
+    }
+
     /** stop() releases what does not end in time.  It failed when the attempt was failed instead. */
     void testStop() throws Exception {
         long id = Fairq.enqueue(db, QUEUE, task().maxAttempts(1));
