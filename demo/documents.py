@@ -9,10 +9,10 @@ ROOT = "/usr/share/doc"
 
 
 def find(most):
-    """The files below ROOT, at most so many, and how many there are.
+    """The first `most` files below ROOT, and the number of all files there.
 
-    A link to a file stands for that file, which is listed once; links to
-    directories, and what cannot be read, are passed over.
+    A link to a file counts as that file, which is listed once.  Links to
+    directories and unreadable files are skipped.
     """
     found = set()
     for directory, _, names in os.walk(ROOT):
@@ -24,7 +24,7 @@ def find(most):
 
 
 def one_page(paths):
-    """A page for alice: a README about a page long, or what comes closest."""
+    """A page for alice: the README whose length is closest to one page."""
     readmes = [path for path in paths
                if os.path.basename(path).startswith("README")]
     return min(readmes or paths,
@@ -32,8 +32,8 @@ def one_page(paths):
 
 
 def read_all(paths):
-    """Reads all files, so that the first run has no colder cache than the
-    second; returns the bytes."""
+    """Reads all files, so that both runs find them in the cache; returns the
+    number of bytes."""
     return sum(len(read(path)) for path in paths)
 
 
@@ -49,6 +49,6 @@ def process(path):
         if path.endswith(".gz"):
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error):
-        # A file that is gone or broken is a finding, not a failure.
+        # A file that is gone or broken is reported, not a failure.
         return None, None
     return len(data.split()), hashlib.sha256(data).hexdigest()

@@ -1,8 +1,7 @@
-"""Short tasks beside long ones, in a queue that is fair in one way or another.
+"""Short and long tasks in one queue, either task-fair or time-fair.
 
-A task's work is to sleep, as long as its payload says.  Who had which worker when
-is read off the archive afterwards: fairq itself has noted when each attempt began,
-when it ended, and whose it was.
+Each task sleeps as long as its payload says.  The timelines come from fairq's
+archive, which has the start, the end and the worker of each attempt.
 """
 
 import threading
@@ -12,7 +11,7 @@ from collections import namedtuple
 import psycopg
 from psycopg.types.json import Jsonb
 
-# So many tasks of a group, each of so many seconds and of such a cost.
+# The tasks of a group: their number, and the seconds and the cost of each.
 Load = namedtuple("Load", "group tasks seconds cost", defaults=[1])
 Ran = namedtuple("Ran", "group worker began ended cost")
 
@@ -26,10 +25,10 @@ def connect():
 
 
 class Lengths:
-    """What came of the loads in a queue that is fair so."""
+    """The outcome of the loads in a queue of one kind of fairness."""
 
     def __init__(self, fair_by, loads=LOADS, workers=WORKERS, until=None):
-        """until: seconds after which the workers stop; None: when all is done."""
+        """until: the workers stop after these seconds; None: when all is done."""
         self.fair_by, self.loads, self.workers = fair_by, loads, workers
         self.queue = "lengths by " + fair_by
         self.until = until
@@ -39,7 +38,7 @@ class Lengths:
         self.broken = []
 
     def run(self):
-        """Does the work; whatever is in the queue when it ends is dropped."""
+        """Runs the workers; then drops the queue with all that is left in it."""
         with connect() as db:
             db.execute("SELECT fairq.drop_queue(queue, true) FROM fairq.queues"
                        " WHERE queue = %s", [self.queue])
@@ -79,14 +78,14 @@ class Lengths:
             self.broken.append(error)
 
     def work(self, db, name):
-        """Takes one task at a time and does it, until there is nothing to do."""
+        """Takes and runs one task at a time, until the queue has none."""
         stop = time.monotonic() + (self.until or float("inf"))
         while self.left and not self.broken and time.monotonic() < stop:
             task = db.execute(
                 "SELECT id, attempt, payload FROM fairq.pop(%s, worker => %s)",
                 [self.queue, name]).fetchone()
             if task is None:
-                # all that is left is in the hands of other workers
+                # other workers run the remaining tasks
                 return
             time.sleep(task[2])
             db.execute("SELECT fairq.complete(%s, %s)", task[:2])
@@ -94,8 +93,8 @@ class Lengths:
                 self.left -= 1
 
     def read(self, db):
-        """self.ran: what ran, in the order in which it began, in seconds since
-        the first began; self.seconds: when the last ended."""
+        """self.ran: the tasks in the order of their starts, in seconds since
+        the first start; self.seconds: the end of the last task."""
         rows = db.execute(
             "SELECT group_key, worker::int, extract(epoch FROM popped_at)::float8,"
             " extract(epoch FROM finished_at)::float8, cost"
@@ -110,24 +109,24 @@ class Lengths:
         return [row for row in self.ran if row.group == group]
 
     def last(self, group):
-        """When the group's last task was done."""
+        """The end of the group's last task."""
         return max(row.ended for row in self.of(group))
 
     def had(self, group, until):
-        """The workers' seconds that a group had by then."""
+        """The workers' seconds that a group got until then."""
         return sum(max(0, min(row.ended, until) - row.began)
                    for row in self.of(group))
 
     def both_until(self):
-        """Until when both groups had tasks that were not done."""
+        """The time until which both groups had unfinished tasks."""
         return min(self.last(load.group) for load in self.loads)
 
     def both_ready_until(self):
-        """Until when both had a task that waited for a worker."""
+        """The time until which both groups had waiting tasks."""
         return min(self.of(load.group)[-1].began for load in self.loads)
 
     def part(self, group):
-        """The group's part of the seconds while both had work."""
+        """The group's share of the seconds while both had work."""
         until = self.both_until()
         return self.had(group, until) / sum(self.had(load.group, until)
                                             for load in self.loads)
@@ -135,26 +134,26 @@ class Lengths:
 
 def verdicts(tasks, by_time):
     """(claim, whether it holds) of the two runs."""
-    found = [("fair by %s: each of %d tasks done exactly once" % (run.fair_by,
-                                                                 run.tasks),
+    found = [("fair_by = %s: each of %d tasks done exactly once"
+              % (run.fair_by, run.tasks),
               len(run.ran) == run.tasks and run.left == 0)
              for run in (tasks, by_time)]
 
-    # The guarantee: two, and what is in flight.
+    # The guarantee: a difference of two, plus the running tasks.
     until = tasks.both_ready_until()
     begun = [sum(row.began <= until for row in tasks.of(load.group))
              for load in LOADS]
-    found.append(("fair by tasks: while both had tasks waiting %d and %d were begun"
+    found.append(("task-fair: %d and %d tasks started while both groups had waiting tasks"
                   % tuple(begun), abs(begun[0] - begun[1]) <= 2 + 2 * WORKERS))
 
-    # The longest task of each; a tenth more, for workers are not always at it.
+    # The longest task of each group, plus 10 % because workers pause between tasks.
     until = by_time.both_ready_until()
     had = [by_time.had(load.group, until) for load in LOADS]
     longest = [max(row.ended - row.began for row in by_time.of(load.group))
                for load in LOADS]
-    found.append(("fair by time: while both had tasks waiting the workers had them for"
-                  " %.1f and %.1f s, which differs by no more than the longest of each"
+    found.append(("time-fair: %.1f and %.1f s of workers while both had waiting tasks;"
+                  " the difference is at most the longest task of each"
                   % tuple(had), abs(had[0] - had[1]) <= 1.1 * sum(longest)))
-    found.append(("alice is done sooner in the queue that is fair by time",
+    found.append(("alice finishes earlier in the time-fair queue",
                   by_time.last("alice") < 0.8 * tasks.last("alice")))
     return found

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, a line for every quarter anywhere else."""
+"""A progress bar on a terminal; otherwise a line for every quarter."""
 
 import sys
 import time

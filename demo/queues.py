@@ -1,16 +1,16 @@
-"""The two queues that are compared, behind the same four verbs.
+"""The two queues of the comparison, with the same four methods.
 
-Both keep what came of the tasks in demo.result, in the transaction that
-finishes them.  That table has no unique constraint on purpose: a task that
-was done twice is to be seen.
+Both insert the results into demo.result, in the transaction that finishes the
+tasks.  That table has no unique constraint, so that a duplicate run is
+visible.
 """
 
 from collections import namedtuple
 
 from psycopg.types.json import Jsonb
 
-# attempt is what fairq wants to see again when the task is completed; turn is
-# the address of the turn that the task got.
+# attempt is the number that complete needs; turn is the address of the task's
+# turn.
 Task = namedtuple("Task", "id group path attempt turn")
 Result = namedtuple("Result", "worker task started finished words sha256")
 
@@ -19,7 +19,7 @@ CHUNK = 1000
 
 
 class Queue:
-    """What both queues have in common: the results."""
+    """The part that both queues share: the results."""
 
     def __init__(self, connection):
         self.connection = connection
@@ -79,7 +79,7 @@ class Fairq(Queue):
         return [id for id, in rows]
 
     def work(self, most, worker, do):
-        """Pops up to so many tasks, does them, returns their number."""
+        """Pops and runs at most `most` tasks; returns their number."""
         rows = self.connection.execute(
             "SELECT id, group_key, payload ->> 'path', attempt, addr"
             " FROM fairq.pop('documents', %s, worker => %s)",
@@ -123,7 +123,7 @@ class Fifo(Queue):
         return [id for id, in rows]
 
     def work(self, most, worker, do):
-        """Locks up to so many tasks, does them, returns their number."""
+        """Locks and runs at most `most` tasks; returns their number."""
         with self.connection.transaction():
             rows = self.connection.execute(
                 "SELECT id, group_key, payload ->> 'path', NULL, NULL"

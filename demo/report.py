@@ -1,4 +1,4 @@
-"""What came out of a run: was it sound, and how long did alice wait?"""
+"""Checks and reports a run: was it sound, and how long did alice wait?"""
 
 import xml.etree.ElementTree
 from collections import Counter, namedtuple
@@ -35,12 +35,12 @@ class Outcome:
                            if row.group == "alice"), None)
         if self.alice:
             self.wait_seconds = max(0.0, self.alice.started - self.enqueued)
-            # Those that were begun after her enqueue and before hers.
+            # Tasks that started after her enqueue and before hers.
             waited = [row for row in self.served
                       if self.enqueued < row.started < self.alice.started]
             self.wait_tasks = len(waited)
-            # Of these, those that had an earlier turn.  What others begin
-            # while hers is in its worker's hands has later ones.
+            # Those of them that had an earlier turn.  Tasks that start while
+            # a worker already holds hers have later turns.
             self.wait_turns = sum(
                 1 for row in waited
                 if self.alice.turn is None or row.turn < self.alice.turn)
@@ -61,11 +61,11 @@ def print_table(outcomes):
 
 
 def print_verdicts(outcomes, svg, in_flight):
-    """A line "ok" or "not ok" for each claim; whether all hold.
+    """Prints "ok" or "not ok" for each claim; returns whether all hold.
 
-    in_flight is how many tasks all workers together hold at a time.  So many may
-    be in flight when alice comes; beside these, her group waits for one task of
-    each other group, which is bob's.
+    in_flight is the number of tasks that all workers together hold at a time.
+    They may be in flight when alice enqueues.  After them, her group waits for
+    one task of each other group, which is bob's.
     """
     fairq, fifo = outcomes
     verdicts = [
@@ -89,7 +89,7 @@ def print_verdicts(outcomes, svg, in_flight):
 
 
 def print_claims(verdicts):
-    """A line for each (claim, whether it holds); whether all hold."""
+    """Prints a line for each (claim, whether it holds); returns whether all hold."""
     for claim, holds in verdicts:
         print("%s - %s" % ("ok" if holds else "not ok", claim))
     return all(holds for _, holds in verdicts)

@@ -1,22 +1,23 @@
-"""Draws, side by side and in plain text, who had which worker when."""
+"""Draws two timelines of the workers side by side, in plain text."""
 
 import os
 import sys
 import textwrap
 
+TITLES = {"tasks": "task-fair", "time": "time-fair"}
 CELLS = 35          # of a timeline
-GAP = "   "         # between two of them
-# of a cell in which a task begins, and of one in which it goes on
+GAP = "   "         # between two timelines
+# marks of a cell in which a task begins, and of one in which it continues
 MARKS = {"alice": "aa", "bob": "B="}
 BOTH, NOBODY = "+", "."
-LEGEND = "a row is a worker: a Alice's, B Bob's, which goes on (=), + both, . nobody's"
+LEGEND = "one row per worker: a Alice, B Bob, = continued, + both, . idle"
 COLOURS = {"a": "35", "B": "36", "=": "36", BOTH: "1"}
 
 
 def show(runs):
-    """The lines; every run has the same scale of time."""
+    """The lines of both runs, with one time scale."""
     longest = max(run.seconds for run in runs)
-    lines = [GAP.join(("   fair by %s" % run.fair_by).ljust(CELLS + 3)
+    lines = [GAP.join(("   " + TITLES[run.fair_by]).ljust(CELLS + 3)
                       for run in runs),
              GAP.join("   " + scale(longest) for _ in runs)]
     for worker in range(1, runs[0].workers + 1):
@@ -26,7 +27,7 @@ def show(runs):
 
 
 def strip(run, worker, longest):
-    """A cell says who had the worker in that time, if only for a moment."""
+    """A cell has the mark of each group that used the worker in that time."""
     cells = []
     width = longest / CELLS
     for cell in range(CELLS):
@@ -43,7 +44,7 @@ def strip(run, worker, longest):
 
 
 def scale(longest):
-    """Whole seconds, each where it begins."""
+    """The whole seconds, each at its place."""
     line = ""
     for second in range(int(longest) + 1):
         at = int(second * CELLS / longest)
@@ -54,10 +55,10 @@ def scale(longest):
 
 
 def coloured(line):
-    """The line with its marks in colours, where a terminal shows them."""
+    """The line with coloured marks, if a terminal shows them."""
     if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
         return line
-    # the first cell of a timeline stands behind its worker's number
+    # a timeline's first cell follows the worker's number
     words = line.split(" ")
     return " ".join(
         "".join("\033[%sm%s\033[0m" % (COLOURS[mark], mark)
@@ -67,8 +68,8 @@ def coloured(line):
 
 def sentence(tasks, by_time):
     return textwrap.wrap(
-        "Fair by tasks, Alice's last thumbnail was done after %.1f s, and she had"
-        " %.0f %% of the workers' seconds while both had work; fair by time, after"
-        " %.1f s, and %.0f %%."
+        "Task-fair: Alice's last thumbnail ended after %.1f s, and she had"
+        " %.0f %% of the workers' seconds while both had work. Time-fair: after"
+        " %.1f s, with %.0f %%."
         % (tasks.last("alice"), 100 * tasks.part("alice"),
            by_time.last("alice"), 100 * by_time.part("alice")), 79)

@@ -1,4 +1,4 @@
-"""Draws, side by side, who was served when, as an SVG."""
+"""Draws the order of service in both queues side by side, as an SVG."""
 
 import math
 from xml.sax.saxutils import escape
@@ -14,7 +14,7 @@ BAR = 26
 INK = "#1f2933"
 FAINT = "#7b8794"
 GRID = "#e4e7eb"
-GREYS = ("#b8c0c8", "#98a3af")      # in turn, so that tasks can be told apart
+GREYS = ("#b8c0c8", "#98a3af")      # alternating, to separate the tasks
 ALICE = "#d6246e"
 
 PANEL = (WIDTH - 2 * MARGIN - GAP) / 2
@@ -22,7 +22,7 @@ PLOT = PANEL - NAMES
 
 
 def draw(outcomes, workers):
-    """The SVG: a panel for each outcome, all with the same scale of time."""
+    """The SVG: a panel for each outcome, with one time scale."""
     bottom = TOP + workers * ROW
     height = bottom + 84
     longest = max(o.seconds for o in outcomes)
@@ -57,7 +57,7 @@ def panel(outcome, workers, left, bottom, longest):
         parts.append(text(x(second), bottom + 18, "%g s" % second,
                           anchor="middle", fill=FAINT))
 
-    # alice's wait lies behind everything.
+    # alice's wait is drawn behind everything else.
     alice = outcome.alice
     served = alice.started if alice else outcome.seconds
     parts.append(

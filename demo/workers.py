@@ -1,4 +1,4 @@
-"""Runs a queue: producers in this process, workers in their own ones."""
+"""Runs a queue: producers in this process, each worker in its own process."""
 
 import multiprocessing
 import signal
@@ -12,21 +12,21 @@ import documents
 import queues
 from progress import Progress
 
-# alice comes when this share of bob's tasks has been done.
+# alice enqueues when this share of bob's tasks is done.
 ALICE_COMES = 0.05
-# Nothing takes that long; a run without any progress has failed.
+# A run fails if it makes no progress for this time.
 STALLED = 60
 
 Times = namedtuple("Times", "ids start alice_enqueued end")
 
 
 class Failure(Exception):
-    """A run that cannot be brought to its end."""
+    """A run that could not finish."""
 
 
 def work(kind, number, most, start, stop, done):
-    """One worker process: takes tasks and does them until told to stop."""
-    # Ctrl-C reaches the whole process group; the parent decides what it means.
+    """One worker process: takes and runs tasks until its stop event is set."""
+    # Ctrl-C signals the whole process group; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -51,7 +51,7 @@ def run(queue, paths, page, workers, most):
     ids = queue.enqueue("bob", paths)
     total = len(ids) + 1
 
-    # Spawned, not forked: nothing of the parent's connection gets into them.
+    # Spawned, not forked: they inherit nothing of the parent's connection.
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(workers + 1)
     stop = context.Event()
@@ -86,7 +86,7 @@ def run(queue, paths, page, workers, most):
                     ids += queue.enqueue("alice", [page])
                     alice_enqueued = time.time()
         end = time.time()
-        # One that is done twice would come now.
+        # A duplicate run of a task would happen now.
         time.sleep(0.1)
         stop.set()
         for process in processes:

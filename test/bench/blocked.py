@@ -1,16 +1,16 @@
-"""Limits: what tasks that wait for their group's limit cost, and whom."""
+"""Limits: the cost of waiting tasks of a limited group, for it and for others."""
 
 import time
 
 from server import connect, create_database, drop_database, one_core, vacuum
 
 WARMUP = 20
-# About the same, but for noise.
+# About the same, except for noise.
 SAME = 1.3
 
 
 def blocked(bench):
-    """A limited group's own calls, and pops that find only blocked ones."""
+    """The calls of a limited group, and pops that find only blocked groups."""
     many = bench.sizes["blocked"][-1]
     sizes = {"blocked_many": many, "blocked_few": 10}
     for database, tasks in sizes.items():
@@ -26,9 +26,9 @@ def blocked(bench):
         columns = "{:,}".format(many), "10"
         rounds = WARMUP + bench.sizes["rounds"]
 
-        bench.results.table("a group limited to 1, with so many waiting",
+        bench.results.table("a group limited to 1, by its waiting tasks",
                             *columns)
-        # the first of all tasks
+        # the first task of the queue
         running = {here: 1, there: 1}
         steps = []
         for _ in range(rounds):
@@ -43,12 +43,12 @@ def blocked(bench):
                                      for one, other in steps[WARMUP:]],
                               " ms", at_most=SAME)
 
-        bench.results.table("100 blocked groups, with so many waiting",
+        bench.results.table("100 blocked groups, by their waiting tasks",
                             *columns)
         times(bench, "a pop that finds nothing", here, there, rounds,
               "SELECT id FROM fairq.pop('full', 100)")
 
-        bench.results.table("so many were queued before the limit was set",
+        bench.results.table("tasks that were queued before the limit was set",
                             *columns)
         times(bench, "a pop of another group's task", here, there, rounds,
               "SELECT id FROM fairq.pop('late', 100)",
@@ -58,10 +58,10 @@ def blocked(bench):
 
 
 def make_blocked(connection, tasks):
-    """So many tasks wait in each of three queues.
+    """Fills each of three queues with this number of waiting tasks.
 
-    one: of a single group; full: of 100 groups; late: of a single group whose
-    limit is set last.  Each of these groups has a task running.
+    Queue one has a single group, full has 100.  Queue late has a single group
+    whose limit is set last.  Each of these groups has a running task.
     """
     for queue, groups in (("one", 1), ("full", 100), ("late", 1)):
         connection.execute(
@@ -80,7 +80,7 @@ def make_blocked(connection, tasks):
 def next_of_one(connection, running):
     """The times of an enqueue, a complete and a pop of a limited group.
 
-    Completes the task that is running; returns the next one as well.
+    Completes the running task; returns the next one as well.
     """
     took = []
     for sql in ("SELECT fairq.enqueue('one', 'g1')",

@@ -1,26 +1,26 @@
-"""The contenders: folders of SQL scripts, fairq being one of them.
+"""The contenders: folders of SQL scripts.  fairq is one of them.
 
-  setup.sql, groups.sql    make its tables; make the groups g1 .. g$groups
-                           known, if it needs that
+  setup.sql, groups.sql    make its tables; create the groups g1 .. g$groups,
+                           if it needs that
   empty.sql                remove all tasks
   enqueue.sql              add one task of group 'g' || :group
   enqueue_batch.sql        add $n tasks, whose groups the SQL expression $key
                            gives
   enqueue_batch_lanes.sql  the same with the priority $lane
   take.sql                 remove $n tasks and return them
-  pop.sql, complete.sql    lease $n tasks, as one row with "popped", how many,
-                           and arrays; finish those of the arrays, which are
-                           variables of pgbench by then
+  pop.sql, complete.sql    lease $n tasks, as one row with their number
+                           "popped" and with arrays; finish those of the
+                           arrays, which are variables of pgbench by then
   pop_one.sql, complete_one.sql
                            the same for a single task without arrays, if there
                            is a better way
-  block.sql                make "blocked" a group whose tasks may not be served
+  block.sql                block the group "blocked": its tasks must wait
   pop_unblocked.sql, take_unblocked.sql
-                           then instead of pop.sql or take.sql, if these are
-                           not enough
+                           replace pop.sql or take.sql then, if these are not
+                           enough
 
-All but setup.sql and fairq's pops are optional: a contender is measured in
-what it has.  $payload is the same for all.
+All but setup.sql and fairq's pops are optional.  A contender is measured with
+the scripts that it has.  $payload is the same for all.
 """
 
 import os
@@ -35,7 +35,7 @@ PAYLOAD = ('{"url": "https://example.org/invoices/2024/000001.pdf",'
 
 
 def key_of(groups):
-    """An expression for the key of one of so many groups."""
+    """An expression for the key of one of `groups` groups."""
     if groups == 1:
         return "'g1'"
     return "'g' || (1 + floor(random() * %d))::int" % groups
@@ -68,14 +68,14 @@ class Contender:
         self.run(connection, "setup")
         if self.has("groups"):
             self.run(connection, "groups", groups=groups)
-            # or batches would be planned for tables of no known size
+            # otherwise batches would be planned for tables of unknown size
             connection.execute("ANALYZE")
 
     def fill(self, connection, tasks, key, chunk=10000, until=None, lanes=1):
-        """Adds tasks from within the server, so many in a statement.
+        """Adds tasks from within the server, `chunk` in a statement.
 
         False if it took too long.  With lanes, a contender that has priorities
-        gets tasks of so many.
+        gets tasks of this number of priorities.
         """
         script = "enqueue_batch"
         if lanes > 1 and self.has("enqueue_batch_lanes"):
@@ -110,11 +110,11 @@ class Contender:
         return "%s \\gset\n%s;\n" % self.pop_sql(n)
 
     def steps_script(self, n):
-        """A worker's turn in three runs of the script, a nap being the third.
+        """A worker's turn in three runs of the script; the third one sleeps.
 
-        So pgbench's log has the time of each.  The log does not say which of
-        the runs did something; but the nap is longer than doing nothing, and
-        so is completing, of which there is one or the other.
+        So pgbench's log has the time of each.  The log does not say which run
+        was which.  But the sleep is longer than an empty run and than a
+        completion, and each turn has only one of those two.
         """
         return ("\\set step (:step + 1) % 3\n"
                 "\\if :step = 1\n"
@@ -127,7 +127,7 @@ class Contender:
 
 
 def contenders():
-    """All of them by name, fairq being the first."""
+    """All contenders by name; fairq is the first."""
     names = [name for name in os.listdir(HERE)
              if os.path.exists(os.path.join(HERE, name, "setup.sql"))]
     return {name: Contender(name)

@@ -1,4 +1,4 @@
-"""Fairness by cost and by time: what it costs beside that by tasks."""
+"""Cost-fair and time-fair queues: their cost, compared with a task-fair one."""
 
 import time
 
@@ -6,17 +6,17 @@ from server import connect, create_database, drop_database, one_core, vacuum
 
 DATABASE = "fair_by"
 KINDS = "tasks", "cost", "time"
-GROUPS = 10, 1000, 30000        # but for a few, as many as the others measure
+GROUPS = 10, 1000, 30000        # the others measure about as many
 WARMUP = 20                     # rounds
 
-# Such pops and their completions take at most so many times the time, and with the
-# most groups as many times that with the fewest.
+# Limits of the ratios of the time of a pop and its completion: to a task-fair
+# queue, and of the most groups to the fewest.
 SLOWER = {1: 1.25, 10: None, 100: 2.0}
 MORE_GROUPS = 1.3
 
 
 def fair_by(bench):
-    """Pop and complete where groups get the same cost, or time."""
+    """Pop and complete in queues of each kind of fairness."""
     sizes = [n for n in GROUPS if n <= max(bench.sizes["groups"])]
     create_database(DATABASE)
     with connect(DATABASE) as connection, one_core(connection):
@@ -29,7 +29,7 @@ def fair_by(bench):
             for _ in range(3):
                 add(connection, kind, groups, max(groups, 10000))
         vacuum(connection)
-        # all queues in turn: what else the machine does hits all
+        # all queues in turn: other load on the machine then affects all
         took = {}
         for tasks in SLOWER:
             for round_ in range(WARMUP + bench.sizes["rounds"]):
@@ -46,7 +46,7 @@ def fair_by(bench):
 def report(bench, took, sizes):
     for groups in sizes:
         for kind in KINDS[1:]:
-            bench.results.table("{:,} groups, fair by {}".format(groups, kind),
+            bench.results.table("{:,} groups, fair_by {}".format(groups, kind),
                                 kind, "tasks")
             for tasks, most in SLOWER.items():
                 bench.results.row(
@@ -55,7 +55,7 @@ def report(bench, took, sizes):
                              took["tasks", groups, tasks])),
                     " ms", at_most=most)
     for kind in KINDS:
-        bench.results.table("fair by {}, {:,} groups beside {}".format(
+        bench.results.table("fair_by {}, {:,} groups against {}".format(
             kind, sizes[-1], sizes[0]), *map("{:,}".format, (sizes[-1], sizes[0])))
         for tasks in SLOWER:
             bench.results.row(
@@ -66,11 +66,11 @@ def report(bench, took, sizes):
 
 
 def name(kind, groups):
-    return "by %s, %d groups" % (kind, groups)
+    return "fair_by %s, %d groups" % (kind, groups)
 
 
 def add(connection, kind, groups, tasks):
-    """So many tasks, of groups and costs at random."""
+    """Adds this number of tasks, with random groups and costs."""
     connection.execute(
         "SELECT count(*) FROM fairq.enqueue_batch(%s,"
         " ARRAY(SELECT 'g' || (random() * %s)::int"

@@ -1,10 +1,10 @@
-"""Flatness: what a call costs must not depend on what lies in the queue.
+"""Flatness: the cost of a call must not depend on the contents of the queue.
 
-Each measurement first draws a line for every contender, from little to much,
-and then holds fairq to its promise: the same calls in turn in two databases,
-one of each kind.  A round pops 100 tasks and completes them, and puts as many
-back, ten of them by single enqueues; so what lies there stays as it is.
-Nothing waits for its commit: that would make everything more alike.
+Each measurement first draws a line for every contender, from little to much.
+Then it checks fairq's promise: it makes the same calls in turn in two databases,
+one of each kind.  A round pops 100 tasks, completes them, and adds as many, ten
+of them by single enqueues.  So the backlog keeps its size.  No call waits for
+its commit, since such waits would hide differences.
 """
 
 import random
@@ -15,18 +15,18 @@ from contender import key_of
 from server import Cancelled, Session, connect, create_database, \
     drop_database, fail, one_core, vacuum
 
-N = 100                 # tasks of a pop
-SINGLES = 10            # of them, how many are enqueued one by one
+N = 100                 # tasks per pop
+SINGLES = 10            # of them, the number that is enqueued one by one
 WARMUP = 20             # rounds
-# A statement that takes longer ends its contender's line, and so does what
-# must be done before a point.
+# A slower statement ends its contender's line, and so does slower preparation
+# of a point.
 STATEMENT_SECONDS = 5
 POINT_SECONDS = 5
 POINT_ROUNDS = 60
 CHURN_SECONDS = 60
 FILL_SECONDS = 300
 
-# What fairq promises: at most so many times the time.
+# fairq's promise: the greatest ratio of the times.
 SAME = 1.15
 SAME_BLOCKED = 1.1
 
@@ -37,7 +37,7 @@ class Place:
     def __init__(self, database, contender, groups, blocked=None):
         self.database = database
         self.contender = contender
-        # fairq is measured to the end, however long that takes.
+        # fairq is measured to the end, however long it takes.
         self.limited = contender.name != "fairq"
         self.groups = groups
         create_database(database)
@@ -52,7 +52,7 @@ class Place:
         self.open(suffix)
 
     def open(self, suffix=""):
-        """The session that is timed, and its statements."""
+        """Opens the session that is timed, and prepares its statements."""
         contender = self.contender
         self.session = Session(
             self.database, limit=STATEMENT_SECONDS if self.limited else None)
@@ -99,12 +99,12 @@ class Place:
         return turn, statistics.median(self.enqueue() for _ in range(SINGLES))
 
     def buffers(self):
-        """How many buffers a turn, and an enqueue, look at."""
+        """The numbers of buffers that a turn and an enqueue read."""
         connection = self.session.connection
         counts = []
         for _ in range(5):
-            # EXPLAIN keeps what a pop returns to itself, unless it goes into
-            # a table; a temporary one's buffers are not shared ones.
+            # EXPLAIN discards what a pop returns, unless it goes into a table;
+            # the buffers of a temporary table are not shared ones.
             turn = explain(connection,
                            "CREATE TEMP TABLE popped AS " + self.pop_sql)
             _, rows = self.session.run("SELECT * FROM popped")
@@ -119,7 +119,7 @@ class Place:
         return [statistics.median(c[i] for c in counts) for i in range(2)]
 
     def churn(self, tasks, chunk=5000):
-        """So many tasks come and go."""
+        """Adds and completes this number of tasks."""
         fill = self.contender.sql("enqueue_batch", n=chunk,
                                   key=key_of(self.groups))
         script = "pop" if self.contender.has("pop") else "take"
@@ -139,7 +139,7 @@ class Place:
 
 
 def explain(connection, sql, **variables):
-    """How many buffers a statement looks at."""
+    """The number of buffers that a statement reads."""
     for name, value in variables.items():
         sql = sql.replace(":" + name, "'%s'" % value)
     plan = connection.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
@@ -150,9 +150,9 @@ def explain(connection, sql, **variables):
 # -------------------------------------------------------------------- lines
 
 def point(bench, plot, place, x, prepare):
-    """A point of a contender's line, after some preparation.
+    """Measures a point of a contender's line, after some preparation.
 
-    False if one or the other was too slow.
+    False if the point or the preparation was too slow.
     """
     times = []
     try:
@@ -175,8 +175,8 @@ def point(bench, plot, place, x, prepare):
 
 
 def drawn(bench):
-    """Those who get a line: all that offer the work, but one that is fairq's
-    floor for single calls only."""
+    """The contenders that get a line: all with the needed scripts, except fairq's
+    floor for single calls."""
     return [bench.contenders[name]
             for name in ["fairq"] + bench.having("pop", besides=["fairq"])
             + bench.having("take", besides=["fairq", "fifo"])]
@@ -191,7 +191,7 @@ def compare(bench, one, other, promise=SAME):
     for i, what in enumerate(("pop(100) + complete_batch", "enqueue")):
         bench.results.row(what, [(a[i], b[i]) for a, b in rounds], " ms",
                           at_most=promise if i == 0 else SAME)
-        bench.results.row(what + ", buffers looked at",
+        bench.results.row(what + ", buffers read",
                           [(counts[0][i], counts[1][i])], "")
 
 
@@ -228,20 +228,20 @@ LOOKS = {
 
 
 def watched(name, bench, tasks):
-    """A queue of so many tasks in ten groups, some of which run."""
+    """A queue of this number of tasks in ten groups, of which two run."""
     place = Place(name, bench.contenders["fairq"], 10)
     place.fill(tasks)
     place.session.run(place.contender.sql("pop", n=2))
-    # the table was filled by SQL: its tasks are to be counted
+    # SQL has filled the table, so maintain() has to count the tasks
     place.session.run("SELECT fairq.maintain()")
     return place
 
 
 def watching(bench):
-    """Looking in: the views for operators, beside a few tasks and ten million."""
+    """The views for operators: with few tasks, and with ten million."""
     size = bench.sizes["backlog"][-1]
     many = watched("flat_many", bench, size)
-    # what is at most looked at of a group is not there beside ten tasks
+    # with ten tasks a group has fewer than a view reads at most
     for few_tasks, promise in ((10, None), (10000, SAME)):
         few = watched("flat_few", bench, few_tasks)
         bench.results.table("tasks queued", "{:,}".format(size),
@@ -251,7 +251,7 @@ def watching(bench):
                 pairs = [[place.session.run(sql)[0] for place in (many, few)]
                          for _ in range(WARMUP + bench.sizes["rounds"])]
             bench.results.row(what, pairs[WARMUP:], " ms", at_most=promise)
-            bench.results.row(what + ", buffers looked at",
+            bench.results.row(what + ", buffers read",
                               [[explain(place.session.connection, sql)
                                 for place in (many, few)]], "")
         few.drop()
@@ -281,7 +281,7 @@ def groups(bench):
 
 
 def waiting(bench):
-    """Beside a blocked group with up to a million tasks."""
+    """With a blocked group that has up to a million tasks."""
     sizes = bench.sizes["blocked"]
     print("\npop(100) + complete, waiting tasks of a blocked group")
     kept = []
@@ -306,12 +306,12 @@ def waiting(bench):
 
 
 def snapshot(bench):
-    """After many tasks came and went under an old snapshot."""
+    """After many tasks were added and completed under an old snapshot."""
     sizes = bench.sizes["churn"]
     print("\npop(100) + complete, tasks that came and went")
     for contender in reversed(drawn(bench)):
         place = Place("flat_old", contender, 1000)
-        # a point before there is anything to be kept for anybody
+        # a point before the snapshot holds back anything
         point(bench, "snapshot", place, 0, lambda: place.fill(10000))
         with connect("flat_old") as old:
             old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")

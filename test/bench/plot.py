@@ -1,8 +1,8 @@
 """Draws plots as SVG: lines on logarithmic axes, and bars.
 
-Light and dark: colours are classes, which the reader's scheme chooses, and the
-background is drawn, so that they fit wherever the plot is shown.  Contenders
-differ by their marks, too.
+Light and dark: colours are classes, which the reader's scheme chooses.  The
+background is drawn too, so a plot is readable on any page.  Contenders also
+differ by their marks.
 """
 
 import math
@@ -16,7 +16,7 @@ LIGHT = {"ground": "#ffffff", "ink": "#1f2328", "faint": "#59636e",
          "grid": "#d8dee4"}
 DARK = {"ground": "#0d1117", "ink": "#e6edf3", "faint": "#9198a1",
         "grid": "#30363d"}
-# Of fairq, and of the others in the order of their names.
+# First fairq's, then those of the others in the order of their names.
 COLOURS = (("#0969da", "#4493f8"), ("#8250df", "#ab7df8"),
            ("#57606a", "#9ea7b0"), ("#bc4c00", "#db6d28"),
            ("#1a7f37", "#3fb950"), ("#bf3989", "#db61a2"))
@@ -75,7 +75,7 @@ def mark(x, y, number):
 
 
 def short(value):
-    """A number as an axis has it: 500, 20k, 10M."""
+    """A number as on an axis: 500, 20k, 10M."""
     for unit, name in ((1e6, "M"), (1e3, "k")):
         if value >= unit:
             return "%g%s" % (value / unit, name)
@@ -94,7 +94,7 @@ class LogAxis:
         self.zero = min(values) == 0
         if self.high == self.low:
             self.high *= 10
-        # 0 takes as much room as a factor of 3.
+        # 0 takes as much space as a factor of 3.
         self.from_ = math.log10(self.low) - (0.5 if self.zero else 0)
         self.scale = (end - start) / (math.log10(self.high) - self.from_)
         self.start = start
@@ -104,8 +104,8 @@ class LogAxis:
         return self.start + (log - self.from_) * self.scale
 
     def ticks(self):
-        """0 if it is there, and the powers of ten; if these are few, 2 and 5
-        times them as well."""
+        """0 if it occurs, and the powers of ten; if these are few, also 2 and
+        5 times them."""
         powers = range(math.floor(math.log10(self.low)),
                        math.ceil(math.log10(self.high)) + 1)
         for factors in ((1,), (1, 2, 5)):
@@ -117,14 +117,14 @@ class LogAxis:
 
 
 def lines(title, subtitles, x_name, y_name, contenders, numbers):
-    """A line for each contender: {"points": [[x, y]]}, and if it had to end
-    early, "cut", the x at which, and "why"."""
+    """A line for each contender: {"points": [[x, y]]}.  A line that ended early
+    also has "cut", the x of its end, and "why"."""
     xs = [x for c in contenders.values() for x, _ in c["points"]]
     xs += [c["cut"] for c in contenders.values() if "cut" in c]
     ys = [y for c in contenders.values() for _, y in c["points"]]
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     x_axis = LogAxis(xs, LEFT + 12, right - 12)
-    # Whole decades, or a wiggle would look like a mountain.
+    # Whole decades, so that small differences look small.
     y_axis = LogAxis([10 ** math.floor(math.log10(min(ys))),
                       10 ** math.ceil(math.log10(max(ys) * 1.01))],
                      bottom, TOP)
@@ -163,7 +163,7 @@ def lines(title, subtitles, x_name, y_name, contenders, numbers):
                          ' class="l%d"/>' % (x, y, to, TOP, number))
             y = TOP
         labels.append([y, name, number])
-    # Names stand where the lines end, but not on each other.
+    # Names are drawn at the ends of the lines, without overlaps.
     labels.sort()
     for above, label in zip(labels, labels[1:]):
         label[0] = max(label[0], above[0] + (
@@ -187,7 +187,7 @@ BAR_LEFT = 84
 
 
 def bars(title, subtitles, works, numbers, unit):
-    """A panel for each work, each with a scale of its own, all from 0."""
+    """A panel for each work, with its own scale from 0."""
     parts = []
     y = [94, 94]            # where the next panel goes, in each column
     for work, rates in works.items():

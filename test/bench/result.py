@@ -1,13 +1,13 @@
-"""What was measured: printed as it comes, and kept for the report.
+"""The results: printed at once, and saved for the report.
 
 The file is JSON: "machine" and "sizes", and under "measurements", by name,
 
   tables   title, columns (two names), and rows: what, a and b (medians), unit,
-           ratio (the median of the pairs' ratios), and what is promised of it,
-           if anything is: at_least or at_most, met
-  lines    by plot and contender: points [x, y]; and if it became too slow to
-           go on, "cut", the x at which, and "why"
-  bars     by work and contender: a rate
+           ratio (the median of the pairs' ratios).  With a promise also
+           at_least or at_most, and met
+  lines    per plot and contender: points [x, y]; for a line that ended early
+           also "cut", the x of its end, and "why"
+  bars     per work and contender: a rate
 """
 
 import json
@@ -28,12 +28,12 @@ class Results:
         self.promised = 0
 
     def add_to(self, path):
-        """Keeps what the file has; false if that was measured otherwise."""
+        """Reads the file's results; false if they have other sizes."""
         if not os.path.exists(path):
             return True
         with open(path, encoding="utf-8") as file:
             before = json.load(file)
-        # as JSON has it: keys are strings there
+        # as in JSON, where keys are strings
         if before["sizes"] != json.loads(json.dumps(self.data["sizes"])):
             return False
         self.data["measurements"] = before["measurements"]
@@ -50,7 +50,7 @@ class Results:
               flush=True)
 
     def row(self, what, pairs, unit, at_least=None, at_most=None):
-        """From pairs of measurements (first column, second column)."""
+        """A row from pairs of measurements (first column, second column)."""
         ratios = [a / b for a, b in pairs if b]
         row = {"what": what, "unit": unit,
                "a": statistics.median(a for a, _ in pairs),
@@ -58,7 +58,7 @@ class Results:
                "ratio": statistics.median(ratios) if ratios else None}
         promise = verdict = ""
         if ratios and (at_least or at_most):
-            ratio = round(row["ratio"], 2)      # as it is printed
+            ratio = round(row["ratio"], 2)      # as printed
             if at_least:
                 row["at_least"] = at_least
                 row["met"] = ratio >= at_least

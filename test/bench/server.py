@@ -1,4 +1,4 @@
-"""The server: databases, sessions, pgbench, and what machine it is."""
+"""The server: databases, sessions, pgbench, and the machine's properties."""
 
 import contextlib
 import glob
@@ -26,7 +26,7 @@ def connect(database):
 
 @contextlib.contextmanager
 def at(host):
-    """Whatever connects meanwhile connects to this server."""
+    """Inside this block, connections go to this server."""
     before = os.environ["PGHOST"]
     os.environ["PGHOST"] = host
     try:
@@ -46,13 +46,13 @@ def drop_database(name):
 
 
 def checkpoint():
-    """Between measurements, so that none comes into one."""
+    """Run between measurements, so that none happens during one."""
     with connect("postgres") as connection:
         connection.execute("CHECKPOINT")
 
 
 def restart():
-    """The server, without a word to its sessions; its files stay in memory."""
+    """Restarts the server in mode fast; its files stay in the page cache."""
     cluster = os.environ.get("FAIRQ_CLUSTER") or fail(
         "only a server of test/cluster can be restarted")
     subprocess.run(["pg_ctl", "-D", cluster + "/data", "-l", cluster + "/log",
@@ -68,14 +68,14 @@ def vacuum(connection):
 
 
 class Cancelled(Exception):
-    """Something took longer than it may."""
+    """Something took longer than allowed."""
 
 
 class Session:
     """One connection, with statements prepared as pgbench does it.
 
-    It goes by libpq's own calls: what is timed is the server's answer, and not
-    what psycopg makes of it.
+    It calls libpq itself, so the measured time is the server's, without
+    psycopg's own work.
     """
 
     def __init__(self, database, wait_for_commit=False, limit=None):
@@ -91,8 +91,7 @@ class Session:
     def run(self, sql, **variables):
         """Runs a statement with variables like pgbench's.
 
-        Returns the milliseconds that it took, and its rows as dictionaries of
-        text.
+        Returns its milliseconds, and its rows as dictionaries of text.
         """
         if sql not in self.prepared:
             self.prepared[sql] = self.prepare(sql)
@@ -142,8 +141,8 @@ class Session:
 def one_core(*connections):
     """Keeps this process and the servers of these connections on one core.
 
-    Else what is timed is also how long it takes to wake another core: as much
-    as a short call itself, and it differs from session to session.
+    Otherwise the time includes waking another core.  That takes as long as a
+    short call, and differs from session to session.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -162,7 +161,7 @@ def one_core(*connections):
 # ------------------------------------------------------------------ pgbench
 
 class Run:
-    """pgbench with a script, for some seconds or so many times."""
+    """pgbench with a script, for some seconds or a number of runs."""
 
     def __init__(self, database, script, clients, seconds=None, times=None,
                  wait_for_commit=True, log=False, variables=()):
@@ -186,7 +185,7 @@ class Run:
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def wait(self):
-        """Until it ends; returns runs per second."""
+        """Waits until it ends; returns the runs per second."""
         output, errors = self.process.communicate()
         if (self.process.returncode != 0
                 or "number of failed transactions: 0 " not in output):
@@ -218,7 +217,7 @@ def percentile(times, percent):
 # -------------------------------------------------------------- the machine
 
 def fdatasync_time():
-    """Microseconds, of 8 kB where the cluster is."""
+    """The microseconds of an fdatasync of 8 kB on the cluster's disk."""
     times = []
     with tempfile.NamedTemporaryFile(dir=os.environ.get("FAIRQ_CLUSTER")) as f:
         for _ in range(200):

@@ -1,9 +1,9 @@
-"""States: what pops cost in a queue to which something has happened.
+"""States: the cost of pops in a queue with a history.
 
-test/states/state.py makes the queues.  Each is timed beside a pristine one,
-which only ever saw enqueues and pops in order, and then beside fifo_lease, each
-in a database of its own, in turn.  Nothing is put back, and nothing waits for
-its commit.
+test/states/state.py makes the queues.  Each is compared with a pristine queue,
+which only had enqueues and pops in order, and then with fifo_lease.  Each has
+its own database, and they take turns.  No task is put back, and no call waits
+for its commit.
 """
 
 import math
@@ -25,18 +25,18 @@ WARMUP = 10             # rounds
 BATCH = 50000           # tasks of an enqueue_batch
 TEMPLATE = "states_template"
 
-# What fairq promises: at most so many times the time of a pristine queue ...
+# fairq's promise: the greatest ratio to the time of a pristine queue ...
 SLOWER = {
     "limited to 5": 1.25, "limited to 1": 1.25, "late": 1.25, "hole": 1.25,
     "rolled back pop": 1.25, "purged": 1.25, "due": 1.4, "retried": 1.4,
     "retried at once": 1.4, "lapsed": 1.4,
 }
-# ... and at least so many times the floor's rate, with 8 workers, by so many.
+# ... and the least ratio to the floor's rate, with 8 workers, per batch size.
 RATE = {100: 1.5, 10: 1.5, 1: 1.1}
 
 
 class Place(flat.Place):
-    """A contender in a database that has what is to be popped."""
+    """A contender in a database that has the tasks to be popped."""
 
     def __init__(self, database, contender, refill=0):
         self.database, self.contender = database, contender
@@ -45,12 +45,12 @@ class Place(flat.Place):
         self.refill = refill
 
     def start(self):
-        """Nothing changes any more but by what is timed."""
+        """From here on, only the timed calls change anything."""
         with connect(self.database) as connection:
             vacuum(connection)
         self.open()
         if self.refill:
-            # of groups that are known
+            # of existing groups
             self.refill_sql = self.contender.sql(
                 "enqueue_batch", n=self.refill, key=key_of(GROUPS - 1))
 
@@ -60,7 +60,7 @@ class Place(flat.Place):
         return super().turn()
 
     def rate(self, n, tasks, workers=8):
-        """Tasks per second, of workers that do so many."""
+        """Tasks per second, of this number of workers and tasks per call."""
         before = self.count()
         run = Run(self.database, self.contender.work_script(n), workers,
                   times=tasks // n)
@@ -115,20 +115,20 @@ def copy_template(database):
                            % (database, TEMPLATE))
 
 
-# ------------------------------------------------------------------ by a state
+# ------------------------------------------------------------------ in a state
 
 def in_turn(places, count):
-    """The times of their turns, A B A B ..., when they are warm."""
+    """The times of the places' turns, A B A B ..., after the warm-up."""
     with one_core(*(place.session.connection for place in places)):
         return [[place.turn() for place in places]
                 for _ in range(WARMUP + count)][WARMUP:]
 
 
 def beside(bench, state):
-    """The times of pops beside a pristine queue's, and beside the floor's.
+    """The times of pops, compared with a pristine queue and with the floor.
 
-    One after the other: with three in turn, whoever comes after the floor finds
-    its own code gone from the processor's caches.
+    One after the other.  With three in turn, the one after the floor would find
+    its own code evicted from the processor's caches.
     """
     count = bench.sizes["state_rounds"]
     rounds = 1 + math.ceil((2 * WARMUP + 2 * count) * N / GROUPS)
@@ -142,10 +142,10 @@ def beside(bench, state):
 
 
 def rates(bench, what, here, other):
-    """Rows of 8 workers by 100, 10 and 1."""
+    """Rows of 8 workers with batches of 100, 10 and 1."""
     for n, promise in RATE.items():
         tasks = bench.sizes["state_work"][n]
-        bench.results.row("%s, by %d" % (what, n),
+        bench.results.row("%s, batches of %d" % (what, n),
                           [(here.rate(n, tasks), other.rate(n, tasks))
                            for _ in range(bench.sizes["repeats"])],
                           "/s", at_least=promise)
@@ -164,7 +164,7 @@ def work_in(bench, state):
 # ------------------------------------------------------------- after a restart
 
 def queued(database, groups, tasks):
-    """So many tasks, of so many groups."""
+    """Fills a database with this number of tasks and groups."""
     copy_template(database)
     queue = Queue(partial(connect, database), PAYLOAD)
     queue.create()
@@ -180,7 +180,7 @@ def queued(database, groups, tasks):
 
 
 def first_pop(bench, database):
-    """Milliseconds, of a session that has the library but no more."""
+    """The milliseconds, in a session that has loaded the library only."""
     pop_sql, complete_sql = bench.contenders["fairq"].pop_sql(N)
     restart()
     with Session(database) as session:
@@ -193,7 +193,7 @@ def first_pop(bench, database):
 
 
 def restarted(bench):
-    """The first pop in a server that has just been started, and the work."""
+    """The first pop after a start of the server, and the rate of work."""
     tasks = bench.sizes["restart_tasks"]
     bench.results.table("the first pop(100) after a restart", "fairq", "goal")
     for groups, goal in bench.sizes["restart_groups"].items():
@@ -249,7 +249,7 @@ def states(bench):
 
 
 def builds(bench):
-    """Each state in this build, and in another one beside it (see run)."""
+    """Each state in this build and in another one (see run)."""
     hosts = os.environ["PGHOST"], os.environ["FAIRQ_OTHER"]
     for host in hosts:
         with at(host):
@@ -290,10 +290,10 @@ def builds(bench):
                 with at(hosts[which]):
                     return places[which].rate(n, tasks, workers)
 
-            # now this one first and now that one
+            # alternate the order of the two
             pairs = [(rate(0), rate(1)) if i % 2 else
                      (rate(1), rate(0))[::-1] for i in range(repeats)]
-            bench.results.row("by %d, %d worker%s"
+            bench.results.row("batches of %d, %d worker%s"
                               % (n, workers, "s" * (workers > 1)), pairs, "/s")
             drop(places)
     for host in hosts:

@@ -1,10 +1,10 @@
-"""WAL: the bytes that a task writes through its life."""
+"""WAL: the bytes that fairq writes for a task from enqueue to completion."""
 
 from contender import key_of
 from server import Session, connect, create_database, drop_database, vacuum
 
 GROUPS = 1000
-# What fairq promises: at most so many times fifo_lease's.
+# fairq's promise: the greatest ratio to fifo_lease's bytes.
 PROMISE = 0.9
 PHASES = ("enqueue", "pop", "complete")
 
@@ -18,12 +18,12 @@ def set_full_page_writes(value):
     with connect("postgres") as connection:
         connection.execute("ALTER SYSTEM " + value)
         connection.execute("SELECT pg_reload_conf()")
-        # the next one to look has heard of it by then
+        # the reload takes a moment
         connection.execute("SELECT pg_sleep(0.5)")
 
 
 def life(contender, session, tasks, enqueue_by, by):
-    """Bytes per task of each phase; for a take there is no third one."""
+    """Bytes per task of each phase; a take has no third phase."""
     spent = dict.fromkeys(PHASES, 0)
     at = lsn(session)
 
@@ -56,16 +56,16 @@ def life(contender, session, tasks, enqueue_by, by):
 
 
 def wal(bench):
-    """By single calls, and enqueued by 1,000, popped and completed by 100.
+    """Single calls, and batches: 1,000 enqueued, 100 popped and completed.
 
-    No page is written whole: how many would be depends on checkpoints only.
+    Without full page writes, whose number depends on checkpoints only.
     """
     set_full_page_writes("SET full_page_writes = off")
     names = ["fairq", "fifo_lease"]
     names += bench.having("enqueue", besides=names)
     for title, tasks, enqueue_by, by in (
-            ("by single calls", bench.sizes["wal_singles"], 1, 1),
-            ("by 1,000 and 100",
+            ("single calls", bench.sizes["wal_singles"], 1, 1),
+            ("batches of 1,000 and 100",
              bench.sizes["wal_batch"], 1000, 100)):
         spent = {}
         for name in names:
@@ -76,7 +76,7 @@ def wal(bench):
                 contender.fill(connection, 10000, key_of(GROUPS))
                 vacuum(connection)
             with Session("wal") as session:
-                # groups and indexes are as they stay, from then on
+                # so that groups and indexes are in their usual state
                 life(contender, session, 1000, enqueue_by, by)
                 spent[name] = life(contender, session, tasks, enqueue_by, by)
             drop_database("wal")

@@ -1,4 +1,4 @@
-"""Rates: how much of a work gets done, by fairq and by the others in turn."""
+"""Rates: the work per second of fairq and of the others, in turn."""
 
 from contender import key_of
 from server import Run, Session, connect, create_database, drop_database, \
@@ -8,17 +8,17 @@ GROUPS = 1000
 MANY = 32, 64               # clients
 BATCH = 1000
 
-# What fairq promises: at least so many times the floor's rate.
+# fairq's promise: the least ratio to the floor's rate.
 ENQUEUE = 0.9
 ENQUEUE_BATCH = 0.6
 POP_COMPLETE = {(1, 1): 1.2, (1, 10): 1.3, (1, 100): 1.8,
                 (8, 1): 1.5, (8, 10): 2.0, (8, 100): 2.6}
 TAKE = {1: 1.1, 10: 1.2, 100: 1.4}
 EQUILIBRIUM = 1.0
-# At most so many times the floor's time.
+# The greatest ratio to the floor's time.
 POP_TIME = 0.4
 TAIL = 1.0
-# About the same, but for noise: two producers in one group or in two.
+# About the same, except for noise: two producers in one group or in two.
 SAME_RATE = 0.85
 # Tasks of a batch take at most 1.05 times the time of others.
 OF_BATCH = 1 / 1.05
@@ -37,7 +37,7 @@ def prepare(bench):
 
 
 def in_turn(bench, names, measure):
-    """Measures each, in turn, and so again; returns lists by name."""
+    """Measures all in turn, several times; returns lists by name."""
     measured = {name: [] for name in names}
     for _ in range(bench.sizes["repeats"]):
         for name in names:
@@ -50,7 +50,7 @@ def pairs(measured, a, b):
 
 
 def compare(bench, what, measured, floor, bar=None, unit="/s", **promise):
-    """A row against the floor; and a bar for each, if that has a name."""
+    """A row against the floor; and a bar for each, if `bar` is given."""
     bench.results.row(what, pairs(measured, "fairq", floor), unit, **promise)
     if bar:
         for name, rates in measured.items():
@@ -58,7 +58,7 @@ def compare(bench, what, measured, floor, bar=None, unit="/s", **promise):
 
 
 def for_information(bench, rows, floor):
-    """fairq against those that are no floor but were measured as well."""
+    """fairq against the other measured contenders, which are no floor."""
     names = [name for name in bench.contenders if name not in ("fairq", floor)]
     for name in names:
         of_it = [(what, measured) for what, measured in rows
@@ -72,7 +72,7 @@ def for_information(bench, rows, floor):
 # ---------------------------------------------------------------- producers
 
 def rate(bench, contender, script, clients, wait=True):
-    """How often per second a producer's script runs, from no tasks on."""
+    """The rate of a producer's script, from an empty queue on."""
     with connect("work") as connection:
         contender.run(connection, "empty")
     return pgbench("work", script, clients, bench.sizes["seconds"],
@@ -139,7 +139,7 @@ def batch(bench):
 # ------------------------------------------------------------------ workers
 
 class Stock:
-    """The tasks that workers are to find, topped up before each row."""
+    """The tasks for the workers, topped up before each row."""
 
     def __init__(self, bench, names, tasks, groups=GROUPS, lanes=1):
         self.contenders = [bench.contenders[name] for name in names]
@@ -164,7 +164,7 @@ class Stock:
 
 
 def workers(bench, names, floor, title, bar, script, promise):
-    """Rates of workers by calls of 1, 10 and 100, by 1 and 8 of them."""
+    """Rates of 1 and 8 workers, with calls of 1, 10 and 100 tasks."""
     prepare(bench)
     sizes = bench.sizes
     stock = Stock(bench, names, sizes["stock"])
@@ -172,16 +172,16 @@ def workers(bench, names, floor, title, bar, script, promise):
     rows = []
     for clients in (1, 8):
         for n in (1, 10, 100):
-            # all runs of a row must find enough; one worker takes longer
+            # all runs of a row must find enough tasks; one worker is slower
             tasks = min(sizes["work_tasks"][n] // (2 if clients == 1 else 1),
                         int(0.9 * sizes["stock"]) // sizes["repeats"])
             stock.top_up()
             measured = in_turn(bench, names, lambda c: n * pgbench(
                 "work", script(c, n), clients, times=tasks // n))
             stock.use(tasks * sizes["repeats"])
-            what = "by %d, %s" % (n, clients_text(clients, "worker"))
+            what = "batches of %d, %s" % (n, clients_text(clients, "worker"))
             compare(bench, what, measured, floor, at_least=promise(clients, n),
-                    bar="%s by %d, 8 workers" % (bar, n)
+                    bar="%s, batches of %d, 8 workers" % (bar, n)
                     if clients == 8 and n != 10 else None)
             rows.append((what, measured))
     for_information(bench, rows, floor)
@@ -205,7 +205,7 @@ def take(bench):
 
 
 def few(bench):
-    """8 workers at one group, at few, and at a queue of several lanes."""
+    """8 workers: with one group, few groups, and a queue of several lanes."""
     names = ["fairq", "fifo_lease"]
     sizes = bench.sizes
     bench.results.table("pop + complete, tasks, 8 workers", "fairq",
@@ -221,12 +221,12 @@ def few(bench):
             measured = in_turn(bench, names, lambda c: n * pgbench(
                 "work", c.work_script(n), 8, times=tasks // n))
             stock.use(tasks * sizes["repeats"])
-            compare(bench, "by %d, %s" % (n, text), measured, "fifo_lease")
+            compare(bench, "batches of %d, %s" % (n, text), measured, "fifo_lease")
         drop_database("work")
 
 
 def work_of(bench, tasks, n, of_batch):
-    """The rate of 8 workers at so many tasks, which are of one batch or of none."""
+    """The rate of 8 workers, with tasks that belong to one batch or to none."""
     fairq = bench.contenders["fairq"]
     with connect("work") as connection:
         fairq.run(connection, "empty")
@@ -247,7 +247,7 @@ def work_of(bench, tasks, n, of_batch):
 
 
 def one_batch(bench):
-    """8 workers at tasks of one batch, against tasks of none."""
+    """8 workers: tasks of one batch, against tasks of none."""
     prepare(bench)
     bench.results.table("pop + complete, tasks, 8 workers", "one batch",
                         "no batch")
@@ -256,12 +256,12 @@ def one_batch(bench):
         both = [[work_of(bench, tasks, n, of_batch)
                  for of_batch in (True, False)]
                 for _ in range(bench.sizes["repeats"])]
-        bench.results.row("by %d" % n, both, "/s", at_least=OF_BATCH)
+        bench.results.row("%d per call" % n, both, "/s", at_least=OF_BATCH)
     drop_database("work")
 
 
 def rate_and_tail(script, clients, **options):
-    """How often per second a script runs, and the milliseconds of its p99."""
+    """A script's rate per second, and the milliseconds of its p99."""
     run = Run("work", script, clients, wait_for_commit=False, log=True,
               **options)
     rate = run.wait()
@@ -270,7 +270,7 @@ def rate_and_tail(script, clients, **options):
 
 
 def many(bench):
-    """32 and 64 clients that don't wait for their commits: rate and p99."""
+    """32 and 64 clients without waits for commits: rate and p99."""
     sizes = bench.sizes
     prepare(bench)
     names = ["fairq", "fifo_lease"]
@@ -292,7 +292,7 @@ def many(bench):
             measured = in_turn(bench, names, lambda c: rate_and_tail(
                 c.work_script(n), clients, times=tasks // n))
             stock.use(tasks * sizes["repeats"])
-            rows("by %d, %d workers" % (n, clients), measured, "fifo_lease", n)
+            rows("batches of %d, %d workers" % (n, clients), measured, "fifo_lease", n)
 
     bench.results.table("enqueue, one per transaction", "fairq", "fifo")
     for clients in MANY:
@@ -315,11 +315,11 @@ def turns(run):
 
 
 def equilibrium(bench):
-    """4 producers and 4 workers that keep up with them."""
+    """4 producers, and 4 workers that keep up with them."""
     prepare(bench)
     names = ["fairq", "fifo_lease"]
     seconds = 2 * bench.sizes["seconds"]
-    start = 10000       # so many that plans are made for tables of some size
+    start = 10000       # enough for plans that suit a large table
 
     def run(contender):
         with connect("work") as connection:
@@ -335,12 +335,12 @@ def equilibrium(bench):
         with connect("work") as connection:
             left = connection.execute("SELECT count(*) FROM %s.task"
                                       % contender.name).fetchone()[0]
-        # A backlog that grows is work that was not done.
+        # A backlog that grows is unfinished work.
         done = produced - max(0, left - start) / seconds
         times = turns(consumers)
         return done, percentile(times, 50), percentile(times, 99)
 
-    bench.results.table("4 producers + 4 workers, by up to 10", "fairq",
+    bench.results.table("4 producers + 4 workers, batches of up to 10", "fairq",
                         "fifo_lease")
     measured = in_turn(bench, names, run)
     for i, what, unit, promise in (
@@ -355,7 +355,7 @@ def equilibrium(bench):
 
 
 def tail(bench):
-    """How much slower than the usual the slowest are, of 8 workers."""
+    """The ratio of the slowest calls' time to the usual one, of 8 workers."""
     prepare(bench)
     repeats = bench.sizes["repeats"]
     tasks = min(bench.sizes["work_tasks"][10],
@@ -379,7 +379,7 @@ def tail(bench):
         stock.top_up()
         measured = in_turn(bench, ["fairq", floor], lambda c: (
             lambda t: [percentile(t, 50), percentile(t, 99)])(times(c)))
-        bench.results.table("%s by 10, 8 workers" % what, "fairq", floor)
+        bench.results.table("%s, batches of 10, 8 workers" % what, "fairq", floor)
         for i, part in enumerate(("p50", "p99")):
             compare(bench, part, {name: [v[i] for v in values] for name, values
                                   in measured.items()}, floor, unit=" ms")
@@ -391,7 +391,7 @@ def tail(bench):
 
 
 def pop(bench):
-    """The time of a pop of 100 alone, without waiting for its commit."""
+    """The time of a pop of 100 alone, without a wait for its commit."""
     prepare(bench)
     names = ["fairq", "fifo_lease"]
     rounds = bench.sizes["rounds"]

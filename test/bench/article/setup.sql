@@ -1,10 +1,10 @@
--- Round-robin ids, after "An unfair advantage: multi-tenant queues in
--- Postgres": a task's id is its group's number in a block of ids, and a group
--- has one id per block.  Pointers say which block is being served, and what
--- each group's last one is.
+-- Round-robin ids, as in "An unfair advantage: multi-tenant queues in
+-- Postgres".  A task's id is its group's number in a block of ids, and a group
+-- has one id per block.  Pointers have the block that is being served, and the
+-- last block of each group.
 --
--- A pointer is updated by every call, hence their fillfactors: with room on
--- the page an update touches no index.  The tasks have the default, 100.
+-- Every call updates a pointer, so these tables have a low fillfactor: with
+-- free space on the page an update changes no index.  Tasks have the default.
 CREATE SCHEMA article;
 CREATE TABLE article.queue (
 	block bigint NOT NULL

@@ -1,4 +1,4 @@
--- The pointer moves when service comes into a new block, and not before.
+-- The pointer moves only when a new block is served.
 WITH taken AS (
 	DELETE FROM article.task
 	WHERE ctid = ANY (ARRAY(

@@ -1,5 +1,5 @@
--- The least that a queue needs: no index but the primary key, and the default
--- fillfactor of 100, since nothing is ever updated.
+-- The minimum of a queue: only the primary key, and the default fillfactor of
+-- 100, since rows are never updated.
 CREATE SCHEMA fifo;
 CREATE TABLE fifo.task (
 	id bigserial PRIMARY KEY,

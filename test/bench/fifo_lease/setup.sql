@@ -1,5 +1,5 @@
--- No index but the primary key: one on leased_until would have to be changed
--- by every pop.  The fillfactor is the default, 100.
+-- Only the primary key: every pop would have to change an index on
+-- leased_until.  The fillfactor is the default, 100.
 CREATE SCHEMA fifo_lease;
 CREATE TABLE fifo_lease.task (
 	id bigserial PRIMARY KEY,
