@@ -1,16 +1,16 @@
-"""Backends that are held up: src/base/stall.h, for tests that do something in a gap."""
+"""Stalled backends (src/base/stall.h), for tests that act during the stall."""
 
 import os
 import time
 
 
 class Stall:
-    """A backend, by its data directory and process, is to stop at the n-th point of a kind."""
+    """Stops a backend, given by data directory and process, at the n-th point of a kind."""
 
     def __init__(self, data, pid, kind, n=1):
         self.asked = f"{data}/fairq_stall.{pid}"
         self.done = f"{data}/fairq_stalled.{pid}"
-        # at once: the backend may come by at any time
+        # renamed at once: the backend may read it at any time
         with open(self.asked + ".new", "w") as file:
             file.write(f"{kind} {n}")
         os.rename(self.asked + ".new", self.asked)
@@ -19,7 +19,7 @@ class Stall:
         return os.path.exists(self.done)
 
     def wait(self, seconds, thread=None):
-        """For the backend to stop, or for the thread of its call to end.  True: it has stopped."""
+        """Waits until the backend has stopped, or its call's thread has ended; true if it stopped."""
         limit = time.monotonic() + seconds
         while not self.is_reached() and time.monotonic() < limit and (
                 thread is None or thread.is_alive()):
@@ -27,7 +27,7 @@ class Stall:
         return self.is_reached()
 
     def let_go(self):
-        """The backend goes on; or, if it has not stopped, will not."""
+        """The backend continues, or does not stop if it has not reached the point."""
         for path in (self.asked, self.done):
             if os.path.exists(path):
                 os.unlink(path)

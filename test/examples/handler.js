@@ -1,4 +1,4 @@
-// The work of the tests' tasks for examples/worker.js; see handler.py.
+// The work of the test tasks for examples/worker.js; see handler.py.
 'use strict';
 const fs = require('fs');
 const { setTimeout: sleep } = require('timers/promises');

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""The work of the tests' tasks: for examples/worker.py a module, and for
-examples/worker.sh a command.
+"""The work of the test tasks: a module for examples/worker.py, and a command for
+examples/worker.sh.
 
 A payload may have
-    seconds         how long the work takes
-    first_seconds   the same for the first attempt
-    fails           so many attempts fail
-    stubborn        a command takes no notice of SIGTERM
-What happens is written to the file EXAMPLES_LOG, a line for each event.
+    seconds         the duration of the work
+    first_seconds   the duration of the first attempt
+    fails           the number of attempts that fail
+    stubborn        a command ignores SIGTERM
+Each event is written as a line to the file EXAMPLES_LOG.
 """
 
 import json
@@ -43,7 +43,7 @@ def handle(task):
 
 
 class Command:
-    """What the environment and the input say of the task."""
+    """The task's data in the environment and in the input."""
 
     def __init__(self):
         self.id = os.environ["FAIRQ_ID"]
@@ -52,7 +52,7 @@ class Command:
         self.payload = json.load(sys.stdin)
 
     def check(self):
-        """It is killed, rather than told."""
+        """The command is killed, since it ignores SIGTERM."""
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Arguments for fairq's functions: what is usual, and the edges of each type.
+"""Arguments for fairq's functions: usual values, and the edges of each type.
 
-All are texts, as a client sends them; the server makes values of them.
+All are texts, as a client sends them; the server converts them.
 """
 
 QUEUES = ["q1", "q2", "q3", "größe 💡"]
 GROUPS = ["a", "b", "c", "d", "é", "日本"]
 GRANTED = ["fuzz_enqueue", "fuzz_work", "fuzz_manage"]
 
-# What the server itself says of a text that is no value of the type.  Such a
-# call never comes to fairq.
+# The server's errors for a text that is not a value of the type.  Such a call does not
+# reach fairq.
 INPUT_STATES = {
     "22003", "22007", "22008", "22015", "22021", "22P02", "22P05", "2202E",
     "42601", "42602", "42704", "54000", "54001", "22000", "22023", "54023",
@@ -71,7 +71,7 @@ def document(r):
 
 
 def array(r, element):
-    """Mostly one dimension, mostly from 1 on, mostly short."""
+    """Mostly one dimension, mostly from 1, mostly short."""
     n = r.choice((0, 1, 1, 2, 2, 3, 5))
     if r.random() < 0.01:
         n = r.choice((100, 3000))
@@ -124,7 +124,7 @@ for _name, _element in list(TYPES.items()):
 
 
 def usual(draw, share=0.8):
-    """What works, mostly, so that calls get beyond the checks of arguments."""
+    """Mostly valid values, so that calls pass the checks of arguments."""
     return draw, share
 
 
@@ -192,7 +192,7 @@ NAMES = {
     "priorities": usual(usual_array(a_choice("0", "0", "1", "9"))),
     "run_ats": usual(usual_array(a_choice(None, "now", "tomorrow", "infinity"))),
     "costs": usual(usual_array(a_choice("1", "0.5", "1000"))),
-    # an object, or none of a batch
+    # an object, or no object of a batch
     "headers": usual(a_choice(None, None, None, "{}")),
     "progress": usual(a_choice(None, "1", '{"pages": 1}')),
     "took": usual(a_choice(None, None, "0", "1 ms", "1 hour")),

@@ -6,12 +6,13 @@ OPTIONS = ("priorities", "weights", "levels", "per_group", "limits", "most",
 
 
 class Profile:
-    """The steps of a family of histories, and their rates.
-    and the OPTIONS.  The latter are probabilities: of limits for groups
-    ("limits"), the queue ("most") or attempts, of an archive and of a short
-    backoff.  Others are those of a scheduled enqueue, a key, a short lease and
-    a delayed release.  The rest are those of a cost-fair queue, of shares from
-    the start, of tenants, and of a limit of a tenant ("of_tenants")."""
+    """The steps of a family of histories, their rates, and its OPTIONS.
+
+    Most options are probabilities.  They are those of limits for groups ("limits"),
+    of a limit of the queue ("most"), and of one of attempts.  Others are those of an
+    archive, a short backoff, a scheduled enqueue, a key, a short lease and a delayed
+    release.  The rest are those of a cost-fair queue, of shares from the start, of
+    tenants, and of a limit of a tenant ("of_tenants")."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share
@@ -30,10 +31,10 @@ ALL = {**SERVE, **OPEN, **SAVEPOINTS, "take": 2, "purge": 1, "stale": 1,
 LIMITS = {"limits": 1, **SERVE, "complete": 10, "complete_batch": 4}
 CHANGES = {"limit": 3, "pause": 1, "resume": 1.5, "max_running": 1}
 
-# events that time causes
+# events that the clock causes
 SCHEDULE = {"schedule": 0.4, "tick": 2, "wait": 0.5, "look": 1}
 LEASES = {"leases": 0.5, "tick": 2.5, "expire": 0.5, "extend": 1.5, "look": 1}
-# how tasks end
+# the ways in which tasks end
 ENDS = {"fail": 4, "cancel": 1.5, "redrive": 1, "stale": 1, "look": 1,
         "attempts": 0.6, "retain": 0.5, "backoff": 0.5, "delay": 0.3}
 LIFE = {**SERVE, **SCHEDULE, **LEASES, **ENDS, "schedule": 0.2, "leases": 0.3,
@@ -145,38 +146,38 @@ COSTS = (
             take=2, **SERVE),
     Profile("by cost, transactions", 4, (1, 2, 3), cost=1, weights=1, take=2,
             purge=1, **{**SERVE, **OPEN, **SAVEPOINTS, "rollback": 5}),
-    Profile("by cost, late commits", 3, (2, 3), cost=1, **{
+    Profile("cost-fair, late commits", 3, (2, 3), cost=1, **{
         **SERVE, **OPEN, "commit": 0.5, "rollback": 0.2}),
     Profile("by cost, per_group", 2, (1, 2), cost=1, per_group=1, weights=1,
             **SERVE, **OPEN),
-    Profile("by cost, limits that change", 3, (1, 2, 3), cost=1, limit=4,
+    Profile("cost-fair, limits that change", 3, (1, 2, 3), cost=1, limit=4,
             pause=1, resume=1.5, purge=1, take=2,
             **{**LIMITS, **OPEN, "limits": 0.7}),
     Profile("by cost, max_running", 2, (1, 2, 3), cost=1, most=0.7,
             max_running=1, leases=0.3, tick=1,
             **{**SERVE, **OPEN, "complete": 10}),
     # Without leases. A group with running tasks may count as one with an ended
-    # lease, and so be active before it has a task. The model does not know when.
+    # lease, and so be active before it has a task. The model cannot predict this.
     Profile("by cost, everything", 5, (1, 2, 3, 4), cost=1,
             **{**ALL, **CHANGES, "limits": 0.4, "most": 0.3}),
-    Profile("by cost, hints thrown away", 2, (1, 2, 3), exclusive=True,
+    Profile("cost-fair, hints thrown away", 2, (1, 2, 3), exclusive=True,
             cost=1, reset=2, **{**ALL, **CHANGES, "limits": 0.3,
                                 "most": 0.2, "per_group": 0}),
     Profile("by cost, restarts", 1, (1, 2, 3), exclusive=True, restart=1,
             cost=1, **{**ALL, **CHANGES, "limits": 0.3, "most": 0.2}),
 )
 
-# Without restarts and resets: a user that is not found yet waits.
+    # Without restarts and resets, after which a user that is not found yet waits.
 TENANTS = (
     Profile("tenants", 3, tenants=1, priorities=1, **SERVE),
     Profile("tenants, by cost", 3, tenants=1, cost=1, priorities=1, **SERVE),
     Profile("tenants, weights", 3, (1, 2), tenants=1, weights=1, weight=1,
             take=2, **SERVE),
-    Profile("tenants, by cost, weights", 3, (1, 2), tenants=1, cost=1, weights=1,
+    Profile("tenants, cost-fair, weights", 3, (1, 2), tenants=1, cost=1, weights=1,
             take=2, **SERVE),
     Profile("tenants, transactions", 4, (1, 2, 3), tenants=1, weights=1, take=2,
             purge=1, **{**SERVE, **OPEN, **SAVEPOINTS, "rollback": 5}),
-    Profile("tenants, by cost, late commits", 3, (2, 3), tenants=1, cost=1, **{
+    Profile("tenants, cost-fair, late commits", 3, (2, 3), tenants=1, cost=1, **{
         **SERVE, **OPEN, "commit": 0.5, "rollback": 0.2}),
     Profile("tenants, per_group", 3, (1, 2), tenants=1, per_group=1, weights=1,
             **SERVE, **OPEN),

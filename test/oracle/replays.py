@@ -1,10 +1,10 @@
 """Short histories that once found a fault, or are similar to one.
 
-One line each: steps between semicolons, each a session and a call.  Tasks are
-numbered in the order of their enqueues, from 1; "release 3" is the third one.
-"a/1" is group a with priority 1, and "a@2" is scheduled for the second instant
-ahead.  "a#k" has the dedup key k, and "a!1" one attempt.  A limit without a group
-is the queue's.  A number after "lease", "release 3", "fail 3" or "extend 3" is the
+One line each: steps between semicolons, each a session and a call.  Tasks have
+numbers in the order of their enqueues, from 1: "release 3" releases the third.
+"a/1" is group a with priority 1, and "a@2" is scheduled two instants ahead.  "a#k"
+has the dedup key k, and "a!1" one attempt.  A limit without a group is the queue's.
+Own tasks and calls are those of the same transaction.  A number after "lease", "release 3", "fail 3" or "extend 3" is the
 number of instants until then.  "fail 3 dead" is permanent, and a tick waits for
 the next instant.  At the end all tasks are served.  All properties are checked
 throughout.
@@ -16,15 +16,14 @@ import re
 from scenarios import Scenario
 
 REPLAYS = {
-    # the transaction's own tasks, after a pop of its own
-    "own tasks after an own pop":
+    "own tasks after own pop":
         "0 begin; 0 enqueue a; 0 pop 16; 0 enqueue a a; 0 pop 19",
-    "own tasks after an own pop, committed":
+    "own tasks after own pop, committed":
         "0 begin; 0 enqueue a; 0 pop 8; 0 enqueue a a; 0 commit; 1 pop 20",
-    "own tasks after an own pop, of two groups":
+    "own tasks after own pop, two groups":
         "0 begin; 0 enqueue a; 0 pop 9; 0 enqueue b b a b a b b b; 0 commit;"
         "1 enqueue c c c; 1 pop 4; 1 pop 9",
-    "own tasks between another's":
+    "own tasks between another session's":
         "2 begin; 2 enqueue a a a a a; 2 pop 3; 0 pop 2; 0 enqueue a;"
         "2 enqueue a; 2 pop 3",
     "own release":
@@ -37,13 +36,13 @@ REPLAYS = {
         "1 enqueue a b a a; 0 begin; 0 enqueue a; 0 purge a; 0 rollback;"
         "0 pop 2; 0 enqueue c c; 0 pop 4; 0 enqueue c; 0 release 1;"
         "0 release 2; 0 release 7; 0 pop 5",
-    "purge of nothing but own deleted tasks, then a rollback":
+    "purge that finds only own deleted tasks, then a rollback":
         "0 begin; 1 enqueue a a; 0 purge a; 0 pop 2; 0 rollback;"
         "1 enqueue a; 1 pop 2",
-    "take of all, looked for again, then a rollback":
+    "take of all tasks, another take, then a rollback":
         "0 enqueue a a a; 0 begin; 0 take 1; 0 rollback; 0 begin; 0 take 3;"
         "0 take 1; 0 rollback; 0 enqueue a b b b; 0 pop 1; 0 pop 1; 0 pop 9",
-    "rollback on both sides of another's task":
+    "rollback on both sides of another session's task":
         "0 begin; 0 enqueue a; 1 enqueue a; 0 enqueue a; 0 rollback;"
         "1 enqueue a; 1 pop 20",
     "rollback on both sides, then a release":
@@ -60,18 +59,18 @@ REPLAYS = {
         "0 enqueue a a; 0 enqueue b b b b b; 0 pop 3; 1 begin; 1 enqueue a;"
         "2 begin; 2 release 1; 1 rollback; 2 rollback; 0 release 2; 0 pop 1;"
         "0 pop 1; 0 pop 5",
-    "hole of a release that was rolled back":
+    "hole after the rollback of a release":
         "1 enqueue a a b a; 0 pop 2; 0 begin; 0 enqueue b; 1 enqueue b;"
         "0 release 3; 0 pop 2; 0 rollback; 0 release 1; 0 release 3; 1 pop 2;"
         "0 pop 1; 0 pop 5",
-    "hole where a task was served ahead of its place":
+    "hole where a task was served early":
         "2 begin; 2 enqueue a; 0 enqueue a; 2 rollback; 0 begin;"
         "0 enqueue b c b d e b f b d f g a g a h i; 2 enqueue a; 2 pop 7;"
         "0 pop 13; 0 enqueue a; 0 pop 11",
-    "hole where another's task was served, own ones before it":
+    "hole after another session's served task, behind own tasks":
         "2 begin; 2 enqueue a a; 0 enqueue a; 2 rollback; 0 pop 20; 0 begin;"
         "0 enqueue b b a; 2 enqueue a; 1 pop 4; 0 pop 13",
-    "hole behind tasks that were served in order":
+    "hole behind tasks served in order":
         "1 enqueue a; 1 pop 19; 0 enqueue b b b b b b b b b b b; 0 release 1;"
         "0 pop 5; 0 begin; 0 enqueue b; 1 enqueue b a a a a a a a a;"
         "0 rollback; 1 pop 14; 1 purge b; 0 release 2; 0 release 3; 1 pop 2;"
@@ -88,19 +87,19 @@ REPLAYS = {
         "2 enqueue a a a a a; 0 enqueue a; 2 release 1; 2 pop 1; 2 pop 1;"
         "0 enqueue b b; 2 pop 1; 2 rollback; 1 commit; 0 release 1;"
         "0 release 7; 2 pop 2; 1 pop 5; 0 pop 2",
-    "late tasks, a purge between":
+    "late tasks, with a purge between":
         "0 enqueue a; 1 pop 1; 1 enqueue a; 0 enqueue b c; 1 enqueue d;"
         "0 begin; 1 pop 1; 1 enqueue d; 1 purge d; 0 pop 1;"
         "0 enqueue d b c c c; 1 enqueue d; 1 pop 1; 1 enqueue b; 1 pop 1;"
         "0 pop 1; 0 pop 1; 1 pop 1; 0 release 12; 0 commit; 0 release 2;"
         "0 release 4; 0 release 8; 1 pop 1; 1 pop 1; 1 pop 20",
-    "late tasks of a weight, a turn in two calls":
+    "late tasks of a group with weight, a turn in two calls":
         "0 weight a 3; 0 begin; 0 enqueue a a a a a a a a a a a a a a a a a a"
         " a a a a a a a a a a; 2 enqueue b; 0 pop 9; 0 commit; 1 enqueue b;"
         "0 complete 4; 1 pop 6; 0 release 2; 0 release 5; 0 release 30;"
         "1 pop 2; 0 pop 2; 0 pop 20",
 
-    "hole where tasks were served at once for a greater weight":
+    "hole after tasks served at once for a greater weight":
         "0 enqueue a b a b a b a; 0 begin; 0 pop 7; 0 rollback; 0 weight a 3;"
         "0 pop 9; 1 enqueue b b a; 0 pop 20",
 
@@ -108,88 +107,87 @@ REPLAYS = {
     "per_group and a turn with nothing ready":
         "1 begin; 1 enqueue a; 1 pop 1; 1 enqueue b b b; 1 pop 1;"
         "0 enqueue b; 0 pop 1 per_group 2",
-    "per_group, a turn that was begun, then one in front":
+    "per_group, a started turn, then an earlier one":
         "0 weight a 1; 0 weight b 1; 0 weight c 5; 0 enqueue c; 0 pop 1;"
         "0 enqueue b c b; 0 pop 14 per_group 1",
     "per_group after a rollback":
         "0 enqueue b b b b b b b; 0 begin; 0 pop 10 per_group 3; 0 enqueue a;"
         "0 take 7; 0 pop 1 per_group 4; 0 rollback; 0 pop 19 per_group 1",
 
-    # limits: a full group cannot be parked, since this transaction has
-    # completed one of its tasks; it has turns without a task before another
-    # group's later one
-    "limit: turns in vain before a task far off":
+    # limits: a full group cannot be parked, because this transaction has completed
+    # one of its tasks.  It has turns without a task before another group's later one
+    "limit: turns without a task before a distant one":
         "2 begin; 3 enqueue c; 3 pop 1; 3 enqueue a; 1 limit c 2;"
         "2 enqueue a a a a a a a a a a a a; 1 begin; 3 enqueue b; 3 begin;"
         "1 enqueue c; 1 complete 1; 3 enqueue a; 1 enqueue a; 3 enqueue c;"
         "3 pop 3; 1 pop 3",
 
     # limits: a check of a full group takes no future turn
-    "limit: a look at a full group, then others":
+    "limit: a check of a full group, then others":
         "0 limit a 1; 0 enqueue a a; 0 pop 5; 0 enqueue b b; 0 complete 1;"
         "0 pop 2",
-    "limit: a look at a full group in two lanes, again and again":
+    "limit: repeated checks of a full group in two lanes":
         "0 limit a 1; 0 enqueue a a a a/1; 0 pop 2; 0 complete 1; 0 pop 2;"
         "0 complete 2; 0 pop 2; 0 complete 3; 0 enqueue b/1 b/1 b/1 b/1;"
         "0 pop 4",
-    "limit: a look while own settings are open":
+    "limit: a check while own settings are uncommitted":
         "0 limit a 1; 0 enqueue a a; 0 pop 1; 0 begin; 0 limit c 1; 0 pop 1;"
         "0 rollback; 0 complete 1; 0 enqueue b b; 0 pop 3",
-    "limit: a look by a counter that is doubtful":
+    "limit: a check with a doubtful counter":
         "0 enqueue a a b; 0 begin; 0 pop 3; 1 enqueue b; 0 complete 1;"
         "1 limit b 1; 0 complete 3; 0 pop 3; 0 rollback; 1 pop 2",
 
     # limits: a full group delays no other
-    "limit: more looks in vain than there are groups":
+    "limit: more failed checks than groups":
         "0 limit a 1; 0 limit b 1; 0 limit c 1; 0 enqueue a b c; 0 pop 3;"
         "0 begin; 0 limit d 1; 0 enqueue a b c e e e e e e; 0 pop 20",
-    "limit: reset, more counts in vain than a call may do":
+    "limit: reset, more useless counts than a call allows":
         "0 limit 2; 2 begin; 1 enqueue f/9; 2 pop 12; 0 reset;"
         "2 enqueue c/4 a/4 c/4 d/4 c/4 d/4 f/4 a/4 d/4 a/4 f/4 b/4 b/4 b/4;"
         "1 enqueue g/9; 2 pop 15",
-    "limit: parked, then own settings give room":
+    "limit: parked, then own settings raise the limit":
         "0 limit a 1; 0 begin; 0 enqueue a a; 0 pop 2; 0 limit a 2; 0 pop 1",
-    "limit: own settings give room, parked by others":
+    "limit: own settings raise the limit, parked by another session":
         "0 pause a; 0 begin; 0 resume a; 1 enqueue a; 1 pop 1; 0 pop 1",
 
-    # a first limit, in the middle of a transaction that did not count
-    "limit: the first one, after an own completion":
+    # a first limit, in the middle of a transaction that has not counted running tasks
+    "limit: the first one, after own completion":
         "0 enqueue a a a; 0 pop 1; 0 begin; 0 complete 1; 1 limit a 1;"
         "0 pop 1",
-    "limit: the first one, after an own completion, then a rollback":
+    "limit: the first one, after own completion, rollback":
         "0 enqueue a a a; 0 pop 1; 0 begin; 0 complete 1; 1 limit a 2;"
         "0 pop 1; 0 rollback; 1 pop 3",
-    "limit: the first one, after an own release":
+    "limit: the first one, after own release":
         "0 enqueue a a a; 0 pop 1; 0 begin; 0 release 1; 1 limit a 1; 0 pop 1",
-    "limit: the first one, after an own take":
+    "limit: the first one, after own take":
         "0 enqueue a a a; 0 begin; 0 take 1; 1 limit a 1; 0 pop 1",
-    "limit: the first one, after an own pop, then a rollback":
+    "limit: the first one, after own pop, rollback":
         "0 enqueue a a; 0 begin; 0 pop 1; 1 limit a 1; 0 pop 1; 0 rollback;"
         "1 pop 1",
-    "limit: the first one, after an own pop, then a commit":
+    "limit: the first one, after own pop, commit":
         "0 enqueue a a a; 0 begin; 0 pop 1; 1 limit a 1; 0 pop 1; 0 commit;"
         "1 pop 1; 1 complete 1; 1 pop 1",
-    "limit: the first one of the queue, after an own completion":
+    "limit: the queue's first one, after own completion":
         "0 enqueue a b c; 0 pop 1; 0 begin; 0 complete 1; 1 max_running 1;"
         "0 pop 1",
-    "limit: the first one of the queue, after an own pop, then a rollback":
+    "limit: the queue's first one, after own pop, rollback":
         "0 enqueue a b; 0 begin; 0 pop 1; 1 max_running 1; 0 pop 1;"
         "0 rollback; 1 pop 1",
 
     # limits: the order of a group's waiting tasks
-    "limit: waiting behind another's uncommitted ones":
+    "limit: waiting behind another session's uncommitted tasks":
         "0 limit a 2; 1 begin; 1 enqueue a a a; 0 enqueue a; 0 take 5;"
         "0 enqueue a; 1 commit; 0 pop 5; 0 complete 1; 0 complete 2; 0 pop 5",
-    "limit: waiting behind an own purge that is rolled back":
+    "limit: waiting behind own purge, rolled back":
         "0 enqueue a; 0 limit 3; 0 enqueue a a a; 0 pop 1; 0 pop 1; 1 begin;"
         "1 purge a; 1 pop 1; 0 enqueue a; 1 rollback; 0 complete 1;"
         "0 complete 2; 0 pop 2",
-    "limit: waiting behind what was enqueued while it was paused":
+    "limit: waiting behind tasks enqueued during a pause":
         "1 begin; 1 pause a; 1 enqueue a; 0 enqueue a; 0 pop 6; 0 enqueue a;"
         "1 commit; 0 complete 2; 1 resume a; 1 pop 1",
 
-    # limits: all is counted again
-    "limit: hints thrown away, then an own task's pop is rolled back":
+    # limits: all tasks are counted again
+    "limit: reset, then the rollback of a pop of an own task":
         "0 limit a 3; 0 begin; 0 enqueue a; 0 savepoint; 1 enqueue a a a;"
         "0 pop 7; 0 reset; 0 rollback_to 0; 1 pop 16",
 
@@ -198,39 +196,39 @@ REPLAYS = {
         "0 enqueue a a; 0 max_running 1; 0 pop 5; 0 complete 1; 0 pop 5",
 
     # due tasks, and limits
-    "due: of a limited group, behind another's uncommitted task":
+    "due: limited group, behind another session's uncommitted task":
         "0 limit a 1; 1 begin; 1 enqueue a; 2 enqueue a@1; 0 tick;"
         "2 enqueue a; 0 pop 8; 1 rollback; 0 complete 2; 0 pop 1",
-    "due: of a limited group, before another's task that is committed":
+    "due: limited group, before another session's committed task":
         "0 limit a 1; 1 begin; 1 enqueue a; 2 enqueue a@1; 0 tick;"
         "2 enqueue a; 0 pop 8; 1 commit; 0 complete 2; 0 pop 1",
-    "expired: in a full queue, the group limited since":
+    "expired: in a full queue, group limited later":
         "0 max_running 1; 0 enqueue a; 0 pop 1 lease 1; 0 limit a 1; 0 tick;"
         "0 pop 1",
-    "expired: in a full queue, hints thrown away by a reset":
+    "expired: in a full queue, after a reset":
         "0 limit a 1; 0 max_running 1; 0 enqueue a; 0 pop 1 lease 1; 0 reset;"
         "0 tick; 0 pop 1",
-    "expired: used up in a full queue, all of them":
+    "expired: in a full queue, all attempts used up":
         "0 max_running 4; 0 max_attempts 1; 0 enqueue a b c d;"
         "0 pop 4 lease 1; 0 enqueue a b c d e; 0 tick; 0 pop 20",
-    "expired: one of them taken over, which is still open":
+    "expired: one taken over, still uncommitted":
         "0 max_running 3; 0 max_attempts 1; 1 enqueue a!2 b; 0 pop 3 lease 1;"
         "0 enqueue c; 0 tick; 0 enqueue d; 1 begin; 1 pop 2; 0 pop 10;"
         "0 pop 4",
     "expired: in a full queue, two of one group":
         "0 max_running 4; 0 enqueue a b c b; 0 pop 14 lease 1; 0 tick;"
         "0 pop 20",
-    "expired: in a full queue, nobody loses his turn by that":
+    "expired: in a full queue, no group loses its turn":
         "0 weight b 3; 0 max_running 2; 0 enqueue a b b b b b b c c;"
         "0 pop 1 lease 1; 0 pop 1; 0 tick; 1 pop 1; 1 complete 1; 1 pop 1;"
         "1 complete 3; 1 pop 1; 1 complete 4; 1 pop 1; 1 complete 8;"
         "1 pop 1",
-    "expired: in a full queue, again and again the first":
+    "expired: in a full queue, repeatedly the first task":
         "0 max_running 2; 0 enqueue a b b b c; 0 pop 1 lease 1; 0 pop 1;"
         "0 tick; 1 pop 1 lease 1; 0 complete 2; 1 pop 1; 0 tick;"
         "1 pop 1 lease 1; 1 complete 5; 1 pop 1; 0 tick; 1 pop 1 lease 1;"
         "1 complete 3; 1 pop 1",
-    "expired: in a full queue, each in its turn, a tick apart":
+    "expired: in a full queue, each in turn, a tick apart":
         "0 max_running 3; 0 enqueue a b c a b c; 0 pop 3 lease 1; 0 tick;"
         "0 pop 1 lease 1; 0 pop 1 lease 3; 0 tick; 0 pop 1 lease 1;"
         "0 pop 1 lease 1; 0 complete 3; 0 pop 1; 0 tick; 0 pop 9; 0 tick;"
@@ -241,58 +239,58 @@ REPLAYS = {
     "expired: in a full group, enqueued before and after":
         "0 limit a 1; 0 enqueue a a; 0 pop 2 lease 1; 0 tick; 0 enqueue a;"
         "0 pop 5; 0 complete 1; 0 pop 5",
-    "expired: more than the limit says":
+    "expired: more tasks than the limit":
         "0 enqueue a a a b b; 0 pop 5 lease 1; 0 limit a 1; 0 tick;"
         "0 pop 5; 0 pop 5",
     "expired: taken over, rolled back, taken over":
         "0 limit a 1; 0 enqueue a a b; 0 pop 3 lease 1; 0 tick; 0 begin;"
         "0 pop 5; 0 rollback; 1 pop 5",
-    "expired: cancelled before, and used up":
+    "expired: cancelled before, attempts used up":
         "0 max_attempts 1; 0 enqueue a a a b; 0 pop 4 lease 1; 0 cancel 2;"
         "0 tick; 0 pop 4",
 
     # hints are reset
-    "reset between enqueues that are rolled back":
+    "reset between rolled back enqueues":
         "1 enqueue a a; 0 begin; 0 enqueue b; 1 enqueue b; 1 reset;"
         "0 enqueue b; 0 rollback; 1 pop 20",
-    "reset beside an own claim":
+    "reset during an own claim":
         "0 begin; 1 enqueue b a; 0 enqueue a; 1 purge a; 0 pop 9; 1 reset;"
         "1 pop 9; 0 commit; 0 check",
     "reset, then a release":
         "0 enqueue a a a a; 0 reset; 0 pop 3; 0 release 1; 0 pop 2",
-    "reset with a hole further on":
+    "reset with a later hole":
         "1 begin; 0 enqueue a b b; 1 enqueue a; 0 enqueue a; 0 reset;"
         "1 rollback; 1 pop 1; 0 pop 1; 0 pop 2",
-    "reset with a hole further on, there before":
+    "reset with a later, older hole":
         "1 begin; 0 enqueue a b b b b; 1 enqueue a a a; 0 enqueue a;"
         "1 rollback; 0 reset; 1 pop 1; 0 pop 1; 0 pop 2; 0 pop 9",
     "reset before a rollback":
         "0 enqueue a; 0 begin; 0 enqueue a; 0 reset; 1 enqueue a b b;"
         "0 rollback; 1 pop 1; 0 pop 1; 0 pop 2",
-    "reset with an open task far ahead":
+    "reset with an uncommitted task far ahead":
         "2 enqueue a a b a a a b b b b; 2 begin; 0 purge a; 2 enqueue a;"
         "2 reset; 0 pop 3; 2 commit; 0 pop 20",
-    "reset with an open task before a hole":
+    "reset with an uncommitted task before a hole":
         "1 begin; 1 enqueue a; 0 begin; 0 enqueue c; 2 enqueue a; 0 pop 20;"
         "0 pop 11; 3 enqueue a; 2 reset; 1 enqueue b b; 1 pop 20",
-    "reset with a purge that is open":
+    "reset with an uncommitted purge":
         "0 enqueue a a a; 1 begin; 1 purge a; 1 reset; 1 enqueue a;"
         "0 enqueue a; 1 rollback; 0 pop 1; 0 pop 1; 0 pop 5",
-    "reset, rolled back, in the turn of one with a weight":
+    "reset, rolled back, in the turn of a group with weight":
         "0 weight a 3; 1 enqueue a b; 1 begin; 0 limit 3; 1 take 1; 1 reset;"
         "1 enqueue c/5; 0 max_running 2; 1 pop 1; 1 rollback; 2 pop 20",
-    "restart, then what expired stands behind new tasks":
+    "restart, then expired tasks are behind new ones":
         "0 enqueue a a a a; 0 take 3; 0 pop 1 lease 1; 0 restart; 0 tick;"
         "0 take 1; 0 enqueue a; 0 enqueue a@1; 0 pop 1 lease 3; 0 tick;"
         "0 pop 1 lease 2; 0 tick; 0 tick; 0 tick; 0 pop 1",
-    "restart, then an own completion of what ran furthest on":
+    "restart, then own completion of the most advanced task":
         "1 enqueue a/4 b/4 a/6; 1 pop 3; 1 restart; 1 limit b 2; 0 begin;"
         "0 complete 2; 0 enqueue a/4; 1 enqueue b/4 b/6; 1 pop 2",
 }
 
 
 def run_replay(driver, text):
-    """Run the steps of one of them."""
+    """Runs the steps of a history."""
     ids = []
     for step in text.split(";"):
         session, call, *rest = step.split()

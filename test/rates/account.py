@@ -1,32 +1,32 @@
-"""What the log of a run has to show: no stretch has more starts than may be.
+"""Checks the log of a run: no stretch of time has more starts than allowed.
 
-Of a start it is known between which two moments it was: before its statement was
-sent, and after its result was there.  So what lies for certain within a stretch
-from a to b are the starts of the statements sent since a and over by b.
+A start happened between two known times: the send of its statement, and the arrival
+of its result.  So a stretch from a to b surely contains the starts of each statement
+that was sent after a and whose result arrived before b.
 """
 
 from bisect import bisect_left
 from collections import defaultdict, namedtuple
 
-# Starts of one statement: COUNT of them, between two moments.
+# Starts of one statement: COUNT of them, between two times.
 Starts = namedtuple("Starts", "since by count")
 
-# One setting was in effect all the time between two moments: RATE starts in PER
-# seconds, and BURST at once.
+# One setting was in effect throughout between two times: RATE starts in PER seconds,
+# and BURST at once.
 Epoch = namedtuple("Epoch", "since to rate per burst")
 
-# What was found: so many starts above what may be in that stretch (below it: as
-# many more might have been).
+# The result: the number of starts above the allowed one in that stretch.  A negative
+# number: how many more were allowed.
 Worst = namedtuple("Worst", "above since by starts")
 
 
 def worst(starts, epoch):
-    """The stretch of an epoch that has most starts above what it may have.
+    """The stretch of an epoch whose starts exceed the allowed ones the most.
 
-    A stretch begins with one statement and ends with another.  The tree's leaves
-    are where a stretch can begin, in order; a node has the number of starts noted
-    in it, and of those that a noted one begins the most of "starts from here on +
-    time before here * rate".
+    A stretch begins with one statement and ends with another.  The tree's leaves are
+    the possible beginnings of a stretch, in order.  A node has the number of starts
+    recorded in it.  It also has the greatest "starts from here on + time before here *
+    rate" of the beginnings in it.
     """
     pace = epoch.rate / epoch.per
     within = sorted((s for s in starts if s.since >= epoch.since
@@ -57,7 +57,7 @@ def worst(starts, epoch):
 
 
 def begin_of(most, count, begins, size):
-    """Where the worst stretch begins that ends now, and how many starts it has."""
+    """The beginning of the worst stretch that ends now, and its number of starts."""
     node, behind = 1, 0
     while node < size:
         left, right = 2 * node, 2 * node + 1
@@ -70,13 +70,13 @@ def begin_of(most, count, begins, size):
 
 
 class Account:
-    """The starts of all calls, by queue and group; those of a queue by None."""
+    """The starts of all calls, by queue and group; None: all groups of the queue."""
 
     def __init__(self, calls, committed):
         """
         calls: (name, queue, since, by, keys of groups or None); committed: name of
-        a call -> keys of groups.  A call whose result its client has not seen
-        may have been committed all the same.
+        a call -> keys of groups.  The server may have committed a call whose result
+        the client has not received.
         """
         found = defaultdict(list)
         self.calls = self.unseen = 0
@@ -101,18 +101,18 @@ class Account:
         return max(every, default=None)
 
     def reached(self, queue, key, epochs):
-        """The epoch that has most of the starts that it may have: which part."""
+        """The greatest share of its allowed starts that an epoch reached."""
         part = 0
         for epoch in epochs:
             n = sum(s.count for s in self.starts[queue, key]
                     if s.since >= epoch.since and s.by <= epoch.to)
             most = (epoch.to - epoch.since) * epoch.rate / epoch.per
-            # the burst may have been there at the start, and is no matter of rate
+            # a full burst at the start does not count as rate
             if n > epoch.burst + 1:
                 part = max(part, (n - epoch.burst) / most)
         return part
 
     def while_held(self, queue, key, holds):
-        """Calls with starts that were for certain during one of these holds."""
+        """The starts that surely happened during one of these holds."""
         return [s for s in self.starts[queue, key] for since, to in holds
                 if s.since >= since and s.by <= to]

@@ -1,11 +1,10 @@
 /*
  * clock.c
- *		Lets a test step the wall clock of a server.
+ *		Steps the wall clock of a server, for tests.
  *
- * The library is preloaded into a server (LD_PRELOAD), where it stands between the
- * server and the C library.  The file that FAIRQ_CLOCK names holds an int64: so many
- * microseconds are added to what the system's wall clock says.  The monotonic clock
- * is left alone.
+ * The library is preloaded into a server (LD_PRELOAD), and replaces functions of the
+ * C library.  The file that FAIRQ_CLOCK names holds an int64: the microseconds that
+ * are added to the system's wall clock.  The monotonic clock does not change.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,10 +1,10 @@
-"""The load: workers, and who disturbs them.
+"""The load: workers, and disturbances.
 
-A worker is a process with a connection of its own.  What its calls returned is in
-its log, with the time before each was sent and the time after its result was
-there, by the monotonic clock, which all processes and the server share.  Each call
-also writes into a table what it got, in its own statement; so what was
-committed and has not reached its worker is known, too.
+A worker is a process with its own connection.  It logs the result of each call, with
+the times before the send and after the result.  The times are those of the monotonic
+clock, which all processes and the server share.  In the same statement, each call also
+writes its result into a table.  So a committed result that has not reached its worker
+is known too.
 """
 
 import logging
@@ -19,10 +19,10 @@ import psycopg
 from account import Epoch
 
 now = time.monotonic
-# it would tell of each transaction whose connection is gone
+# it would report each transaction whose connection is closed
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
-# A queue: the settings it begins with, its groups, and the rate of one group.
+# A queue: its first settings, its groups, and the rate of one group.
 Kind = namedtuple("Kind", "name options groups own supply")
 
 KINDS = [
@@ -35,15 +35,15 @@ KINDS = [
          2, None, 60),
     Kind("by_cost", dict(per="1 second", rate=8, burst=2, max_rate=14,
                          fair_by="cost", shares=[3, 1]), 2, None, 60),
-    # their groups come and go
+    # their groups are created and deleted
     Kind("passing", dict(rate=2, per="4 seconds", burst=2), 12, None, 1),
 ]
 KIND = {kind.name: kind for kind in KINDS}
 PERS = {"1 second": 1.0, "4 seconds": 4.0}
 OWN = "g0"                      # the group with a rate of its own
 
-# What ends a connection or a statement, and is no fault of fairq's.
-# (25P02: or by what was ended in the same transaction before.)
+# The errors by which a connection or a statement was ended on purpose.
+# (25P02: an earlier statement of the transaction was ended.)
 ENDED = ("25P02", "57014", "57P01", "57P02", "57P03", "57P05")
 
 
@@ -91,7 +91,7 @@ class Worker(multiprocessing.Process):
             pickle.dump((self.calls, self.faults), file)
 
     def claim(self, db, queue):
-        """[id] of what one call returned."""
+        """[id] of the tasks of one call."""
         r = self.random
         self.made += 1
         call = f"{self.number}.{self.made}"
@@ -100,7 +100,7 @@ class Worker(multiprocessing.Process):
                f"fairq.pop('{queue}', {r.choice((1, 1, 3, 100))},"
                f" lease => '{r.choice((20, 50, 200, 2000))} ms')")
         if r.random() < 0.05:
-            # mostly it is over before
+            # mostly it ends earlier
             db.execute(f"SET statement_timeout = {r.randint(1, 3)}")
         since = now()
         try:
@@ -137,7 +137,7 @@ class Worker(multiprocessing.Process):
             db.execute(f"CALL fairq.wait('{queue}', '100 ms')")
 
     def finish(self, db, ids):
-        """Or leave them alone, until their leases end."""
+        """Ends the tasks, or leaves them until their leases end."""
         fate = self.random.random()
         if fate < 0.6:
             db.execute("SELECT fairq.complete_batch(%s::bigint[])", [ids])
@@ -150,17 +150,17 @@ class Worker(multiprocessing.Process):
 
 
 class Settings:
-    """What may start, and when that was changed."""
+    """The settings, and the times of their changes."""
 
     def __init__(self):
         self.of = {kind.name: dict(kind.options) for kind in KINDS}
         self.own = {kind.name: kind.own for kind in KINDS}
         self.epochs = defaultdict(list)     # (queue, group or None) -> epochs
-        self.open = {}                      # ... -> the one that goes on
+        self.open = {}                      # ... -> the current one
         self.holds = defaultdict(list)      # ... -> [since, to]
 
     def keys(self, queue):
-        """Whom the settings of a queue are for: None is the queue."""
+        """The keys of a queue's settings: None is the queue itself."""
         return [None] + [f"g{i}" for i in range(KIND[queue].groups)]
 
     def rate(self, queue, key):
@@ -171,14 +171,14 @@ class Settings:
         return self.of[queue].get("rate")
 
     def end(self, queue, keys):
-        """They are about to be changed."""
+        """Call this before a change of the settings."""
         for key in keys:
             epoch = self.open.pop((queue, key), None)
             if epoch:
                 self.epochs[queue, key].append(epoch._replace(to=now()))
 
     def begin(self, queue, keys):
-        """They have been changed."""
+        """Call this after a change of the settings."""
         at = now()
         of = self.of[queue]
         for key in keys:
@@ -188,7 +188,7 @@ class Settings:
                     PERS[of["per"]], of["burst"])
 
     def end_holds(self, queue=None, key=None):
-        """From now on it is not known any more: of one, or of all."""
+        """The settings are unknown from now on: of one key, or of all."""
         for at, holds in self.holds.items():
             if holds and queue in (None, at[0]) and (queue is None
                                                       or key == at[1]):

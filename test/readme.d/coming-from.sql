@@ -1,5 +1,5 @@
--- What docs/coming-from.md takes for granted: other queues, as far as the page uses
--- them.
+-- The preconditions of docs/coming-from.md: the parts of other queues that the page
+-- uses.
 
 CREATE TABLE job (id serial, customer text, payload jsonb);
 INSERT INTO job (customer, payload) VALUES
@@ -19,7 +19,7 @@ INSERT INTO pgmq.q_letters (vt, message, headers) VALUES
 	(now(), '1', '{"x-pgmq-group": "bob"}'), (now(), '2', NULL),
 	(now() + '1 hour', '3', NULL);
 
--- of pg-boss what is read
+-- the columns of pg-boss that the page reads
 CREATE SCHEMA pgboss;
 CREATE TYPE pgboss.job_state AS ENUM
 	('created', 'retry', 'active', 'completed', 'cancelled', 'failed');

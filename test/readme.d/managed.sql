@@ -1,2 +1,2 @@
--- docs/managed.md speaks of a queue that there is.
+-- docs/managed.md uses a queue that exists.
 SELECT fairq.create_queue('invoices');

@@ -1,3 +1,3 @@
--- docs/monitoring.md speaks of a queue that there is.
+-- docs/monitoring.md uses a queue that exists.
 SELECT fairq.create_queue('scan');
 SELECT fairq.enqueue('scan', 'bob');

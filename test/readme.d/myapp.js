@@ -1,4 +1,4 @@
-// What the worker of docs/recipes.md calls: writes down what it was given.
+// The handlers that the worker of docs/recipes.md calls.  They log their arguments.
 const fs = require('fs');
 
 const failed = new Set();

@@ -1,4 +1,4 @@
-"""What README.md's worker in Python calls: writes down what it was given."""
+"""The handlers that README.md's worker in Python calls.  They log their arguments."""
 
 import json
 import os

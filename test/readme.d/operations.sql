@@ -1,3 +1,3 @@
--- docs/operations.md speaks of a queue that there is.
+-- docs/operations.md uses a queue that exists.
 SELECT fairq.create_queue('scan');
 SELECT fairq.enqueue('scan', 'bob');

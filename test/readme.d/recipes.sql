@@ -1,7 +1,6 @@
--- What docs/recipes.md takes for granted: another extension, as far as the
--- page uses it.
+-- The precondition of docs/recipes.md: another extension, as far as the page uses it.
 
--- pg_cron's: here what is scheduled runs at once.
+-- pg_cron's: here scheduled commands run at once.
 CREATE SCHEMA cron;
 CREATE FUNCTION cron.schedule(job_name text, schedule text, command text)
 RETURNS bigint LANGUAGE plpgsql AS $$

@@ -1,23 +1,21 @@
-"""The states that a queue gets into, each made on purpose.
+"""The states of a queue, each made on purpose.
 
-A queue that only ever saw enqueues and pops in order is "fresh".  In all other
-states something has come late, gone away, failed, waits for a limit or for a
-time, or shared memory was lost.  test/states/run counts what a pop costs in
-each, test/bench times it.
+A queue that only had enqueues and pops in order is "fresh".  In all other states tasks
+were late, deleted or failed, wait for a limit or for a time, or shared memory was lost.
+test/states/run counts the buffers of a pop in each state, and test/bench times it.
 
-A state is made in a copy of the database that create_template() makes, in which
-other queues' tasks lie already: so indexes are as high as those of a table in
-use.
+A state is made in a copy of the database that create_template() makes.  That has other
+queues' tasks, so indexes are as high as those of a table in use.
 
     queue = Queue(connect)          # connect(): another connection, autocommit
     make(STATES["hole"], queue, 10) # this number of tasks per group is to be served
     ...
     queue.close()
 
-There are GROUPS groups, and each has its part of the tasks. Random choices are always
-the same.  make() pops and completes what is in the way of the
-state, so from then on each pop is like the next.  A state whose "refill" is set
-has no backlog: this number of tasks is enqueued before each pop.
+There are GROUPS groups, and each has the same number of tasks. Random choices are always
+the same.  make() pops and completes the tasks that hide the state, so from then on each
+pop is like the next.  A state whose "refill" is set has no backlog: this number of tasks
+is enqueued before each pop.
 """
 
 import random
@@ -25,25 +23,24 @@ import time
 from collections import namedtuple
 
 GROUPS = 1000
-N = 100                     # tasks of a pop
-CHURN = 20000               # tasks that come and go under an old snapshot
+N = 100                     # tasks per pop
+CHURN = 20000               # tasks that are added and deleted under an old snapshot
 OTHERS = 120000             # tasks of other queues
 SCHEDULED = 2 ** 62 + 2 ** 61       # the first address of scheduled tasks
 
-# make(queue, rounds): prepares the queue for this number of rounds
-# warmup: rounds that are served before, until pops cost the same
-# refill: tasks to be enqueued before each pop
-# old: an old snapshot is open, under which CHURN tasks were added and deleted
+# make(queue, rounds) prepares the queue for this number of rounds.  It serves `warmup` of
+# them first, until pops cost the same.  `refill` tasks are to be enqueued before each
+# pop.  If `old` is true, CHURN tasks were added and deleted under a snapshot that is open.
 State = namedtuple("State", "name text make warmup refill old",
                    defaults=(1, 0, False))
 
 
 class Wrong(Exception):
-    """The queue is not in the state that was to be made."""
+    """The queue is not in the intended state."""
 
 
 def create_template(cluster, connect, name):
-    """A database that is to be copied.  connect(): to it."""
+    """Creates a database to copy.  connect() connects to it."""
     cluster.execute("CREATE DATABASE " + name)
     with connect() as db:
         db.execute("SET synchronous_commit = off")
@@ -62,12 +59,12 @@ def create_template(cluster, connect, name):
 
 
 class Queue:
-    """The queue "bench", and the sessions that have made it what it is."""
+    """The queue "bench", and the sessions that have made its state."""
 
     def __init__(self, connect, payload="{}"):
         self.connect = connect
         self.payload = payload
-        # what is true of a popped task, in SQL, if the queue is in this state
+        # a condition in SQL, true for popped tasks if the queue is in this state
         self.served = "true"
         self.random = random.Random(1)
         self.sessions = []
@@ -85,12 +82,12 @@ class Queue:
     def create(self, **settings):
         self.value("SELECT fairq.create_queue('bench'%s)" % "".join(
             ", %s => %%s" % name for name in settings), *settings.values())
-        # who finds nothing goes through the whole table, if nobody has
+        # a pop that finds nothing reads the whole table, unless another one has
         self.value("SELECT count(*) FROM fairq.pop('bench')")
 
     def enqueue(self, rounds, db=None, run_at=None, of=range(GROUPS),
                 scattered=False):
-        """This number of tasks of each group, one round after the other."""
+        """Adds this number of tasks of each group, one round after the other."""
         keys = ["g%d" % group for group in of] * rounds
         if scattered:
             self.random.shuffle(keys)
@@ -117,7 +114,7 @@ class Queue:
         return [list(column) for column in zip(*rows)]
 
     def serve(self, tasks):
-        """This number of tasks end, by pops as they are measured."""
+        """Ends this number of tasks, by pops like the measured ones."""
         for at in range(0, tasks, N):
             self.value("SELECT fairq.complete_batch(%s, %s)",
                        *self.pop(min(N, tasks - at)))
@@ -163,7 +160,7 @@ def empty(queue, _):
 def limited(concurrency):
     def made(queue, rounds):
         queue.create(concurrency=concurrency)
-        # what has addresses in advance is served in the warm-up
+        # the warm-up serves the tasks with reserved addresses
         queue.enqueue(rounds)
     return made
 
@@ -194,7 +191,7 @@ def hole(queue, rounds):
 
 
 def rolled_back_pop(queue, rounds):
-    """A round was popped, and was to be served again."""
+    """A pop of a round was rolled back, so its tasks are served again."""
     queue.create()
     queue.enqueue(rounds)
     with queue.session().transaction(force_rollback=True) as transaction:
@@ -203,14 +200,14 @@ def rolled_back_pop(queue, rounds):
 
 
 def healed(queue, rounds):
-    """Rolled back tasks were served again, and all after them."""
+    """Rolled back tasks were served again, and all later ones."""
     rolled_back_pop(queue, 3)
     queue.serve(2 * GROUPS)
     queue.enqueue(rounds)
 
 
 def purged(queue, rounds):
-    """Half of the groups were emptied, and of the others each second task was
+    """Half of the groups were purged, and each second task of the others was
     cancelled."""
     queue.create()
     queue.enqueue(2 * rounds)
@@ -224,7 +221,7 @@ def purged(queue, rounds):
 
 
 def due(queue, rounds):
-    """Scheduled tasks that have fallen due, all of them."""
+    """Scheduled tasks, all of them due."""
     queue.create()
     queue.served = "run_at IS NOT NULL AND attempt = 1"
     delay = 0.5
@@ -245,7 +242,7 @@ def due(queue, rounds):
 
 
 def retried(retry_in):
-    """All have failed once, and may be run again."""
+    """All tasks have failed once, and can be retried."""
     def made(queue, rounds):
         queue.create()
         queue.served = "attempt = 2"
@@ -258,7 +255,7 @@ def retried(retry_in):
 
 
 def lapsed(queue, rounds):
-    """The leases of all have ended."""
+    """The leases of all tasks have expired."""
     queue.create()
     queue.served = "attempt = 2"
     queue.enqueue(rounds)
@@ -267,7 +264,7 @@ def lapsed(queue, rounds):
 
 
 def expired(queue, rounds):
-    """Before each task that is served, one of its group that has not begun in time."""
+    """Each task has an expired one of its group before it."""
     queue.create()
     for _ in range(rounds):
         queue.put(["g%d" % group for group in range(GROUPS)], expires_at="-infinity")
@@ -275,13 +272,13 @@ def expired(queue, rounds):
 
 
 def restart(queue, rounds):
-    """Shared memory is lost, and there was no pop since."""
+    """Shared memory was lost, and there was no pop since."""
     fresh(queue, rounds)
     queue.value("SELECT fairq.reset_hints()")
 
 
 def alone(queue, rounds):
-    """A single group has them all."""
+    """A single group has all tasks."""
     queue.create()
     queue.enqueue(rounds * GROUPS, of=[0])
 
@@ -292,7 +289,7 @@ def take_snapshot(connection):
 
 
 def old_snapshot(of):
-    """Many came and went, and for somebody they are still there."""
+    """Many tasks were added and deleted, and an old snapshot still sees them."""
     def made(queue, rounds):
         take_snapshot(queue.session())
         of(queue, rounds + CHURN // GROUPS)
@@ -312,15 +309,15 @@ STATES = {state.name: state for state in (
     State("hole", "a rolled back enqueue of many tasks", hole),
     State("rolled back pop", "a rolled back pop of a round", rolled_back_pop,
           warmup=2),
-    State("healed", "a fresh backlog, once that was served", healed),
+    State("healed", "a fresh backlog, after such a pop", healed),
     State("purged", "groups purged, tasks cancelled", purged),
     State("due", "scheduled tasks that are due", due),
-    State("retried", "failed tasks, to be retried after a moment",
+    State("retried", "failed tasks, to be retried a moment later",
           retried("1 millisecond")),
     State("retried at once", "failed tasks, to be retried at once",
           retried("0")),
-    State("lapsed", "tasks whose leases have ended", lapsed),
-    State("expired", "as many tasks that have not begun in time", expired),
+    State("lapsed", "tasks whose leases have expired", lapsed),
+    State("expired", "an expired task before each task", expired),
     State("restart", "after a restart", restart),
     State("alone", "one group alone", alone),
     State("snapshot", "an old snapshot", old_snapshot(fresh), old=True),

@@ -1,31 +1,31 @@
--- Work goes on.
+-- The queue works after the upgrade.
 \echo sound
 SELECT fairq.check_queue(name) FROM fairq.queue;
-\echo the round goes on, by weight
+\echo the round continues in the order of weights
 SELECT group_key, payload, addr FROM fairq.pop('full', 3);
-\echo leases are held by their attempt
+\echo a lease belongs to its attempt
 SELECT fairq.complete(id, 1), fairq.extend(id, 2) > now(), fairq.complete(id, 2)
 FROM fairq.tasks WHERE payload = '"twice"';
-\echo a worker hears that its task was cancelled
+\echo extend reports a cancelled task
 SELECT fairq.extend(id, 1) IS NULL FROM fairq.tasks WHERE payload = '"doomed"';
 \echo a key is taken
 SELECT id = fairq.enqueue('life', 'l', dedup_key => 'k')
 FROM fairq.tasks WHERE payload = '"later"';
-\echo ids go on
+\echo ids continue
 SELECT fairq.enqueue('full', 'z', '1') > max(id) FROM (
 	SELECT id FROM fairq.task UNION ALL SELECT id FROM fairq.archive) i;
-\echo what expired, what fell due, and no more than a limit allows
+\echo expired leases, due tasks, and at most as many as the limit
 SELECT group_key, payload, attempt FROM fairq.pop('life', 10)
 ORDER BY payload::text, id;
-\echo who is resumed is served
+\echo a resumed group is served
 SELECT fairq.resume('life', 'paused');
 SELECT group_key, payload FROM fairq.pop('life', 10);
-\echo what waits for a batch begins after it
+\echo a task that waits for a batch starts after it
 SELECT payload, fairq.complete(id, attempt) FROM fairq.pop('batches', 10);
 SELECT payload, headers, fairq.complete(id, attempt) FROM fairq.pop('batches', 10);
 SELECT fairq.close_batch(id) FROM fairq.batches WHERE status = 'open';
 SELECT payload, headers, fairq.complete(id, attempt) FROM fairq.pop('batches', 10);
-\echo what has failed is redriven
+\echo a failed task is redriven
 SELECT fairq.redrive('life');
 \echo privileges
 \set VERBOSITY sqlstate
@@ -39,7 +39,7 @@ SET ROLE "Big ""Boss""";
 SELECT fairq.purge('full', 'nobody');
 SET ROLE NONE;
 \set VERBOSITY default
-\echo all can be finished
+\echo all tasks can be finished
 SELECT fairq.alter_queue('life', concurrency => 0);
 SELECT count(fairq.cancel(id)) FROM fairq.tasks WHERE status = 'scheduled';
 SELECT count(*) FROM fairq.queue, fairq.pop(name, 100);

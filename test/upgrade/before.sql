@@ -1,4 +1,4 @@
--- A queue in full life.
+-- A queue in use.
 CREATE ROLE gone;
 CREATE ROLE producer;
 CREATE ROLE worker;
@@ -47,5 +47,5 @@ SELECT fairq.grant_queue('life', 'worker', 'work');
 SELECT fairq.grant_queue('full', '"Big ""Boss"""', 'manage');
 REVOKE EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) TO worker;
--- so that numbers of roles are not the same by chance
+-- so that the numbers of roles differ
 DROP ROLE gone;

@@ -1,4 +1,4 @@
--- All that has to be the same afterwards.
+-- All rows that must be the same afterwards.
 \pset format unaligned
 \set QUIET
 SELECT format('SELECT t::text FROM fairq.%I t ORDER BY t::text COLLATE "C"',
