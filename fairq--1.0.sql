@@ -116,7 +116,7 @@ COMMENT ON TABLE fairq.group_setting IS 'Groups that have their own settings.';
 COMMENT ON COLUMN fairq.group_setting.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_setting.group_no IS 'The group.';
 COMMENT ON COLUMN fairq.group_setting.weight IS 'Maximum number of tasks that the group is served at its turn. It has one turn per round.';
-COMMENT ON COLUMN fairq.group_setting.paused IS 'No task of the group is popped while this is true.';
+COMMENT ON COLUMN fairq.group_setting.paused IS 'No task of the group or tenant is popped while this is true.';
 COMMENT ON COLUMN fairq.group_setting.concurrency IS 'Maximum number of running tasks of the group; NULL: the setting of the queue.';
 COMMENT ON COLUMN fairq.group_setting.rate IS 'How many tasks of the group may start per interval "per" of the queue; NULL: the setting of the queue.';
 COMMENT ON COLUMN fairq.group_setting.held_until IS 'No task of the group starts before this time; NULL, or a time in the past: no hold.';
@@ -1099,7 +1099,8 @@ COMMENT ON FUNCTION fairq_internal.tenants(int)
 
 CREATE VIEW fairq.tenants WITH (security_barrier) AS
 	SELECT q.name AS queue, t.tenant, coalesce(w.weight, 1) AS weight,
-		t.users_active, t.got, t.ahead, w.concurrency, t.running
+		t.users_active, t.got, t.ahead, w.concurrency, t.running,
+		coalesce(w.paused, false) AS paused
 	FROM fairq.queue q
 	CROSS JOIN LATERAL fairq_internal.tenants(q.queue_id) t
 	LEFT JOIN fairq.group_setting w
@@ -1110,6 +1111,7 @@ COMMENT ON COLUMN fairq.tenants.users_active IS 'Users with ready tasks that a p
 COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks or costs, per weight. NULL: not known.';
 COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got least. NULL: not known.';
 COMMENT ON COLUMN fairq.tenants.concurrency IS 'Most running tasks of all its users together. NULL: any number.';
+COMMENT ON COLUMN fairq.tenants.paused IS 'No task of its users is popped while this is true.';
 COMMENT ON COLUMN fairq.tenants.running IS 'Running tasks of all its users. NULL: not counted, since the queue has no limit, or not known yet.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS

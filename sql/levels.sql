@@ -269,7 +269,6 @@ ROLLBACK;
 SELECT fairq.create_queue('levels_keys', separator => '/');
 SELECT fairq.enqueue('levels_keys', 'acme', '1');
 SELECT fairq.set_group('levels_keys', 'acme/', weight => 2);
-SELECT fairq.pause('levels_keys', 'acme');
 SELECT fairq.create_queue('levels_bad', separator => '/', fair_by => 'time');
 -- A key that is too long is not printed.
 SELECT fairq.enqueue('levels_keys', repeat('x', 2000), '1');
@@ -305,7 +304,7 @@ SELECT fairq.create_queue('levels_bad', separator => 'é');
 SELECT fairq.create_queue('levels_bad', separator => '/', fair_by => 'time');
 SELECT fairq.alter_queue('levels_keys', fair_by => 'time');
 SELECT fairq.alter_queue('levels_keys', fair_by => 'cost');
--- A tenant has a weight and a limit, and no other setting.
+-- A tenant has a weight, a limit and a pause, and no other setting.
 SELECT fairq.set_group('levels_keys', 'acme', concurrency => 2);
 SELECT fairq.set_group('levels_keys', 'acme', concurrency => 0);
 SELECT fairq.set_group('levels_keys', 'acme', rate => 2);

@@ -6,7 +6,8 @@
 -- held.c). Fails if the load does not count for tenants (publish_group() in
 -- load.c). Fails if a tenant without a slot does not return (fairq_take_back()
 -- in lane_aside.c), or does not return for a lapsed task (is_active() in
--- lane_internal.h).
+-- lane_internal.h). Fails if lapsed tasks of a paused tenant are served
+-- (is_paused() in turn.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -181,5 +182,65 @@ SELECT pg_temp.add('tenants_order', 'acme/' || u, 1, 2) FROM unnest('{a,b,c}'::t
 SELECT pg_temp.pop('tenants_order');
 SELECT fairq.alter_queue('tenants_order', in_order => true);
 SELECT * FROM fairq.check_queue('tenants_order');
+
+-- A pause: no task of its users starts, whichever limits they have.
+SELECT fairq.create_queue('tenants_pause', separator => '/', backoff => '0');
+SELECT pg_temp.add('tenants_pause', 'acme/a', 1, 3), pg_temp.add('tenants_pause', 'acme/b', 1, 2, 5),
+	pg_temp.add('tenants_pause', 'beta/c', 1, 3);
+SELECT pg_temp.pop('tenants_pause', 2);
+SELECT fairq.pause('tenants_pause', 'acme');
+SELECT pg_temp.pop('tenants_pause', 1), pg_temp.pop('tenants_pause');
+SELECT tenant, paused, users_active, running FROM fairq.tenants WHERE queue = 'tenants_pause' ORDER BY 1;
+SELECT group_key, reason, running FROM fairq.group_stats('tenants_pause') ORDER BY 1;
+SELECT groups_active, groups_limited, groups_paused FROM fairq.stats WHERE queue = 'tenants_pause';
+SELECT * FROM fairq.check_queue('tenants_pause');
+SELECT pg_temp.done('tenants_pause', 'acme/a1');
+SELECT pg_temp.add('tenants_pause', 'acme/d', 1, 1), pg_temp.add('tenants_pause', 'beta/c', 4, 4);
+SELECT pg_temp.pop('tenants_pause');
+SELECT fairq.set_group('tenants_pause', 'acme', concurrency => 2), fairq.resume('tenants_pause', 'acme/a');
+SELECT pg_temp.pop('tenants_pause');
+SELECT fairq.resume('tenants_pause', 'acme');
+SELECT pg_temp.pop('tenants_pause');
+SELECT * FROM pg_temp.tenants('tenants_pause');
+SELECT * FROM fairq.check_queue('tenants_pause');
+-- A user that is paused stays so after the tenant's pause, and the reverse.
+SELECT fairq.pause('tenants_pause', 'acme/b'), fairq.pause('tenants_pause', 'acme');
+SELECT pg_temp.done('tenants_pause', 'acme/a2', 'acme/d1');
+SELECT fairq.resume('tenants_pause', 'acme/b');
+SELECT pg_temp.pop('tenants_pause');
+SELECT fairq.pause('tenants_pause', 'acme/b'), fairq.resume('tenants_pause', 'acme');
+SELECT pg_temp.pop('tenants_pause');
+SELECT fairq.resume('tenants_pause', 'acme/b');
+SELECT pg_temp.pop('tenants_pause');
+-- In an open transaction it is its own, and a rollback ends it.
+SELECT fairq.set_group('tenants_pause', 'acme', concurrency => 0);
+SELECT pg_temp.add('tenants_pause', 'acme/e', 1, 2);
+BEGIN;
+SELECT fairq.pause('tenants_pause', 'acme');
+SELECT pg_temp.pop('tenants_pause');
+ROLLBACK;
+SELECT pg_temp.pop('tenants_pause', 1);
+SELECT fairq.pause('tenants_pause', 'acme');
+SELECT pg_temp.pop('tenants_pause');
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('tenants_pause');
+SELECT fairq.resume('tenants_pause', 'acme');
+SELECT pg_temp.pop('tenants_pause');
+-- A lapsed task waits for the end of the pause, also in a full queue.
+SELECT pg_temp.add('tenants_pause', 'acme/e', 3, 4), pg_temp.add('tenants_pause', 'acme/f', 1, 1);
+SELECT payload FROM fairq.pop('tenants_pause', 2, lease => '1 ms');
+SELECT fairq.pause('tenants_pause', 'acme');
+SELECT pg_temp.add('tenants_pause', 'beta/g', 1, 1);
+SELECT pg_sleep(0.01);
+SELECT group_key FROM fairq.peek('tenants_pause', 100);
+SELECT pg_temp.pop('tenants_pause'), pg_temp.pop('tenants_pause');
+SELECT group_key, reason FROM fairq.group_stats('tenants_pause') WHERE group_key ~ 'acme' ORDER BY 1;
+SELECT * FROM fairq.check_queue('tenants_pause');
+SELECT fairq.alter_queue('tenants_pause', max_running => 1);
+SELECT pg_temp.pop('tenants_pause'), pg_temp.pop('tenants_pause');
+SELECT fairq.alter_queue('tenants_pause', max_running => 0), fairq.resume('tenants_pause', 'acme');
+SELECT group_key FROM fairq.peek('tenants_pause', 100);
+SELECT payload, attempt FROM fairq.pop('tenants_pause', 100);
+SELECT * FROM fairq.check_queue('tenants_pause');
 
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue ~ '^tenants' ORDER BY queue;

@@ -69,6 +69,14 @@ typedef struct FairqFlows
 	uint64		ties;			/* number of ties given */
 } FairqFlows;
 
+/* Why a tenant is shut. */
+typedef enum FairqShut
+{
+	FAIRQ_SHUT_FULL,			/* it has no slot, except those of lapsed
+								 * tasks */
+	FAIRQ_SHUT_PAUSED			/* none of its tasks may start or run on */
+} FairqShut;
+
 /*
  * The account of a group or tenant, in shared memory, under the lane's lock.
  */
@@ -91,6 +99,7 @@ typedef struct FairqAccount
 								 * copied */
 		uint32		came;		/* number of times that a group of the tenant
 								 * has entered */
+		FairqShut	shut;		/* why the tenant is shut, if it is */
 		FairqFlows	groups;		/* groups of the tenant */
 	}			level;
 

@@ -195,7 +195,8 @@ fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
 		fairq_counter_park(cause->counter, fairq_tally_now(&hints->tally),
 						   cause->limit, lane->priority, &hints->versions.now,
 						   cause->version))
-		fairq_lane_order_shut(lane, tenant);
+		fairq_lane_order_shut(lane, tenant, cause->limit == 0 ?
+							  FAIRQ_SHUT_PAUSED : FAIRQ_SHUT_FULL);
 	LWLockRelease(&lane->lock);
 }
 

@@ -120,7 +120,7 @@ is_out(FairqLane *lane, int32 group_no)
 
 /*
  * Whether a group, or a group of a tenant, may have a task to serve.  A tenant
- * that is shut may have lapsed tasks.  The lane is not task-fair.
+ * that has no slot may have lapsed tasks.  The lane is not task-fair.
  */
 static inline bool
 is_active(FairqLane *lane, int32 flow, const FairqAccount *account)
@@ -130,6 +130,9 @@ is_active(FairqLane *lane, int32 flow, const FairqAccount *account)
 
 	if (!account->level.is_tenant)
 		return has(lane, FAIRQ_RING, flow);
+	if (has(lane, FAIRQ_SHUT, flow) &&
+		account->level.shut != FAIRQ_SHUT_FULL)
+		return false;
 	if (fairq_in_shadow(lane) && !account->level.copied)
 		return true;
 	if (!has(lane, FAIRQ_SHUT, flow))

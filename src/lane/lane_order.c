@@ -49,7 +49,8 @@
  * its slot already.  So groups that may have one are at a lower level of the
  * tenant's order.  If there are any, a tenant that is shut is in the lane's
  * order for these.  Otherwise the level makes no difference: the best of the
- * first groups of both levels is next.
+ * first groups of both levels is next.  A tenant that is paused is shut, too,
+ * and is not in the lane's order for these either.
  *
  * Accounts are allocated only when a group enters the ring, because most
  * groups have none in most lanes.  If a call finds such a group without an
@@ -545,12 +546,15 @@ fairq_lane_order_is_tenant(FairqLane *lane, int32 group_no)
 		account->level.is_tenant;
 }
 
-/* Shut a tenant: only its lapsed tasks are served. */
+/* Shut a tenant: at most its lapsed tasks are served. */
 void
-fairq_lane_order_shut(FairqLane *lane, int32 tenant)
+fairq_lane_order_shut(FairqLane *lane, int32 tenant, FairqShut shut)
 {
+	FairqAccount *account = account_of(lane, tenant);
+
 	fairq_seats_add(lane, FAIRQ_SHUT, tenant);
-	if (!is_active(lane, tenant, account_of(lane, tenant)))
+	account->level.shut = shut;
+	if (!is_active(lane, tenant, account))
 		(void) remove_from_order(lane, tenant);
 }
 

@@ -11,7 +11,8 @@ extern void fairq_lane_order_init(FairqLane *lane);
 extern bool fairq_lane_order_next(FairqLane *lane, FairqTaking *taking,
 								  int32 *group_no);
 extern bool fairq_lane_order_is_tenant(FairqLane *lane, int32 group_no);
-extern void fairq_lane_order_shut(FairqLane *lane, int32 tenant);
+extern void fairq_lane_order_shut(FairqLane *lane, int32 tenant,
+								  FairqShut shut);
 extern int32 fairq_lane_order_tenant_of(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_order_is_covered(FairqLane *lane, int32 group_no);
 extern void fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,

@@ -14,7 +14,7 @@
  *
  * The reason is the first obstacle that a pop would meet at this moment:
  *
- * - The queue or the group is paused.
+ * - The queue, the group or its tenant is paused.
  * - The queue or the group has no slot.
  * - No task may start yet.
  * - A pop has found that the group waits for a retry.
@@ -334,16 +334,37 @@ is_group_full(FairqQueue *queue, int32 group_no, int32 limit)
 		fairq_survey_counter(queue, group_no, &running) && running >= limit;
 }
 
+/* The tenant of a group, if it may have settings; -1: none. */
+static int32
+tenant_with_settings(FairqQueue *queue, int32 group_no)
+{
+	return queue->shares.separator == 0 || !queue->limited ? -1 :
+		fairq_tenant_no(queue, group_no);
+}
+
+/* The limit of a tenant; FAIRQ_NO_LIMIT if there is none. */
+static int32
+limit_of_tenant(FairqQueue *queue, int32 tenant)
+{
+	return tenant < 0 ? FAIRQ_NO_LIMIT :
+		fairq_limit_of_tenant(&queue->groups, tenant);
+}
+
+/* Whether a group or its tenant is paused. */
+static bool
+is_paused(FairqQueue *queue, int32 group_no)
+{
+	return fairq_group_setting(queue, group_no)->limit == 0 ||
+		limit_of_tenant(queue, tenant_with_settings(queue, group_no)) == 0;
+}
+
 /* Whether the group's tenant, if it has one, is known to be full. */
 static bool
 is_tenant_full(FairqQueue *queue, int32 group_no)
 {
-	int32		tenant = queue->shares.separator == 0 ? -1 :
-		fairq_tenant_no(queue, group_no);
+	int32		tenant = tenant_with_settings(queue, group_no);
 
-	return tenant >= 0 &&
-		is_group_full(queue, tenant,
-					  fairq_limit_of_tenant(&queue->groups, tenant));
+	return is_group_full(queue, tenant, limit_of_tenant(queue, tenant));
 }
 
 /* Convert a start on the monotonic clock to a time; 0: now. */
@@ -453,7 +474,7 @@ fairq_group_reason(FairqQueue *queue, int32 group_no)
 
 	if (is_free(queue, setting))
 		return FAIRQ_REASON_WORKERS;
-	if (setting->limit == 0)
+	if (is_paused(queue, group_no))
 		return FAIRQ_REASON_PAUSED;
 	if (is_group_full(queue, group_no, setting->limit) ||
 		is_tenant_full(queue, group_no))
@@ -481,7 +502,7 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 	FairqReason of_queue;
 	FairqReason reason;
 
-	if (queue->paused || setting->limit == 0)
+	if (queue->paused || is_paused(queue, group_no))
 		return FAIRQ_REASON_PAUSED;
 	if (is_queue_free(queue) && is_free(queue, setting))
 		return FAIRQ_REASON_WORKERS;

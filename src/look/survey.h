@@ -13,7 +13,8 @@
 typedef enum FairqReason
 {
 	FAIRQ_REASON_NONE,			/* not known, or no task waits */
-	FAIRQ_REASON_PAUSED,		/* the queue or the group is paused */
+	FAIRQ_REASON_PAUSED,		/* the queue, the group or its tenant is
+								 * paused */
 	FAIRQ_REASON_QUEUE_LIMIT,	/* the queue has no slot */
 	FAIRQ_REASON_LIMIT,			/* the group or its tenant has no slot */
 	FAIRQ_REASON_QUEUE_RATE,	/* no task of the queue may start yet */

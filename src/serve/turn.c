@@ -462,6 +462,17 @@ leave_scheduled(FairqCourse *course, const FairqSearch *chosen)
 	return course->no_scheduled;
 }
 
+/* Whether the turn's group, or its tenant, is paused. */
+static bool
+is_paused(FairqService *s, const FairqTurn *turn)
+{
+	int32		tenant = turn->charged.tenant;
+
+	return fairq_group_setting(s->queue, turn->group_no)->limit == 0 ||
+		(tenant != FAIRQ_NO_SEAT &&
+		 fairq_limit_of_tenant(&s->queue->groups, tenant) == 0);
+}
+
 /*
  * Serve a group at its turn, or its lapsed tasks in a full queue.  Returns
  * false if it yields no task.
@@ -469,8 +480,6 @@ leave_scheduled(FairqCourse *course, const FairqSearch *chosen)
 bool
 fairq_serve_turn(FairqService *s, FairqTurn *turn)
 {
-	const FairqSetting *setting = fairq_group_setting(s->queue,
-													  turn->group_no);
 	FairqCourse course;
 	bool		have_slot = false;
 	bool		full = false;
@@ -478,7 +487,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 
 	turn->state.begun = true;
 	course.turn = turn;
-	fairq_course_begin(s, &course, setting->limit == 0);
+	fairq_course_begin(s, &course, is_paused(s, turn));
 	while (turn->tasks.served < turn->tasks.want &&
 		   s->got.served < s->call.max_tasks)
 	{

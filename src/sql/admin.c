@@ -518,7 +518,7 @@ check_no_tenant(const FairqQueue *queue, text *group_key, const char *what)
 				errmsg("%s is not possible for a tenant", what),
 				errdetail("\"%s\" is a tenant of queue \"%s\".",
 						  text_to_cstring(group_key), queue->name),
-				errhint("A tenant has a weight and a concurrency only."));
+				errhint("A tenant has a weight and a concurrency, and can be paused."));
 }
 
 /*
@@ -536,7 +536,7 @@ change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
 
 	fairq_writes(function);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
-	if (of_group)
+	if (of_group && strcmp(column, "paused") != 0)
 		check_no_tenant(queue, PG_GETARG_TEXT_PP(1), function);
 	begin_given(&given, of_group ? "queue_id, group_no" : "queue_id",
 				of_group ? "$1, $2" : "$1", of_group ? 2 : 1);

@@ -261,15 +261,16 @@ fairq_setting_of(const FairqSettings *settings, int32 group_no)
 }
 
 /*
- * The most tasks that may run of a tenant; FAIRQ_NO_LIMIT: any number.  It has
- * no limit from the queue.
+ * The most tasks that may run of a tenant; FAIRQ_NO_LIMIT: any number.  0: it
+ * is paused.  It has no limit from the queue.
  */
 int32
 fairq_limit_of_tenant(const FairqSettings *settings, int32 tenant)
 {
 	const Entry *entry = find_entry(settings, tenant);
 
-	return entry == NULL ? FAIRQ_NO_LIMIT : entry->row.limit;
+	return entry == NULL ? FAIRQ_NO_LIMIT :
+		entry->row.paused ? 0 : entry->row.limit;
 }
 
 /* Begin a walk through all groups that have their own settings. */

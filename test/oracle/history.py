@@ -197,7 +197,9 @@ class History:
                                if rng.random() < 0.8 else (),),
             "max_attempts": lambda: (rng.choice((1, 2, 3, 20)),),
             "retention": lambda: (rng.random() < 0.5,),
-            "pause": lambda: (some_group(0.9),),
+            "pause": lambda: (
+                rng.choice(self.tenants) if self._chance("of_tenants")
+                else some_group(0.9),),
             "restart": lambda: (rng.random() < 0.6,),
             "complete_batch": lambda: (pick(), rng.randint(1, 20)),
             "fail": lambda: (pick(), rng.choice((None, None, 0, 1, 2))

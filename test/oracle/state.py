@@ -101,7 +101,7 @@ class Settings:
         self.max_running = None
         self.paused = False         # the queue
         self.concurrency_of = {}    # groups with a limit of their own
-        self.paused_groups = frozenset()
+        self.paused_groups = frozenset()    # and tenants
         self.max_attempts = 20
         self.backoff = 1000000      # microseconds
         self.retain = False
@@ -119,8 +119,13 @@ class Settings:
                 or any(self.concurrency_of.values())
                 or bool(self.paused_groups))
 
+    def _is_paused(self, group):
+        return (self.paused or group in self.paused_groups
+                or self.separator is not None
+                and group.split(self.separator)[0] in self.paused_groups)
+
     def limit(self, group):
-        if self.paused or group in self.paused_groups:
+        if self._is_paused(group):
             return 0
         own = self.concurrency_of.get(group)
         return self.concurrency if own is None else own
