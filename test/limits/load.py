@@ -592,7 +592,9 @@ class Admin(Session):
         if way < 0.6 and self.load.max_running:
             return self.limit_queue("max_running",
                                     r.choice((1, 10, 20, 40, 60, 0)))
-        return self.limit_group(group, r.choice((0, 1, 2, 3, 4, 5)))
+        most = r.choice((0, 1, 2, 3, 4, 5))
+        return self.limit_group(
+            group, 3 * most if group in self.outside.tenants else most)
 
     def pause_queue(self, paused):
         def note():

@@ -25,6 +25,11 @@ from collections import defaultdict
 now = time.monotonic
 
 
+def tenant_of(group):
+    """None: it has none."""
+    return group.split("/")[0] if "/" in group else None
+
+
 class Fault(Exception):
     """A promise that was not kept."""
 
@@ -93,6 +98,8 @@ class Outside:
     """The registered claims of one queue, and its limits."""
 
     def __init__(self, groups, concurrency=None, max_running=None):
+        """groups: also the tenants of groups, which have keys without a "/"."""
+        self.tenants = {tenant_of(group) for group in groups} - {None}
         self.lock = threading.RLock()
         self.running = defaultdict(dict)        # group -> key -> claim
         self.settings = {group: [None, False] for group in groups}
@@ -101,6 +108,7 @@ class Outside:
         self.limits = {group: Limit(self._of_group(group)) for group in groups}
         self.queue = Limit(self._of_queue())
         self.checks = self.at_limit = self.at_queue_limit = 0
+        self.at_tenant_limit = 0
         self.fault = None
 
     # ---- limits.  One session changes them, one change at a time.
@@ -109,10 +117,15 @@ class Outside:
         concurrency, paused = self.settings[group]
         if paused:
             return 0
-        return concurrency or self.concurrency or math.inf
+        of_queue = None if group in self.tenants else self.concurrency
+        return concurrency or of_queue or math.inf
 
     def _of_queue(self):
         return 0 if self.paused else self.max_running or math.inf
+
+    def is_paused(self, group):
+        return any(self.settings[name][1] for name in (group, tenant_of(group))
+                   if name is not None)
 
     def _each(self):
         yield self.queue, self._of_queue()
@@ -151,6 +164,12 @@ class Outside:
                 here = self.running[group].values()
                 self._check(f"group {group}", here, self.limits[group])
                 self.at_limit += len(here) == self.limits[group].value
+            for tenant in {tenant_of(claim.group) for claim in claims} - {None}:
+                here = [claim for group, of_group in self.running.items()
+                        if tenant_of(group) == tenant
+                        for claim in of_group.values()]
+                self._check(f"tenant {tenant}", here, self.limits[tenant])
+                self.at_tenant_limit += len(here) == self.limits[tenant].value
             if claims and self.queue.ever:
                 here = [claim for of_group in self.running.values()
                         for claim in of_group.values()]
@@ -168,6 +187,8 @@ class Outside:
             groups = defaultdict(list)
             for claim in claims:
                 groups[claim.group].append(claim)
+                if tenant_of(claim.group):
+                    groups[tenant_of(claim.group)].append(claim)
             for group, here in groups.items():
                 self._check(f"fairq.tasks, group {group}", here,
                             self.limits[group], count=False)
