@@ -1091,7 +1091,7 @@ COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they
 
 CREATE FUNCTION fairq_internal.tenants(queue_id int) RETURNS TABLE (tenant text,
 	group_no int, users_active int, got double precision, ahead double precision,
-	running int)
+	running int, next_at timestamptz)
 	AS 'MODULE_PATHNAME', 'fairq_tenants'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION fairq_internal.tenants(int)
@@ -1100,7 +1100,7 @@ COMMENT ON FUNCTION fairq_internal.tenants(int)
 CREATE VIEW fairq.tenants WITH (security_barrier) AS
 	SELECT q.name AS queue, t.tenant, coalesce(w.weight, 1) AS weight,
 		t.users_active, t.got, t.ahead, w.concurrency, t.running,
-		coalesce(w.paused, false) AS paused
+		coalesce(w.paused, false) AS paused, w.rate, t.next_at
 	FROM fairq.queue q
 	CROSS JOIN LATERAL fairq_internal.tenants(q.queue_id) t
 	LEFT JOIN fairq.group_setting w
@@ -1112,6 +1112,8 @@ COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks or c
 COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got least. NULL: not known.';
 COMMENT ON COLUMN fairq.tenants.concurrency IS 'Most running tasks of all its users together. NULL: any number.';
 COMMENT ON COLUMN fairq.tenants.paused IS 'No task of its users is popped while this is true.';
+COMMENT ON COLUMN fairq.tenants.rate IS 'How many tasks of all its users together may start in the queue''s "per". NULL: any number.';
+COMMENT ON COLUMN fairq.tenants.next_at IS 'When the next task of its users may start, by rates and holds of the tenant and the queue. NULL: now.';
 COMMENT ON COLUMN fairq.tenants.running IS 'Running tasks of all its users. NULL: not counted, since the queue has no limit, or not known yet.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS

@@ -304,13 +304,14 @@ SELECT fairq.create_queue('levels_bad', separator => 'é');
 SELECT fairq.create_queue('levels_bad', separator => '/', fair_by => 'time');
 SELECT fairq.alter_queue('levels_keys', fair_by => 'time');
 SELECT fairq.alter_queue('levels_keys', fair_by => 'cost');
--- A tenant has a weight, a limit and a pause, and no other setting.
+-- A tenant has all settings of a group.
 SELECT fairq.set_group('levels_keys', 'acme', concurrency => 2);
 SELECT fairq.set_group('levels_keys', 'acme', concurrency => 0);
 SELECT fairq.set_group('levels_keys', 'acme', rate => 2);
 SELECT fairq.pause('levels_keys', 'acme');
 SELECT fairq.resume('levels_keys', 'acme');
-SELECT fairq.hold('levels_keys', 'acme', 'tomorrow');
+SELECT fairq.set_group('levels_keys', 'acme', rate => 0);
+SELECT fairq.hold('levels_keys', 'acme', 'tomorrow'), fairq.hold('levels_keys', 'acme');
 SELECT fairq.set_group('levels_keys', 'acme', weight => 2);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_keys', 100);
 SELECT * FROM fairq.check_queue('levels_keys');

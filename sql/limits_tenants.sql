@@ -7,7 +7,9 @@
 -- load.c). Fails if a tenant without a slot does not return (fairq_take_back()
 -- in lane_aside.c), or does not return for a lapsed task (is_active() in
 -- lane_internal.h). Fails if lapsed tasks of a paused tenant are served
--- (is_paused() in turn.c).
+-- (is_paused() in turn.c). Fails if the take-over of a lapsed task needs no start
+-- in the tenant (fairq_start_lapsed() in running.c). Fails if a tenant does not
+-- return when its time comes (fairq_lane_come_back() in lane_aside.c).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;
@@ -242,5 +244,90 @@ SELECT fairq.alter_queue('tenants_pause', max_running => 0), fairq.resume('tenan
 SELECT group_key FROM fairq.peek('tenants_pause', 100);
 SELECT payload, attempt FROM fairq.pop('tenants_pause', 100);
 SELECT * FROM fairq.check_queue('tenants_pause');
+
+-- A rate: its users' tasks together start that often, whichever user has them.
+-- No hour ends during this test.
+CREATE FUNCTION pg_temp.next(queue text) RETURNS TABLE (tenant text, rate int, minutes int)
+LANGUAGE sql AS $$
+	SELECT tenant, rate, ceil(extract(epoch FROM next_at - clock_timestamp()) / 60)::int
+	FROM fairq.tenants t WHERE t.queue = $1 ORDER BY 1
+$$;
+SELECT fairq.create_queue('tenants_rate', separator => '/', rate => 60, per => '1 hour', burst => 3, backoff => '0');
+SELECT pg_temp.add('tenants_rate', 'acme/a', 1, 3), pg_temp.add('tenants_rate', 'acme/b', 1, 3),
+	pg_temp.add('tenants_rate', 'acme/c', 1, 1, 5), pg_temp.add('tenants_rate', 'beta/d', 1, 2);
+SELECT fairq.set_group('tenants_rate', 'acme', rate => 2);
+SELECT * FROM pg_temp.next('tenants_rate');
+SELECT group_key FROM fairq.peek('tenants_rate', 100);
+SELECT pg_temp.pop('tenants_rate', 2), pg_temp.pop('tenants_rate');
+SELECT pg_temp.pop('tenants_rate'), pg_temp.pop('tenants_rate');
+SELECT * FROM pg_temp.next('tenants_rate');
+SELECT group_key, reason FROM fairq.group_stats('tenants_rate') ORDER BY 1;
+SELECT groups_active, groups_limited, groups_throttled FROM fairq.stats WHERE queue = 'tenants_rate';
+SELECT DISTINCT status, reason FROM fairq.tasks WHERE queue = 'tenants_rate' ORDER BY 1;
+SELECT count(*) FROM fairq.peek('tenants_rate', 100);
+SELECT * FROM fairq.check_queue('tenants_rate');
+-- An end returns no start, nor does a reset.
+SELECT pg_temp.done('tenants_rate', 'acme/a1'), pg_temp.release('tenants_rate', 'acme/b1');
+SELECT pg_temp.add('tenants_rate', 'acme/e', 1, 1), pg_temp.add('tenants_rate', 'beta/f', 1, 1);
+SELECT pg_temp.pop('tenants_rate');
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('tenants_rate'), pg_temp.pop('tenants_rate');
+SELECT * FROM fairq.check_queue('tenants_rate');
+-- Another rate acts at once; a user's own counts, too.
+SELECT fairq.set_group('tenants_rate', 'acme', rate => 0), fairq.set_group('tenants_rate', 'acme/b', rate => 1);
+SELECT pg_temp.pop('tenants_rate');
+SELECT * FROM pg_temp.next('tenants_rate');
+SELECT * FROM fairq.check_queue('tenants_rate');
+-- It continues as time passes: all are served, each once.
+SELECT fairq.create_queue('tenants_pace', separator => '/', per => '10 ms');
+SELECT fairq.set_group('tenants_pace', 'acme', rate => 1);
+SELECT count(fairq.enqueue('tenants_pace', 'acme/' || i % 7, priority => i % 3)) FROM generate_series(1, 30) i;
+CREATE FUNCTION pg_temp.pop_all(queue text, n int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	popped int := 0;
+BEGIN
+	FOR i IN 1 .. 3000 LOOP
+		popped := popped + (SELECT count(*) FROM fairq.pop(queue, 100));
+		EXIT WHEN popped = n;
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	RETURN popped;
+END $$;
+SELECT pg_temp.pop_all('tenants_pace', 30);
+SELECT * FROM fairq.check_queue('tenants_pace');
+-- A lapsed task needs a start, too, also in a full queue.
+SELECT fairq.create_queue('tenants_again', separator => '/', per => '1 hour', burst => 2, backoff => '0');
+SELECT fairq.set_group('tenants_again', 'acme', rate => 1);
+SELECT pg_temp.add('tenants_again', 'acme/a', 1, 1), pg_temp.add('tenants_again', 'acme/b', 1, 1);
+SELECT payload FROM fairq.pop('tenants_again', 100, lease => '1 ms');
+SELECT pg_sleep(0.01);
+SELECT pg_temp.pop('tenants_again'), pg_temp.pop('tenants_again');
+SELECT fairq.alter_queue('tenants_again', max_running => 2);
+SELECT pg_temp.pop('tenants_again'), pg_temp.pop('tenants_again');
+SELECT * FROM fairq.check_queue('tenants_again');
+SELECT fairq.set_group('tenants_again', 'acme', rate => 0);
+SELECT payload, attempt FROM fairq.pop('tenants_again', 100);
+
+-- A hold: a pause that ends by itself.
+SELECT fairq.create_queue('tenants_hold', separator => '/', backoff => '0');
+SELECT pg_temp.add('tenants_hold', 'acme/a', 1, 3), pg_temp.add('tenants_hold', 'acme/b', 1, 2, 5),
+	pg_temp.add('tenants_hold', 'beta/c', 1, 2);
+SELECT payload FROM fairq.pop('tenants_hold', lease => '1 ms');
+SELECT fairq.hold('tenants_hold', 'acme', clock_timestamp() + '1 hour');
+SELECT pg_sleep(0.01);
+SELECT pg_temp.pop('tenants_hold'), pg_temp.pop('tenants_hold');
+SELECT * FROM pg_temp.next('tenants_hold');
+SELECT group_key, reason FROM fairq.group_stats('tenants_hold') ORDER BY 1;
+SELECT count(*) FROM fairq.peek('tenants_hold', 100);
+SELECT fairq.reset_hints();
+SELECT pg_temp.pop('tenants_hold');
+SELECT * FROM fairq.check_queue('tenants_hold');
+SELECT fairq.hold('tenants_hold', 'acme');
+SELECT pg_temp.pop('tenants_hold', 2);
+SELECT * FROM pg_temp.next('tenants_hold');
+-- It ends by itself.
+SELECT fairq.hold('tenants_hold', 'acme', clock_timestamp() + '1 second');
+SELECT pg_temp.pop_all('tenants_hold', 3);
+SELECT * FROM fairq.check_queue('tenants_hold');
 
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue ~ '^tenants' ORDER BY queue;

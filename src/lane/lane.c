@@ -184,6 +184,33 @@ fairq_lane_is_begun(FairqLane *lane)
 	return fairq_lane_recovered(lane, &recovered);
 }
 
+/* Record when the first throttled group or tenant returns. */
+void
+fairq_lane_aside_first(FairqLane *lane)
+{
+	FairqRecords *nodes = &lane->seats.back.nodes;
+	int32		first = fairq_order_first(&lane->seats.back.order, nodes);
+	const FairqNode *node = first == FAIRQ_NO_NODE ? NULL :
+		fairq_record(nodes, first);
+
+	pg_atomic_write_u64(&lane->seats.back.first,
+						node == NULL ? PG_INT64_MAX : node->rank.amount.whole);
+}
+
+/* A throttled group or tenant returns. */
+void
+fairq_lane_aside_remove(FairqLane *lane, int32 group_no)
+{
+	FairqRecords *nodes = &lane->seats.back.nodes;
+	FairqNode  *node = fairq_record(nodes, group_no);
+
+	/* a copy of the lane has the set without the order */
+	if (node->rank.tie != 0)
+		fairq_order_remove(&lane->seats.back.order, nodes, group_no);
+	node->rank.tie = 0;
+	fairq_lane_aside_first(lane);
+}
+
 /* Forget when throttled groups return.  The caller empties the set, too. */
 void
 fairq_lane_aside_clear(FairqLane *lane)

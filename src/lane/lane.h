@@ -338,8 +338,8 @@ extern void fairq_lane_aside_init(FairqLane *lane);
 extern bool fairq_lane_put_aside(FairqLane *lane, uint32 lane_no,
 								 FairqTurn *turn, const FairqCause *cause,
 								 int64 until);
-extern void fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
-							const FairqCause *cause);
+extern bool fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
+							const FairqCause *cause, int64 until);
 extern void fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes);
 extern void fairq_take_all_back(FairqHints *hints);
 extern int	fairq_lane_come_back(FairqLane *lane, int most);

@@ -13,8 +13,8 @@
  * cause that a pop found.  If the group returns while another cause still
  * holds, the next pop puts it aside again.
  *
- * A tenant without a slot is "shut", as one: its groups stay where they are
- * (lane_order.c).  It returns when a backend gives up a slot.
+ * A tenant without a slot or a start is "shut", as one: its groups stay where
+ * they are (lane_order.c).  It returns like a group.
  *
  * Locking: the lane's lock, exclusively, and under it the counter's mutex.
  * Records of the order are made before the lane is locked.
@@ -33,28 +33,11 @@ fairq_lane_aside_init(FairqLane *lane)
 	pg_atomic_init_u64(&lane->seats.back.first, PG_INT64_MAX);
 }
 
-static FairqNode *
-node_of(FairqLane *lane, int32 group_no)
-{
-	return fairq_record(&lane->seats.back.nodes, group_no);
-}
-
-/* The throttled group that comes back first; FAIRQ_NO_NODE: none. */
+/* The throttled group or tenant that comes back first; FAIRQ_NO_NODE: none. */
 static int32
 first_back(FairqLane *lane)
 {
 	return fairq_order_first(&lane->seats.back.order, &lane->seats.back.nodes);
-}
-
-/* Record when the first throttled group returns. */
-static void
-note_first(FairqLane *lane)
-{
-	int32		first = first_back(lane);
-
-	pg_atomic_write_u64(&lane->seats.back.first,
-						first == FAIRQ_NO_NODE ? PG_INT64_MAX :
-						node_of(lane, first)->rank.amount.whole);
 }
 
 /*
@@ -64,33 +47,28 @@ note_first(FairqLane *lane)
 static void
 remove_group(FairqLane *lane, int32 group_no)
 {
-	FairqNode  *node;
-
 	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
 	if (!has(lane, FAIRQ_THROTTLED, group_no))
 		return;
 	fairq_seats_remove(lane, FAIRQ_THROTTLED, group_no);
-	node = node_of(lane, group_no);
-	/* a copy of the lane has the set without the order */
-	if (node->rank.tie != 0)
-		fairq_order_remove(&lane->seats.back.order, &lane->seats.back.nodes,
-						   group_no);
-	node->rank.tie = 0;
-	note_first(lane);
+	fairq_lane_aside_remove(lane, group_no);
 }
 
-/* Throttle a group until the given time of the monotonic clock. */
-static void
-throttle(FairqLane *lane, int32 group_no, int64 until)
+/*
+ * Record that a group or tenant returns at a time of the monotonic clock.
+ * Returns whether no other one returns earlier.
+ */
+static bool
+return_at(FairqLane *lane, int32 group_no, int64 until)
 {
-	FairqNode  *node = node_of(lane, group_no);
+	FairqNode  *node = fairq_record(&lane->seats.back.nodes, group_no);
 
-	fairq_seats_add(lane, FAIRQ_THROTTLED, group_no);
 	memset(node, 0, sizeof(FairqNode));
 	node->rank.amount.whole = until;
 	node->rank.tie = (uint64) group_no + 1;
 	fairq_order_add(&lane->seats.back.order, &lane->seats.back.nodes, group_no);
-	note_first(lane);
+	fairq_lane_aside_first(lane);
+	return first_back(lane) == group_no;
 }
 
 /*
@@ -150,8 +128,10 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		if (cause->pace == NULL)
 			fairq_seats_add(lane, FAIRQ_PARKED, group_no);
 		else
-			throttle(lane, group_no, until);
-		first = cause->pace != NULL && first_back(lane) == group_no;
+		{
+			fairq_seats_add(lane, FAIRQ_THROTTLED, group_no);
+			first = return_at(lane, group_no, until);
+		}
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		if (turn->tasks.served == 0 && !turn->state.parked)
 		{
@@ -165,39 +145,54 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	return first;
 }
 
-/* Take a group back into service. */
+/* Take a group, or a tenant that is shut, back into service. */
 static void
 take_back(FairqLane *lane, int32 group_no)
 {
 	FairqGroupSet *set;
-	FairqGroup *group = lock_group(lane, group_no, false, &set);
+	FairqGroup *group;
 
+	if (has(lane, FAIRQ_SHUT, group_no))
+	{
+		fairq_lane_order_open(lane, group_no);
+		fairq_seats_add(lane, FAIRQ_TODO, group_no);
+		return;
+	}
+	group = lock_group(lane, group_no, false, &set);
 	remove_group(lane, group_no);
 	let_in(lane, group_no);
 	unlock_group(lane, group_no, group, set);
 }
 
 /*
- * Shut the tenant of a turn's group, if it still has no slot.  A backend that
- * makes one available takes it back.
+ * Shut the tenant of a turn's group, if the cause still holds.  With a pace,
+ * it stays shut at least until the given time of the monotonic clock.  Returns
+ * true if no other group or tenant that is throttled returns earlier.
  */
-void
+bool
 fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
-				const FairqCause *cause)
+				const FairqCause *cause, int64 until)
 {
-	FairqHints *hints = fairq_hints_of(lane);
+	bool		first = false;
 
+	if (cause->pace != NULL)
+		fairq_record_have(&lane->seats.back.nodes, tenant);
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 		fairq_lane_unpark_if_asked(lane);
 	if (lane->recovery.lane_no == lane_no &&
 		fairq_lane_order_is_tenant(lane, tenant) &&
-		fairq_counter_park(cause->counter, fairq_tally_now(&hints->tally),
-						   cause->limit, lane->priority, &hints->versions.now,
-						   cause->version))
-		fairq_lane_order_shut(lane, tenant, cause->limit == 0 ?
+		has_cause(lane, tenant, cause, &until))
+	{
+		fairq_lane_order_open(lane, tenant);
+		if (cause->pace != NULL)
+			first = return_at(lane, tenant, until);
+		fairq_lane_order_shut(lane, tenant, cause->pace != NULL ?
+							  FAIRQ_SHUT_UNTIL : cause->limit == 0 ?
 							  FAIRQ_SHUT_PAUSED : FAIRQ_SHUT_FULL);
+	}
 	LWLockRelease(&lane->lock);
+	return first;
 }
 
 /*
@@ -214,13 +209,9 @@ fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)
 		if ((lanes & 1) == 0)
 			continue;
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-		if (is_begun(lane) && is_aside(lane, group_no))
+		if (is_begun(lane) && (is_aside(lane, group_no) ||
+							   has(lane, FAIRQ_SHUT, group_no)))
 			take_back(lane, group_no);
-		else if (is_begun(lane) && has(lane, FAIRQ_SHUT, group_no))
-		{
-			fairq_seats_remove(lane, FAIRQ_SHUT, group_no);
-			fairq_seats_add(lane, FAIRQ_TODO, group_no);
-		}
 		LWLockRelease(&lane->lock);
 	}
 }
@@ -248,8 +239,8 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 }
 
 /*
- * Take back up to "most" groups whose time has come.  Returns their number;
- * there may be more.
+ * Take back up to "most" groups and tenants whose time has come.  Returns
+ * their number; there may be more.
  */
 int
 fairq_lane_come_back(FairqLane *lane, int most)
@@ -281,7 +272,7 @@ fairq_lane_next_back(FairqLane *lane)
 }
 
 /*
- * Find the first parked group, or tenant that is shut, at or after that seat.
+ * Find the first parked group, or tenant without a slot, at or after a seat.
  * Returns false if there is none.
  */
 bool
@@ -293,6 +284,9 @@ fairq_lane_next_parked(FairqLane *lane, bool tenants, int32 *group_no)
 	fairq_lane_unpark_if_asked(lane);
 	next = fairq_seats_next(lane, tenants ? FAIRQ_SHUT : FAIRQ_PARKED,
 							*group_no);
+	while (next != FAIRQ_NO_SEAT && tenants &&
+		   fairq_lane_order_is_shut(lane, next, FAIRQ_SHUT_UNTIL))
+		next = fairq_seats_next(lane, FAIRQ_SHUT, next + INT64CONST(1));
 	LWLockRelease(&lane->lock);
 	*group_no = next;
 	return next != FAIRQ_NO_SEAT;

@@ -20,6 +20,8 @@ struct FairqTurn;
 
 /* lane.c */
 extern void fairq_lane_aside_clear(FairqLane *lane);
+extern void fairq_lane_aside_first(FairqLane *lane);
+extern void fairq_lane_aside_remove(FairqLane *lane, int32 group_no);
 extern void fairq_lane_init_entry(FairqLane *lane, int32 group_no,
 								  FairqGroup *group);
 

@@ -49,8 +49,8 @@
  * its slot already.  So groups that may have one are at a lower level of the
  * tenant's order.  If there are any, a tenant that is shut is in the lane's
  * order for these.  Otherwise the level makes no difference: the best of the
- * first groups of both levels is next.  A tenant that is paused is shut, too,
- * and is not in the lane's order for these either.
+ * first groups of both levels is next.  A pause, a hold or a rate that
+ * shuts a tenant also applies to these.
  *
  * Accounts are allocated only when a group enters the ring, because most
  * groups have none in most lanes.  If a call finds such a group without an
@@ -558,6 +558,23 @@ fairq_lane_order_shut(FairqLane *lane, int32 tenant, FairqShut shut)
 		(void) remove_from_order(lane, tenant);
 }
 
+/* Whether a tenant is shut for that cause. */
+bool
+fairq_lane_order_is_shut(FairqLane *lane, int32 tenant, FairqShut shut)
+{
+	return has(lane, FAIRQ_SHUT, tenant) &&
+		account_of(lane, tenant)->level.shut == shut;
+}
+
+/* A tenant is not shut any more.  It may not have been shut at all. */
+void
+fairq_lane_order_open(FairqLane *lane, int32 tenant)
+{
+	if (fairq_lane_order_is_shut(lane, tenant, FAIRQ_SHUT_UNTIL))
+		fairq_lane_aside_remove(lane, tenant);
+	fairq_seats_remove(lane, FAIRQ_SHUT, tenant);
+}
+
 /* The tenant of a group in its order; FAIRQ_NO_SEAT: it has none. */
 int32
 fairq_lane_order_tenant_of(FairqLane *lane, int32 group_no)
@@ -769,9 +786,9 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 		{
 			(void) remove_from_order(lane, group_no);
 			done = dissolve(lane, account_of(lane, group_no));
+			fairq_lane_order_open(lane, group_no);
 			if (done)
 				fairq_account_renew(account_of(lane, group_no));
-			fairq_seats_remove(lane, FAIRQ_SHUT, group_no);
 			if (has(lane, FAIRQ_RING, group_no))
 				fairq_seats_add(lane, FAIRQ_TODO, group_no);
 		}

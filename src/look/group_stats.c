@@ -657,6 +657,7 @@ put_tenant(void *arg, int32 tenant, text *key)
 	int32		running;
 	bool		counted = count_running(t->queue, tenant, &running);
 	Share		share = find_share(t->queue, t->lanes, t->now, tenant);
+	TimestampTz next_at = fairq_next_at(t->queue, tenant, true);
 
 	fairq_put(&row, PointerGetDatum(key), false);
 	fairq_put_int4(&row, tenant, false);
@@ -664,6 +665,7 @@ put_tenant(void *arg, int32 tenant, text *key)
 	put_float8(&row, share.got, !share.any);
 	put_float8(&row, share.ahead, share.ahead < 0);
 	fairq_put_int4(&row, running, !counted);
+	fairq_put(&row, TimestampTzGetDatum(next_at), next_at == DT_NOBEGIN);
 	fairq_put_row(t->rsinfo, &row);
 }
 

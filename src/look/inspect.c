@@ -114,7 +114,7 @@ fairq_sql_next_at(PG_FUNCTION_ARGS)
 
 	if (queue == NULL || group_no < 0 || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
 		PG_RETURN_NULL();
-	next = fairq_next_at(queue, group_no);
+	next = fairq_next_at(queue, group_no, false);
 	if (next == DT_NOBEGIN)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(next);

@@ -347,7 +347,7 @@ static int32
 limit_of_tenant(FairqQueue *queue, int32 tenant)
 {
 	return tenant < 0 ? FAIRQ_NO_LIMIT :
-		fairq_limit_of_tenant(&queue->groups, tenant);
+		fairq_setting_of_tenant(&queue->groups, tenant).limit;
 }
 
 /* Whether a group or its tenant is paused. */
@@ -390,12 +390,13 @@ queue_next_at(FairqQueue *queue, TimestampTz now)
 }
 
 /*
- * Time at which the next task of a group may start; it may have no counter.
+ * Time at which the next task may start under settings of a group or tenant;
+ * it may have no counter.
  */
 static TimestampTz
-group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
+next_at_under(FairqQueue *queue, int32 group_no, const FairqSetting *setting,
+			  TimestampTz now)
 {
-	const FairqSetting *setting = fairq_group_setting(queue, group_no);
 	FairqCounter *counter;
 	FairqCounter none;
 	TimestampTz start;
@@ -412,16 +413,39 @@ group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 	return Max(setting->held_until, start);
 }
 
+/* Time at which the next task of a tenant may start; -1: there is none. */
+static TimestampTz
+tenant_next_at(FairqQueue *queue, int32 tenant, TimestampTz now)
+{
+	FairqSetting setting = fairq_setting_of_tenant(&queue->groups, tenant);
+
+	return next_at_under(queue, tenant, &setting, now);
+}
+
+/* Time at which the next task of a group may start. */
+static TimestampTz
+group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
+{
+	TimestampTz of_group =
+		next_at_under(queue, group_no, fairq_group_setting(queue, group_no),
+					  now);
+	TimestampTz of_tenant =
+		tenant_next_at(queue, tenant_with_settings(queue, group_no), now);
+
+	return Max(of_group, of_tenant);
+}
+
 /*
- * Time at which the next task may start under the queue's and the group's
- * rate; DT_NOBEGIN: now.
+ * Time at which the next task of a group or tenant may start, by rates and
+ * holds, also the queue's; DT_NOBEGIN: now.
  */
 TimestampTz
-fairq_next_at(FairqQueue *queue, int32 group_no)
+fairq_next_at(FairqQueue *queue, int32 group_no, bool is_tenant)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz of_queue = queue_next_at(queue, now);
-	TimestampTz of_group = group_next_at(queue, group_no, now);
+	TimestampTz of_group = is_tenant ? tenant_next_at(queue, group_no, now) :
+		group_next_at(queue, group_no, now);
 	TimestampTz next = Max(of_queue, of_group);
 
 	return next > now ? next : DT_NOBEGIN;

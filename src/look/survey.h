@@ -47,7 +47,8 @@ extern void fairq_survey(FairqQueue *queue, FairqTable *tasks,
 						 FairqSurvey *survey);
 extern bool fairq_survey_counter(FairqQueue *queue, int32 group_no,
 								 int32 *running);
-extern TimestampTz fairq_next_at(FairqQueue *queue, int32 group_no);
+extern TimestampTz fairq_next_at(FairqQueue *queue, int32 group_no,
+								 bool is_tenant);
 extern FairqReason fairq_queue_reason(FairqQueue *queue);
 extern FairqReason fairq_group_reason(FairqQueue *queue, int32 group_no);
 extern FairqReason fairq_reason(FairqQueue *queue, int32 group_no);

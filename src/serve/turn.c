@@ -470,7 +470,7 @@ is_paused(FairqService *s, const FairqTurn *turn)
 
 	return fairq_group_setting(s->queue, turn->group_no)->limit == 0 ||
 		(tenant != FAIRQ_NO_SEAT &&
-		 fairq_limit_of_tenant(&s->queue->groups, tenant) == 0);
+		 fairq_setting_of_tenant(&s->queue->groups, tenant).limit == 0);
 }
 
 /*
@@ -530,7 +530,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 
 		/* it has used the start that came with the slot */
 		if (result == FAIRQ_CLAIMED && chosen == &course.lapsed &&
-			fairq_is_paced(turn->group_no))
+			fairq_is_paced(turn))
 		{
 			fairq_slot_in_group_back();
 			have_slot = false;

@@ -508,19 +508,6 @@ group_to_set(FairqQueue *queue, text *group_key)
 	return fairq_group_no(queue, group_key, true);
 }
 
-/* Refuse a call for a tenant if it is possible only for a group. */
-static void
-check_no_tenant(const FairqQueue *queue, text *group_key, const char *what)
-{
-	if (fairq_is_tenant_key(queue, group_key))
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("%s is not possible for a tenant", what),
-				errdetail("\"%s\" is a tenant of queue \"%s\".",
-						  text_to_cstring(group_key), queue->name),
-				errhint("A tenant has a weight and a concurrency, and can be paused."));
-}
-
 /*
  * Change a setting of a whole queue, or of one group.  If the group does not
  * exist, the change may create it.
@@ -536,8 +523,6 @@ change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
 
 	fairq_writes(function);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
-	if (of_group && strcmp(column, "paused") != 0)
-		check_no_tenant(queue, PG_GETARG_TEXT_PP(1), function);
 	begin_given(&given, of_group ? "queue_id, group_no" : "queue_id",
 				of_group ? "$1, $2" : "$1", of_group ? 2 : 1);
 	give(&given, column, arg, NULL, NULL);
@@ -606,8 +591,6 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	if (queue->retries.in_order && !PG_ARGISNULL(2) &&
 		PG_GETARG_INT32(2) > 1 && !fairq_is_tenant_key(queue, group_key))
 		check_in_order(PG_GETARG_INT32(2));
-	if (!PG_ARGISNULL(4))
-		check_no_tenant(queue, group_key, "a rate");
 	group_no = group_to_set(queue, group_key);
 	if (given.nargs > 2)
 		change_group(queue, group_no, &given);

@@ -3,10 +3,10 @@
  *		The slots of running tasks in queues and groups.
  *
  * A claim needs a slot in its queue and one in its group.  If the group has a
- * tenant, it also needs one in the tenant.  They are taken in this order, and
- * given back if a later one is not free.  counter.c keeps the counters.  This
- * file finds and checks them, and records changes for the end of the
- * transaction (held.c).
+ * tenant, it also needs one in the tenant.  Each rate requires a start, too.
+ * They are taken in this order, and given back if a later one is not free.
+ * counter.c keeps the counters.  This file finds and checks them, and records
+ * changes for the end of the transaction (held.c).
  *
  * A queue that never had a limit does not count tasks; tally.c describes how
  * counting begins.  While counters are not known, calls skip a limited group,
@@ -53,6 +53,8 @@ static struct
 		FairqTenantSlots of;	/* the tenant, while its counter is pinned */
 		bool		slot;		/* true: a slot in the tenant is taken for the
 								 * next claim */
+		FairqStart	start;		/* start in the tenant, taken for the next
+								 * claim */
 	}			tenant;
 }			call;
 
@@ -98,18 +100,21 @@ unpin_tenant(void)
 	call.tenant.of.counter = NULL;
 }
 
-/* Give back the unused slot in the tenant. */
+/* Give back the unused slot and start in the tenant. */
 static void
-tenant_slot_back(void)
+tenant_back(void)
 {
 	FairqHints *hints = call.queue->hints;
 	uint16		shut = 0;
 
+	if (call.tenant.start.taken)
+		shut = fairq_counter_unstart(call.tenant.of.counter,
+									 &call.tenant.start);
 	if (call.tenant.slot)
-		shut = fairq_counter_ended(call.tenant.of.counter, NULL, 1, 0);
+		shut |= fairq_counter_ended(call.tenant.of.counter, NULL, 1, 0);
 	call.tenant.slot = false;
 	unpin_tenant();
-	/* another call may have found no slot because of ours, in any group */
+	/* another call may have found none because of ours, in any group */
 	fairq_take_back(hints, call.tenant.of.no, shut);
 	if (shut != 0)
 		fairq_wake(&hints->wakeup, 1);
@@ -148,7 +153,7 @@ fairq_slot_in_group_back(void)
 	if (!call.group.slot)
 		return;
 	call.group.slot = false;
-	tenant_slot_back();
+	tenant_back();
 	group_start_back();
 	parked = fairq_counter_ended(call.group.counter, NULL, 1, 0);
 	unpin_group();
@@ -180,7 +185,7 @@ fairq_running_end(void)
 		group_start_back();
 		unpin_group();
 	}
-	unpin_tenant();
+	tenant_back();
 	queue_start_back();
 	if (call.in_queue)
 		(void) fairq_counter_ended(&hints->running, NULL, 1, 0);
@@ -217,13 +222,17 @@ fairq_queue_is_throttled(void)
 	return call.throttled;
 }
 
-/* Whether starts of the group's tasks have to be counted. */
+/* Whether starts of the tasks of the turn's group have to be counted. */
 bool
-fairq_is_paced(int32 group_no)
+fairq_is_paced(const FairqTurn *turn)
 {
+	int32		tenant = turn->charged.tenant;
+
 	return call.counted &&
 		(call.queue->starts.pace.gap != 0 ||
-		 fairq_group_setting(call.queue, group_no)->pace.gap != 0);
+		 fairq_group_setting(call.queue, turn->group_no)->pace.gap != 0 ||
+		 (tenant != FAIRQ_NO_SEAT &&
+		  fairq_setting_of_tenant(&call.queue->groups, tenant).pace.gap != 0));
 }
 
 /*
@@ -246,23 +255,27 @@ fairq_slot_in_queue(void)
 }
 
 /*
- * Put the turn's group aside until the given time, because none of its tasks
- * may start.  Ignore settings that only our transaction sees.
+ * Put the turn's group aside until the given time, or shut its tenant if that
+ * has the counter, because none of its tasks may start.  Ignore settings that
+ * only our transaction sees.
  */
 static void
 throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-		 const FairqSetting *setting, int64 until)
+		 const FairqSetting *setting, FairqCounter *counter, int64 until)
 {
+	bool		of_tenant = counter != call.group.counter;
 	FairqCause	cause = {
 		.version = call.queue->as_of.version,
-		.counter = call.group.counter,
+		.counter = counter,
 		.pace = &setting->pace
 	};
 
 	turn->state.throttled = true;
 	/* a peek has no turn that it could end */
 	if (turn->state.begun && !fairq_has_changed_settings() &&
-		fairq_lane_put_aside(lane, lane_no, turn, &cause, until) &&
+		(of_tenant ?
+		 fairq_lane_shut(lane, lane_no, turn->charged.tenant, &cause, until) :
+		 fairq_lane_put_aside(lane, lane_no, turn, &cause, until)) &&
 		!call.peeks)
 		fairq_wake_in_time(&call.queue->hints->wakeup,
 						   fairq_wall_time(until, GetCurrentTimestamp()));
@@ -291,20 +304,20 @@ fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		pin_group(turn->group_no);
 	throttle(lane, lane_no, turn,
 			 fairq_group_setting(call.queue, turn->group_no),
-			 fairq_hold_end_at(due_at, now));
+			 call.group.counter, fairq_hold_end_at(due_at, now));
 	if (!pinned)
 		unpin_group();
 }
 
 /*
- * Ensure that there is a start in the turn's group.  With look, only check
- * that.  If there is none, the group is throttled.
+ * Ensure that there is a start under the settings of the turn's group, or of
+ * its tenant.  With look, only check that.  If there is none, throttle it.
  */
 static bool
-start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
+start_under(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+			const FairqSetting *setting, FairqCounter *counter,
+			FairqStart *start, bool look)
 {
-	const FairqSetting *setting = fairq_group_setting(call.queue,
-													  turn->group_no);
 	int64		until = 0;
 
 	if (setting->held_until != DT_NOBEGIN)
@@ -314,22 +327,57 @@ start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 		if (setting->held_until > now)
 			until = fairq_hold_end_at(setting->held_until, now);
 	}
-	if (until == 0 && setting->pace.gap != 0 && !call.group.start.taken)
-		until = look ?
-			fairq_counter_next_start(call.group.counter, &setting->pace) :
-			fairq_counter_start(call.group.counter, &setting->pace,
-								&call.group.start);
+	if (until == 0 && setting->pace.gap != 0 && !start->taken)
+		until = look ? fairq_counter_next_start(counter, &setting->pace) :
+			fairq_counter_start(counter, &setting->pace, start);
 	if (until != 0)
-		throttle(lane, lane_no, turn, setting, until);
+		throttle(lane, lane_no, turn, setting, counter, until);
 	return until == 0;
 }
 
-/* The lapsed task is served, or its group's start was not needed. */
+/* Do so for the turn's group. */
+static bool
+start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
+{
+	return start_under(lane, lane_no, turn,
+					   fairq_group_setting(call.queue, turn->group_no),
+					   call.group.counter, &call.group.start, look);
+}
+
+/* Keep a tenant's counter for the call. */
+static void
+pin_tenant(int32 tenant)
+{
+	if (call.tenant.of.counter != NULL)
+		return;
+	call.tenant.of.no = tenant;
+	call.tenant.of.counter = fairq_shmem_counter(call.queue->hints, tenant);
+}
+
+/* Do so for the tenant of the turn's group, if it has one. */
+static bool
+start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
+{
+	int32		tenant = turn->charged.tenant;
+	FairqSetting setting;
+
+	if (tenant == FAIRQ_NO_SEAT)
+		return true;
+	setting = fairq_setting_of_tenant(&call.queue->groups, tenant);
+	if (setting.pace.gap == 0 && setting.held_until == DT_NOBEGIN)
+		return true;
+	pin_tenant(tenant);
+	return start_under(lane, lane_no, turn, &setting, call.tenant.of.counter,
+					   &call.tenant.start, look);
+}
+
+/* The lapsed task is served, or its starts were not needed. */
 void
 fairq_start_lapsed_done(void)
 {
 	if (call.group.counter == NULL || call.group.slot)
 		return;
+	tenant_back();
 	group_start_back();
 	unpin_group();
 }
@@ -350,7 +398,8 @@ fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
 	/* the call may have a slot for another task of the group */
 	if (!call.group.slot)
 		pin_group(turn->group_no);
-	starts = start_in_group(lane, lane_no, turn, call.peeks);
+	starts = start_in_tenant(lane, lane_no, turn, call.peeks) &&
+		start_in_group(lane, lane_no, turn, call.peeks);
 	if (!starts || call.peeks)
 		fairq_start_lapsed_done();
 	return starts;
@@ -360,43 +409,46 @@ fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
 void
 fairq_start_is_used(void)
 {
-	call.group.start.taken = call.queue_start.taken = false;
+	call.group.start.taken = call.tenant.start.taken =
+		call.queue_start.taken = false;
 }
 
 /*
- * Whether there is a slot in the tenant of the turn's group, if it has one.
- * It is taken if one in the queue is.  If there is none, the tenant is shut
- * (with may_park).
+ * Whether there are a slot and a start in the tenant of the turn's group, if
+ * it has one.  They are taken if a slot in the queue is.  If there is no slot,
+ * the tenant is shut (with may_park).
  */
 static bool
-slot_in_tenant(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 			   bool may_park, FairqKnown now)
 {
 	int32		tenant = turn->charged.tenant;
 	int32		limit;
 	FairqSlot	slot;
+	bool		starts;
 
 	if (tenant == FAIRQ_NO_SEAT)
 		return true;
-	limit = fairq_limit_of_tenant(&call.queue->groups, tenant);
+	limit = fairq_setting_of_tenant(&call.queue->groups, tenant).limit;
 	if (limit > 0 && !now.known)
 		return false;
-	call.tenant.of.no = tenant;
-	call.tenant.of.counter = fairq_shmem_counter(call.queue->hints, tenant);
+	pin_tenant(tenant);
 	slot = fairq_counter_enter(call.tenant.of.counter, now, limit,
 							   !call.in_queue);
 	call.tenant.slot = slot == FAIRQ_SLOT_FREE && call.in_queue;
 	/* not because of settings that only our transaction sees */
 	if (slot == FAIRQ_SLOT_NONE && may_park && !fairq_has_changed_settings())
-		fairq_lane_shut(lane, lane_no, tenant, &(FairqCause)
-						{
-							.version = call.queue->as_of.version,
-							.counter = call.tenant.of.counter,
-							.limit = limit
-						});
+		(void) fairq_lane_shut(lane, lane_no, tenant, &(FairqCause)
+							   {
+								   .version = call.queue->as_of.version,
+								   .counter = call.tenant.of.counter,
+								   .limit = limit
+							   }, 0);
+	starts = slot == FAIRQ_SLOT_FREE &&
+		start_in_tenant(lane, lane_no, turn, !call.in_queue);
 	if (!call.tenant.slot)
 		unpin_tenant();
-	return slot == FAIRQ_SLOT_FREE;
+	return starts;
 }
 
 /*
@@ -563,8 +615,8 @@ fairq_within_limits(int32 group_no)
 	if (tenant.counter != NULL)
 	{
 		in_tenant = is_within(tenant.counter, now,
-							  fairq_limit_of_tenant(&call.queue->groups,
-													tenant.no));
+							  fairq_setting_of_tenant(&call.queue->groups,
+													  tenant.no).limit);
 		fairq_counter_unpin(tenant.counter);
 	}
 	in_queue = is_within(&call.queue->hints->running, now,

@@ -15,7 +15,7 @@ extern const struct FairqEnding fairq_running_ending;
 extern bool fairq_settings_are_old(const FairqQueue *queue);
 extern bool fairq_slot_in_queue(void);
 extern bool fairq_queue_is_throttled(void);
-extern bool fairq_is_paced(int32 group_no);
+extern bool fairq_is_paced(const FairqTurn *turn);
 extern bool fairq_start_lapsed(FairqLane *lane, uint32 lane_no,
 							   FairqTurn *turn);
 extern void fairq_start_lapsed_done(void);

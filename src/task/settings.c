@@ -261,16 +261,29 @@ fairq_setting_of(const FairqSettings *settings, int32 group_no)
 }
 
 /*
- * The most tasks that may run of a tenant; FAIRQ_NO_LIMIT: any number.  0: it
- * is paused.  It has no limit from the queue.
+ * The settings of all tasks of a tenant together.  It has no limit and no rate
+ * from the queue.
  */
-int32
-fairq_limit_of_tenant(const FairqSettings *settings, int32 tenant)
+FairqSetting
+fairq_setting_of_tenant(const FairqSettings *settings, int32 tenant)
 {
 	const Entry *entry = find_entry(settings, tenant);
+	FairqSetting setting = {
+		.group_no = tenant,
+		.weight = 1,
+		.limit = FAIRQ_NO_LIMIT,
+		.held_until = DT_NOBEGIN
+	};
 
-	return entry == NULL ? FAIRQ_NO_LIMIT :
-		entry->row.paused ? 0 : entry->row.limit;
+	if (entry == NULL)
+		return setting;
+	setting.weight = entry->row.weight;
+	setting.limit = entry->row.paused ? 0 : entry->row.limit;
+	setting.rate = entry->row.rate;
+	setting.pace = fairq_pace(setting.rate, settings->others.per,
+							  settings->others.burst);
+	setting.held_until = entry->row.held_until;
+	return setting;
 }
 
 /* Begin a walk through all groups that have their own settings. */

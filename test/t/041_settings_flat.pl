@@ -7,7 +7,8 @@
 # changes past the ring's end are lost (fairq_changes_since() in versions.c).
 # Fails if a rolled back change is not published (publish_versions() in
 # transaction.c). Fails if a tenant without a slot is not shut (fairq_lane_shut()
-# in lane_aside.c).
+# in lane_aside.c). Fails if a paused one is visited for lapsed tasks (is_active()
+# in lane_internal.h).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -80,6 +81,21 @@ $node->psql('postgres',
 	stderr => \$debug);
 like($debug, qr/passed over [12] groups/,
 	'a tenant without a slot costs a call one user');
+# So does one that is paused, also if its users have lapsed tasks.
+$node->safe_psql('postgres', q{SELECT fairq.set_group('t', 'acme', concurrency => 0);
+	SELECT count(*) FROM fairq.pop('t', 100, lease => '1 ms'); SELECT pg_sleep(0.1)});
+foreach (
+	[ q{pause('t', 'acme')}, q{resume('t', 'acme')} ],
+	[ q{hold('t', 'acme', 'tomorrow')}, q{hold('t', 'acme')} ],
+	[ q{set_group('t', 'acme', rate => 1)}, q{set_group('t', 'acme', rate => 0)} ])
+{
+	my ($begin, $end) = @$_;
+	$node->psql('postgres',
+		"SET client_min_messages = debug2; SELECT fairq.$begin; SELECT fairq.pop('t', 100)",
+		stderr => \$debug);
+	like($debug, qr/passed over [12] groups/, "... and after $begin");
+	$node->safe_psql('postgres', "SELECT fairq.$end");
+}
 
 # changes by the session itself
 my $n = 300;

@@ -78,6 +78,16 @@ foreach my $mode ('fast', 'immediate')
 	is(pop_all($t), '', "$mode: and not beyond, after the restart");
 	is(sql(complete($t, 'acme/b1')), 't', "$mode: a slot is freed");
 	is(pop_all($t), 'acme/c1', "$mode: another user gets it");
+	sql("SELECT fairq.pause('$t', 'acme'), fairq.hold('$t', 'beta', 'tomorrow');"
+		  . "SELECT fairq.enqueue('$t', who, '1') FROM unnest('{acme/d,beta/d}'::text[]) who;"
+		  . complete($t, 'acme/a1'));
+	$node->stop($mode);
+	$node->start;
+	is(pop_all($t), '', "$mode: a tenant is paused, and another one on hold");
+	sql("SELECT fairq.resume('$t', 'acme')");
+	is(pop_all($t), 'acme/d1', "$mode: until it is resumed");
+	sql("SELECT fairq.hold('$t', 'beta')");
+	is(pop_all($t), 'beta/d1', "$mode: and until its hold ends");
 	is(sql("SELECT fairq.check_queue('$t')"), '', "$mode: the queue is sound");
 
 	# Slots are freed, and no call has searched since.
