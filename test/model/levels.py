@@ -22,7 +22,7 @@ the flows that it concerns, and an order has only flows with ready tasks.
     aside       has no slot, and no call tries it until it has one
 
 Plain is the rule itself: before each service it reads all tasks and slots.  Both
-see the same history: enqueues, services, ends, locked rows, purges, limits and
+see the same history: enqueues, services, ends, locked rows, purges, limits, holds and
 pauses of tenants and of users, dead workers.  Two calls are in progress at a time.
 Each takes a turn, and claims the task later.  Costs and times have too many values
 to try all orders, so histories are random; a seed repeats each of them.
@@ -78,6 +78,8 @@ RULES = {
     "a tenant is aside": "a tenant without a slot is out of the order",
     "aside is not brought in": "also if another user of it comes",
     "back with its users": "and back with all users once it has one",
+    "back in time": "a flow on hold, or without a start under its rate, returns when "
+                    "its time comes",
     "lapsed first": "a lapsed task has its slot, and is found at once if its "
                     "tenant has no other",
     "lapsed is not aside": "also if its tenant has no other slot",
@@ -96,11 +98,12 @@ SCENARIOS = {
         **USUAL, "tenants": ((2, (3, 1)), (1, (1, 2)), (3, (1, 5, 1)))},
     "locked rows": {**USUAL, "may": ("lock",)},
     "limits and pauses": {**USUAL, "may": ("limit", "pause")},
+    "holds": {**USUAL, "may": ("limit", "hold", "hold", "die")},
     "purges": {**USUAL, "may": ("limit", "pause", "purge", "purge")},
     "dead workers": {**USUAL, "may": ("limit", "pause", "die")},
     "all of it": {
         **USUAL, "tenants": ((2, (3, 1)), (1, (1, 2)), (3, (1, 5, 1))),
-        "may": ("lock", "limit", "pause", "die")},
+        "may": ("lock", "limit", "pause", "hold", "die")},
     "a thousand users": {
         **USUAL, "by": "tasks", "tenants": ((1, (1,)), (1, (1,) * 1000)),
         "histories": 1, "steps": 500, "steady": True},
@@ -114,7 +117,7 @@ SCENARIOS = {
         "tenants": ((2, (3, 1)), (1, (1, 2)), (3, (1, 5, 1)))},
     "time, locked rows": {**USUAL, "by": "time", "may": ("lock",)},
     "time, all of it": {
-        **USUAL, "by": "time", "may": ("lock", "limit", "pause", "die")},
+        **USUAL, "by": "time", "may": ("lock", "limit", "pause", "hold", "die")},
 }
 
 
@@ -127,22 +130,26 @@ class Flow:
         self.ready = []                 # costs, or times that they will take
         self.running = self.lapsed = 0  # lapsed tasks are running, too
         self.limit, self.paused, self.locked = None, False, False
+        self.held = False               # until a time
         if parent:
             parent.users.append(self)
 
     def path(self):
         return (self, self.parent) if self.parent else (self,)
 
+    def is_open(self):
+        return not self.paused and not self.held
+
     def has_slot(self):
-        return not self.paused and (self.limit is None
-                                    or self.running < self.limit)
+        return self.is_open() and (self.limit is None
+                                   or self.running < self.limit)
 
     def has_work(self):
         return bool(self.ready or self.lapsed)
 
     def takes_over(self):
         """Whether a lapsed task may run again: it has its slot."""
-        return bool(self.lapsed and not self.paused and not self.parent.paused)
+        return bool(self.lapsed and self.is_open() and self.parent.is_open())
 
     def may_start(self):
         """Whether it has a slot, or a task that has one."""
@@ -358,6 +365,7 @@ class Plain(Books):
 class Bits:
     def __init__(self):
         self.ring = self.served = self.todo = self.aside = False
+        self.until = False              # it is aside until a time
 
 
 class Lane(Books):
@@ -451,24 +459,29 @@ class Lane(Books):
         self.bits[flow].ring = self.bits[flow].todo = False
         if self.rule("a tenant is aside") or flow.parent:
             self.bits[flow].aside = True
+        self.bits[flow].until = flow.held
         self.remove(flow)
         if flow.parent:
             self.touch(flow.parent, now)
 
     def take_back(self):
         for flow, bits in self.bits.items():
-            if bits.aside and (flow.has_slot() or flow.parent
-                               and flow.takes_over()):
+            if bits.aside and not bits.until and (
+                    flow.has_slot() or flow.parent and flow.takes_over()):
                 bits.aside = False
                 if flow.parent or self.rule("back with its users"):
                     self.let_in(flow)
 
+    def come_back(self, flow):
+        bits = self.bits[flow]
+        if bits.aside:
+            bits.aside = bits.until = False
+            self.let_in(flow)
+
     def settings_changed(self):
         """All flows return, so that calls try them again."""
-        for flow, bits in self.bits.items():
-            if bits.aside:
-                bits.aside = False
-                self.let_in(flow)
+        for flow in self.bits:
+            self.come_back(flow)
 
     def next(self, passed, now):
         self.asked = 0
@@ -820,6 +833,9 @@ class History:
             flow.ready.clear()
         elif what == "pause":
             flow.paused = not flow.paused and self.random.random() < 0.6
+        elif what == "hold":
+            self.hold(flow)
+            return
         elif what == "limit" and not self.steady:
             flow.limit = self.random.choice((None, 1, 2, 3))
         if what in ("limit", "pause"):
@@ -827,10 +843,22 @@ class History:
             self.plain.waits.clear()
         self.say(f"{what}: {flow} {flow.locked or flow.paused or flow.limit}")
 
+    def hold(self, flow):
+        """It begins as settings change, and ends when its time has come."""
+        flow.held = not flow.held
+        self.say(f"hold: {flow} {flow.held}")
+        if flow.held:
+            self.lane.settings_changed()
+            self.plain.waits.clear()
+            return
+        if self.lane.rule("back in time"):
+            self.lane.come_back(flow)
+        self.plain.waits.discard(flow)
+
     def drain(self):
         """When all calls are over, every ready task is served."""
         for flow in self.flows:
-            flow.locked = flow.paused = False
+            flow.locked = flow.paused = flow.held = False
             flow.limit = None if not self.steady else flow.limit
         self.lane.settings_changed()
         self.plain.waits.clear()
