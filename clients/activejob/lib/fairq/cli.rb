@@ -20,12 +20,12 @@ module Fairq
 
     # Runs a worker until SIGTERM or SIGINT, and ends the process.
     def self.serve(worker)
+      $stdout.sync = true # the lines of jobs appear at once, also in a file
       signals = %w[TERM INT]
       signals.each { |signal| trap(signal) { worker.stop } }
       # the end of a process that a job has forked must not end this process
       ActiveSupport::ForkTracker.after_fork { signals.each { |signal| trap(signal, "DEFAULT") } }
       ended = worker.run
-      $stdout.flush
       # jobs whose tasks were released may still run, and must end
       @cut_off = !ended
       exit
@@ -35,10 +35,7 @@ module Fairq
 
     # Runs after the application's own at_exit blocks, since it was registered before them.
     # After it, Ruby would wait for threads that do not end.
-    at_exit do
-      $stdout.flush
-      exit!(0) if @cut_off
-    end
+    at_exit { exit!(0) if @cut_off }
 
     def self.leave(message, status)
       $stdout.flush
