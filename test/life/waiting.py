@@ -1,5 +1,6 @@
 """Waiting workers: which one wakes, when, and what sleep costs."""
 
+import contextlib
 import os
 import signal
 import time
@@ -64,6 +65,33 @@ def dismiss(db, waiters):
         waiter.close()
 
 
+kept = []
+
+
+@contextlib.contextmanager
+def hundred(run, queue):
+    """100 workers, whose connections the next check has, too: making them takes
+    longer than a check. Those that still wait hear of the queue's end.
+    """
+    if not kept:
+        kept.extend(crowd(MANY))
+    try:
+        yield kept
+        drop(run.db, queue)
+        expect(len(all_answers(kept, LOST)) == MANY,
+               "some wait although the queue is gone")
+    except BaseException:
+        go_home(run)
+        drop(run.db, queue)
+        raise
+
+
+def go_home(run):
+    """The hundred end."""
+    dismiss(run.db, kept)
+    kept.clear()
+
+
 # ---- events that wake
 
 def wakes(run, name, function):
@@ -112,9 +140,8 @@ def wakes(run, name, function):
 def one_for_one(run):
     """One enqueue wakes one of 100 waiting workers."""
     queue = new_queue(run.db, "life_crowd")
-    waiters = crowd(MANY)
-    try:
-        put_to_sleep(run.db, waiters, queue)
+    with hundred(run, queue) as waiters:
+        put_to_sleep(run.db, waiters, queue, at_once=True)
         start = now()
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         done = any_answer(waiters, LOST)
@@ -143,9 +170,6 @@ def one_for_one(run):
         # finds tasks that no worker has taken yet
         expect(5 <= came <= 6 + 5 * int(now() - start),
                f"{came} workers have come for 5 tasks")
-    finally:
-        dismiss(run.db, waiters)
-        drop(run.db, queue)
 
 
 def slow_clients(run):
@@ -154,9 +178,8 @@ def slow_clients(run):
     never pops is replaced, and its replacement is, too.
     """
     queue = new_queue(run.db, "life_slow")
-    waiters = crowd(MANY)
-    try:
-        put_to_sleep(run.db, waiters, queue)
+    with hundred(run, queue) as waiters:
+        put_to_sleep(run.db, waiters, queue, at_once=True)
         start = now()
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         for nth in range(3):
@@ -171,9 +194,6 @@ def slow_clients(run):
         expect(len(rows(run.db, "SELECT FROM fairq.pop(%s, 10)", queue)) == 1,
                "the task is not there")
         return f"{told} called in {ms(now() - start)}"
-    finally:
-        dismiss(run.db, waiters)
-        drop(run.db, queue)
 
 
 # ---- work for all
@@ -182,13 +202,12 @@ def hands(run, prepare, event, limit, groups=MANY):
     """100 tasks become ready at once. 100 workers sleep, each of which stays
     busy once it has one. All are woken, at once.
     """
-    waiters = crowd(MANY)
     vain = []
 
-    def once(q):
+    def once(q, waiters):
         q.groups = [f"g{n % groups}" for n in range(MANY)]
         prepare(q)
-        put_to_sleep(run.db, waiters, q.name)
+        put_to_sleep(run.db, waiters, q.name, at_once=True)
         at = event(q) or now()
         last = at
         idle, popping = set(waiters), set()
@@ -217,11 +236,10 @@ def hands(run, prepare, event, limit, groups=MANY):
         q.close()
         return last - at
 
-    try:
-        took = best_of(lambda: unhurried(run, waiters, once), limit,
-                       f"all {MANY} had one")
-    finally:
-        dismiss(run.db, waiters)
+    with hundred(run, "life_wake") as waiters:
+        took = best_of(
+            lambda: unhurried(run, waiters, lambda q: once(q, waiters)), limit,
+            f"all {MANY} had one")
     return f"{ms(took)}, {vain[-1]} found no task"
 
 
@@ -411,13 +429,12 @@ def no_polling(run):
     queue = "life_idle"
     idle_queue(run.db, queue)
     other = connect("another")
-    waiters = crowd(MANY)
-    pids = [waiter.pid for waiter in waiters]
-    try:
+    with hundred(run, queue) as waiters, contextlib.closing(other):
+        pids = [waiter.pid for waiter in waiters]
         # rows being changed by an open transaction
         other.execute("BEGIN")
         other.execute("SELECT fairq.enqueue(%s, 'open')", [queue])
-        put_to_sleep(run.db, waiters, queue)
+        put_to_sleep(run.db, waiters, queue, at_once=True)
         # all search once when a table of fairq is vacuumed or analyzed
         for _ in range(3):
             before, slept = lxids(run.db, waiters), switches(waiters)
@@ -442,10 +459,6 @@ def no_polling(run):
                      " OR virtualxid <> virtualtransaction) LIMIT 5", pids)
         expect(not locks, f"they have locks: {locks}")
         return f"{slept} wake-ups in 3 s"
-    finally:
-        other.close()
-        dismiss(run.db, waiters)
-        drop(run.db, queue)
 
 
 # ---- how it ends

@@ -11,13 +11,13 @@ import time
 from base import TooSlow, connect, cut, expect, now, rows, value
 
 SOON = 0.15                     # seconds until a task becomes due
-CROWDED = 4                     # the same, while a hundred go to sleep
+CROWDED = 2                     # the same, while a hundred go to sleep
 
 
 def take_time(factor):
     """This many times the usual seconds until a task becomes due."""
     global SOON, CROWDED
-    SOON, CROWDED = 0.15 * factor, 4 * factor
+    SOON, CROWDED = 0.15 * factor, 2 * factor
 
 
 def in_time(truth, text):
