@@ -19,9 +19,9 @@
  * 3.  A transaction that commits closes its slots once the commit is visible.
  *	  In the same critical section it adds the change in the number of its
  *	  leased tasks.  It adds that to each of the two books whose load has not
- *	  seen it (held.c, tally.c).  The end of a task is such a change; until it
- *	  is applied, the task is in committed.  A task that was taken, or claimed
- *	  and finished in one transaction, changes nothing.
+ *	  seen it (tally.c).  The end of a task is such a change; until it is
+ *	  applied, the task is in committed.  A task that was taken, or claimed and
+ *	  finished in one transaction, changes nothing.
  *
  * 4.  A counter's numbers in a book are void if they are from an older load
  *	  than the book's.  committed then begins at 0.  The counter is known when

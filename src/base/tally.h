@@ -47,8 +47,8 @@ typedef struct FairqTally
 								 * under their mutexes */
 	int32		domain;			/* index of the extension's FairqDomain;
 								 * constant */
-	pg_atomic_uint64 begun_at;	/* time at which the last load was begun, by the
-								 * monotonic clock; 0: there was none */
+	pg_atomic_uint64 begun_at;	/* time at which the last load was begun, by
+								 * the monotonic clock; 0: there was none */
 	pg_atomic_uint64 seen_at;	/* time at which the loading backend last
 								 * reported, by the same clock; 0: no backend
 								 * loads */
@@ -95,8 +95,9 @@ typedef struct FairqQueueTally
 								 * is final; 0: no call needs to */
 	pg_atomic_uint32 calls;		/* number of calls in progress that do not
 								 * count */
-	pg_atomic_uint32 uncounted; /* number of transactions in progress in which
-								 * such a call has claimed or ended a task */
+	pg_atomic_uint32 uncounted; /* number of transactions and subtransactions
+								 * in progress in which such a call claims or
+								 * ends tasks */
 	int64		n[FAIRQ_BOOKS][FAIRQ_TALLIES];	/* number of tasks; without
 												 * loaded, only changes by
 												 * transactions since */
@@ -114,6 +115,13 @@ static inline void
 fairq_tally_call_end(FairqQueueTally *queue)
 {
 	pg_atomic_fetch_sub_u32(&queue->calls, 1);
+}
+
+/* A transaction in which such a call has claimed or ended a task is over. */
+static inline void
+fairq_tally_counted(FairqQueueTally *queue)
+{
+	pg_atomic_fetch_sub_u32(&queue->uncounted, 1);
 }
 
 extern Size fairq_tally_size(void);

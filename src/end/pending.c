@@ -26,8 +26,17 @@
  * (fairq_lane_narrowings()).  If other transactions have taken turns since,
  * all changes of the lane are published once more.
  *
- * Locking: lanes' locks, to publish.  Memory is allocated when a change is
- * recorded: the functions that transaction.c calls neither fail nor allocate.
+ * A transaction holds a slot in a queue and a group for each task that it has
+ * claimed.  It also holds one in the group's tenant, if there is one; a tenant
+ * has changes of its own.  At the transaction's end the slots are closed, and
+ * a commit adds its change in the number of leased tasks (counter.c, rule 3).
+ * In a queue without limits no task is counted.  A change of the queue then
+ * records that the transaction has claimed or ended tasks there.  No load
+ * counts for the queue's counters before that transaction is over (tally.c).
+ *
+ * Locking: lanes' locks, to publish; mutexes of counters.  Memory is allocated
+ * when a change is recorded: the functions that transaction.c calls neither
+ * fail nor allocate.
  */
 #include "postgres.h"
 
@@ -37,7 +46,6 @@
 
 #include "entry.h"
 #include "grow.h"
-#include "held.h"
 #include "pending_internal.h"
 #include "registry.h"
 
@@ -207,6 +215,26 @@ add_reserved(FairqPending *pending, const FairqTail *before,
 	pending->reserved.last = *last;
 }
 
+/* Add to what is held. */
+static void
+add_held(FairqHeld *held, FairqHeld more)
+{
+	held->slots += more.slots;
+	held->running += more.running;
+}
+
+/* Merge the slots of a change into those of its parent's. */
+static void
+merge_held(FairqPending *pending, const FairqPending *more)
+{
+	if (pending->held.counter == NULL)
+		pending->held.counter = more->held.counter;
+	else if (more->held.counter != NULL)
+		fairq_counter_unpin(more->held.counter);
+	add_held(&pending->held.own, more->held.own);
+	add_held(&pending->held.in_queue, more->held.in_queue);
+}
+
 /* Merge a change of a subtransaction that has committed into its parent's. */
 static void
 merge(FairqPending *pending, FairqPending *more)
@@ -216,7 +244,10 @@ merge(FairqPending *pending, FairqPending *more)
 		fairq_news_publish(more->lane, more->group_no, &more->at_commit,
 						   false);
 	nsettings -= (pending->done & more->done & FAIRQ_SETTINGS) != 0;
+	if ((pending->done & more->done & FAIRQ_UNCOUNTED) != 0)
+		fairq_tally_counted(&fairq_hints_of(more->lane)->tally);
 	pending->done |= more->done;
+	merge_held(pending, more);
 	for (int i = 0; i < FAIRQ_TALLIES; i++)
 		pending->tally[i] += more->tally[i];
 	for (int i = 0; i < FAIRQ_STATS; i++)
@@ -554,16 +585,72 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 	return highest;
 }
 
-/* Take the group back into service at the end, if it is parked. */
-static void
-take_back_at_end(FairqHints *hints, int32 group_no)
+/*
+ * Pin the counter of a change's group or tenant until the end, to hold slots
+ * in it.  NULL: the caller has not pinned it.
+ */
+void
+fairq_pending_pin(FairqPending *pending, FairqCounter *counter)
 {
-	FairqCounter *counter;
+	if (pending->held.counter != NULL)
+		return;
+	if (counter != NULL)
+		fairq_counter_pin(counter);
+	else
+		counter = fairq_shmem_counter(fairq_hints_of(pending->lane),
+									  pending->group_no);
+	pending->held.counter = counter;
+}
 
-	fairq_held_room(true);
-	counter = fairq_shmem_counter(hints, group_no);
-	fairq_held_note(hints, group_no, counter, (FairqTenantSlots) {0}, 0, 0);
-	fairq_counter_unpin(counter);
+/*
+ * Record what is held in the group of a change, and in its tenant
+ * (FAIRQ_NO_SEAT: none).  Their counters are pinned, so this cannot fail.
+ */
+void
+fairq_pending_hold(FairqPending *pending, int32 tenant, FairqHeld held)
+{
+	add_held(&pending->held.own, held);
+	add_held(&pending->held.in_queue, held);
+	if (tenant != FAIRQ_NO_SEAT)
+		add_held(&find_pending(pending->lane, tenant)->held.own, held);
+}
+
+/*
+ * Record that the transaction claims or ends tasks of the queue without
+ * counting them, in a call in progress.
+ */
+void
+fairq_pending_uncounted(FairqHints *hints)
+{
+	FairqPending *pending = fairq_pending(&hints->lanes[0], -1);
+
+	if ((pending->done & FAIRQ_UNCOUNTED) != 0)
+		return;
+	pending->done |= FAIRQ_UNCOUNTED;
+	pg_atomic_fetch_add_u32(&hints->tally.uncounted, 1);
+}
+
+/*
+ * The change in leased tasks of the group or tenant, or of the queue (-1), by
+ * this transaction.
+ */
+int32
+fairq_pending_running(FairqHints *hints, int32 group_no)
+{
+	int32		running = 0;
+
+	for (int i = 0; i < nstack; i++)
+	{
+		const FairqPending *pending = &stack[i];
+
+		if (fairq_hints_of(pending->lane) != hints)
+			continue;
+		if (group_no < 0)
+			running += pending->held.in_queue.running;
+		else if (pending->group_no == group_no)
+			running += pending->held.own.running;
+	}
+	return running;
 }
 
 /*
@@ -593,8 +680,9 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 		return;
 	pending->done |= FAIRQ_SETTINGS;
 	nsettings++;
+	/* the group is taken back into service, if it is parked */
 	if (group_no >= 0)
-		take_back_at_end(hints, group_no);
+		fairq_pending_pin(pending, NULL);
 }
 
 /* Record that settings of any groups of the queue are changed. */

@@ -23,14 +23,25 @@ typedef enum FairqDone
 								 * commit reports to waiting sessions */
 	FAIRQ_CREATED = 1 << 5,		/* the queue is new: an abort gives its hints
 								 * back */
-	FAIRQ_REMOVED = 1 << 6		/* the queue was dropped by a transaction that
+	FAIRQ_REMOVED = 1 << 6,		/* the queue was dropped by a transaction that
 								 * had locked it, so no other can use it: a
 								 * commit gives its hints back */
+	FAIRQ_UNCOUNTED = 1 << 7	/* tasks of the queue were claimed or ended
+								 * without being counted */
 } FairqDone;
 
+/* The slots that a transaction holds in a counter. */
+typedef struct FairqHeld
+{
+	int32		slots;			/* number of slots that are held */
+	int32		running;		/* change in the number of leased tasks if it
+								 * commits */
+} FairqHeld;
+
 /*
- * The pending changes of one group in one lane, or of a queue, in one
- * subtransaction.  There can be a million of them, so each has only 200 bytes.
+ * The pending changes of one group or tenant in one lane, or of a queue, in
+ * one subtransaction.  There can be a million of them, so each has only 232
+ * bytes.
  */
 typedef struct FairqPending
 {
@@ -49,6 +60,17 @@ typedef struct FairqPending
 										 * applied at a commit */
 	uint32		stats[FAIRQ_STATS]; /* number of each event, counted at a
 									 * commit */
+
+	/* slots that are held, for claimed tasks */
+	struct
+	{
+		FairqCounter *counter;	/* counter of the group or tenant, pinned;
+								 * NULL: none are held */
+		FairqHeld	own;		/* slots in that counter */
+		FairqHeld	in_queue;	/* slots in the queue; none for a tenant */
+		uint16		parked;		/* lanes that have parked the group or shut
+								 * the tenant, once the slots are closed */
+	}			held;
 
 	/* addresses that were reserved, and the group's tail for them */
 	struct
@@ -96,6 +118,11 @@ extern int64 fairq_pending_highest(FairqLane *lane, int32 group_no);
 extern void fairq_pending_ready_at_abort(FairqPending *pending,
 										 const FairqTask *task,
 										 const ItemPointerData *root);
+extern void fairq_pending_pin(FairqPending *pending, FairqCounter *counter);
+extern void fairq_pending_hold(FairqPending *pending, int32 tenant,
+							   FairqHeld held);
+extern void fairq_pending_uncounted(FairqHints *hints);
+extern int32 fairq_pending_running(FairqHints *hints, int32 group_no);
 extern void fairq_pending_settings(FairqHints *hints, int32 group_no);
 extern void fairq_pending_all_settings(FairqHints *hints);
 extern void fairq_pending_queue(FairqHints *hints, FairqDone done);

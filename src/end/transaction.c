@@ -15,7 +15,8 @@
  * Changes are applied in reverse order, and all of them before any module
  * settles its caches.
  *
- * Locking: the callbacks take lanes' locks, one at a time.  They must neither
+ * Locking: the callbacks take lanes' locks, one at a time, and counters'
+ * mutexes under the tally's lock.  They must neither
  * fail (an ERROR there would be a PANIC) nor allocate: memory is allocated
  * when the change is recorded.  The same holds for the functions of other
  * modules (FairqEnding), which run in the order in which fairq.c lists them.
@@ -24,7 +25,6 @@
 
 #include "access/xact.h"
 
-#include "held.h"
 #include "histogram.h"
 #include "pending_internal.h"
 #include "registry.h"
@@ -116,9 +116,14 @@ publish_rest(FairqPending *pending, bool committed)
 		fairq_take_all_back(hints);
 	else if (back)
 		fairq_take_back(hints, pending->group_no, FAIRQ_ALL_LANES);
+	if (pending->done & FAIRQ_UNCOUNTED)
+		fairq_tally_counted(&hints->tally);
 	if (pending->done & FAIRQ_DROPPED)
 		fairq_wake_all(&hints->wakeup);
-	else if (pending->done & FAIRQ_SETTINGS)
+	/* sessions may be waiting for the end of uncounted transactions */
+	else if ((pending->done & FAIRQ_SETTINGS) ||
+			 ((pending->done & FAIRQ_UNCOUNTED) &&
+			  pg_atomic_read_u32(&hints->tally.limited) != 0))
 		fairq_wake_chain(&hints->wakeup);
 }
 
@@ -178,13 +183,74 @@ settle(bool committed, bool all)
 	}
 }
 
+/* Close the slots of a change; with adds, also add its leased tasks. */
+static void
+close_slots(FairqPending *pending, const FairqAdds *adds)
+{
+	FairqHeld	own = pending->held.own;
+	FairqHeld	in_queue = pending->held.in_queue;
+
+	pending->held.parked = fairq_counter_ended(pending->held.counter, adds,
+											   own.slots, own.running);
+	(void) fairq_counter_ended(&fairq_hints_of(pending->lane)->running, adds,
+							   in_queue.slots, in_queue.running);
+}
+
 /*
- * Apply the changes from an index on, which are those of the subtransaction, or
- * all, the last one first.  The hints of queues that this removes are given
+ * Close the slots of changes, and if committed add their leased tasks.
+ */
+static void
+close_all_slots(int first, int end, bool committed)
+{
+	FairqQueueTally *entered = NULL;
+	FairqAdds	adds;
+
+	for (int i = first; i < end; i++)
+	{
+		FairqPending *pending = fairq_pending_at(i);
+		FairqQueueTally *tally = &fairq_hints_of(pending->lane)->tally;
+
+		if (pending->held.counter == NULL)
+			continue;
+		/* there may be two extensions, one after the other */
+		if (committed && (entered == NULL || entered->tally != tally->tally))
+		{
+			if (entered != NULL)
+				fairq_tally_leave(entered);
+			entered = tally;
+			fairq_tally_enter(entered, &adds);
+		}
+		close_slots(pending, committed ? &adds : NULL);
+	}
+	if (entered != NULL)
+		fairq_tally_leave(entered);
+}
+
+/* Take back the group that was parked, and wake waiters for free slots. */
+static void
+slots_are_closed(FairqPending *pending, bool committed)
+{
+	FairqHints *hints = fairq_hints_of(pending->lane);
+	FairqHeld	in_queue = pending->held.in_queue;
+	int32		freed = in_queue.slots - (committed ? in_queue.running : 0);
+
+	fairq_take_back(hints, pending->group_no, pending->held.parked);
+	/*
+	 * Other groups may also be waiting for a slot in the queue.  Even if the
+	 * load has seen it: waiters may have searched before.
+	 */
+	if (freed > 0)
+		fairq_wake(&hints->wakeup, freed);
+	fairq_counter_unpin(pending->held.counter);
+}
+
+/*
+ * Apply the changes from an index on, which are those of the subtransaction,
+ * or all, the last one first.  The hints of queues that this removes are given
  * back after all their changes.
  */
 static void
-apply_from(int first, SubTransactionId sub, bool committed)
+apply_from(int first, bool committed)
 {
 	int			end = fairq_pending_count();
 
@@ -197,8 +263,15 @@ apply_from(int first, SubTransactionId sub, bool committed)
 		fairq_pending_release(pending);
 	}
 	fairq_tally_committed();
-	fairq_held_end(sub, committed);
 	/* changes that were taken off stay in place */
+	close_all_slots(first, end, committed);
+	for (int i = first; i < end; i++)
+	{
+		FairqPending *pending = fairq_pending_at(i);
+
+		if (pending->held.counter != NULL)
+			slots_are_closed(pending, committed);
+	}
 	for (int i = first; i < end; i++)
 	{
 		FairqPending *pending = fairq_pending_at(i);
@@ -214,7 +287,7 @@ apply_all(bool committed)
 	end_calls();
 	/* while the hints still belong to the queues */
 	fairq_samples_end(committed);
-	apply_from(0, InvalidSubTransactionId, committed);
+	apply_from(0, committed);
 	fairq_pending_forget();
 	written_at = changed_at = groups_changed_at = 0;
 	groups_freed = false;
@@ -259,7 +332,6 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		fairq_pending_sub_committed(sub, parent);
-		fairq_held_sub_committed(sub, parent);
 		fairq_samples_sub_end(sub, parent, true);
 		end_level(true);
 	}
@@ -271,7 +343,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		while (first > 0 && fairq_pending_at(first - 1)->sub == sub)
 			first--;
 		fairq_samples_sub_end(sub, parent, false);
-		apply_from(first, sub, false);
+		apply_from(first, false);
 		if (changed)
 			pg_atomic_fetch_add_u64(&changed->resets, 1);
 		settle(false, false);

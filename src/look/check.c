@@ -31,7 +31,6 @@
 #include "utils/tuplestore.h"
 
 #include "args.h"
-#include "held.h"
 #include "registry.h"
 #include "store_spi.h"
 #include "survey.h"
@@ -147,7 +146,7 @@ read_counters(FairqQueue *queue, StringInfo counted, StringInfo counts)
 		if (!known)
 			return false;
 		append_number(counted, group_no);
-		append_number(counts, leased + fairq_held_running(hints, group_no));
+		append_number(counts, leased + fairq_pending_running(hints, group_no));
 	}
 	return true;
 }

@@ -251,6 +251,7 @@ serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
 
 	if (!s->call.foresees)
 	{
+		fairq_slot_prepare(s->lane);
 		pending = fairq_pending(s->lane, task->group_no);
 		fairq_pending_ready_at_abort(pending, task, &task->root);
 	}
@@ -395,6 +396,7 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 
 	if (!s->call.foresees)
 	{
+		fairq_slot_prepare(s->lane);
 		pending = fairq_pending(s->lane, task->group_no);
 		elog(DEBUG1, "lease of task " INT64_FORMAT " of queue \"%s\" has expired: it is served again",
 			 task->id, s->queue->name);
@@ -411,7 +413,7 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 	if (!task->running)
 	{
 		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
-		fairq_slot_is_left(s->queue, task->group_no);
+		fairq_slot_is_left(s->queue, pending);
 	}
 }
 

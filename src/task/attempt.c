@@ -131,7 +131,7 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 			fairq_attempt_ended(a->queue, pending, &task);
 			fairq_pending_leased_at_abort(pending, task.addr,
 										  task.lease_until);
-			fairq_slot_is_left(a->queue, task.group_no);
+			fairq_slot_is_left(a->queue, pending);
 			sample_run(a->queue, &task);
 			notify_slots(a->queue);
 			fairq_task_ended(a->queue, tasks, &task, FAIRQ_STATUS_COMPLETED);

@@ -336,7 +336,7 @@ remove_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	if (fairq_task_delete(tasks, task, true) != FAIRQ_CLAIMED)
 		elog(ERROR, "could not delete a locked task");
 	if (task->running)
-		fairq_slot_is_left(queue, task->group_no);
+		fairq_slot_is_left(queue, pending);
 }
 
 /*
@@ -408,7 +408,7 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	if (taken)
 		fairq_taken_ended(task);
 	else
-		fairq_slot_is_left(queue, task->group_no);
+		fairq_slot_is_left(queue, pending);
 }
 
 /*

@@ -6,7 +6,7 @@
  * tenant, it also needs one in the tenant.  Each rate requires a start, too.
  * They are taken in this order, and given back if a later one is not free.
  * counter.c keeps the counters.  This file finds and checks them, and records
- * changes for the end of the transaction (held.c).
+ * changes for the end of the transaction (pending.c).
  *
  * A queue that never had a limit does not count tasks; tally.c describes how
  * counting begins.  While counters are not known, calls skip a limited group,
@@ -19,7 +19,6 @@
 #include "utils/timestamp.h"
 
 #include "group.h"
-#include "held.h"
 #include "registry.h"
 #include "running.h"
 
@@ -29,7 +28,7 @@ static struct
 	FairqQueue *queue;			/* queue of the call; NULL: none in progress */
 	bool		counted;		/* true: the call counts running tasks */
 	bool		changed;		/* true: it does not count, and has claimed or
-								 * ended a task */
+								 * ended a task, which is recorded */
 	bool		peeks;			/* true: it takes no slot */
 	bool		in_queue;		/* true: the call has a slot in the queue */
 	FairqStart	queue_start;	/* start in the queue, taken for the next
@@ -50,7 +49,8 @@ static struct
 	/* the tenant of that group */
 	struct
 	{
-		FairqTenantSlots of;	/* the tenant, while its counter is pinned */
+		int32		no;			/* the tenant's number */
+		FairqCounter *counter;	/* its counter, pinned; NULL: none */
 		bool		slot;		/* true: a slot in the tenant is taken for the
 								 * next claim */
 		FairqStart	start;		/* start in the tenant, taken for the next
@@ -68,7 +68,6 @@ fairq_running_begin(FairqQueue *queue, bool peeks)
 {
 	Assert(call.queue == NULL);
 	fairq_watch_transaction();
-	fairq_held_room(false);
 	call.peeks = peeks;
 	call.counted = fairq_tally_call_begin(&queue->hints->tally,
 										  queue->limited);
@@ -95,9 +94,9 @@ unpin_group(void)
 static void
 unpin_tenant(void)
 {
-	if (call.tenant.of.counter != NULL)
-		fairq_counter_unpin(call.tenant.of.counter);
-	call.tenant.of.counter = NULL;
+	if (call.tenant.counter != NULL)
+		fairq_counter_unpin(call.tenant.counter);
+	call.tenant.counter = NULL;
 }
 
 /* Give back the unused slot and start in the tenant. */
@@ -108,14 +107,14 @@ tenant_back(void)
 	uint16		shut = 0;
 
 	if (call.tenant.start.taken)
-		shut = fairq_counter_unstart(call.tenant.of.counter,
+		shut = fairq_counter_unstart(call.tenant.counter,
 									 &call.tenant.start);
 	if (call.tenant.slot)
-		shut |= fairq_counter_ended(call.tenant.of.counter, NULL, 1, 0);
+		shut |= fairq_counter_ended(call.tenant.counter, NULL, 1, 0);
 	call.tenant.slot = false;
 	unpin_tenant();
 	/* another call may have found none because of ours, in any group */
-	fairq_take_back(hints, call.tenant.of.no, shut);
+	fairq_take_back(hints, call.tenant.no, shut);
 	if (shut != 0)
 		fairq_wake(&hints->wakeup, 1);
 }
@@ -173,9 +172,6 @@ fairq_running_end(void)
 	if (call.queue == NULL)
 		return;
 	hints = call.queue->hints;
-	/* in this order: tally.c */
-	if (call.changed)
-		fairq_held_uncounted(hints);
 	if (!call.counted)
 		fairq_tally_call_end(&hints->tally);
 	if (call.group.slot)
@@ -348,10 +344,10 @@ start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 static void
 pin_tenant(int32 tenant)
 {
-	if (call.tenant.of.counter != NULL)
+	if (call.tenant.counter != NULL)
 		return;
-	call.tenant.of.no = tenant;
-	call.tenant.of.counter = fairq_shmem_counter(call.queue->hints, tenant);
+	call.tenant.no = tenant;
+	call.tenant.counter = fairq_shmem_counter(call.queue->hints, tenant);
 }
 
 /* Do so for the tenant of the turn's group, if it has one. */
@@ -367,7 +363,7 @@ start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 	if (setting.pace.gap == 0 && setting.held_until == DT_NOBEGIN)
 		return true;
 	pin_tenant(tenant);
-	return start_under(lane, lane_no, turn, &setting, call.tenant.of.counter,
+	return start_under(lane, lane_no, turn, &setting, call.tenant.counter,
 					   &call.tenant.start, look);
 }
 
@@ -433,7 +429,7 @@ slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (limit > 0 && !now.known)
 		return false;
 	pin_tenant(tenant);
-	slot = fairq_counter_enter(call.tenant.of.counter, now, limit,
+	slot = fairq_counter_enter(call.tenant.counter, now, limit,
 							   !call.in_queue);
 	call.tenant.slot = slot == FAIRQ_SLOT_FREE && call.in_queue;
 	/* not because of settings that only our transaction sees */
@@ -441,7 +437,7 @@ slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		(void) fairq_lane_shut(lane, lane_no, tenant, &(FairqCause)
 							   {
 								   .version = call.queue->as_of.version,
-								   .counter = call.tenant.of.counter,
+								   .counter = call.tenant.counter,
 								   .limit = limit
 							   }, 0);
 	starts = slot == FAIRQ_SLOT_FREE &&
@@ -471,7 +467,6 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	now = fairq_tally_now(&call.queue->hints->tally);
 	if (limit > 0 && !now.known)
 		return false;
-	fairq_held_room(true);
 	pin_group(turn->group_no);
 	slot = fairq_counter_enter(call.group.counter, now, limit, !call.in_queue);
 	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
@@ -500,6 +495,29 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	return slot == FAIRQ_SLOT_FREE && !fairq_settings_are_old(call.queue);
 }
 
+/* Record that the call claims or ends a task, if it does not count. */
+static void
+note_change(void)
+{
+	if (call.counted || call.changed)
+		return;
+	fairq_pending_uncounted(call.queue->hints);
+	call.changed = true;
+}
+
+/*
+ * Prepare to claim a task, before its group's pending change is made.
+ * fairq_slot_is_used() cannot fail after that.
+ */
+void
+fairq_slot_prepare(FairqLane *lane)
+{
+	note_change();
+	if (call.tenant.slot)
+		fairq_pending_pin(fairq_pending(lane, call.tenant.no),
+						  call.tenant.counter);
+}
+
 /*
  * Use the call's slots for a task whose row shows that it is running, or
  * (removed) is gone.  pending is NULL if that is only simulated.
@@ -508,7 +526,8 @@ void
 fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 {
 	/* a sweep that sees the lease must reach the task */
-	fairq_lane_reaches(fairq_queue_lane(call.queue, task->priority), task->addr);
+	fairq_lane_reaches(fairq_queue_lane(call.queue, task->priority),
+					   task->addr);
 	/* a simulated claim changes nothing */
 	if (pending != NULL)
 	{
@@ -516,11 +535,13 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 		if (removed && call.queue->retries.in_order &&
 			fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
 			pending->done |= FAIRQ_ENDS_RETRIED;
-		call.changed |= !call.counted;
 		if (call.counted)
-			fairq_held_note(call.queue->hints, task->group_no,
-							call.group.counter, call.tenant.of, 1,
-							removed ? 0 : 1);
+		{
+			fairq_pending_pin(pending, call.group.counter);
+			fairq_pending_hold(pending, call.tenant.slot ? call.tenant.no :
+							   FAIRQ_NO_SEAT,
+							   (FairqHeld) {.slots = 1,.running = !removed});
+		}
 	}
 	if (!call.counted)
 		return;
@@ -530,45 +551,33 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 }
 
 /*
- * The tenant of a group, with its counter pinned; no counter: it has none.
- */
-static FairqTenantSlots
-pin_tenant_of(FairqQueue *queue, int32 group_no)
-{
-	FairqTenantSlots tenant = {.no = FAIRQ_NO_SEAT};
-
-	if (queue->shares.separator != 0)
-		tenant.no = fairq_tenant_no(queue, group_no);
-	if (tenant.no != FAIRQ_NO_SEAT)
-		tenant.counter = fairq_shmem_counter(queue->hints, tenant.no);
-	return tenant;
-}
-
-/*
- * Record that a running task of the group has ended, and its row shows that.
- * The task counts until we commit.  This is part of the call in progress, or a
- * separate call.
+ * Record that a running task of the group of a pending change has ended, and
+ * its row shows that.  The task counts until we commit.  This is part of the
+ * call in progress, or a separate call.
  */
 void
-fairq_slot_is_left(FairqQueue *queue, int32 group_no)
+fairq_slot_is_left(FairqQueue *queue, FairqPending *pending)
 {
+	FairqLane  *lane = pending->lane;
+	int32		group_no = pending->group_no;
 	bool		begins = call.queue == NULL;
 
 	if (begins)
 		fairq_running_begin(queue, false);
-	call.changed |= !call.counted;
 	if (call.counted)
 	{
-		FairqTenantSlots tenant = pin_tenant_of(queue, group_no);
-		FairqCounter *counter;
+		int32		tenant = fairq_tenant_no(queue, group_no);
 
-		fairq_held_room(true);
-		counter = fairq_shmem_counter(queue->hints, group_no);
-		fairq_held_note(queue->hints, group_no, counter, tenant, 0, -1);
-		fairq_counter_unpin(counter);
-		if (tenant.counter != NULL)
-			fairq_counter_unpin(tenant.counter);
+		if (tenant != FAIRQ_NO_SEAT)
+		{
+			fairq_pending_pin(fairq_pending(lane, tenant), NULL);
+			/* that may have moved it */
+			pending = fairq_pending(lane, group_no);
+		}
+		fairq_pending_pin(pending, NULL);
+		fairq_pending_hold(pending, tenant, (FairqHeld) {.running = -1});
 	}
+	note_change();
 	if (begins)
 		fairq_running_end();
 }
@@ -598,7 +607,7 @@ FairqSlot
 fairq_within_limits(int32 group_no)
 {
 	FairqCounter *counter;
-	FairqTenantSlots tenant;
+	int32		tenant;
 	FairqKnown	now;
 	FairqSlot	in_group;
 	FairqSlot	in_tenant = FAIRQ_SLOT_FREE;
@@ -611,13 +620,14 @@ fairq_within_limits(int32 group_no)
 	in_group = is_within(counter, now,
 						 fairq_group_setting(call.queue, group_no)->limit);
 	fairq_counter_unpin(counter);
-	tenant = pin_tenant_of(call.queue, group_no);
-	if (tenant.counter != NULL)
+	tenant = fairq_tenant_no(call.queue, group_no);
+	if (tenant != FAIRQ_NO_SEAT)
 	{
-		in_tenant = is_within(tenant.counter, now,
+		counter = fairq_shmem_counter(call.queue->hints, tenant);
+		in_tenant = is_within(counter, now,
 							  fairq_setting_of_tenant(&call.queue->groups,
-													  tenant.no).limit);
-		fairq_counter_unpin(tenant.counter);
+													  tenant).limit);
+		fairq_counter_unpin(counter);
 	}
 	in_queue = is_within(&call.queue->hints->running, now,
 						 call.queue->max_running);

@@ -25,10 +25,11 @@ extern void fairq_start_is_used(void);
 extern bool fairq_slot_in_group(FairqLane *lane, uint32 lane_no,
 								FairqTurn *turn, bool may_park,
 								FairqTable *tasks);
+extern void fairq_slot_prepare(FairqLane *lane);
 extern void fairq_slot_is_used(FairqPending *pending, const FairqTask *task,
 							   bool removed);
 extern void fairq_slot_in_group_back(void);
-extern void fairq_slot_is_left(FairqQueue *queue, int32 group_no);
+extern void fairq_slot_is_left(FairqQueue *queue, FairqPending *pending);
 extern FairqSlot fairq_within_limits(int32 group_no);
 
 #endif							/* FAIRQ_RUNNING_H */
