@@ -120,6 +120,17 @@ is_out(FairqLane *lane, int32 group_no)
 	return !has(lane, FAIRQ_RING, group_no) && !is_aside(lane, group_no);
 }
 
+/* Returns a group's account; NULL: it has none, or one that is void. */
+static inline const FairqAccount *
+account_if_any(FairqLane *lane, int32 group_no)
+{
+	const FairqAccount *account =
+		fairq_record(&lane->order.accounts, group_no);
+
+	return account != NULL && account->lane_no == lane->recovery.lane_no ?
+		account : NULL;
+}
+
 /*
  * Whether a group, or a group of a tenant, may have a task to serve.  A tenant
  * that has no slot may have lapsed tasks.  The lane is not task-fair.

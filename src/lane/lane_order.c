@@ -76,7 +76,7 @@
 #define MOST_STALE 1000
 
 /*
- * groups of a tenant that a copy has, in addition to one per wanted task
+ * groups of a level that a copy has, in addition to one per wanted task
  */
 #define MOST_COPIED 1000
 
@@ -84,8 +84,8 @@
 #define COPIED_AT_ONCE 64
 
 /*
- * Initialize the order, before the lane uses any accounts; in a copy, when none
- * of them is copied yet.
+ * Initialize the order, before the lane uses any accounts; in a copy, when
+ * none of them is copied yet.
  */
 void
 fairq_lane_order_init(FairqLane *lane)
@@ -179,11 +179,10 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 static bool
 has_account(FairqLane *lane, int32 group_no, bool tenants)
 {
-	const FairqAccount *account = fairq_record(&lane->order.accounts, group_no);
+	const FairqAccount *account = account_if_any(lane, group_no);
 
-	return account != NULL &&
-		(!tenants || (account->lane_no == lane->recovery.lane_no &&
-					  account->level.resolved));
+	return tenants ? account != NULL && account->level.resolved :
+		fairq_record(&lane->order.accounts, group_no) != NULL;
 }
 
 /*
@@ -291,14 +290,17 @@ static void
 lower_for_added(const Search *search, FairqRank *upto)
 {
 	FairqRank	at = {.level = upto->level - 1,.amount.whole = PG_INT64_MAX};
-	int32		next;
+	FairqRecords *accounts = &search->lane->order.accounts;
 
-	while ((next = fairq_order_added_after(search->order,
-										   &search->lane->order.accounts, &at,
-										   search->passed->added)) != FAIRQ_NO_NODE)
+	for (;;)
 	{
-		const FairqAccount *account = account_of(search->lane, next);
+		int32		next = fairq_order_added_after(search->order, accounts, &at,
+												   search->passed->added);
+		const FairqAccount *account;
 
+		if (next == FAIRQ_NO_NODE)
+			break;
+		account = account_of(search->lane, next);
 		at = account->node.rank;
 		search->visits->looked++;
 		if (fairq_rank_compare(&at, upto) > 0)
@@ -406,73 +408,124 @@ find_least(FairqLane *lane, TimestampTz now)
 	for (int32 next; n < FAIRQ_MOST_LEVELS &&
 		 (next = next_level(&search, &behind)) != FAIRQ_NO_NODE; n++)
 	{
-		double		got = fairq_account_got(ledger, account_of(lane, next), now);
+		const FairqAccount *account = account_of(lane, next);
+		double		got = fairq_account_got(ledger, account, now);
 
 		least = n == 0 ? got : Min(least, got);
 	}
 	return n == 0 ? fairq_amount_value(lane->order.flows.start) : least;
 }
 
+/* An account that was copied. */
+typedef struct AccountCopy
+{
+	int32		group_no;
+	FairqAccount account;
+} AccountCopy;
+
 /*
- * Read the accounts of the next groups behind a rank in the order of a tenant.
- * Returns their number; 0 if accounts are void in the copy.
+ * Copy the accounts of the first groups behind a rank in the order of a
+ * tenant, or in the lane's (FAIRQ_NO_NODE).  Returns their number.  It is 0 if
+ * another recovery of the lane has begun since its bits were copied, because
+ * that makes accounts void.
  */
 static int
-groups_behind(FairqLane *copy, int32 tenant, const FairqRank *behind,
-			  int32 *group_nos, FairqAccount *accounts)
+copy_behind(FairqLane *copy, int32 tenant, const FairqRank *behind,
+			AccountCopy *copies)
 {
 	FairqLane  *lane = fairq_shadow_real(copy);
-	FairqRank	at = *behind;
+	FairqRecords *accounts = &lane->order.accounts;
+	FairqRank	rank = *behind;
+	const FairqOrder *order = &lane->order.flows.order;
 	const FairqAccount *of;
-	int32		next;
 	int			n = 0;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	of = fairq_record(&lane->order.accounts, tenant);
-	while (n < COPIED_AT_ONCE && of != NULL &&
-		   of->lane_no == copy->recovery.lane_no &&
-		   lane->recovery.lane_no == copy->recovery.lane_no &&
-		   (next = fairq_order_after(&of->level.groups.order,
-									 &lane->order.accounts,
-									 &at)) != FAIRQ_NO_NODE)
+	if (lane->recovery.lane_no != copy->recovery.lane_no)
+		order = NULL;
+	else if (tenant != FAIRQ_NO_NODE)
 	{
-		group_nos[n] = next;
-		accounts[n] = *(FairqAccount *) fairq_record(&lane->order.accounts,
-													 next);
-		at = accounts[n++].node.rank;
+		of = account_if_any(lane, tenant);
+		order = of == NULL ? NULL : &of->level.groups.order;
+	}
+	while (n < COPIED_AT_ONCE && order != NULL)
+	{
+		int32		next = fairq_order_after(order, accounts, &rank);
+
+		if (next == FAIRQ_NO_NODE)
+			break;
+		copies[n].group_no = next;
+		copies[n].account = *(FairqAccount *) fairq_record(accounts, next);
+		rank = copies[n++].account.node.rank;
 	}
 	LWLockRelease(&lane->lock);
 	return n;
 }
 
 /*
- * Copy the first groups of a level of a tenant to a copy of the lane.  These
- * are one for each wanted task, plus some that may yield no task.
+ * Add a group to its order in the copy.  Returns false if it has left the
+ * ring, or was already added and has moved further back in the set.
+ */
+static bool
+add_copied(FairqLane *copy, const AccountCopy *group)
+{
+	int32		group_no = group->group_no;
+	bool		active = group->account.level.is_tenant ||
+		has(copy, FAIRQ_RING, group_no);
+	FairqAccount *account;
+
+	if (!active || has(copy, FAIRQ_SERVED, group_no))
+		return false;
+	account = fairq_record(&copy->order.accounts, group_no);
+	*account = group->account;
+	account->level.copied = false;
+	fairq_order_init(&account->level.groups.order);
+	add_to_order(copy, group_no, true);
+	return true;
+}
+
+/*
+ * Copy an order, of a tenant or the lane's, to a copy of the lane.  The copy
+ * has the first groups of each level that a search examines: one for each
+ * wanted task, plus some that may yield no task.
  */
 static void
-copy_groups(FairqLane *copy, int32 tenant, int32 level, int64 most)
+copy_order(FairqLane *copy, int32 tenant, int64 wanted)
 {
-	FairqRank	behind = {.level = level - 1,.amount.whole = PG_INT64_MAX};
-	int32		group_nos[COPIED_AT_ONCE];
-	FairqAccount accounts[COPIED_AT_ONCE];
+	AccountCopy copies[COPIED_AT_ONCE];
+	FairqRank	behind = {.level = -1,.amount.whole = PG_INT64_MAX};
+	int			levels = 0;
+	int64		in_level = 0;
 	int			n;
 
-	while ((n = groups_behind(copy, tenant, &behind, group_nos,
-							  accounts)) > 0)
+	while ((n = copy_behind(copy, tenant, &behind, copies)) > 0)
 	{
+		CHECK_FOR_INTERRUPTS();
 		for (int i = 0; i < n; i++)
 		{
-			behind = accounts[i].node.rank;
-			if (behind.level != level || most-- <= 0)
-				return;
-			if (!has(copy, FAIRQ_RING, group_nos[i]) ||
-				has(copy, FAIRQ_SERVED, group_nos[i]))
-				continue;
-			*(FairqAccount *) fairq_record(&copy->order.accounts,
-										   group_nos[i]) = accounts[i];
-			add_to_order(copy, group_nos[i], true);
+			if (copies[i].account.node.rank.level != behind.level)
+			{
+				if (++levels > FAIRQ_MOST_LEVELS)
+					return;
+				in_level = 0;
+			}
+			behind = copies[i].account.node.rank;
+			in_level += add_copied(copy, &copies[i]);
+			if (in_level == wanted + MOST_COPIED)
+			{
+				behind.amount.whole = PG_INT64_MAX;
+				break;
+			}
 		}
 	}
+}
+
+/* Copy the lane's order, to a copy that has the lane's bits. */
+void
+fairq_lane_order_copy(FairqLane *copy, int64 wanted)
+{
+	fairq_seats_clear(copy, FAIRQ_SERVED);
+	copy_order(copy, FAIRQ_NO_NODE, wanted);
 }
 
 /*
@@ -485,8 +538,7 @@ have_groups(FairqLane *lane, const FairqTaking *taking, int32 tenant)
 
 	if (!fairq_in_shadow(lane) || account->level.copied)
 		return;
-	for (int level = FAIRQ_LEVEL_LAPSED; level <= FAIRQ_LEVEL_READY; level++)
-		copy_groups(lane, tenant, level, taking->wanted + MOST_COPIED);
+	copy_order(lane, tenant, taking->wanted);
 	account->level.copied = true;
 }
 
@@ -540,10 +592,9 @@ bool
 fairq_lane_order_is_tenant(FairqLane *lane, int32 group_no)
 {
 	const FairqAccount *account = is_by_turns(lane) ? NULL :
-		fairq_record(&lane->order.accounts, group_no);
+		account_if_any(lane, group_no);
 
-	return account != NULL && account->lane_no == lane->recovery.lane_no &&
-		account->level.is_tenant;
+	return account != NULL && account->level.is_tenant;
 }
 
 /* Shut a tenant: at most its lapsed tasks are served. */
@@ -667,19 +718,17 @@ next_of_tenant(const Search *search, bool shut)
 	FairqRank	behind = {.level = -1};
 	int32		first = next_level(search, &behind);
 	int32		other;
-	const FairqRank *a;
-	const FairqRank *b;
-	int			order;
+	FairqRank	of_other;
 
 	if (first == FAIRQ_NO_NODE || behind.level != FAIRQ_LEVEL_LAPSED)
 		return shut ? FAIRQ_NO_NODE : first;
 	other = shut ? FAIRQ_NO_NODE : next_level(search, &behind);
 	if (other == FAIRQ_NO_NODE)
 		return *search->steps < 0 ? FAIRQ_NO_NODE : first;
-	a = &account_of(search->lane, first)->node.rank;
-	b = &account_of(search->lane, other)->node.rank;
-	order = fairq_amount_compare(a->amount, b->amount);
-	return order < 0 || (order == 0 && a->tie < b->tie) ? first : other;
+	of_other = account_of(search->lane, other)->node.rank;
+	of_other.level = FAIRQ_LEVEL_LAPSED;
+	return fairq_rank_compare(&account_of(search->lane, first)->node.rank,
+							  &of_other) < 0 ? first : other;
 }
 
 /*
@@ -890,14 +939,22 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 	lane->recovery.covered = lane->recovery.known;
 }
 
-/* Give back a charge of a group or of a tenant. */
+/*
+ * Give back a charge of a group or of a tenant.  comes: in a time-fair lane,
+ * it enters again.
+ */
 static void
-uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge)
+uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge, bool comes)
 {
 	FairqAccount *account = account_of(lane, flow);
+	bool		was_in = remove_from_order(lane, flow);
 
 	fairq_account_uncharge(&lane->order.ledger, flows_of(lane, account),
 						   account, charge, moment(lane, flow, charge->now));
+	if (!comes)
+		add_to_order(lane, flow, was_in);
+	else if (was_in && has(lane, FAIRQ_RING, flow))
+		fairq_seats_add(lane, FAIRQ_TODO, flow);
 }
 
 /*
@@ -907,22 +964,10 @@ uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge)
 void
 fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 {
-	int32		group_no = turn->group_no;
-	bool		by_time = lane->order.ledger.fair_by == FAIRQ_BY_TIME;
-	bool		was_in = remove_from_order(lane, group_no);
-	bool		comes = over && was_in && by_time;
-
-	uncharge(lane, group_no, &turn->charged.group);
-	if (comes && has(lane, FAIRQ_RING, group_no))
-		fairq_seats_add(lane, FAIRQ_TODO, group_no);
-	else
-		add_to_order(lane, group_no, was_in && !comes);
+	uncharge(lane, turn->group_no, &turn->charged.group,
+			 over && lane->order.ledger.fair_by == FAIRQ_BY_TIME);
 	if (turn->charged.tenant != FAIRQ_NO_SEAT)
-	{
-		was_in = remove_from_order(lane, turn->charged.tenant);
-		uncharge(lane, turn->charged.tenant, &turn->charged.of_tenant);
-		add_to_order(lane, turn->charged.tenant, was_in);
-	}
+		uncharge(lane, turn->charged.tenant, &turn->charged.of_tenant, false);
 }
 
 /* Correct a charge of a group or of a tenant. */

@@ -8,6 +8,7 @@
 #include "lane.h"
 
 extern void fairq_lane_order_init(FairqLane *lane);
+extern void fairq_lane_order_copy(FairqLane *copy, int64 wanted);
 extern bool fairq_lane_order_next(FairqLane *lane, FairqTaking *taking,
 								  int32 *group_no);
 extern bool fairq_lane_order_is_tenant(FairqLane *lane, int32 group_no);

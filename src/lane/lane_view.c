@@ -192,17 +192,6 @@ fairq_lane_is_searched(FairqLane *lane)
 	return searched;
 }
 
-/* Returns a group's account; NULL: it has none, or one that is void. */
-static const FairqAccount *
-account_if_any(FairqLane *lane, int32 group_no)
-{
-	const FairqAccount *account =
-		fairq_record(&lane->order.accounts, group_no);
-
-	return account != NULL && account->lane_no == lane->recovery.lane_no ?
-		account : NULL;
-}
-
 /* Returns the amount that a group has got, per weight. */
 static double
 got_of(FairqLane *lane, const FairqAccount *account, TimestampTz now)

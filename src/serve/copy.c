@@ -9,9 +9,8 @@
  * A task-fair lane is copied entirely, which takes a few bits for each group.
  * The accounts of other lanes are a hundred times larger.  So the copy's
  * ordered set has only the first groups of each level.  These are one group
- * for each wanted task, plus MOST_IN_VAIN groups that may yield no task.
- * Accounts of other groups, and the groups of a tenant, are copied on demand
- * (lane_order.c).
+ * for each wanted task, plus some that may yield no task.  Accounts of other
+ * groups, and the groups of a tenant, are copied on demand (lane_order.c).
  *
  * Throttled groups whose time has come are taken back in the copy, as by the
  * next call.  After that, no other groups are taken back in the copy as time
@@ -31,12 +30,6 @@
 #include "shadow.h"
 #include "stall.h"
 
-/*
- * groups of a level that are copied in order, in addition to one per wanted
- * task
- */
-#define MOST_IN_VAIN 1000
-
 /* groups of an order that are read under one hold of the lane's lock */
 #define AT_ONCE 64
 
@@ -54,102 +47,6 @@ copy_bits(FairqLane *lane, FairqLane *copy)
 	LWLockRelease(&lane->lock);
 	LWLockInitialize(&copy->lock, fairq_tranche(FAIRQ_LANE_TRANCHE));
 	return all;
-}
-
-/* An account that was copied. */
-typedef struct AccountCopy
-{
-	int32		group_no;
-	FairqAccount account;
-} AccountCopy;
-
-/*
- * Copy the accounts of the first groups behind a rank that are in the ordered
- * set.  Returns their number.  It is 0 if another recovery of the lane has
- * begun since its bits were copied, because that makes accounts void.
- */
-static int
-copy_behind(FairqLane *lane, uint32 lane_no, const FairqRank *behind,
-			AccountCopy *copies)
-{
-	FairqRecords *accounts = &lane->order.accounts;
-	FairqRank	rank = *behind;
-	int			n = 0;
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	while (n < AT_ONCE && lane->recovery.lane_no == lane_no)
-	{
-		int32		next = fairq_order_after(&lane->order.flows.order, accounts,
-											 &rank);
-
-		if (next == FAIRQ_NO_NODE)
-			break;
-		copies[n].group_no = next;
-		copies[n].account = *(FairqAccount *) fairq_record(accounts, next);
-		rank = copies[n++].account.node.rank;
-	}
-	LWLockRelease(&lane->lock);
-	return n;
-}
-
-/*
- * Add a group to the ordered set of the copy.  Returns false if it has left
- * the ring, or was already added and has moved further back in the set.
- */
-static bool
-add_group(FairqLane *copy, const AccountCopy *group)
-{
-	FairqAccount *account;
-
-	if ((!group->account.level.is_tenant &&
-		 !has(copy, FAIRQ_RING, group->group_no)) ||
-		has(copy, FAIRQ_SERVED, group->group_no))
-		return false;
-	account = fairq_record(&copy->order.accounts, group->group_no);
-	*account = group->account;
-	account->level.copied = false;
-	fairq_order_init(&account->level.groups.order);
-	fairq_seats_add(copy, FAIRQ_SERVED, group->group_no);
-	fairq_order_add(&copy->order.flows.order, &copy->order.accounts,
-					group->group_no);
-	return true;
-}
-
-/*
- * Copy the ordered set: at most n groups for each level that a search
- * examines.
- */
-static void
-copy_order(FairqLane *lane, FairqLane *copy, int64 most)
-{
-	AccountCopy copies[AT_ONCE];
-	FairqRank	behind = {.level = -1,.amount.whole = PG_INT64_MAX};
-	int			levels = 0;
-	int64		in_level = 0;
-	int			n;
-
-	fairq_seats_clear(copy, FAIRQ_SERVED);
-	while ((n = copy_behind(lane, copy->recovery.lane_no, &behind,
-							copies)) > 0)
-	{
-		CHECK_FOR_INTERRUPTS();
-		for (int i = 0; i < n; i++)
-		{
-			if (copies[i].account.node.rank.level != behind.level)
-			{
-				if (++levels > FAIRQ_MOST_LEVELS)
-					return;
-				in_level = 0;
-			}
-			behind = copies[i].account.node.rank;
-			in_level += add_group(copy, &copies[i]);
-			if (in_level == most)
-			{
-				behind.amount.whole = PG_INT64_MAX;
-				break;
-			}
-		}
-	}
 }
 
 /*
@@ -215,7 +112,7 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 		come_back(lane, copy);
 	fairq_stall("copy");
 	if (is_begun(copy) && !is_by_turns(copy))
-		copy_order(lane, copy, max_tasks + MOST_IN_VAIN);
+		fairq_lane_order_copy(copy, max_tasks);
 }
 
 /*
