@@ -294,7 +294,8 @@ extern void fairq_lane_recover_step(FairqLane *lane,
 extern bool fairq_lane_accept(FairqLane *lane, uint32 lane_no);
 extern void fairq_lane_forget(FairqLane *lane);
 extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
-										int32 weight, const FairqTail *looked_up,
+										int32 weight,
+										const FairqTail *looked_up,
 										FairqReservation *reservation);
 extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
 								 int32 group_no, FairqTail last,
@@ -322,13 +323,11 @@ extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 /* lane_end.c */
 extern bool fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
-								const FairqFindings *findings);
+								const FairqFindings *findings, bool over);
 extern void fairq_lane_part_back(FairqLane *lane, uint32 lane_no,
 								 int32 group_no, int64 addr);
 extern void fairq_lane_stopped(FairqLane *lane, uint32 lane_no,
 							   const FairqTurn *turn);
-extern void fairq_lane_turn_back(FairqLane *lane, uint32 lane_no,
-								 const FairqTurn *turn);
 
 /* lane_aside.c */
 /* bits of all lanes of a queue */
@@ -352,7 +351,8 @@ extern void fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of,
 									 void *arg);
 extern void fairq_lane_order_renew(FairqLane *lane, int32 group_no);
 extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-							  float cost, int32 weight, int32 weight_of_tenant);
+							  float cost, int32 weight,
+							  int32 weight_of_tenant);
 extern void fairq_lane_work(FairqLane *lane, TimestampTz now,
 							FairqLaneWork *work);
 extern void fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,

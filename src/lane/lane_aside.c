@@ -66,7 +66,8 @@ return_at(FairqLane *lane, int32 group_no, int64 until)
 	memset(node, 0, sizeof(FairqNode));
 	node->rank.amount.whole = until;
 	node->rank.tie = (uint64) group_no + 1;
-	fairq_order_add(&lane->seats.back.order, &lane->seats.back.nodes, group_no);
+	fairq_order_add(&lane->seats.back.order, &lane->seats.back.nodes,
+					group_no);
 	fairq_lane_aside_first(lane);
 	return first_back(lane) == group_no;
 }
@@ -232,9 +233,7 @@ fairq_lane_unpark_if_asked(FairqLane *lane)
 	if (lane->present.unparks == unparks)
 		return;
 	lane->present.unparks = unparks;
-	fairq_seats_unpark(lane, FAIRQ_PARKED);
-	fairq_seats_unpark(lane, FAIRQ_THROTTLED);
-	fairq_seats_open(lane);
+	fairq_seats_unpark(lane);
 	fairq_lane_aside_clear(lane);
 }
 

@@ -227,12 +227,14 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 }
 
 /*
- * Put back the tasks that were taken for a turn and not used.  "over" says
- * whether the turn is over.  Returns the result of fairq_lane_end_part().
+ * End a turn that is over, or was not begun, and put back the tasks that were
+ * taken for it and not used.  If the group had no task to serve, it has had no
+ * turn in this block.  Returns true if a turn must be given back when the call
+ * leaves the lane.
  */
-static bool
-put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
-		 const FairqFindings *findings, bool over)
+bool
+fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+					const FairqFindings *findings, bool over)
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
@@ -259,11 +261,8 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		let_in(lane, group_no);
 	}
-	if (findings != NULL)
-	{
-		if (findings->leased.until != DT_NOEND)
-			fairq_lane_note_leases(lane, group_no, group, &findings->leased);
-	}
+	if (findings != NULL && findings->leased.until != DT_NOEND)
+		fairq_lane_note_leases(lane, group_no, group, &findings->leased);
 	note_findings(lane, group, turn, findings);
 	if (group != NULL)
 	{
@@ -280,40 +279,18 @@ put_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	if (!turn->state.parked)
 		in_vain = fairq_lane_end_part(lane, group, turn, over);
 	unlock_group(lane, group_no, group, set);
-	if (turn->in_full)
+	if (turn->in_full && lane->full.seat == group_no)
 	{
-		if (lane->full.seat == group_no)
+		if (turn->tasks.served > 0)
+			lane->full.left = turn->tasks.left - turn->tasks.served;
+		else
 		{
-			if (turn->tasks.served > 0)
-				lane->full.left = turn->tasks.left - turn->tasks.served;
-			else
-			{
-				lane->full.seat = turn->full_before.seat;
-				lane->full.left = turn->full_before.left;
-			}
+			lane->full.seat = turn->full_before.seat;
+			lane->full.left = turn->full_before.left;
 		}
 	}
 	LWLockRelease(&lane->lock);
 	return in_vain;
-}
-
-/*
- * End a turn, and put back the tasks that were taken for it and not used.  If
- * the group had no task to serve, it has had no turn in this block.  Returns
- * true if a turn must be given back when the call leaves the lane.
- */
-bool
-fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
-					const FairqFindings *findings)
-{
-	return put_back(lane, lane_no, turn, findings, true);
-}
-
-/* Give back a turn that was not used, with all tasks taken for it. */
-void
-fairq_lane_turn_back(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
-{
-	(void) put_back(lane, lane_no, turn, NULL, false);
 }
 
 /*

@@ -314,6 +314,15 @@ for_each_word(FairqLane *lane, FairqSeatSet set, WordAction action, void *arg)
 	}
 }
 
+/* Empty a set, by an action that is called with the set. */
+static void
+empty(FairqLane *lane, FairqSeatSet set, WordAction action)
+{
+	if (lane->seats.n[set] > 0)
+		for_each_word(lane, set, action, &set);
+	lane->seats.n[set] = 0;
+}
+
 static void
 clear_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 		   void *arg)
@@ -325,9 +334,7 @@ clear_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 void
 fairq_seats_clear(FairqLane *lane, FairqSeatSet set)
 {
-	if (lane->seats.n[set] > 0)
-		for_each_word(lane, set, clear_word, &set);
-	lane->seats.n[set] = 0;
+	empty(lane, set, clear_word);
 }
 
 typedef struct Count
@@ -392,8 +399,7 @@ void
 fairq_seats_begin_block(FairqLane *lane)
 {
 	Assert(lane->seats.n[FAIRQ_TODO] == 0);
-	for_each_word(lane, FAIRQ_SERVED, begin_word, NULL);
-	lane->seats.n[FAIRQ_SERVED] = 0;
+	empty(lane, FAIRQ_SERVED, begin_word);
 }
 
 /* Put the groups of a word into the ring. */
@@ -416,15 +422,6 @@ unpark_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	first_set[set * stride] = 0;
 }
 
-/* Put all groups of a set, parked or throttled, into the ring again. */
-void
-fairq_seats_unpark(FairqLane *lane, FairqSeatSet set)
-{
-	if (lane->seats.n[set] > 0)
-		for_each_word(lane, set, unpark_word, &set);
-	lane->seats.n[set] = 0;
-}
-
 static void
 open_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 		  void *arg)
@@ -434,13 +431,16 @@ open_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	first_set[FAIRQ_SHUT * stride] = 0;
 }
 
-/* All tenants that are shut enter the lane's order again. */
+/*
+ * Put all groups that are parked or throttled into the ring again, and all
+ * tenants that are shut into the lane's order.
+ */
 void
-fairq_seats_open(FairqLane *lane)
+fairq_seats_unpark(FairqLane *lane)
 {
-	if (lane->seats.n[FAIRQ_SHUT] > 0)
-		for_each_word(lane, FAIRQ_SHUT, open_word, NULL);
-	lane->seats.n[FAIRQ_SHUT] = 0;
+	empty(lane, FAIRQ_PARKED, unpark_word);
+	empty(lane, FAIRQ_THROTTLED, unpark_word);
+	empty(lane, FAIRQ_SHUT, open_word);
 }
 
 static int64 *
@@ -451,7 +451,8 @@ deadline_of(FairqLane *lane, int64 seat)
 	if (chunk == 0)
 		return &lane->seats.first_deadline;
 	return (int64 *) lane_part(lane, chunk) +
-		FAIRQ_SEAT_SETS * SET_WORDS(chunk) + (seat - fairq_chunk_first(chunk)) / 64;
+		FAIRQ_SEAT_SETS * SET_WORDS(chunk) +
+		(seat - fairq_chunk_first(chunk)) / 64;
 }
 
 /*

@@ -23,8 +23,7 @@ extern int64 fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next,
 extern void fairq_seats_clear(FairqLane *lane, FairqSeatSet set);
 extern int32 fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last);
 extern void fairq_seats_begin_block(FairqLane *lane);
-extern void fairq_seats_unpark(FairqLane *lane, FairqSeatSet set);
-extern void fairq_seats_open(FairqLane *lane);
+extern void fairq_seats_unpark(FairqLane *lane);
 extern int64 fairq_seats_deadline(FairqLane *lane, int32 seat);
 extern void fairq_seats_lower_deadline(FairqLane *lane, int32 seat,
 									   int64 deadline);

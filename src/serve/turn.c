@@ -357,7 +357,8 @@ end_turn(FairqService *s, FairqCourse *course)
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
 		turn->state.done = true;
-		fairq_lane_turn_back(s->lane, s->taken.lane_no, turn);
+		(void) fairq_lane_turn_end(s->lane, s->taken.lane_no, turn, NULL,
+								   false);
 		return;
 	}
 	if (course->search)
@@ -380,7 +381,7 @@ end_turn(FairqService *s, FairqCourse *course)
 	{
 		bool		in_vain = fairq_lane_turn_end(s->lane, s->taken.lane_no,
 												  turn, course->search ?
-												  findings : NULL);
+												  findings : NULL, true);
 
 		/* a row can stay locked for long, so this counts as a turn */
 		if (in_vain && (turn->locked.n == 0 || s->left))

@@ -129,17 +129,16 @@ fairq_turns_stop(FairqTurn *turn)
 static void
 give_back(FairqTurn *turn)
 {
+	if (turn->state.done)
+		return;
 	/*
 	 * A turn with an error is over, so a row that fails repeatedly is not
 	 * always next.
 	 */
-	if (turn->state.begun && !turn->state.done)
-		(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL);
-	else if (!turn->state.done)
-		fairq_lane_turn_back(hand.lane, hand.lane_no, turn);
+	(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL,
+							   turn->state.begun);
 	/* a call that searched meanwhile has not found it */
-	if (!turn->state.done)
-		fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
+	fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
 }
 
 /*
