@@ -338,8 +338,7 @@ is_group_full(FairqQueue *queue, int32 group_no, int32 limit)
 static int32
 tenant_with_settings(FairqQueue *queue, int32 group_no)
 {
-	return queue->shares.separator == 0 || !queue->limited ? -1 :
-		fairq_tenant_no(queue, group_no);
+	return !queue->limited ? -1 : fairq_tenant_no(queue, group_no);
 }
 
 /* The limit of a tenant; FAIRQ_NO_LIMIT if there is none. */

@@ -281,7 +281,6 @@ publish_to(FairqHints *hints, FairqQueue *queue, const QueueLoad *load)
 	/* if no task of the queue runs, all its counters begin at 0 */
 	bool		counted = load->groups != NULL &&
 		fairq_tally_takes_load(&hints->tally, queue != NULL && queue->limited);
-	bool		tenants = counted && queue->shares.separator != 0;
 	int64		n = 0;
 
 	for (const GroupLoad *group = load->groups; group != NULL;
@@ -290,7 +289,7 @@ publish_to(FairqHints *hints, FairqQueue *queue, const QueueLoad *load)
 		CHECK_FOR_INTERRUPTS();
 		if (n++ % GROUPS_AT_ONCE == 0)
 			(void) fairq_tally_goes_on();
-		publish_group(hints, group, tenants ?
+		publish_group(hints, group, counted ?
 					  fairq_tenant_no(queue, group->key.group_no) :
 					  FAIRQ_NO_SEAT, counted);
 	}

@@ -279,8 +279,7 @@ serve_in_full(FairqService *s)
 			fairq_turns_back();
 			return false;
 		}
-		if (s->queue->shares.separator != 0)
-			turn->charged.tenant = fairq_tenant_no(s->queue, turn->group_no);
+		turn->charged.tenant = fairq_tenant_no(s->queue, turn->group_no);
 		served = fairq_serve_turn(s, turn);
 		fairq_turns_back();
 		if (served)
@@ -465,7 +464,8 @@ serve_lane(FairqService *s)
 static bool
 is_over(const FairqService *s)
 {
-	return s->got.served >= s->call.max_tasks || s->got.left >= FAIRQ_MAX_ENDED ||
+	return s->got.served >= s->call.max_tasks ||
+		s->got.left >= FAIRQ_MAX_ENDED ||
 		(s->call.per_group > 0 && s->got.served > 0);
 }
 
@@ -490,7 +490,8 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 
 	for (int p = 0; by_time && p < FAIRQ_PRIORITIES; p++)
 		if (queue->shares.of[p] > 0)
-			fairq_lane_work(fairq_queue_lane(queue, p), s->call.now, &works[p]);
+			fairq_lane_work(fairq_queue_lane(queue, p), s->call.now,
+							&works[p]);
 	if (queue->shares.fair_by == FAIRQ_BY_COST)
 		most = 0;
 	else if (s->call.per_group > 0)

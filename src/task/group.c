@@ -638,12 +638,14 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 int32
 fairq_tenant_no(FairqQueue *queue, int32 group_no)
 {
-	Datum		of_group = fairq_group_key(queue, group_no);
-	text	   *key = (text *) DatumGetPointer(of_group);
+	text	   *key;
 	int32		tenant = -1;
 	FairqTable *table;
 	bool		committed;
 
+	if (queue->shares.separator == 0)
+		return -1;
+	key = (text *) DatumGetPointer(fairq_group_key(queue, group_no));
 	if (key == NULL || tenant_length(queue, key) < 0)
 		return -1;
 	key = tenant_of_key(queue, key);
