@@ -2,7 +2,7 @@
  * address.c
  *		Blocks, seats and turns: the arithmetic of the round-robin ID.
  *
- *		addr = group_no + block_length * block		(bigint, from 0 to 2^62 - 1)
+ *		addr = group_no + block_length * block		(bigint, 0 to 2^62 - 1)
  *
  * A group's number is its seat, the same in every block; group_no is below
  * block_length.  One block is one round: a group has at most one turn in it.

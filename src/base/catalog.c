@@ -104,7 +104,9 @@ static const char *const own_checks[] = {
 /* increases whenever one of the tables, or the sequence, may have changed */
 static uint64 invalidations = 0;
 
-/* The relation to which the last look-up gave this OID; FAIRQ_RELATIONS: none. */
+/*
+ * The relation to which the last look-up gave this OID; FAIRQ_RELATIONS: none.
+ */
 FairqRelation
 fairq_relation_of(Oid relid)
 {

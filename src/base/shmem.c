@@ -186,8 +186,8 @@ init_area(Arena *a)
 	char	   *place = (char *)
 		CACHELINEALIGN(ways_of(a) + (Size) a->nsets * FAIRQ_SET_WAYS);
 	Size		size = (char *) a + a->size - place;
-	dsa_area   *made =
-		dsa_create_in_place(place, size, a->tranches[FAIRQ_AREA_TRANCHE], NULL);
+	int			tranche = a->tranches[FAIRQ_AREA_TRANCHE];
+	dsa_area   *made = dsa_create_in_place(place, size, tranche, NULL);
 
 	dsa_pin(made);
 	dsa_set_size_limit(made, size);
@@ -413,8 +413,8 @@ fairq_allocate_if_free(Size size)
 	dsa_pointer ptr;
 
 	size += sizeof(Header);
-	ptr = dsa_allocate_extended(area, size,
-								DSA_ALLOC_HUGE | DSA_ALLOC_ZERO | DSA_ALLOC_NO_OOM);
+	ptr = dsa_allocate_extended(area, size, DSA_ALLOC_HUGE | DSA_ALLOC_ZERO |
+								DSA_ALLOC_NO_OOM);
 	if (!DsaPointerIsValid(ptr))
 		return InvalidDsaPointer;
 	header = fairq_at(ptr);
@@ -563,7 +563,8 @@ fairq_domain_index(void)
 	{
 		FairqQueueKey key = fairq_key_of(task, 0, -1);
 
-		index = hash_bytes((const unsigned char *) &key, sizeof(key)) % FAIRQ_DOMAINS;
+		index = hash_bytes((const unsigned char *) &key, sizeof(key)) %
+			FAIRQ_DOMAINS;
 		known_task = task;
 	}
 	return index;

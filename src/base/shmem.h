@@ -254,8 +254,8 @@ typedef struct FairqRegistry
 	pg_atomic_uint32 nhints;	/* number of hints, whether or not they belong
 								 * to a queue */
 	pg_atomic_uint32 ncounters; /* number of counters of groups */
-	pg_atomic_uint32 many_counters; /* number of counters from which on idle ones
-									 * are freed */
+	pg_atomic_uint32 many_counters; /* number of counters from which on idle
+									 * ones are freed */
 	pg_atomic_uint32 crowded;	/* 1: a group found no entry in the cache; 0:
 								 * none did */
 	pg_atomic_uint64 swept_at;	/* time of the last search for extensions that

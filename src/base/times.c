@@ -34,13 +34,20 @@
 #define FOR_TIMED_REGIONS(r) \
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 
+/* The timer of a region. */
+static inline int64
+timer_of(FairqTimes *times, FairqRegion region)
+{
+	return (int64) pg_atomic_read_u64(&times->timers[region]);
+}
+
 /* Enter a task that is scheduled at an address. */
 void
 fairq_times_scheduled(FairqTimes *times, int64 addr)
 {
 	FairqRegion region = fairq_region(addr);
 
-	if (addr < (int64) pg_atomic_read_u64(&times->timers[region]))
+	if (addr < timer_of(times, region))
 		pg_atomic_write_u64(&times->timers[region], addr);
 	times->timers_since[region] = Min(times->timers_since[region], addr);
 }
@@ -52,7 +59,7 @@ fairq_times_scheduled(FairqTimes *times, int64 addr)
 bool
 fairq_times_passed(FairqTimes *times, int64 addr)
 {
-	return addr < (int64) pg_atomic_read_u64(&times->timers[fairq_region(addr)]);
+	return addr < timer_of(times, fairq_region(addr));
 }
 
 /*
@@ -62,7 +69,7 @@ fairq_times_passed(FairqTimes *times, int64 addr)
 int64
 fairq_times_first(FairqTimes *times, FairqRegion region)
 {
-	int64		first = (int64) pg_atomic_read_u64(&times->timers[region]);
+	int64		first = timer_of(times, region);
 
 	return first >= fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2 ?
 		FAIRQ_ADDR_MAX : first;
@@ -104,7 +111,7 @@ bool
 fairq_times_due(FairqTimes *times, TimestampTz now)
 {
 	FOR_TIMED_REGIONS(r)
-		if ((int64) pg_atomic_read_u64(&times->timers[r]) < fairq_due_end(r, now))
+		if (timer_of(times, r) < fairq_due_end(r, now))
 			return true;
 	return (int64) pg_atomic_read_u64(&times->deadline) <= now;
 }
@@ -119,7 +126,7 @@ fairq_times_next(FairqTimes *times)
 
 	FOR_TIMED_REGIONS(r)
 	{
-		int64		timers = pg_atomic_read_u64(&times->timers[r]);
+		int64		timers = timer_of(times, r);
 
 		if (timers != FAIRQ_ADDR_MAX)
 			next = Min(next, fairq_due_time(timers));
@@ -140,7 +147,7 @@ fairq_times_begin(FairqTimes *times, FairqTimerSearch *search)
 	search->timers[FAIRQ_REGION_QUEUED] = FAIRQ_ADDR_MAX;
 	FOR_TIMED_REGIONS(r)
 	{
-		search->timers[r] = pg_atomic_read_u64(&times->timers[r]);
+		search->timers[r] = timer_of(times, r);
 		times->timers_since[r] = FAIRQ_ADDR_MAX;
 	}
 	return true;

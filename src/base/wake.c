@@ -42,8 +42,8 @@
  * the tasks it wanted calls the next one.
  *
  * Locking: shared fields are atomic, and a wakeup's domain is set before the
- * queue has waiters.  Waking takes the condition variable's spinlock, allocates
- * nothing and cannot fail, so commit and abort callbacks can do it.
+ * queue has waiters.  Waking takes the condition variable's spinlock,
+ * allocates nothing and cannot fail, so commit and abort callbacks can do it.
  */
 #include "postgres.h"
 

@@ -25,7 +25,8 @@ typedef struct FairqWakeup
 	int32		domain;			/* index of the queue's domain */
 	pg_atomic_uint32 waiters;	/* number of sessions asleep, or about to
 								 * search or to sleep */
-	pg_atomic_uint32 several;	/* number of these that wait at several queues */
+	pg_atomic_uint32 several;	/* number of these that wait at several
+								 * queues */
 	pg_atomic_uint32 calls;		/* number of waiters that have to search; it
 								 * may be any of them */
 	pg_atomic_uint32 surplus;	/* not 0: each pop that finds a task wakes the

@@ -462,7 +462,8 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		turn->sets.since = group->turn.since;
 		turn->full_before.seat = lane->full.seat;
 		turn->full_before.left = lane->full.left;
-		turn->state.continued = group_no == lane->full.seat && lane->full.left > 0;
+		turn->state.continued = group_no == lane->full.seat &&
+			lane->full.left > 0;
 		turn->tasks.left = turn->state.continued ? lane->full.left :
 			taking->weight_of(taking->arg, group_no);
 		turn->tasks.want = (int32) Min(turn->tasks.left, taking->wanted);

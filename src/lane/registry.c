@@ -209,7 +209,8 @@ init_once(FairqHints *hints, dsa_pointer self)
 	fairq_chunks_init(&hints->chunks);
 	fairq_wakeup_init(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		LWLockInitialize(&hints->lanes[priority].lock, fairq_tranche(FAIRQ_LANE_TRANCHE));
+		LWLockInitialize(&hints->lanes[priority].lock,
+						 fairq_tranche(FAIRQ_LANE_TRANCHE));
 }
 
 /*
@@ -306,14 +307,16 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	LWLockRelease(&fairq_view.registry->lock);
 	fairq_version_up(&hints->versions, FAIRQ_ALL_CHANGED);
 	/* counters that have outlived a queue with the same number are void */
-	hints->entry.tenure = pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1);
+	hints->entry.tenure =
+		pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1);
 	fairq_queue_tally_init(&hints->tally, own_tally);
 	pg_atomic_init_u64(&hints->free_number, 0);
 	pg_atomic_init_u64(&hints->unparks, 0);
 	hints->awaited = false;
 	hints->entry.born = fairq_monotonic();
 	hints->entry.replayed = RecoveryInProgress();
-	fairq_counter_init(&hints->running, hints->entry.tenure, hints->entry.born);
+	fairq_counter_init(&hints->running, hints->entry.tenure,
+					   hints->entry.born);
 	fairq_shares_init(&hints->shares);
 	for (int i = 0; i < FAIRQ_SPANS; i++)
 		fairq_histogram_init(&hints->histograms[i]);

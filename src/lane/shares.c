@@ -210,6 +210,7 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 	const int32 *share = c->shares->share;
 	int64		running = 0;
 	double		least = -1;
+	double		most;
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
@@ -240,10 +241,10 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 		if (!accounts->idle[p] && (least < 0 || c->got[p] < least))
 			least = Max(c->got[p], 0);
 	}
+	most = least + (FAIRQ_MOST_OWED + 2.0 * running) * c->longest;
 	for (int p = 0; p < FAIRQ_PRIORITIES && least >= 0; p++)
 		if (accounts->idle[p])
-			c->got[p] = Min(Max(c->got[p], least),
-							least + (FAIRQ_MOST_OWED + 2.0 * running) * c->longest);
+			c->got[p] = Min(Max(c->got[p], least), most);
 }
 
 /*

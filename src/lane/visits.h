@@ -11,7 +11,8 @@
 typedef struct FairqPassed
 {
 	uint32		lane_no;		/* lane_no of the lane with that order */
-	uint64		added;			/* number of groups added to the order so far */
+	uint64		added;			/* number of groups added to the order so
+								 * far */
 	int			n;				/* number of levels in upto */
 	int			max;			/* number of levels for which there is room */
 	FairqRank  *upto;			/* rank of the last group passed over, of each

@@ -57,7 +57,8 @@ static void
 put_timer(FairqRow *row, const FairqLaneView *lane, FairqRegion region)
 {
 	int64		addr = lane->timers[region];
-	bool		never = addr >= fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2;
+	bool		never = addr >=
+		fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2;
 
 	fairq_put(row, TimestampTzGetDatum(never ? 0 : fairq_due_time(addr)),
 			  !lane->begun || never);

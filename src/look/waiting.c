@@ -540,7 +540,8 @@ fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 	int32		id = queue->id;
 
 	*waiting = (FairqWaiting) {.ready = DT_NOEND, .limited = DT_NOEND};
-	if (!has_groups(queue) || !fairq_queue_id_try_lock(queue->id, AccessShareLock))
+	if (!has_groups(queue) ||
+		!fairq_queue_id_try_lock(queue->id, AccessShareLock))
 		return;
 	/* the queue may have been dropped before we had the lock */
 	waiting->known = fairq_shmem_find_queue(id) == queue->hints;

@@ -49,7 +49,8 @@ typedef struct FairqCourse
 	int64		cycle;			/* address and id behind which they begin */
 	int64		cycle_id;
 	bool		claimed;		/* a queued or scheduled task was claimed */
-	bool		no_scheduled;	/* its scheduled tasks are left to other calls */
+	bool		no_scheduled;	/* its scheduled tasks are left to other
+								 * calls */
 	FairqFindings findings;
 } FairqCourse;
 

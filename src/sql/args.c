@@ -57,14 +57,15 @@ static void
 refuse_span(const char *name, const Interval *value, bool more_than_0,
 			int years)
 {
+	Datum		given = DirectFunctionCall1(interval_out,
+											IntervalPGetDatum(value));
+
 	ereport(ERROR,
 			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
 			errmsg("%s must be %s %d year%s", name,
 				   more_than_0 ? "longer than 0 and at most" :
 				   "between 0 and", years, years == 1 ? "" : "s"),
-			errdetail("The value is %s.",
-					  DatumGetCString(DirectFunctionCall1(interval_out,
-														  IntervalPGetDatum(value)))));
+			errdetail("The value is %s.", DatumGetCString(given)));
 }
 
 /*

@@ -3,9 +3,9 @@
  *		fairq.complete, fairq.fail, fairq.release, fairq.extend, their batches,
  *		fairq.set_progress, fairq.cancel, and fairq.reschedule.
  *
- * attempt.c and outcome.c change the tasks.  A batch processes its ids in sorted order, so
- * two batches do not deadlock.  Then it returns the ids that the worker has
- * lost, in the order of its input.
+ * attempt.c and outcome.c change the tasks.  A batch processes its ids in
+ * sorted order, so two batches do not deadlock.  Then it returns the ids that
+ * the worker has lost, in the order of its input.
  *
  * Locking: RowExclusiveLock on fairq.task; see attempt.c.
  */
@@ -204,7 +204,8 @@ fairq_cancel(PG_FUNCTION_ARGS)
 Datum
 fairq_reschedule(PG_FUNCTION_ARGS)
 {
-	TimestampTz run_at = PG_ARGISNULL(1) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(1);
+	TimestampTz run_at = PG_ARGISNULL(1) ? DT_NOBEGIN :
+		PG_GETARG_TIMESTAMPTZ(1);
 	FairqAttempt a = begin_call("fairq.reschedule()");
 	bool		done = !PG_ARGISNULL(0) &&
 		fairq_find_waiting(&a, PG_GETARG_INT64(0));
@@ -349,7 +350,8 @@ fairq_fail_batch(PG_FUNCTION_ARGS)
 
 		if (find_item(&batch, &batch.items[i], fairq_find_attempt_to_end))
 			fairq_fail_attempt(&batch.a, DatumGetPointer(error) == NULL ?
-							   NULL : DatumGetTextPP(error), retry_in, false, -1);
+							   NULL : DatumGetTextPP(error),
+							   retry_in, false, -1);
 	}
 	PG_RETURN_DATUM(end_batch(&batch));
 }

@@ -121,14 +121,15 @@ look_at_sequence(FairqIdSource *stands)
 {
 	Buffer		buffer = find_page();
 	Page		content = BufferGetPage(buffer);
-	ItemId		item;
+	HeapTupleHeader row;
+	Form_pg_sequence_data state;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	item = PageGetItemId(content, FirstOffsetNumber);
+	row = (HeapTupleHeader)
+		PageGetItem(content, PageGetItemId(content, FirstOffsetNumber));
+	state = (Form_pg_sequence_data) ((char *) row + row->t_hoff);
 	stands->lsn = PageGetLSN(content);
-	stands->last_value = ((Form_pg_sequence_data)
-						  ((char *) PageGetItem(content, item) +
-						   ((HeapTupleHeader) PageGetItem(content, item))->t_hoff))->last_value;
+	stands->last_value = state->last_value;
 	UnlockReleaseBuffer(buffer);
 	return page.logged;
 }
@@ -320,8 +321,9 @@ fairq_shard(PG_FUNCTION_ARGS)
 	/*
 	 * tasks that the caller enqueues next belong to the shard that it expects
 	 */
-	FairqTable *tasks = fairq_table_open(fairq_relid(FAIRQ_TASK),
-										 PG_ARGISNULL(0) ? AccessShareLock : RowExclusiveLock);
+	LOCKMODE	lockmode = PG_ARGISNULL(0) ? AccessShareLock :
+		RowExclusiveLock;
+	FairqTable *tasks = fairq_table_open(fairq_relid(FAIRQ_TASK), lockmode);
 	int32		shard = present_shard();
 
 	fairq_table_close(tasks);

@@ -73,10 +73,11 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	int64		most = FAIRQ_ARG_INT(1, "max_tasks", 1000, 1, PG_INT32_MAX);
+	FairqQueue *queue;
 
 	fairq_writes("fairq.expire_leases()");
-	PG_RETURN_INT64(fairq_end_all_lapsed(fairq_queue_use(name, FAIRQ_PRIV_WORK,
-														 AccessShareLock), most));
+	queue = fairq_queue_use(name, FAIRQ_PRIV_WORK, AccessShareLock);
+	PG_RETURN_INT64(fairq_end_all_lapsed(queue, most));
 }
 
 /* --------------------------------------------------------------------- */

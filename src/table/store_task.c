@@ -265,7 +265,8 @@ static bool
 in_the_way(TransactionId xid, bool key_share, bool to_delete)
 {
 	return !(key_share && !to_delete) &&
-		!TransactionIdIsCurrentTransactionId(xid) && TransactionIdIsInProgress(xid);
+		!TransactionIdIsCurrentTransactionId(xid) &&
+		TransactionIdIsInProgress(xid);
 }
 
 /* Whether a lock on the row prevents others from claiming it. */
@@ -460,7 +461,8 @@ bool
 fairq_task_of_batch(FairqTable *table, int64 batch, int64 before,
 					bool changing, FairqTask *task)
 {
-	FairqRange	range = fairq_range_backward(fairq_range(Int64GetDatum(batch)));
+	FairqRange	of_batch = fairq_range(Int64GetDatum(batch));
+	FairqRange	range = fairq_range_backward(of_batch);
 	FairqScan  *scan;
 	pg_atomic_uint64 *moves = &fairq_domain()->moves;
 	uint64		last_moves;

@@ -270,14 +270,14 @@ fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
 static TimestampTz
 held_until(FairqTable *tasks)
 {
+	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
 	Datum		held_for;
 
 	if (!fairq_task_has(tasks->locked.slot, TASK_DEDUP_FOR))
 		return DT_NOBEGIN;
 	held_for = fairq_column(tasks->locked.slot, TASK_DEDUP_FOR);
 	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
-												   TimestampTzGetDatum(GetCurrentTimestamp()),
-												   held_for));
+												   now, held_for));
 }
 
 /*

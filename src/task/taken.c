@@ -38,8 +38,8 @@ typedef struct Taken
 	int64		id;				/* id of the task */
 	TimestampTz at;				/* time at which it was taken */
 	int32		attempt;		/* number of the attempt that began then */
-	TransactionId by;			/* transaction, or subtransaction, that has taken
-								 * it */
+	TransactionId by;			/* transaction, or subtransaction, that has
+								 * taken it */
 	TransactionId ended_by;		/* the one that has ended the attempt; invalid:
 								 * none has */
 	int32		before;			/* earlier note of the same task; NO_NOTE:
