@@ -1,4 +1,4 @@
-"""The application of the tests.  What its tasks do is told in lines of the file EVENTS."""
+"""The application of the tests.  Its tasks write lines into the file EVENTS."""
 
 import atexit
 import json
@@ -90,7 +90,7 @@ def refused():
 
 @app.task(bind=True)
 def elsewhere(self):
-    """For another worker than this process."""
+    """Returns to the queue once, for a worker in another process."""
     flag = os.environ["EVENTS"] + ".elsewhere"
     say("elsewhere", self.request.fairq["attempt"])
     if not os.path.exists(flag):
@@ -162,7 +162,7 @@ def total(numbers):
 
 @app.task(bind=True)
 def end_worker(self):
-    """As the kernel does, when a container has used up its memory."""
+    """Like the kernel when a container has used up its memory."""
     say("end_worker", self.request.fairq["attempt"])
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(600)

@@ -1,6 +1,6 @@
-// The work of worker.js here: 50 ms, and a line for its beginning and its end, by the clock
-// that Python calls monotonic: Date.now() is up to 1 ms early, and by that tasks overlap
-// that did not.
+// The work of worker.js here: 50 ms, with a line at its beginning and at its end.  The
+// clock is that of Python's time.monotonic().  Date.now() can be 1 ms early, so tasks
+// would seem to overlap.
 'use strict';
 const fs = require('fs');
 const { setTimeout: sleep } = require('timers/promises');

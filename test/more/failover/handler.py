@@ -1,4 +1,4 @@
-"""The work of worker.py here: 50 ms, and a line for its beginning and its end."""
+"""The work of worker.py here: 50 ms, with a line at its beginning and at its end."""
 
 import os
 import time

@@ -1,8 +1,8 @@
-"""Draws the panels of deploy/monitoring/grafana.json, of what Prometheus has.
+"""Draws the panels of deploy/monitoring/grafana.json from Prometheus's data.
 
-A story is told to a queue for a minute: Alice's pages come all the time, Bob
-brings 10,000 files at once, gets a limit, and all workers die and come back.
-Each panel's own queries are asked by query_range, and drawn as lines.
+The data is that of one minute of a queue.  Alice's pages arrive all the time.  Bob adds
+10,000 files at once, and gets a limit.  Then all workers die and return.  Each panel's
+queries go to query_range, and their results are drawn as lines.
 """
 
 import json
@@ -25,7 +25,7 @@ WIDTH, HEIGHT, GAP = 480, 230, 20
 
 
 def work(connect, crash, end):
-    """Workers: one pop and one complete, until they die with what they have."""
+    """Workers that pop and complete one task at a time, until they die with a task."""
     with connect() as db:
         while not end.is_set():
             found = db.execute("SELECT id FROM fairq.pop('scan', lease => %s)", [LEASE]).fetchall()
@@ -37,7 +37,7 @@ def work(connect, crash, end):
 
 
 def tell(connect):
-    """The story; from when to when it went on."""
+    """Runs the events; returns the begin and the end of their time."""
     db = connect()
     db.execute("SELECT fairq.create_queue('scan')")
     crash, end = threading.Event(), threading.Event()
@@ -84,14 +84,14 @@ def series(ask, panel, begin, end):
 
 
 def top_of(values):
-    """A round number that is no less than any of them."""
+    """A round number, at least as great as all of them."""
     most = max(values, default=0) or 1
     unit = 10 ** math.floor(math.log10(most))
     return next(unit * n for n in (1, 2, 5, 10) if unit * n >= most)
 
 
 def lines(points):
-    """Stretches without a gap."""
+    """Splits points into stretches without a gap."""
     stretches = [[]]
     for point in points:
         if stretches[-1] and point[0] - stretches[-1][-1][0] > 2:
@@ -134,14 +134,14 @@ def draw(connect, programs, path):
     with open(os.path.join(TREE, "deploy/monitoring/grafana.json")) as file:
         panels = json.load(file)["panels"]
     parts = []
-    # of fairness and dead letters the story has nothing
+    # these events show nothing about fairness and dead letters
     drawn = [(panel, found) for panel in panels if (found := series(programs.ask, panel, begin, end))]
     for number, (panel, found) in enumerate(drawn):
         parts += draw_panel(panel, found, GAP + number % 2 * (WIDTH + GAP),
                             84 + number // 2 * (HEIGHT + GAP))
     height = 84 + (len(drawn) + 1) // 2 * (HEIGHT + GAP)
-    subtitle = (f"Alice's tasks come all the time. {BOB} s: Bob brings 10,000. {LIMIT} s: he gets a limit"
-                f" of 2. {CRASH} s: all workers die. {BACK} s: others begin.")
+    subtitle = (f"Alice's tasks arrive all the time. {BOB} s: Bob adds 10,000. {LIMIT} s: he gets a limit"
+                f" of 2. {CRASH} s: all workers die. {BACK} s: others start.")
     with open(path, "w") as file:
         file.write(plot.document(2 * WIDTH + 3 * GAP, height, "The dashboard, of one minute",
                                  [subtitle], parts))

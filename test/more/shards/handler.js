@@ -1,4 +1,4 @@
-// The work of the workers here: 5 ms, 3 s or a minute; and a word if there is too much at a time.
+// The work of the workers here: 5 ms, 3 s or a minute; it reports too many concurrent tasks.
 'use strict';
 const { setTimeout: sleep } = require('timers/promises');
 let running = 0;

@@ -1,4 +1,4 @@
-"""The work of the workers here: 5 ms, 8 s or a minute; and a word if there is too much at a time."""
+"""The work of the workers here: 5 ms, 8 s or a minute; it reports too many concurrent tasks."""
 
 import os
 import time

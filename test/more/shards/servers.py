@@ -1,4 +1,4 @@
-"""Two servers with four shards, and a proxy: what the tests of shards work on."""
+"""Two servers with four shards, and a proxy, for the tests of shards."""
 
 import os
 import subprocess
@@ -25,12 +25,12 @@ def second(database):
 
 
 def uri(conninfo):
-    """The same as workers get it."""
+    """The connection string that workers get."""
     at = dict(pair.split("=") for pair in conninfo.split())
     return f"postgresql://postgres@/{at['dbname']}?host={at['host']}&port={at['port']}"
 
 
-# shards 1 and 2 on the server that was there, 3 and 4 on the second
+# shards 1 and 2 are on the existing server, 3 and 4 on the second
 PLACES = [first("fairq_1"), first("fairq_2"), second("fairq_3"), second("fairq_4")]
 PROXY = first("proxy")
 
