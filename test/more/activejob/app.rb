@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The application of the tests: jobs that write down what happens to them, a line of
-# JSON each.  With RECORD=1 it has Active Record.
+# The application of the tests.  Its jobs write their events as lines of JSON.  With
+# RECORD=1 it has Active Record.
 
 require "fairq"
 
@@ -62,7 +62,7 @@ class EchoJob < Base
   end
 end
 
-# As Active Job's continuations do at a checkpoint.
+# Like Active Job's continuations at a checkpoint.
 class StoppingJob < Base
   def perform
     say("begin")

@@ -1,4 +1,4 @@
-// Connections: lost in every state, of several hosts and databases, and with a server that does
+// Connections: lost in each state, to several hosts and databases, and with a server that does
 // not answer.
 'use strict';
 const net = require('net');
@@ -10,7 +10,7 @@ const { Database } = require(`${INSTALLED}/lib/database.js`);
 const { placesOf } = require(`${INSTALLED}/lib/places.js`);
 const { pathOf } = require(`${INSTALLED}/lib/packages.js`);
 
-// Ends the backend of a worker that is in a statement like that, before it has left it.
+// Ends the backend of a worker that runs a statement like that, before the statement ends.
 async function kill(worker, like) {
   const found = await until(async () => (await rows(`SELECT pg_terminate_backend(pid)
     FROM pg_stat_activity WHERE application_name = $1 AND state = 'active' AND query LIKE $2`,
@@ -33,27 +33,27 @@ async function lost() {
   };
 
   await kill(worker, 'CALL fairq.wait%');
-  await doneOnce(await add(name, {}), 'in wait: it goes on');
+  await doneOnce(await add(name, {}), 'in wait: the worker continues');
 
-  // a pop of the table that is locked
+  // a pop that waits for the table's lock
   await lock.query('BEGIN');
   await lock.query('LOCK TABLE fairq.task IN ACCESS EXCLUSIVE MODE');
   let id = await fairq.enqueue(lock, name, 'bob');
   await kill(worker, 'CALL fairq.wait%');
   await kill(worker, '%fairq.pop%');
   await lock.query('COMMIT');
-  await doneOnce(id, 'in pop: nothing is lost');
+  await doneOnce(id, 'in pop: no task is lost');
 
-  // an end of the task's row that is locked
+  // an end that waits for the lock of the task's row
   id = await add(name, { seconds: 4 });
   await until(async () => (await taskOf(id)).status === 'running');
   await lock.query('BEGIN');
   await lock.query('SELECT 1 FROM fairq.task WHERE id = $1 FOR UPDATE', [id]);
   await kill(worker, '%fairq.complete%');
   await lock.query('COMMIT');
-  await doneOnce(id, 'in complete: it is told again');
+  await doneOnce(id, 'in complete: the worker repeats the call');
 
-  // a heartbeat that waits for the table
+  // a heartbeat that waits for the table's lock
   id = await add(name, { seconds: 13 });
   await until(async () => (await taskOf(id)).status === 'running');
   await lock.query('BEGIN');
@@ -61,22 +61,22 @@ async function lost() {
   await kill(worker, '%fairq.extend_batch%');
   await lock.query('COMMIT');
   const other = work(name, () => 'another did it');
-  equal((await ended(id)).result, null, 'in a heartbeat: the lease is kept');
-  equal(seen.splice(0), [1], 'and the task done once');
+  equal((await ended(id)).result, null, 'in a heartbeat: the worker keeps the lease');
+  equal(seen.splice(0), [1], 'and the task runs once');
   await other.stop();
 
   const lines = worker.lines.filter((line) => !/another transaction has locked the task/.test(line));
   // the second: the connection has ended before the reason was read
   const reasons = ['terminating connection due to administrator command; retrying each second',
     'Connection terminated unexpectedly; retrying each second'];
-  equal(lines.filter((line) => !reasons.includes(line)), [], 'of each it says what it does');
+  equal(lines.filter((line) => !reasons.includes(line)), [], 'the log has each loss, and what the worker does');
   equal(lines.includes(reasons[0]), true, 'and why');
   await worker.stop();
   await lock.end();
   await drop(name);
 }
 
-// A transaction that completes a task keeps its row locked: no other's lease suffers from that.
+// A transaction that completes a task keeps its row locked: other leases are still renewed.
 async function heartbeats() {
   const name = await queue('heartbeats');
   const client = await connect();
@@ -100,13 +100,13 @@ async function heartbeats() {
   await until(async () => (await taskOf(beside)).status === 'running');
   const other = work(name, () => 'another did it', { lease: 7 });
   equal([(await ended(beside)).result, (await ended(slow)).result], [null, null],
-    'a transaction that completes a task keeps no heartbeat from others');
+    'a transaction that completes a task delays no other heartbeat');
   await other.stop();
 
   const id = await add(name, {}, 'lost');
   await until(async () => (await taskOf(id)).status === 'running');
   await fairq.cancel(admin, id);
-  equal((await ended(id, 'cancelled')).status, 'cancelled', 'a heartbeat tells of a cancelled task');
+  equal((await ended(id, 'cancelled')).status, 'cancelled', 'a heartbeat finds a cancelled task');
   check(aborted instanceof fairq.Stopped, 'by its signal', aborted);
   await client.end();
 
@@ -116,7 +116,7 @@ async function heartbeats() {
   const error = await errorOf(Promise.race([worker.ended, sleep(30e3)]));
   equal([error.name, error.message], ['WorkerError', 'the thread of heartbeats has ended'],
     'a worker without a heartbeat ends');
-  equal((await taskOf(held)).status, 'queued', 'and hands its tasks back');
+  equal((await taskOf(held)).status, 'queued', 'and releases its tasks');
   await drop(name);
 }
 
@@ -138,7 +138,7 @@ async function databases() {
   }, { databases: [{ database: first }, uri], lease: 7 });
   ids.push(await fairq.enqueue(admin, name, 'here', 11e3));
   ids.push(await fairq.enqueue(second, name, 'there', 11e3), await fairq.enqueue(second, name, 'cancelled', 60e3));
-  check(ids[1] > 2 ** 52 && Number.isSafeInteger(ids[1]), 'the id of a shard is a number, too', ids);
+  check(ids[1] > 2 ** 52 && Number.isSafeInteger(ids[1]), 'the id of a shard is also a number', ids);
   await until(() => seen.length === 3);
   const others = [{ database: first }, uri].map((one) => work(name, () => 'another did it', { databases: one }));
   await fairq.cancel(second, ids[2]);
@@ -171,30 +171,30 @@ async function hosts() {
   delete process.env.PGCONNECT_TIMEOUT;
   const ssl = { ca: Buffer.from('x') };
   Object.defineProperty(ssl, 'key', { value: 'hidden', enumerable: false });
-  equal(Object.keys(placesOf({ ssl })[0].ssl), ['ca', 'key'], 'the key of TLS comes along');
+  equal(Object.keys(placesOf({ ssl })[0].ssl), ['ca', 'key'], 'the key of TLS is kept');
 
-  // of two hosts, the one that takes writes
+  // the host that accepts writes
   const options = { pg: pathOf('pg'), name: 'hosts', stopping: new AbortController().signal, warn: () => {} };
   const standby = { ...placesOf({})[0], options: '-c default_transaction_read_only=on' };
   const database = new Database([standby, placesOf({})[0]], options);
   const [row] = await database.query("SELECT current_setting('transaction_read_only') AS it");
-  equal(row.it, 'off', 'of several hosts one that takes writes is found');
+  equal(row.it, 'off', 'the host that accepts writes is found among several');
   database.close();
   const nowhere = { ...placesOf({})[0], database: 'nowhere' };
   const away = { ...placesOf({})[0], port: 1 };
   for (const places of [[nowhere, away], [away, nowhere]]) {
     const one = new Database(places, { ...options, giveUp: 0 });
     const error = await errorOf(one.query('SELECT 1', [], { once: true }));
-    equal(error.code, 'ENOENT', 'a host that is away may come back with what another does not have');
+    equal(error.code, 'ENOENT', 'a host that is down may return with a database that the others lack');
     one.close();
   }
   const none = new Database([standby, standby], options);
   equal((await errorOf(none.query('SELECT 1', [], { once: true }))).message, 'no host accepts writes',
-    'or none, if there is none');
+    'no host is found if none accepts writes');
   none.close();
 }
 
-// A database that is created while a worker asks for it, and again.
+// A database that is created while a worker waits for it, and one that is not.
 async function hopeless() {
   const lines = [];
   const options = {
@@ -212,17 +212,17 @@ async function hopeless() {
   await ask('DROP DATABASE fairq_later WITH (FORCE)');
   const began = Date.now();
   const error = await errorOf(database.query('SELECT 6'));
-  equal([error.code, error.message], ['3D000', 'database "fairq_later" does not exist'], 'or not');
-  check(Date.now() - began > 2500, 'after as long as before', Date.now() - began);
+  equal([error.code, error.message], ['3D000', 'database "fairq_later" does not exist'], 'a database that is not created is an error');
+  check(Date.now() - began > 2500, 'after the same time', Date.now() - began);
   database.close();
   equal(lines, Array(2).fill('database "fairq_later" does not exist; retrying each second, for 3 s'),
-    'of which it says what it does');
+    'the log has the missing database, and what the worker does');
   const passwords = await errorOf(new Database([place], { ...options, giveUp: 0 })
     .query('SELECT 1', [], { once: true }));
-  equal(passwords.code, '3D000', 'without patience it is said at once');
+  equal(passwords.code, '3D000', 'without giveUp the error occurs at once');
 }
 
-// A server behind a network that forgets connections: nothing comes from it, not even an end.
+// A server behind a network that drops connections silently.
 async function vanished() {
   const sockets = new Set();
   let passing = true;
@@ -247,29 +247,29 @@ async function vanished() {
   passing = false;
   program.kill();
   equal([await program.status(), program.stdout], [0, 'started\nstopped\n'],
-    'a worker ends though its server has vanished, and leaves no connection that keeps the process');
+    'a worker ends after its server has vanished, and no connection keeps the process');
   for (const socket of sockets) socket.destroy();
   server.close();
   await drop(name);
 }
 
-// A server that does not answer is taken for gone, and goes on with nothing.
+// A server that does not answer counts as lost, and stops the abandoned calls.
 async function silence() {
   const lines = [];
   const database = new Database(placesOf({}), {
     pg: pathOf('pg'), name: 'silence', stopping: new AbortController().signal, warn: (line) => lines.push(line) });
   const began = Date.now();
   const error = await errorOf(database.query('SELECT pg_sleep(30)', [], { once: true, limit: 0.5 }));
-  equal(error.message, 'the server has not answered within 0.5 seconds', 'a call has its time');
+  equal(error.message, 'the server has not answered within 0.5 seconds', 'a call has a time limit');
   check(Date.now() - began < 20e3, 'and no more', Date.now() - began);
-  check(await until(async () => (await backends('silence')).length === 0), 'the server has ended it');
+  check(await until(async () => (await backends('silence')).length === 0), 'the server has ended the call');
   const [row] = await database.query('SELECT 5 AS five');
-  equal(row.five, 5, 'the next one has a new connection');
+  equal(row.five, 5, 'the next call has a new connection');
   equal(lines.length, 1, 'that is told');
   database.close();
 }
 
-// What the database's encoding does not have.
+// Characters that the database's encoding lacks.
 async function encodings() {
   await ask("CREATE DATABASE fairq_latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
   const latin = await connect({ database: 'fairq_latin' });
@@ -287,13 +287,13 @@ async function encodings() {
   const refused = 'error: character with byte sequence 0xe2 0x82 0xac in encoding "UTF8" has no'
     + ' equivalent in encoding "LATIN1"';
   equal(await tasks(), ['bücher süß', refused, refused].map((error) => ({ status: 'failed', error })),
-    'whatever the encoding is, a task comes to its end');
+    'a task ends with any encoding');
   await worker.stop();
   await latin.end();
   await ask('DROP DATABASE fairq_latin WITH (FORCE)');
 }
 
-// A server that is away when the worker ends hears of what has ended, if it is back in time.
+// A server that is unreachable when the worker ends gets the ends of tasks if it returns in time.
 async function lostAtTheEnd() {
   const name = await queue('lost at the end');
   const database = await ask('SELECT current_database()');
@@ -317,7 +317,7 @@ async function lostAtTheEnd() {
   }
   await stopped;
   const task = await taskOf(id);
-  equal([task.status, task.attempt], ['completed', 1], 'what was done is done');
+  equal([task.status, task.attempt], ['completed', 1], 'the ended task is completed');
   await drop(name);
 }
 

@@ -1,4 +1,4 @@
-// Handlers: what they are given, and what becomes of what they return and throw.
+// Handlers: their arguments, and the effects of their results and errors.
 'use strict';
 const os = require('os');
 const {
@@ -31,13 +31,13 @@ async function results() {
     return ask('SELECT result IS NULL AS none, result::text AS text FROM fairq.tasks WHERE id = $1', id);
   };
   equal([await isNull('nothing'), await isNull('nil')],
-    [{ none: true, text: null }, { none: false, text: 'null' }], 'undefined is no result, null is one');
+    [{ none: true, text: null }, { none: false, text: 'null' }], 'undefined is not a result, null is one');
   const id = await add(name, { a: 1 }, 'task', { priority: 2, maxAttempts: 3, headers: { celery: { x: 1 } } });
   equal((await ended(id)).result, {
     id, attempt: 1, attemptsLeft: 2, queue: name, group: 'bob', payload: { a: 1 }, name: 'task',
     headers: { celery: { x: 1 }, task: 'task' }, priority: 2, lapses: 0, enqueuedAt: true, args: { a: 1 },
     aborted: false,
-  }, 'what a task says of itself');
+  }, 'the properties of a task');
   await worker.stop();
   await drop(name);
 }
@@ -96,22 +96,22 @@ async function failures() {
   }
   const { error: kept } = await ended(await add(name, {}, 'caused', { maxAttempts: 1 }), 'failed');
   check(/^TypeError: fetch failed, caused by .*\n +at .*handlers\.js.*\ncaused by: AggregateError: ECONNREFUSED\n +at .*\n +part: /
-    .test(kept) && !/node:|lib.worker|anonymous/.test(kept), 'it has the stacks of its causes, too', kept);
+    .test(kept) && !/node:|lib.worker|anonymous/.test(kept), 'it also has the stacks of its causes', kept);
   const dead = await ended(await add(name, {}, 'dead'), 'failed');
-  equal([dead.attempt, dead.error], [1, 'no such address'], 'Dead: no other attempt');
+  equal([dead.attempt, dead.error], [1, 'no such address'], 'Dead: no further attempt');
   const id = await add(name, { delay: 4 }, 'retry');
   await until(async () => (await taskOf(id)).error);
   const { error, run_at: at, popped_at: popped } = await taskOf(id);
-  check(at - popped > 3900 && at - popped < 30e3 && error === 'retry in 4 s', 'Retry says when', at - popped, error);
+  check(at - popped > 3900 && at - popped < 30e3 && error === 'retry in 4 s', 'Retry sets the time', at - popped, error);
   equal([(await ended(id)).result, (await ended(await add(name, {}, 'retry'))).result], [2, 2],
-    'or leaves it to the backoff');
+    'Retry without a time uses the backoff');
   check(worker.lines.some((line) => /RangeError: zero[^]*\n +at /.test(line)),
-    'an error is told with where it was');
+    'an error is logged with its stack');
   check(worker.lines.some((line) => new RegExp('TypeError: fetch failed\n +at [^]*\ncaused by: [^]*ECONNREFUSED[^]*'
     + '\n +part: Error: connect ::1\n +at [^]*\n +part: Error: connect 127').test(line)), 'and with its causes',
   worker.lines);
   check(worker.lines.some((line) => line.startsWith(`task ${id}, attempt 1 (retry, queue ${name}, group bob): retried after `)
-    && line.endsWith('retry in 4 s')), 'and that a handler asked for a retry', worker.lines);
+    && line.endsWith('retry in 4 s')), 'the log has a retry that a handler asked for', worker.lines);
   await worker.stop();
   await drop(name);
 }
@@ -135,15 +135,15 @@ async function progress() {
   let client;
   const connection = async () => { client = client || await connect(); return client; };
   await ended(await add(name, {}));
-  equal(seen.splice(0), [{ pages: 1 }, null, 'TypeError', 'TypeError'], 'progress is seen, and taken away');
+  equal(seen.splice(0), [{ pages: 1 }, null, 'TypeError', 'TypeError'], 'progress is visible, and can be removed');
   const task = await ended(await add(name, { cancel: true }), 'cancelled');
-  equal([task.status, ...seen.slice(4)], ['cancelled', true, true, true], 'that of a cancelled task rejects');
+  equal([task.status, ...seen.slice(4)], ['cancelled', true, true, true], 'setProgress of a cancelled task rejects');
   await worker.stop();
   await client.end();
   await drop(name);
 }
 
-// README's way to do something exactly once, and what may go wrong with it.
+// README's way to run something exactly once, and its failures.
 async function resumed() {
   const name = await queue('resumed', "backoff => '0.1 s'");
   const seen = [];
@@ -197,25 +197,25 @@ async function exactlyOnce() {
   }, { concurrency: 1, lease: 5 });
   const done = await ended(await add(name, {}));
   equal([done.status, done.result, await credited()], ['completed', { credited: true }, 1],
-    'a task that is completed in a transaction is done with it');
+    'a task that is completed in a transaction ends with it');
   const retried = await ended(await add(name, { fails: 1 }));
   equal([retried.status, retried.attempt, await credited()], ['completed', 2, 2],
-    'one that is rolled back is retried');
+    'a task whose transaction is rolled back is retried');
   const forgotten = await ended(await add(name, { forgets: 1 }));
   equal([forgotten.status, forgotten.attempt, await credited()], ['completed', 2, 3],
-    'also if the handler does not say so, when the lease ends');
-  equal(worker.lines.filter((line) => !/it broke/.test(line)), [], 'there is no more to be told');
+    'also if the handler returns, after the lease has expired');
+  equal(worker.lines.filter((line) => !/it broke/.test(line)), [], 'the log has nothing else');
   const id = await add(name, { lost: true });
   await until(() => task_.id === id && task_.attempt >= 3);
   await worker.stop();
-  equal([await credited(), (await taskOf(id)).status], [3, 'queued'], 'one that is lost changes nothing');
+  equal([await credited(), (await taskOf(id)).status], [3, 'queued'], 'a lost task changes nothing');
   equal(task_.signal.reason instanceof fairq.Stopped, true, 'and its signal is aborted');
   await client.end();
   await ask('DROP TABLE credit');
   await drop(name);
 }
 
-// A task that was handed back while its worker had it, which then gets it again.
+// A task that was released while its worker ran it, and that the worker then gets again.
 async function again() {
   const name = await queue('again');
   const events = [];
@@ -229,13 +229,13 @@ async function again() {
   await until(() => events.length === 1);
   await ask('SELECT fairq.release($1)', id);
   equal([(await ended(id)).attempt, events], [2, ['begin 1', 'abort 1', 'begin 2']],
-    'of two attempts of a task in the same hands, the first one is stopped');
+    'if a worker has two attempts of a task, the first one is stopped');
   await worker.stop();
-  equal(worker.lines, [], 'there is nothing to be told');
+  equal(worker.lines, [], 'the log is empty');
   await drop(name);
 }
 
-// How long the work took, and not until when the server has been told.
+// The duration of the work, not including the call that reports its end.
 async function took() {
   const name = await queue('took', "fair_by => 'time'");
   const client = await connect();
@@ -251,13 +251,13 @@ async function took() {
   await client.query('COMMIT');
   await ended(id);
   const got = await ask("SELECT got::float8 FROM fairq.groups WHERE queue = $1 AND group_key = 'bob'", name);
-  check(got > 0.09 && got < 5, 'the server is told how long the work took', got);
+  check(got > 0.09 && got < 5, 'the server gets the duration of the work', got);
   await worker.stop();
   await client.end();
   await drop(name);
 }
 
-// Payloads and headers that jsonb holds, and JavaScript does not.
+// Payloads and headers that jsonb can store, and JavaScript cannot.
 async function undecodable() {
   const name = await queue('undecodable', "max_attempts => 2, backoff => '0.1 s'");
   const enqueue = (group, payload, headers) => ask(`SELECT fairq.enqueue($1, $2, $3::text::jsonb,
@@ -274,16 +274,16 @@ async function undecodable() {
   const worker = work(name, () => { seen++; }, { concurrency: 10 });
   for (const id of good) {
     const task = await ended(id);
-    equal([task.status, task.attempt], ['completed', 1], 'a task beside it, or that is deep, is done');
+    equal([task.status, task.attempt], ['completed', 1], 'other tasks, and a deep payload, are completed');
   }
   for (const [id, what] of bad) {
     const task = await ended(id, 'failed');
     equal([task.attempt, said(task.error)], [2, `TypeError: ${what} cannot be decoded: it has a number that is out of`
-      + ' the range of JavaScript'], 'what cannot be decoded fails by itself, after its attempts');
+      + ' the range of JavaScript'], 'a payload that cannot be decoded fails alone, after its attempts');
   }
   equal(seen, good.length, 'without its handler');
 
-  // a few kB, which are more text than the server can print, or JavaScript can hold
+  // a few kB, whose text is larger than the server can print, or JavaScript can hold
   const numbers = (count) => ask(`SELECT fairq.enqueue($1, 'bob', jsonb_agg(1e131071::numeric), max_attempts => 1)
     FROM generate_series(1, $2)`, name, count);
   const enough = os.freemem() > 3 * 2 ** 30;
@@ -297,15 +297,15 @@ async function undecodable() {
     const beside = await fairq.enqueue(admin, name, 'alice');
     await ask('COMMIT');
     const bombed = () => ask('SELECT status, attempt, error FROM fairq.tasks WHERE id = $1', bomb);
-    equal((await ended(beside)).status, 'completed', 'a task beside a payload that is too large is done');
+    equal((await ended(beside)).status, 'completed', 'a task popped with a payload that is too large is completed');
     await until(async () => (await bombed()).status === 'failed');
-    equal(await bombed(), { status: 'failed', attempt: 1, error }, 'which fails by itself');
+    equal(await bombed(), { status: 'failed', attempt: 1, error }, 'the payload that is too large fails alone');
   }
   await worker.stop();
   await drop(name);
 }
 
-// The work was done, and the server does not take its end.
+// The work has ended, and the server refuses its end.
 async function refusal() {
   const name = await queue('refusal');
   let over;
@@ -315,10 +315,10 @@ async function refusal() {
   await until(async () => (await taskOf(id)).status === 'running');
   await ask('SELECT fairq.release($1)', id);
   over();
-  equal((await ended(id)).attempt, 2, 'it is done by another attempt');
+  equal((await ended(id)).attempt, 2, 'another attempt runs it');
   equal(worker.lines, [`task ${id}, attempt 1 (queue refusal, group alice): the server refused its complete: it was`
     + ' cancelled, its lease was lost, or an earlier call had ended it'],
-  'that the server refused the first one is told');
+  'the log has the refusal of the first one');
   await worker.stop();
   await drop(name);
 }
@@ -347,27 +347,27 @@ async function timeouts() {
   }, { concurrency: 2, timeout: 1.5 });
   const heeds = await ended(await add(name, {}, 'heeds'));
   equal([heeds.status, heeds.attempt, events.splice(0)], ['completed', 2, [1, 2]],
-    'a task whose time is over is retried');
+    'a timed out task is retried');
   const errorOf_ = async (task) => (await ended(await add(name, {}, task, { maxAttempts: 1 }), 'failed')).error;
   equal([await errorOf_('catches'), events], ['timed out after 1.5 s', ['timed out after 1.5 s']],
-    'it has failed, whatever its handler returns then');
+    'it has failed, in spite of its handler\'s later result');
   equal(await errorOf_('own'), 'timed out after 0.7 s', 'a handler has its own timeout');
   equal((await ended(await add(name, {}, 'none'))).status, 'completed', 'or none');
   equal(worker.lines.filter((line) => /slot/.test(line)), [], 'no slot is lost');
 
   const id = await add(name, {}, 'deaf', { maxAttempts: 1 });
-  equal((await ended(id, 'failed')).error, 'timed out after 1.5 s', 'nor does it wait for one that is deaf');
+  equal((await ended(id, 'failed')).error, 'timed out after 1.5 s', 'the worker does not wait for a handler that ignores its signal');
   const lost = `task ${id}, attempt 1 (deaf, queue timeouts, group bob): timed out, and its handler still runs;`
     + ' until it ends, 1 of 2 slots are left';
-  check(await until(() => worker.lines.includes(lost)), 'which keeps its slot', worker.lines);
+  check(await until(() => worker.lines.includes(lost)), 'that handler keeps its slot', worker.lines);
   events.length = 0;
   const gated = [await add(name, {}, 'gated'), await add(name, {}, 'gated')];
   await until(() => events.length > 0);
   await sleep(500);
   equal((await Promise.all(gated.map(taskOf))).map((task) => task.status), ['running', 'queued'],
-    'so that the worker takes one task less');
+    'the worker runs one task less at a time');
   pass();
-  equal((await ended(gated[1])).status, 'completed', 'and one after the other');
+  equal((await ended(gated[1])).status, 'completed', 'and one task after the other');
   over();
   check(await until(() => worker.lines.some((line) => /its handler has ended; its slot is free again/.test(line))),
     'until it ends', worker.lines);
@@ -375,7 +375,7 @@ async function timeouts() {
   await drop(name);
 }
 
-// No slot is left, in a process of its own; and a handler that computes for ever.
+// No slot is left, in another process; and a handler that computes for ever.
 async function hanging() {
   const name = await queue('hanging', "max_attempts => 1");
   const program = (handler) => new Program(`
@@ -390,21 +390,21 @@ async function hanging() {
     deaf.stderr);
   const tasks = await rows('SELECT status, error FROM fairq.tasks WHERE queue = $1 ORDER BY id', name);
   equal(tasks.map(({ status, error }) => [status, error]), [...Array(2).fill(['failed', 'timed out after 1 s']),
-    ['queued', null]], 'its tasks have failed, the next one was not begun');
+    ['queued', null]], 'its tasks have failed, the next one was not started');
   await ask('SELECT fairq.purge($1)', name);
   await ask('SELECT fairq.purge_failed($1)', name);
 
   const endless = program('() => { for (;;); }');
   const [first, second] = [await add(name, 1), await add(name, 2)];
   equal((await ended(first, 'failed')).error, 'timed out after 1 s: a handler keeps the event loop from turning',
-    'a handler that computes is timed out by the thread');
-  equal((await taskOf(second)).status, 'running', 'what it holds up keeps its lease');
+    'the thread ends the attempt of a handler that computes');
+  equal((await taskOf(second)).status, 'running', 'the task that it blocks keeps its lease');
   endless.kill('SIGKILL');
   await endless.closed;
   await drop(name);
 }
 
-// A task whose lease has lapsed runs with nothing beside it.
+// A task whose lease has expired runs alone.
 async function suspects() {
   const name = await queue('suspects', "backoff => '0.1 s'");
   const other = await queue('beside suspects');
@@ -427,12 +427,12 @@ async function suspects() {
   const worker = work([other, name], began, { concurrency: 6 });
   for (const id of ids) {
     const task = await ended(id);
-    equal([task.status, task.lapses], ['completed', 1], 'a task whose lease has lapsed is done');
+    equal([task.status, task.lapses], ['completed', 1], 'a task whose lease has expired is completed');
   }
   await worker.stop();
   equal(events.map(([lapses, beside]) => [lapses, beside.length]), Array(3).fill([1, 1]),
-    'with nothing beside it, before or after', events);
-  equal(worker.lines, [], 'there is nothing to be told');
+    'and runs alone', events);
+  equal(worker.lines, [], 'the log is empty');
   await drop(name);
   await drop(other);
 }

@@ -1,4 +1,4 @@
-// What the tests of the package have in common: see run.
+// The common parts of the package's tests: see run.
 'use strict';
 const fs = require('fs');
 const os = require('os');
@@ -10,11 +10,11 @@ const { Client } = require('pg');
 
 const TREE = path.join(__dirname, '../../..');
 const PACKAGE = path.join(TREE, 'clients/node');
-const LIMIT = 60; // seconds that anything may take
+const LIMIT = 60; // seconds, for any wait
 const WORK = fs.mkdtempSync(path.join(os.tmpdir(), 'node.'));
 const read = (...file) => fs.readFileSync(path.join(TREE, ...file), 'utf8');
 
-// The package as it is installed: what package.json says, and nothing else.
+// The installed package: only the files of package.json.
 const INSTALLED = path.join(WORK, 'node_modules/fairq');
 fs.mkdirSync(INSTALLED, { recursive: true });
 for (const file of ['package.json', ...JSON.parse(read('clients/node/package.json')).files]) {
@@ -41,7 +41,7 @@ function equal(seen, wanted, name) {
   check(util.isDeepStrictEqual(seen, wanted), name, 'seen:', seen, 'wanted:', wanted);
 }
 
-// What a promise is rejected with, or a function throws.
+// The error of a rejected promise, or of a function that throws.
 async function errorOf(what) {
   try {
     await (typeof what === 'function' ? what() : what);
@@ -77,7 +77,7 @@ async function rows(sql, ...values) {
   return (await admin.query(sql, values)).rows;
 }
 
-// What a query returns: a value, or a row if it has several.
+// The result of a query: a value, or a row if it has several.
 async function ask(sql, ...values) {
   const [row] = await rows(sql, ...values);
   if (row === undefined) return undefined;
@@ -101,16 +101,16 @@ const drop = (name) => ask('SELECT fairq.drop_queue($1, true)', name);
 const add = (name, payload, task, options) => fairq.enqueue(admin, name, 'bob', payload, { task, ...options });
 const taskOf = (id) => ask('SELECT * FROM fairq.tasks WHERE id = $1', id);
 
-// The task, when it has that status or the time is up.
+// The task, once it has that status or the time is up.
 async function ended(id, status = 'completed') {
   await until(async () => ((await taskOf(id)) || {}).status === status);
   return taskOf(id);
 }
 
-// The texts of an error that a task keeps, without the stacks.
+// The texts of a task's error, without the stacks.
 const said = (error) => error.split('\n')[0];
 
-// The backends of a worker, most likely in a statement like that.
+// The backends of a worker, if given those that run a statement like that.
 function backends(worker, like = '%') {
   return rows(`SELECT pid, query, wait_event_type FROM pg_stat_activity WHERE application_name = $1
     AND state = 'active' AND query LIKE $2`, worker.name || worker, like);
@@ -128,7 +128,7 @@ function work(queues, handlers, options = {}) {
   return worker;
 }
 
-// A program that has the package, in a process of its own.
+// A program with the package, in its own process.
 class Program {
   static count = 0;
 

@@ -7,7 +7,7 @@ const {
   WORK, INSTALLED, fairq, check, equal, errorOf, until, fromNpm, sleep, admin, queue, drop, add, ended, work,
 } = require('./harness');
 
-// The names of hooks, with what they get, in the order of their calls.
+// Records the calls of hooks, with their arguments, in order.
 async function hooks() {
   const name = await queue('hooks', 'max_attempts => 1');
   const calls = {};
@@ -112,11 +112,11 @@ async function opentelemetry() {
     const span = find(`process ${name}`, 'fairq.task', task);
     const inside = find(`inside ${task}`);
     equal([producer.kind, span.kind], [SpanKind.PRODUCER, SpanKind.CONSUMER], `${task}: kinds of its spans`);
-    equal(producer.parentSpanContext.spanId, request.spanContext().spanId, 'the producer\'s is in the active one');
+    equal(producer.parentSpanContext.spanId, request.spanContext().spanId, 'the producer\'s span is in the active one');
     equal([span.parentSpanContext, span.links.map((link) => link.context.spanId), span.spanContext().traceId
       === producer.spanContext().traceId], [undefined, [producer.spanContext().spanId], false],
-    'the consumer\'s has a link to it');
-    equal(inside.parentSpanContext.spanId, span.spanContext().spanId, 'and those of the handler within');
+    'the consumer\'s span has a link to it');
+    equal(inside.parentSpanContext.spanId, span.spanContext().spanId, 'and the handler\'s spans are in that');
     const { 'error.type': type, ...attributes } = span.attributes;
     equal([span.status.code, type, attributes], [status, task === 'fails' ? 'RangeError' : undefined, {
       'messaging.system': 'fairq',
@@ -167,7 +167,7 @@ async function prometheus() {
   }));
   const of = (metric, task, outcome, more = '') => values[
     `${metric}{queue="say \\"hi\\"\\n\\\\",task="${task}",outcome="${outcome}"${more}}`];
-  equal([response.headers.get('content-type'), (await get('/')).status], ['text/plain; version=0.0.4; charset=utf-8', 404], 'they are at /metrics');
+  equal([response.headers.get('content-type'), (await get('/')).status], ['text/plain; version=0.0.4; charset=utf-8', 404], 'the metrics are at /metrics');
   equal([['works', 'completed'], ['fails', 'failed'], ['waits', 'lost']].map((one) => of('fairq_worker_attempts_total', ...one)), [2, 1, 1],
     'attempts are counted by their outcomes');
   const durations = (most) => of('fairq_worker_attempt_seconds_bucket', 'works', 'completed', `,le="${most}"`);

@@ -20,16 +20,16 @@ async function transactions() {
     equal(await count(), 0, `${what}: nothing is committed`);
     await one.query('ROLLBACK');
     equal([await count(), await fairq.cancel(one, id)], [0, false],
-      `${what}: what is rolled back never was`);
+      `${what}: a rollback leaves no task`);
     await one.query('BEGIN');
     await fairq.enqueue(one, name, 'bob');
     await one.query('COMMIT');
-    equal(await count(), 1, `${what}: what is committed is there`);
+    equal(await count(), 1, `${what}: a commit leaves the task`);
     await ask('SELECT fairq.purge($1)', name);
   }
   lent.release();
   const id = await fairq.enqueue(pool, name, 'bob', null);
-  equal((await taskOf(id)).payload, null, 'Pool: it is there');
+  equal((await taskOf(id)).payload, null, 'Pool: the task exists');
   equal([await fairq.cancel(pool, id), await fairq.cancel(pool, id)], [true, false], 'cancel');
   await pool.end();
   await client.end();
@@ -82,13 +82,13 @@ async function expiry() {
   const name = await queue('in_time');
   const late = await add(name, 'late', undefined, { expiresAt: new Date(Date.now() + 2000) });
   const early = await add(name, 'early', undefined, { expiresAt: AT });
-  equal((await taskOf(early)).expires_at, AT, 'a time by which it is to begin');
+  equal((await taskOf(early)).expires_at, AT, 'a time by which it must start');
   await sleep(2500);
   const seen = [];
   const worker = work(name, (task) => { seen.push(task.payload); });
   await ended(early);
   await worker.stop();
-  equal([seen, (await taskOf(late)).status], [['early'], 'expired'], 'after which it does not');
+  equal([seen, (await taskOf(late)).status], [['early'], 'expired'], 'it does not start after that');
   await drop(name);
 }
 
@@ -167,7 +167,7 @@ async function waiting() {
   await drop(name);
 }
 
-// What follows when the predecessors of a task end.
+// The effects on a task when its predecessors end.
 async function successors() {
   const name = await queue('successors', 'max_attempts => 1');
   const good = await add(name, {}, 'works', { delay: 3600 });
@@ -199,14 +199,14 @@ async function successors() {
   await worker.stop();
   equal(seen, wanted, 'it runs, or is cancelled if a predecessor has not succeeded');
   const ran = wanted.filter(([, status]) => status === 'completed').map(([id]) => id);
-  equal(order.slice().sort(), [good, bad, chained, ...ran].sort(), 'each that runs does so once');
+  equal(order.slice().sort(), [good, bad, chained, ...ran].sort(), 'each task runs at most once');
   const at = (id) => order.indexOf(id);
   equal([good, wanted[0][0], chained, first].map(at), [good, wanted[0][0], chained, first].map(at).sort((a, b) => a - b),
     'after its predecessors');
   await drop(name);
 }
 
-// Queues of the application, and tasks that are found, moved and redriven.
+// Queues of the application, and calls that find, move and redrive tasks.
 async function queuesAndTasks() {
   const all = { concurrency: 1, maxRunning: 9, lease: 1.5, maxAttempts: 1, backoff: 2, backoffMax: 60, retain: 3600, retainFailed: 7200,
     notify: true, fairBy: 'cost', rate: 5, per: 10, burst: 2, maxRate: 50, shares: Array.from('9876543211', Number), inOrder: true,
@@ -218,11 +218,11 @@ async function queuesAndTasks() {
     + " rate => 5, per => '10 s', burst => 2, max_rate => 50, shares => '{9,8,7,6,5,4,3,2,1,1}', in_order => true, max_run_time => '30 s')");
   await ask("SELECT fairq.create_queue('like first')");
   for (const name of ['first', 'second']) {
-    equal(await seen(name), (await seen(`like ${name}`)).replace(`like ${name}`, name), `the queue ${name} is made with its settings`);
+    equal(await seen(name), (await seen(`like ${name}`)).replace(`like ${name}`, name), `the queue ${name} is created with its settings`);
   }
   await fairq.ensureQueues(admin, { second: { maxRunning: 8 } });
   equal(await seen('second'), (await seen('like second')).replace('like second', 'second').replace('"max_running": 9', '"max_running": 8'),
-    'and keeps those that are not given');
+    'and keeps settings that are not given');
 
   await fairq.ensureQueues(admin, { second: { rate: 0, maxRate: 0 } });
   const id = await add('second', {}, 'x', { dedupKey: 'k' });
@@ -253,7 +253,7 @@ async function queuesAndTasks() {
   for (const name of ['first', 'second', 'like first', 'like second', 'tenants']) await drop(name);
 }
 
-// Clients of other libraries: what they are asked, and may answer.
+// Clients of other libraries: the queries that they get, and their answers.
 async function otherClients() {
   const name = await queue('others');
   const seen = [];
@@ -269,9 +269,9 @@ async function otherClients() {
   for (const [text, values] of seen) {
     equal([text.match(/\$\d+/g).join(), values.every((value) => typeof value === 'string'), /[?:]\w/.test(text.replace(/::/g, ''))],
       [values.map((_, i) => `$${i + 1}`).join(), true, false],
-      'each parameter is a string, and stands once and in order');
+      'each parameter is a string, and occurs once and in order');
   }
-  // as others read a bigint
+  // other ways to read a bigint
   for (const parser of [BigInt, Number]) {
     types.setTypeParser(20, parser);
     check(Number.isInteger(await fairq.enqueue(admin, name, 'bob')), `an id that is read as ${parser.name}`);
@@ -296,8 +296,8 @@ async function refused() {
     ['a symbol', () => enqueue({ a: Symbol('s') }), 'the payload is no JSON: it has the symbol Symbol(s)'],
     ['a function', () => enqueue(() => 1), 'the payload is no JSON: it has a function'],
     ['a circle', () => enqueue(circular), 'the payload is no JSON: it is in itself'],
-    ['what is deep', () => enqueue(deep), 'the payload is no JSON: it is nested too deeply'],
-    ['what has no value', () => enqueue({ toJSON() {} }), 'the payload is no JSON: it is undefined'],
+    ['deep nesting', () => enqueue(deep), 'the payload is no JSON: it is nested too deeply'],
+    ['an object without a value', () => enqueue({ toJSON() {} }), 'the payload is no JSON: it is undefined'],
     ['such headers', () => enqueue({}, { headers: { a: NaN } }), 'headers is no JSON: it has the number NaN'],
     ['headers that are a list', () => enqueue({}, { headers: [1] }), 'headers must be an object, and is 1'],
     ['no group', () => fairq.enqueue(client, name), 'group must be a string, and is undefined'],
@@ -313,15 +313,15 @@ async function refused() {
       'expiresAt must have a time zone, such as Z or +02:00, and is 2099-01-02 03:04'],
     ['an unknown option', () => enqueue({}, { run_at: AT }), 'enqueue has no option "run_at"'],
     ['two times', () => enqueue({}, { delay: 1, runAt: AT }), 'delay and runAt cannot both be given'],
-    ['a time that is none', () => enqueue({}, { runAt: new Date('x') }), 'runAt must be a Date, and is Invalid Date'],
+    ['an invalid time', () => enqueue({}, { runAt: new Date('x') }), 'runAt must be a Date, and is Invalid Date'],
     ['a number as time', () => enqueue({}, { runAt: 5 }), 'runAt must be a Date, and is 5'],
     ['a delay as text', () => enqueue({}, { delay: '5 s' }), 'delay must be a number of seconds, and is 5 s'],
     ['an unknown option of a batch', () => fairq.enqueueBatch(admin, 'q', [], { delay: 1 }),
       'enqueueBatch has no option "delay"'],
-    ['a Date as expiresAt that is none', () => enqueue({}, { expiresAt: 1 }), 'expiresAt must be a Date, and is 1'],
-    ['a name that is none', () => enqueue({}, { task: 5 }), 'task must be a string, and is 5'],
+    ['a number as expiresAt', () => enqueue({}, { expiresAt: 1 }), 'expiresAt must be a Date, and is 1'],
+    ['a number as name', () => enqueue({}, { task: 5 }), 'task must be a string, and is 5'],
     ['no client', () => fairq.enqueue(undefined, name, 'bob'), 'a client must have query(text, values)'],
-    ['a batch that is none', () => fairq.enqueueBatch(client, name, { group: 'bob' }),
+    ['an object as batch', () => fairq.enqueueBatch(client, name, { group: 'bob' }),
       'tasks must be an array, and is [object Object]'],
     ['no task in a batch', () => fairq.enqueueBatch(client, name, [null]),
       'task 0 of the batch must be an object, and is null'],
@@ -330,7 +330,7 @@ async function refused() {
     const error = await errorOf(call);
     equal([error.name, error.message], ['TypeError', wanted], `${what} is refused`);
   }
-  equal(asked, [], 'before the server is asked');
+  equal(asked, [], 'before any query');
 
   for (const [what, call, code] of [
     ['an unknown queue', () => fairq.enqueue(admin, 'nowhere', 'bob'), 'QF001'],

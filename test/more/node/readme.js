@@ -1,4 +1,4 @@
-// README.md as it stands, and the types.
+// README.md, word for word, and the types.
 'use strict';
 const fs = require('fs');
 const path = require('path');
@@ -21,7 +21,7 @@ function blocks(language, heading) {
     .filter((match) => match[1] === language).map((match) => match[2]);
 }
 
-// What stands as code in the first cells of the tables.
+// The code in the first cells of the tables.
 function cells(heading) {
   const rows = [...section(heading).matchAll(/^\| (`.*?) \|/gm)].map((match) => match[1]);
   return rows.flatMap((row) => [...row.matchAll(/`(\w+)/g)].map((match) => match[1])).sort();
@@ -44,9 +44,9 @@ async function hello() {
   const enqueued = new Program(producer);
   equal([await enqueued.status(), enqueued.stdout, enqueued.stderr], [0, '', ''], 'README\'s producer enqueues');
   await until(() => worker.stdout);
-  equal(worker.stdout, `${printed}\n`, 'README\'s worker does it');
+  equal(worker.stdout, `${printed}\n`, 'README\'s worker runs the task');
   worker.kill();
-  equal([await worker.status(), worker.stderr], [0, ''], 'and ends at SIGTERM with status 0');
+  equal([await worker.status(), worker.stderr], [0, ''], 'it ends at SIGTERM with status 0');
   equal(await ask("SELECT status FROM fairq.tasks WHERE queue = 'mail'"), 'completed', 'and the task is done');
   await drop('mail');
 }
@@ -68,7 +68,7 @@ async function examples() {
   const [deploy] = blocks('javascript', 'Queues and failed tasks');
   await new AsyncFunction('client', 'ensureQueues', deploy)(pool, fairq.ensureQueues);
   equal(await ask("SELECT array_agg(concat(name, concurrency, max_attempts, max_run_time) ORDER BY name) FROM fairq.queue"
-    + " WHERE name IN ('mail', 'reports')"), ['mail220', 'reports300:10:00'], 'README\'s queues are made');
+    + " WHERE name IN ('mail', 'reports')"), ['mail220', 'reports300:10:00'], 'README\'s queues are created');
   await drop('reports');
   const [fanIn] = blocks('javascript', 'Batches');
   await new AsyncFunction('client', 'inBatch', 'enqueue', 'enqueueBatch', 'customers', fanIn)(admin, fairq.inBatch,
@@ -102,14 +102,14 @@ async function examples() {
   await drop('mail');
 }
 
-// README, the types and the code have the same.
+// README, the types and the code agree.
 async function reference() {
   const functions = [...TYPES.replace(/\n {2}/g, ' ').matchAll(/^export (function .*)$/gm)].map((match) => match[1]);
   const has_ = ['Enqueueing', 'Batches', 'Queues and failed tasks', 'Workers'].flatMap((part) => blocks('typescript', part)).join('').trim().split('\n');
   equal(has_.sort(), functions.sort(), 'README has the functions');
   const named = [...new Set([...TYPES.matchAll(/^export (?:function|class) (\w+)/gm)].map((match) => match[1]))];
-  equal(named.sort(), Object.keys(fairq).sort(), 'the types have what is exported');
-  equal(named.filter((name) => !new RegExp(`\\b${name}\\b`).test(README)), [], 'README names it all');
+  equal(named.sort(), Object.keys(fairq).sort(), 'the types have all exported names');
+  equal(named.filter((name) => !new RegExp(`\\b${name}\\b`).test(README)), [], 'README has all exported names');
 
   const code = (file, pattern) => pattern.exec(fs.readFileSync(path.join(INSTALLED, 'lib', file), 'utf8'))[1];
   const keys = (text, pattern) => [...text.matchAll(pattern)].map((match) => match[1]);
@@ -153,7 +153,7 @@ async function typescript() {
   const tsc = (...args) => spawnSync(path.join(__dirname, 'tsc'), args, { cwd: WORK, encoding: 'utf8' });
   const version = tsc('--version');
   if (version.status !== 0) {
-    console.log('ok - types # SKIP Debian\'s node-typescript cannot be had');
+    console.log('ok - types # SKIP Debian\'s node-typescript cannot be downloaded');
     return;
   }
   const parts = ['otel', 'prometheus', 'testing'].map((part) => [`fairq/${part}`, [path.join(INSTALLED, `${part}.d.ts`)]]);
@@ -177,7 +177,7 @@ async function typescript() {
     return;
   }
   Object.assign(paths, { pg: [path.join(modules, '@types/pg')], 'pg-types': [path.join(modules, 'pg-types')] });
-  // which are for a Node.js that has types, too
+  // which are for a Node.js that also has types
   compile('types-pg.ts', { ...strict, skipLibCheck: true });
 }
 

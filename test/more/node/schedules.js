@@ -34,13 +34,13 @@ async function schedules() {
   equal(own[0], ['bob', { n: [1] }, 'other', two], 'or with its own queue, group, task and payload');
   equal(of('mine').filter((task) => Date.parse(task.headers.scheduled_at) % 2000 !== 0), [], 'its times are multiples');
   equal(await ask("SELECT count(*)::int FROM fairq.dedup WHERE dedup_key LIKE 'schedule tidy ____-__-__T__:__:__Z'"),
-    times.length, 'keys are those of all clients');
-  equal([workers[0].lines, workers[1].lines], [[], []], 'and nothing is in the log');
+    times.length, 'all clients have the same keys');
+  equal([workers[0].lines, workers[1].lines], [[], []], 'the log is empty');
   await drop(name);
   await drop(two);
 }
 
-// Times that were missed while no worker ran.
+// Times that passed while no worker ran.
 async function missed() {
   const name = await queue('missed');
   const once = async (more) => {
@@ -51,7 +51,7 @@ async function missed() {
         [more]: { every: YEAR, task: 'tidy', catchUp: 3 * YEAR },
       },
     });
-    await until(() => count(name, more)); // after the others
+    await until(() => count(name, more)); // after the other tasks
     const [{ id }] = await rows("SELECT id FROM fairq.tasks WHERE headers ->> 'schedule' = $1", more);
     await ended(Number(id));
     await worker.stop();
@@ -61,11 +61,11 @@ async function missed() {
   await once('a');
   await once('b'); // a new worker
   equal(await ask("SELECT headers ->> 'scheduled_at' FROM fairq.tasks WHERE headers ->> 'schedule' = 'tidy'"),
-    '1970-01-01T00:00:00Z', 'of a time that it had');
+    '1970-01-01T00:00:00Z', 'with a time from its history');
   await drop(name);
 }
 
-// What prevents a schedule delays nothing else.
+// A schedule that cannot run delays nothing else.
 async function hindered() {
   const name = await queue('hindered');
   const other = await connect();
@@ -74,10 +74,10 @@ async function hindered() {
   const held = work(name, HANDLERS, { schedules: { tidy: { every: 100 * YEAR, catchUp: 100 * YEAR } } });
   await until(() => held.lines.length > 0);
   const ids = [await add(name, {}, 'other'), await add(name, {}, 'other')];
-  for (const id of ids) equal((await ended(id)).status, 'completed', 'a key that another transaction holds');
-  equal(await count(name, 'tidy'), 0, 'delays only the task of the schedule');
+  for (const id of ids) equal((await ended(id)).status, 'completed', 'a key that another transaction has locked');
+  equal(await count(name, 'tidy'), 0, 'only the task of the schedule waits');
   await other.query('ROLLBACK');
-  check(await until(() => count(name, 'tidy')), 'until that transaction ends', held.lines);
+  check(await until(() => count(name, 'tidy')), 'it is added when that transaction ends', held.lines);
   await held.stop();
   await other.end();
 
@@ -136,15 +136,15 @@ async function cronLines(version, directory) {
     'a time that the clocks skip is the next one');
   equal(due('30 2 * * *', 'Europe/Berlin', '2026-10-24T12:00:00Z', '2026-10-26T12:00:00Z'), ['2026-10-25T00:30', '2026-10-26T01:30'],
     'a time that occurs twice is the first one');
-  equal(due('0 0 30 2 *', undefined, '2026-01-01T00:00:00Z', '2026-03-03T00:00:00Z'), [], 'or there is none');
+  equal(due('0 0 30 2 *', undefined, '2026-01-01T00:00:00Z', '2026-03-03T00:00:00Z'), [], 'a cron line without any time has none');
   for (const fields of [{ cron: '61 * * * *' }, { cron: 5 }, { cron: '* * * * *', zone: 'Nowhere' }, { cron: '* * * * *', zone: 5 }]) {
     const error = await errorOf(() => new Worker('q', () => {}, { schedules: { s: fields } }));
-    check(/61|cron of|Nowhere|zone of/.test(error.message), 'a wrong line or zone is refused', error.message);
+    check(/61|cron of|Nowhere|zone of/.test(error.message), 'a wrong line or zone is an error', error.message);
   }
   const name = await queue('cron');
   const worker = new Worker(name, HANDLERS, { schedules: { tidy: { cron: '* * * * * *', zone: 'Asia/Tokyo' } } });
   worker.run();
-  check(await until(async () => await count(name, 'tidy') >= 3), 'a worker has a cron line');
+  check(await until(async () => await count(name, 'tidy') >= 3), 'a worker runs a cron line');
   await worker.stop();
   await drop(name);
 }

@@ -40,7 +40,7 @@ async function testing() {
     const ids = [await task('more', { n: 3 }), await task('dead'), await task('retry'), await task('steps')];
     const late = await task('more', { n: 1 }, { delay: 3600 });
     const ran = await runTasks(client, worker);
-    equal(ran.length, 6, 'tasks of a test run, and those that they enqueue');
+    equal(ran.length, 6, 'the tasks of a test run, and the tasks that they enqueue');
     equal([seen.length, seen[0]], [3, [ids[0], 1]], 'each once');
     const of = (id) => ran.find((one) => one.task.id === id);
     equal([of(ids[0]).result, of(ids[0]).error, of(ids[0]).task.name], [{ n: 3 }, undefined, 'more'], 'a result');
@@ -48,8 +48,8 @@ async function testing() {
     const steps = { fairq: { cursor: 5, steps: { first: 5 } } };
     equal(await Promise.all([...ids, late].map(statusOf)), [{ status: 'completed', result: { n: 3 } }, { status: 'failed', result: null },
       { status: 'scheduled', result: null }, { status: 'completed', result: steps }, { status: 'scheduled', result: null }],
-    'and how they have ended');
-    equal(await ask('SELECT count(*)::int FROM fairq.tasks WHERE queue = $1', name), 0, 'others see none of them');
+    'with their outcomes');
+    equal(await ask('SELECT count(*)::int FROM fairq.tasks WHERE queue = $1', name), 0, 'other sessions see none of them');
   });
   equal(await ask('SELECT count(*)::int FROM fairq.tasks WHERE queue = $1', name), 0, 'a rollback removes them');
   await inTransaction(async () => {
@@ -58,7 +58,7 @@ async function testing() {
   });
   await inTransaction(async () => {
     await task('nothing');
-    equal((await errorOf(runTasks(client, worker))).message, 'no handler for task nothing', 'as is a missing handler');
+    equal((await errorOf(runTasks(client, worker))).message, 'no handler for task nothing', 'a missing handler is an error of runTasks');
   });
   await inTransaction(async () => {
     await task('forever');
@@ -67,7 +67,7 @@ async function testing() {
   });
   const pool = new Pool();
   const id = await add(name, {}, 'fails');
-  equal([await runTasks(pool, worker), (await statusOf(id)).status], [[], 'queued'], 'without a transaction nothing runs');
+  equal([await runTasks(pool, worker), (await statusOf(id)).status], [[], 'queued'], 'without a transaction no task runs');
   await pool.end();
   await client.end();
   await drop(name);

@@ -31,7 +31,7 @@ export async function accepted(rows: Queryable): Promise<void> {
 }
 
 export function refused(rows: Queryable): void {
-  // @ts-expect-error: a name that there is not
+  // @ts-expect-error: an unknown name
   enqueue(rows, 'mail', 'bob', { to: 'x' }, { task: 'sned' });
   // @ts-expect-error: a payload of another type
   enqueue(rows, 'mail', 'bob', { to: 5 }, { task: 'send' });
@@ -41,7 +41,7 @@ export function refused(rows: Queryable): void {
   enqueue(rows, 'mail', 'bob', { to: 'x' }, { task: 'resize' });
   // @ts-expect-error: no payload
   enqueue(rows, 'mail', 'bob', undefined, { task: 'send' });
-  // @ts-expect-error: a name that there is not
+  // @ts-expect-error: an unknown name
   enqueueBatch(rows, 'mail', [{ group: 'bob', task: 'sned', payload: { to: 'x' } }]);
   // @ts-expect-error: a payload of another type
   enqueueBatch(rows, 'mail', [{ group: 'bob', task: 'send', payload: { to: 5 } }]);

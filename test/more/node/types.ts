@@ -1,4 +1,4 @@
-// What TypeScript is to accept, in strict mode, and what it is to refuse: see readme.js.
+// The code that TypeScript must accept in strict mode, and the code that it must refuse: see readme.js.
 import {
   cancel, cancelBatch, closeBatch, createBatch, Dead, enqueue, enqueueBatch, ensureQueues, find,
   inBatch, main, redrive, redriveTask, reschedule, Retry, Stopped, work,
@@ -101,7 +101,7 @@ export async function tested(rows: Queryable): Promise<boolean> {
 export function refused(rows: Queryable, task: Task): void {
   // @ts-expect-error: a group is a string
   enqueue(rows, 'mail', 5);
-  // @ts-expect-error: an option that there is not
+  // @ts-expect-error: an unknown option
   enqueue(rows, 'mail', 'bob', {}, { run_at: new Date() });
   // @ts-expect-error: not in a batch
   enqueueBatch(rows, 'mail', [{ group: 'bob', maxAttempts: 3 }]);
@@ -119,18 +119,18 @@ export function refused(rows: Queryable, task: Task): void {
   work('mail', { send: 5 });
   // @ts-expect-error: a timeout is a number
   work('mail', { send: { run: send, timeout: '30 s' } });
-  // @ts-expect-error: an option that there is not
+  // @ts-expect-error: an unknown option
   work('mail', { send }, { retries: 3 });
-  // @ts-expect-error: a setting that there is not
+  // @ts-expect-error: an unknown setting
   ensureQueues(rows, { mail: { concurency: 2 } });
-  // @ts-expect-error: a hook that there is not
+  // @ts-expect-error: an unknown hook
   work('mail', { send }, { hooks: { begin: () => {} } });
   // @ts-expect-error: an interval is a number
   work('mail', { send }, { schedules: { tidy: { every: '5 min' } } });
   // @ts-expect-error: a worker
   runTasks(rows, 'mail');
-  // @ts-expect-error: a level that there is not
+  // @ts-expect-error: an unknown level
   work('mail', { send }, { log: 'debug' });
-  // @ts-expect-error: a task is as it is
+  // @ts-expect-error: a task is read-only
   task.id = 5;
 }

@@ -1,4 +1,4 @@
-// Workers: from their start to their end, and what blocks them.
+// Workers from start to end, and what can block them.
 'use strict';
 const fs = require('fs');
 const os = require('os');
@@ -42,13 +42,13 @@ async function settings() {
     equal([error.name, error.message], ['TypeError', wanted], `refused: ${wanted}`);
   }
   const error = await errorOf(() => fairq.work('q', handler, { databases: { password: () => 'x' } }));
-  check(/^a database must have no functions/.test(error.message), 'and a function for a password', error);
+  check(/^a database must have no functions/.test(error.message), 'a password can be a function', error);
   const worker = new fairq.Worker('nowhere', handler);
   equal((await errorOf(worker.run())).message, 'queue "nowhere" does not exist', 'run() starts a Worker');
-  equal((await errorOf(() => worker.run())).message, 'a worker can be started only once', 'once');
+  equal((await errorOf(() => worker.run())).message, 'a worker can be started only once', 'run() works once');
 }
 
-// A worker within a program leaves that alone.
+// A worker inside a program does not affect it.
 async function embedded() {
   const name = await queue('embedded');
   const listeners = () => ['SIGTERM', 'SIGINT', 'exit'].map((event) => process.listenerCount(event));
@@ -56,25 +56,25 @@ async function embedded() {
   let begun = false;
   const worker = work(name, () => { begun = true; return sleep(300); });
   const id = await add(name, {});
-  await until(() => begun); // it is running before that, and would be released
-  equal(listeners(), before, 'work() has no handlers of signals');
+  await until(() => begun); // its status is running before that, and it would be released
+  equal(listeners(), before, 'work() installs no signal handlers');
   const waiting = worker.stop();
   equal(waiting === worker.ended, true, 'stop() returns the promise of the end');
   await waiting;
-  equal((await taskOf(id)).status, 'completed', 'what ran has ended by then');
+  equal((await taskOf(id)).status, 'completed', 'the running task has ended by then');
   const left = () => rows('SELECT 1 FROM pg_stat_activity WHERE application_name = $1', worker.name);
-  check(await until(async () => (await left()).length === 0), 'and no connection is left');
+  check(await until(async () => (await left()).length === 0), 'no connection is left');
 
   const program = new Program(`
     const fairq = require('fairq');
     const worker = fairq.work('${name}', () => {}, { grace: 3600 });
     setTimeout(() => worker.stop().then(() => console.log('stopped')), 1000);`);
   equal([await program.status(), program.stdout, program.stderr], [0, 'stopped\n', ''],
-    'nor anything else that would keep the process');
+    'nothing keeps the process');
   await drop(name);
 }
 
-// What main() does at the end, and what it says.
+// The actions of main() at its end, and its messages.
 async function programs() {
   const name = await queue('programs');
   await ask('CREATE ROLE node_nobody LOGIN');
@@ -98,8 +98,8 @@ async function programs() {
     const began = Date.now();
     const program = new Program(text(name), { environment });
     equal([await program.status(), program.stdout, program.stderr], [1, '',
-      `warn: ${what}; retrying each second, for 3 s\nworker: ${what}\n`], `${what}, for as long as it is told`);
-    check(Date.now() - began > 3000, 'it is asked again', Date.now() - began);
+      `warn: ${what}; retrying each second, for 3 s\nworker: ${what}\n`], `${what}, for the time that giveUp sets`);
+    check(Date.now() - began > 3000, 'the worker retries', Date.now() - began);
   }
   await ask('DROP ROLE node_nobody');
   for (const signal of ['SIGTERM', 'SIGINT']) {
@@ -107,11 +107,11 @@ async function programs() {
     const program = new Program(text(name));
     await until(() => program.stdout);
     program.kill(signal);
-    equal([await program.status(), program.stderr], [0, ''], `${signal}: status 0, whatever handlers leave`);
-    equal((await taskOf(id)).status, 'queued', 'and the task is handed back');
+    equal([await program.status(), program.stderr], [0, ''], `${signal}: status 0, also with remains of handlers`);
+    equal((await taskOf(id)).status, 'queued', 'and the task is released');
     await fairq.cancel(admin, id);
   }
-  // as programs end
+  // the ways in which programs end
   const end = async (body, signal = 'SIGTERM') => {
     const id = await add(name, {}, undefined, { maxAttempts: 1 });
     const program = new Program(`
@@ -131,10 +131,10 @@ async function programs() {
   equal(await end('await new Promise((resolve) => setTimeout(resolve, 200))'),
     [0, 'begun\nended\nnothing is left\nexit 0\n', ''], 'a program ends when nothing is left');
   equal(await end('setInterval(() => {}, 1000)'), [0, 'begun\nended\nexit 0\n', ''],
-    'what a handler has left is left, after the grace');
+    'the program ends after the grace, in spite of a handler\'s remains');
   equal(await end('setInterval(() => {}, 1000); await new Promise(() => {})'), [0, 'begun\nended\nexit 0\n', ''],
-    'as is a handler that does not end');
-  // without pg, as who only enqueues may be
+    'or of a handler that does not end');
+  // without pg, which a program that only enqueues does not need
   const program = new Program(`
     const fairq = require('fairq');
     fairq.enqueue({ query: async () => [{ id: '5' }] }, 'q', 'g').then(console.log);
@@ -143,8 +143,8 @@ async function programs() {
   await program.status();
   equal([program.stdout, program.stderr],
     ['a worker needs node-postgres, the package "pg", and it is not installed\n5\n', ''],
-    'without pg it enqueues, and a worker says what it needs');
-  // as npm installs a folder: by a link, beside which there is no pg
+    'without pg it enqueues, and a worker\'s error names pg');
+  // npm installs a folder as a link, without pg next to it
   const directory = path.join(WORK, 'linked');
   fs.mkdirSync(path.join(directory, 'node_modules/pg'), { recursive: true });
   fs.symlinkSync(PACKAGE, path.join(directory, 'node_modules/fairq'));
@@ -152,11 +152,11 @@ async function programs() {
     "exports.Client = class { constructor() { console.log('found'); process.exit(); } };");
   const linked = new Program("require('fairq').main('q', () => {});", { directory, environment: { NODE_PATH: '' } });
   await linked.status();
-  equal([linked.stdout, linked.stderr], ['found\n', ''], 'a package that is linked finds that of the program');
+  equal([linked.stdout, linked.stderr], ['found\n', ''], 'a linked package finds the program\'s pg');
   await drop(name);
 }
 
-// What somebody waits for, until it is opened.
+// A promise that is pending until it is opened.
 function gate() {
   let open;
   const passed = new Promise((resolve) => { open = resolve; });
@@ -195,22 +195,22 @@ async function stopping() {
   check(seconds > 2.9 && seconds < 15, 'it ends after its grace', seconds);
   equal(events, ['begin short', 'begin heeds', 'begin deaf', 'begin fails', 'end short',
     'abort heeds', 'abort deaf', 'abort fails'],
-    'what has not ended by then is aborted, and nothing new is begun');
+    'tasks that have not ended by then are aborted, and none is started');
   const tasks = await Promise.all(ids.map(taskOf));
   equal(tasks.map((task) => task.status), ['completed', 'queued', 'queued', 'queued', 'queued'],
-    'and handed back, whether it heeds that or not');
+    'and released, even if the handler ignores the signal');
   over.open();
   await sleep(1500);
-  equal((await taskOf(ids[2])).status, 'queued', 'it is not ended by a handler that goes on');
-  equal(worker.lines, [], 'nothing is to be told');
+  equal((await taskOf(ids[2])).status, 'queued', 'a handler that continues does not end it');
+  equal(worker.lines, [], 'the log is empty');
   const next = work(name, () => {});
   equal((await Promise.all(ids.map((id) => ended(id)))).map((task) => task.status),
-    Array(5).fill('completed'), 'the attempt was none');
+    Array(5).fill('completed'), 'the attempt does not count');
   await next.stop();
   await drop(name);
 }
 
-// The event loop stands still for longer than the lease, in a process of its own.
+// The event loop is blocked for longer than the lease, in its own process.
 async function computing() {
   const name = await queue('computing');
   const second = await queue('computing together', "fair_by => 'time'");
@@ -228,7 +228,7 @@ async function computing() {
   equal((await ended(first)).result, null, 'a handler that computes keeps its lease');
   await idle.stop();
 
-  // popped together, and done one after the other
+  // popped together, and run one after the other
   const ids = [];
   program.kill('SIGSTOP');
   for (const group of 'abc') ids.push(await fairq.enqueue(admin, second, group, 2.5));
@@ -237,15 +237,15 @@ async function computing() {
   const other = work(second, () => 'another did it', { lease: 6 });
   const tasks = await Promise.all(ids.map((id) => ended(id)));
   equal(tasks.map((task) => [task.attempt, task.result]), Array(3).fill([1, null]),
-    'as do those that wait for it to end');
+    'tasks that wait for it keep theirs');
   await other.stop();
   const apart = tasks.map((task) => +task.finished_at).sort();
-  check(apart[2] - apart[0] > 1500, 'the end of each is told before the next one computes', apart);
-  // not what groups have got: one that comes is given as much as another has
+  check(apart[2] - apart[0] > 1500, 'each end is reported before the next task computes', apart);
+  // not got: a newly active group starts with that of another one
   const longest = await ask(`SELECT extract(epoch FROM longest)::float8 FROM fairq.fairness
     WHERE queue = $1`, second);
   const took = [...program.stdout.matchAll(/took (.*)/g)].slice(1).map(([, seconds]) => +seconds);
-  check(longest > 2.4 && longest < Math.max(...took) + 2, 'each took its own time', longest, took);
+  check(longest > 2.4 && longest < Math.max(...took) + 2, 'each task\'s time is its own', longest, took);
 
   const last = await add(name, 3);
   const later = [await add(name, 1), await add(name, 1)];
@@ -253,12 +253,12 @@ async function computing() {
   program.kill();
   equal(await program.status(), 0, 'it ends at SIGTERM');
   equal((await Promise.all([last, ...later].map(taskOf))).map((task) => task.status),
-    ['completed', 'queued', 'queued'], 'as soon as what computes has ended');
+    ['completed', 'queued', 'queued'], 'as soon as the computing task has ended');
   await drop(name);
   await drop(second);
 }
 
-// A pop whose answer is read when its leases are over: the process stood still meanwhile.
+// A pop whose answer is read after its leases have expired, because the process was stopped.
 async function lateAnswer() {
   const name = await queue('late');
   const program = (worker, lease) => new Program(`require('fairq').main('${name}', (task) => {
@@ -270,26 +270,26 @@ async function lateAnswer() {
   await lock.query('LOCK TABLE fairq.task IN ACCESS EXCLUSIVE MODE');
   const id = await fairq.enqueue(lock, name, 'bob');
   check(await until(async () => (await backends('first', '%fairq.pop%'))
-    .some((backend) => backend.wait_event_type === 'Lock')), 'a pop is under way');
+    .some((backend) => backend.wait_event_type === 'Lock')), 'a pop is running');
   first.kill('SIGSTOP');
   await lock.query('COMMIT');
   await lock.end();
   const second = program('second', 30);
   await until(() => second.stdout.includes('\n'));
-  equal([(await ended(id)).attempt, second.stdout], [2, `${id} 2\n`], 'another worker does what it has popped');
+  equal([(await ended(id)).attempt, second.stdout], [2, `${id} 2\n`], 'another worker runs the popped tasks');
   second.kill();
   equal(await second.status(), 0, 'and ends');
   first.kill('SIGCONT');
   const next = await add(name, {});
   await ended(next);
   await until(() => first.stdout.includes('\n'));
-  equal([first.stdout, first.stderr], [`${next} 1\n`, ''], 'the first one does not begin it, and goes on');
+  equal([first.stdout, first.stderr], [`${next} 1\n`, ''], 'the first one does not start it, and continues');
   first.kill();
   equal(await first.status(), 0, 'to its end');
   await drop(name);
 }
 
-// What the log has: levels, lines and fields.
+// The log: levels, lines and fields.
 async function logs() {
   const name = await queue('logs', "backoff => '0.1 s'");
   const text = `require('fairq').main('${name}', {
@@ -314,7 +314,7 @@ async function logs() {
       await ended(id, status);
     }
     const last = await add(name, {}, 'waits');
-    await until(() => program.stdout === 'begun\nbegun\n'); // it is running before that
+    await until(() => program.stdout === 'begun\nbegun\n'); // the status is running before that
     program.kill();
     equal(await program.status(), 0, 'a worker with a log ends');
     await ask('SELECT fairq.purge($1)', name);
@@ -350,11 +350,11 @@ async function logs() {
   const [level, { err, duration, ...fields }] = seen.find((one) => one[1].id === id);
   equal([level, err instanceof RangeError, duration < 60, fields], ['error', true, true, {
     id, task: 'fails', queue: name, group: 'bob', attempt: 1, outcome: 'failed',
-  }], 'and those of an attempt');
+  }], 'and the fields of an attempt');
   await drop(name);
 }
 
-// What shows that a worker works.
+// The signs that a worker works.
 async function presence() {
   const name = await queue('presence');
   const alive = path.join(WORK, 'alive');
@@ -372,22 +372,22 @@ async function presence() {
   const { tasks, ...status } = worker.status();
   equal([status, tasks.map((task) => task.id)], [{
     name: worker.name, queues: [name], concurrency: 3, running: 1, stopping: false,
-  }, [id]], 'as status() has them');
+  }, [id]], 'status() has the same');
   const { mtimeMs: before } = fs.statSync(alive);
-  equal(await until(() => fs.statSync(alive).mtimeMs > before), true, 'it writes its file');
+  equal(await until(() => fs.statSync(alive).mtimeMs > before), true, 'the worker writes its file');
   release();
   await ended(id);
   await (Symbol.asyncDispose === undefined ? worker.stop() : worker[Symbol.asyncDispose]());
-  equal([await row(), worker.status().stopping], [undefined, true], 'and its row is gone at its end');
+  equal([await row(), worker.status().stopping], [undefined, true], 'its row is removed at its end');
 
   const unwritable = work(name, () => {}, { alive: path.join(WORK, 'none/alive') });
   await ask('ALTER FUNCTION fairq.register_worker RENAME TO register_worker_no_more');
   const other = work(name, () => {});
   equal(Boolean(await until(() => other.lines.find((line) => /^the worker is not in fairq.workers: function/.test(line)))),
-    true, 'a worker that is not registered');
+    true, 'a worker that cannot register works');
   await ask('ALTER FUNCTION fairq.register_worker_no_more RENAME TO register_worker');
   equal(Boolean(await until(() => unwritable.lines.find((line) => /^the file of the option alive: ENOENT/.test(line)))),
-    true, 'and one whose file cannot be written');
+    true, 'a worker whose file cannot be written works');
   equal((await ended(await add(name, {}))).status, 'completed', 'work nonetheless');
   await unwritable.stop();
   await other.stop();
