@@ -101,7 +101,7 @@ SELECT fairq.redrive('wait');
 CALL fairq.wait('wait', '0');
 SELECT fairq.purge('wait');
 CALL fairq.wait('wait', '0');
--- a paused queue has none, nor has a paused group
+-- a paused queue or group has no ready task
 SELECT pg_temp.add('wait', 'a1');
 SELECT fairq.pause('wait');
 CALL fairq.wait('wait', '0');

@@ -582,7 +582,7 @@ func TestFindAndRedrive(t *testing.T) {
 		expectRow(t, db, id, "status, run_at AT TIME ZONE 'UTC'", "scheduled|2100-01-02 03:04:05")
 		expect("Reschedule to now", must(fairq.Reschedule(ctx, way, id, time.Time{})), true)
 		expectRow(t, db, id, "status", "queued")
-		expect("Reschedule of no task", must(fairq.Reschedule(ctx, way, id+99, at)), false)
+		expect("Reschedule of an unknown task", must(fairq.Reschedule(ctx, way, id+99, at)), false)
 		other := enqueue(t, way, "redrive", fairq.NewTask{Group: group})
 		fail()
 		expect("Redrive of a group", must(fairq.Redrive(ctx, way, "redrive", fairq.RedriveOptions{Group: &group})), int64(1))
@@ -1426,8 +1426,8 @@ func TestLostLease(t *testing.T) {
 		}})
 	id := enqueue(t, db, "lost", fairq.NewTask{})
 	<-begun
-	// as if it had expired; the same worker gets the second attempt, and the first one must
-	// take nothing away from it
+	// like an expired lease; the same worker gets the second attempt, which the first one
+	// must not affect
 	execute(t, db, "SELECT fairq.fail($1, retry_in => '0')", id)
 	<-ended
 	if task := <-begun; task.Attempt != 2 {

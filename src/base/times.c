@@ -84,7 +84,7 @@ fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
 
 /*
  * Make searches start from the first timed task, because none is known.  Keep
- * the deadline, since no lease is forgotten; there may be more leases.
+ * the deadline, because the leases are still running.
  */
 void
 fairq_times_forget(FairqTimes *times)

@@ -41,8 +41,7 @@ first_back(FairqLane *lane)
 }
 
 /*
- * Record that the group is not aside any more.  It may not have been aside at
- * all.
+ * Record that the group is not aside any more, if it was.
  */
 static void
 remove_group(FairqLane *lane, int32 group_no)

@@ -587,7 +587,7 @@ fairq_set_group(PG_FUNCTION_ARGS)
 			  false);
 	fairq_writes("fairq.set_group()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
-	/* a tenant's users are in order, each on its own */
+	/* a tenant's limit may exceed 1, since the order is that of a user */
 	if (queue->retries.in_order && !PG_ARGISNULL(2) &&
 		PG_GETARG_INT32(2) > 1 && !fairq_is_tenant_key(queue, group_key))
 		check_in_order(PG_GETARG_INT32(2));

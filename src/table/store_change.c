@@ -166,7 +166,7 @@ add_entry(Datum log, int32 attempt, Datum worker, const text *error)
 
 /*
  * Returns the log of a task's failed attempts, with the present one.  Its row
- * is in table->locked.slot.  A task that was taken has no worker by name.
+ * is in table->locked.slot.  A taken task has no name of a worker.
  */
 Datum
 fairq_task_log(FairqTable *table, const FairqTask *task, const text *error)

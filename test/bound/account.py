@@ -144,10 +144,11 @@ class Account:
 
     def by_time(self):
         """
-        Over any stretch of time, the calls that return in it: the bound, and
-        what of the one is in flight at its beginning, of the other at its end.
+        Over any stretch of time, counts the tasks of the calls that return in it.  The
+        difference is at most the bound, plus tasks in flight.  These are those of the first
+        group at the beginning, and those of the second at the end.
         """
-        # ties: what is in flight is rather too much than too little
+        # ties: tasks in flight are counted too high rather than too low
         events = sorted(
             [(call.sent, 0, n) for n, call in enumerate(self.calls)]
             + [(call.returned, 1, n) for n, call in enumerate(self.calls)])
@@ -175,17 +176,16 @@ class Account:
                         f"{g} is {ahead - low:.2f} ahead of {h}, of which"
                         f" {of_h:.2f} are in flight; bound {bound}")
 
-    # ---- groups that come
+    # ---- groups that become active
 
     def comes(self):
         """
-        The first task of a group that had none is in the present block, or in
-        the next one if the group has had its turn.  So from others it waits
-        for what was in flight, and for one turn of each.
+        The first task of a newly active group is in the present block.  It is in the next
+        block if the group has had its turn.  So it waits for the tasks in flight, and for
+        one turn of each other group.
 
-        A turn without a task, of a group without a slot, may have begun a block.  That
-        is not seen from outside; but then no turn is
-        taken in the block before any more.
+        A turn without a task, of a group without a slot, may have begun a block.  Clients
+        cannot see that.  But then no turn is taken in the block before any more.
         """
         sent = [call.sent for call in self.calls]
         reached = list(accumulate(

@@ -1,8 +1,8 @@
-"""The load: workers that pop side by side, and groups that come meanwhile.
+"""The load: concurrent workers, and groups that become active meanwhile.
 
-Each session is a thread with a connection.  A call is noted with the times just
-before it was sent and just after it has returned, which enclose whatever it
-does in the server, and with what it returned: also if that is rolled back.
+Each session is a thread with a connection.  It records each call with the times just
+before its send and just after its return, and with its result.  Between these times the
+call has its effect in the server.  Calls that are rolled back are recorded too.
 """
 
 import random
@@ -147,7 +147,7 @@ class Session(threading.Thread):
             with connect(self.name) as self.connection:
                 self.load.pids.append(self.connection.info.backend_pid)
                 self.work()
-        except BaseException:       # the round has failed, whatever it was
+        except BaseException:       # the round has failed
             self.load.errors.append(f"{self.name}: {traceback.format_exc()}")
             self.load.stop.set()
 
@@ -226,7 +226,7 @@ class Worker(Session):
 
 
 class Comer(Session):
-    """Groups that have nothing come with a task, or some, again and again."""
+    """Groups without tasks repeatedly get one task, or some."""
 
     def work(self):
         load, out = self.load, {}
@@ -246,7 +246,7 @@ class Comer(Session):
 
 
 class Joiner(Session):
-    """Groups that have nothing come with as much as the others have."""
+    """Groups without tasks get as many as the others have."""
 
     def work(self):
         load, shape = self.load, self.shape

@@ -1,7 +1,7 @@
 """The load of test/evict/run: see there.
 
-Sessions enqueue, pop, complete, release, cancel and roll back in queues with
-and without limits, all at once; in the end everything has to be served.
+Sessions enqueue, pop, complete, release, cancel and roll back at the same time, in queues
+with and without limits.  In the end all tasks must be served.
 """
 
 import os
@@ -47,7 +47,7 @@ def pop(db, queue, books):
 def cancel(db, queue, books):
     for task, in db.execute("SELECT id FROM fairq.tasks WHERE queue = %s"
                             " AND status <> 'running' ORDER BY random() LIMIT 1", [queue]):
-        # it may be running by now, and then goes on
+        # it may be running by now, and then continues
         with db.transaction():
             status = db.execute("SELECT lease_until FROM fairq.task WHERE id = %s FOR UPDATE",
                                 [task]).fetchone()
@@ -67,7 +67,7 @@ def work(seed):
 
 
 def drain(db, queue):
-    """Serve what is left.  Returns how many tasks that were."""
+    """Serves the remaining tasks; returns their number."""
     done = 0
     for _ in range(1000):
         popped = db.execute("SELECT fairq.complete(id, attempt) FROM fairq.pop(%s, 20)",
@@ -113,7 +113,7 @@ def main():
     with connect() as db:
         left = sum(drain(db, queue) for queue in QUEUES)
         rest = db.execute("SELECT count(*) FROM fairq.task").fetchone()[0]
-        good = report(rest == 0, f"nobody is stranded ({left} served in the end, {rest} left)")
+        good = report(rest == 0, f"no task is stranded ({left} served in the end, {rest} left)")
         found = books["completed"] + books["cancelled"] + left
         good &= report(rest > 0 or found == books["enqueued"],
                        f"each is served once ({found} of {books['enqueued']})")

@@ -19,9 +19,9 @@ The records are tables, written in the transactions that they describe.  "The wo
 a task is its row in life_done, in the transaction of complete.  So they are correct
 whatever happens to sessions, and show in the end:
 
-    once        every task whose enqueue has committed was completed once, or
-                cancelled, or has failed permanently, or expired before it began;
-                no other task was
+    once        exactly the tasks whose enqueue has committed have ended.  Each was
+                completed once or cancelled, has failed permanently, or expired
+                before it started
     attempts    the attempts of each task are 1, 2, 3 ...  None begins during
                 another's lease, before run_at, or after the last one, and the
                 first one does not begin after expires_at.
@@ -68,7 +68,7 @@ BOOKS = """
 
 
 class Chaos:
-    """crashes: how often the server is also killed."""
+    """crashes: the number of crashes of the whole server."""
 
     def __init__(self, run, seconds, seed, crashes=0):
         self.main, self.seconds, self.seed = run, seconds, seed
@@ -183,20 +183,20 @@ class Chaos:
                    f"nobody died {where}")
         deaths = ", ".join(f"{count} {where}" for where, count
                            in sorted(self.deaths.items()))
-        return (f"{sent} tasks, {pops} pops; {self.slow} times slow,"
-                f" {self.late} times too late to complete;"
-                f" {self.put_back} put back after take;"
+        return (f"{sent} tasks, {pops} pops, {self.slow} times slow,"
+                f" {self.late} times too late to complete,"
+                f" {self.put_back} put back after take,"
                 f" {self.lost} connections lost; deaths: {deaths}")
 
     def crash(self):
-        """A server process is killed, which ends all of them."""
+        """Kills a server process, which ends all of them."""
         with self.killing:
             pid = value(self.db, "SELECT pid FROM pg_stat_activity WHERE"
                         " application_name ~ '^life [pw]' LIMIT 1")
             os.kill(pid, signal.SIGKILL)
-            self.deaths["with all the server"] += 1
+            self.deaths["with the whole server"] += 1
             end = now() + 60
-            # the old one continues for a moment
+            # the old postmaster continues for a moment
             try:
                 while now() < end:
                     self.killer.execute("SELECT pg_sleep(0.001)")
@@ -214,7 +214,7 @@ class Chaos:
                     time.sleep(0.05)
 
     def drain(self):
-        """If none dies, all is finished soon."""
+        """Without deaths, all tasks are finished soon."""
         end = now() + 60
         while value(self.db, "SELECT count(*) FROM fairq.task"):
             self.look_for_faults()
@@ -234,9 +234,9 @@ class Chaos:
         self.none("completed more than once",
                   "SELECT id, count(*) FROM life_done GROUP BY 1"
                   " HAVING count(*) > 1")
-        self.none("completed, and its enqueue has not committed",
+        self.none("completed without a committed enqueue",
                   "SELECT id FROM life_done EXCEPT SELECT id FROM life_sent")
-        self.none("popped, and its enqueue has not committed",
+        self.none("popped without a committed enqueue",
                   "SELECT id FROM life_pops EXCEPT SELECT id FROM life_sent")
         self.db.execute(
             "CREATE TEMP TABLE gone AS SELECT * FROM life_sent WHERE id NOT IN"
@@ -246,23 +246,23 @@ class Chaos:
         self.none("neither completed nor cancelled nor failed, nor expired",
                   "SELECT * FROM gone WHERE expires_at IS NULL"
                   " OR expires_at > clock_timestamp()")
-        self.none("expired, and an attempt had begun",
+        self.none("expired after an attempt started",
                   "SELECT g.*, p.attempt FROM gone g JOIN life_pops p USING (id)"
                   " WHERE NOT EXISTS (SELECT FROM life_releases r"
                   " WHERE r.id = p.id AND r.attempt = p.attempt)")
-        self.none("expired in the archive, and it has not",
+        self.none("expired in the archive, but not expired",
                   "SELECT id FROM fairq.archive WHERE status = 4"
                   " EXCEPT SELECT id FROM gone")
-        self.none("completed, and failed or cancelled in the archive",
+        self.none("completed, but failed or cancelled in the archive",
                   "SELECT id, status FROM life_done JOIN fairq.archive"
                   " USING (id) WHERE status <> 1")
-        self.none("the archive of what is retained lacks",
+        self.none("the archive of retained tasks lacks",
                   "SELECT id, status, how FROM life_sent"
                   " LEFT JOIN life_done USING (id) LEFT JOIN fairq.archive"
                   " USING (id) WHERE queue IN ('life_kept', 'life_tight')"
                   " AND status IS DISTINCT FROM CASE WHEN how IS NULL THEN"
                   " coalesce(status, 3) WHEN how <> 'take' THEN 1 END")
-        self.none("cancelled in the archive, and nobody has cancelled it",
+        self.none("cancelled in the archive, without a call of cancel",
                   "SELECT id FROM fairq.archive WHERE status = 3"
                   " EXCEPT SELECT id FROM life_cancels")
         self.none("another result than was given",
@@ -288,7 +288,7 @@ class Chaos:
         self.none("a batch is not finished",
                   "SELECT id, status FROM fairq.batches"
                   " WHERE status IN ('open', 'closed')")
-        self.none("begun before all of its batch had ended",
+        self.none("started before all of its batch had ended",
                   "SELECT t.id, w.at, m.id, p.at FROM life_sent t"
                   " JOIN life_pops w ON w.id = t.id AND w.attempt = 1"
                   " JOIN life_sent m ON m.batch = t.id"
@@ -324,12 +324,12 @@ class Chaos:
         self.none("popped before the time",
                   "SELECT id, run_at, at FROM life_sent JOIN life_pops"
                   " USING (id) WHERE attempt = 1 AND at < run_at")
-        self.none("begun after it has expired",
+        self.none("started after it expired",
                   "SELECT p.id, p.attempt, expires_at, begun FROM life_sent"
                   " JOIN life_pops p USING (id) WHERE begun >= expires_at"
                   " AND attempt = 1 + (SELECT count(*) FROM life_releases r"
                   " WHERE r.id = p.id AND r.attempt < p.attempt)")
-        self.none("popped while another's lease lasts",
+        self.none("popped during another lease",
                   "SELECT p.id, p.attempt, l.until, n.at FROM life_pops p"
                   " JOIN life_pops n ON n.id = p.id"
                   " AND n.attempt = p.attempt + 1 CROSS JOIN LATERAL ("
@@ -411,7 +411,7 @@ class Chaos:
 
     def limits(self):
         expect(self.observer.full > self.seconds,
-               "hardly ever a limit was reached")
+               "limits were hardly ever reached")
         return (f"{self.observer.looks} looks, {self.observer.full} times at"
                 " a limit")
 
@@ -434,7 +434,7 @@ class Chaos:
                 judged += 1
         # on a slow machine there is less load
         expect(judged or self.seconds < 20,
-               "never a group had work all the time")
+               "no group had work all the time")
         return (f"{judged} times a group had work for {SLICE} s; the least"
                 f" were {least} pops")
 

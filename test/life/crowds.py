@@ -54,15 +54,15 @@ def attempts_of_bob(db, queue):
 
 
 def rest_once(db, queue, served, before):
-    """With all remaining tasks, each of bob's is served once, with one
-    attempt more than before.
+    """Serves the remaining tasks: each of bob's once, with one attempt more
+    than before.
     """
     served = list(served)
     while tasks := pop(db, queue, 1000):
         served += tasks
     after = {id: attempt for id, group, attempt in served if group == "bob"}
     expect(len(served) == len({id for id, _, _ in served}),
-           "some were served twice")
+           "some tasks were served twice")
     missing = before.keys() - after.keys()
     expect(len(before) == TASKS and not missing, f"{len(missing)} of"
            f" {len(before)} were not served, such as {sorted(missing)[:5]}")
@@ -72,7 +72,7 @@ def rest_once(db, queue, served, before):
 
 
 def wait_for_leases(db, queue):
-    """Wait until all of them are over."""
+    """Waits until all leases have expired."""
     left = value(db, "SELECT extract(epoch FROM max(lease_until)"
                  " - clock_timestamp()) FROM fairq.task"
                  " JOIN fairq.queue USING (queue_id) WHERE name = %s", queue)
@@ -97,7 +97,7 @@ class Outage:
             id = value(db, "SELECT fairq.enqueue(%s, 'alice')", queue)
             count, _, slow = pops_until(db, queue, "alice", 2, "1 ms")
             expect(value(db, "SELECT fairq.complete(%s)", id),
-                   "it was another one of alice's")
+                   "it was another task of alice")
             counts.append(count)
             longest = max(longest, slow)
         sound(db, queue)
@@ -108,7 +108,7 @@ class Outage:
         """Her lease has expired together with his, and is the last of all."""
         db, lease = run.db, 3 * self.took + 0.5
         for _ in range(3):
-            # new ones: a lease that has expired twice is served alone
+            # new tasks: one whose lease has expired twice is served alone
             queue = new_queue(db, self.queue)
             fill(db, queue, "bob", TASKS)
             expect(len(pop(db, queue, TASKS, f"{lease} s")) == TASKS,
@@ -120,7 +120,7 @@ class Outage:
                      " FROM fairq.tasks WHERE queue = %s"
                      " AND group_key = 'bob'", queue):
                 break
-            # some of his have expired before
+            # some of his leases expired before
             lease *= 3
         wait_for_leases(db, queue)
         self.before = attempts_of_bob(db, queue)
@@ -200,7 +200,7 @@ class Storm:
             expect(lost == [], "a lease was lost")
             fill(db, self.queue, "carol", len(mine))
         if failed:
-            # a few by the queue's backoff, which is longer each time
+            # a few with the queue's backoff, which grows
             expect(all(value(
                 db, "SELECT bool_and(fairq.fail(id, of, 'oh', CASE WHEN of > 4"
                 " THEN random() * interval '10 ms' END))"
@@ -227,7 +227,7 @@ class Storm:
         retried = value(db, "SELECT retried FROM fairq.queues"
                         " WHERE queue = %s", self.queue)
         drop(db, self.queue)
-        expect(len(served) > enough, "hardly anything was served")
+        expect(len(served) > enough, "hardly any task was served")
         expect(least >= half - 1, f"carol had {least} of {self.window}")
         # nor do bob's failures delay him
         expect(most <= half + 1, f"bob had {self.window - most}"
@@ -236,7 +236,7 @@ class Storm:
                 f" {len(served)} in all, {retried} retries")
 
     def many_workers(self, run, seconds=3):
-        """The same holds on average when many work at once."""
+        """The same holds on average with many workers."""
         self.begin(run.db)
         served, faults, end = [], [], now() + seconds
 

@@ -137,7 +137,7 @@ def once_per_transaction(run):
                 if count is None:
                     count = min(len(heard), 1)
                 expect(heard == [(channels[name], "")] * count,
-                       f"{what}: {heard}, and not {count} of"
+                       f"{what}: {heard}, not {count} of"
                        f" {channels[name]}")
                 told += count
             drop(run.db, name)

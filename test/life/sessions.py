@@ -28,7 +28,7 @@ KINDS = [
     Kind("life_tight", dict(lease="300 ms", backoff="2 ms", concurrency=3,
                             max_running=6, retain="1 day"), {}),
 ]
-HELPED = "life_kept"            # leases are taken back there all the time,
+HELPED = "life_kept"            # expire_leases() runs here all the time,
                                 # elsewhere only in the second half
 REDRIVEN = "life_tight"         # while the others work
 SHAKY = ("life_groups", "g5")   # its limit is changed all the time
@@ -43,7 +43,7 @@ class Lost(Exception):
 
 
 class Session(threading.Thread):
-    """A client that may be killed, and then begins again."""
+    """A client that may be killed, and then starts again."""
 
     def __init__(self, chaos, name, seed):
         super().__init__(name=name, daemon=True)
@@ -86,7 +86,7 @@ class Session(threading.Thread):
         if self.db is not None:
             self.db.close()
         else:
-            # there may be no server
+            # the server may be down
             time.sleep(0.02)
         self.db = None
 
@@ -98,7 +98,7 @@ class Session(threading.Thread):
         self.chaos.deaths[where] += 1
         if self.random.random() < 0.5:
             self.chaos.end(self.pid)
-            # it learns of it at its next statement
+            # it notices that at its next statement
             while True:
                 self.db.execute("SELECT pg_sleep(0.001)")
         cut(self.db)
@@ -288,7 +288,7 @@ class Worker(Session):
             time.sleep(0.005)
 
     def put_back(self, id, attempt):
-        """It returns in the transaction that has taken it; most do not."""
+        """Returns the task in the transaction that took it; mostly it does not."""
         way = self.random.random()
         if self.chaos.calm or way > 0.3:
             return
@@ -324,7 +324,7 @@ class Worker(Session):
             self.fail(id, attempt)
         elif way < 0.95:
             self.release(id, attempt)
-        # or it is lost
+        # or the lease is lost
 
     def extend(self, id, attempt):
         return value(self.db,
@@ -394,7 +394,7 @@ class Worker(Session):
         return told or self.untold(id, attempt)
 
     def untold(self, id, attempt):
-        """The end of a cancelled task: false was returned, as for a lost lease.
+        """The end of a cancelled task: the call returned false, as for a lost lease.
 
         The archive shows it, by a row of this transaction.
         """
@@ -539,4 +539,4 @@ class Observer(Session):
             if most is not None:
                 self.full += count == most
                 expect(count <= most, f"{count} tasks of group {group} of"
-                       f" {queue} are running, and {most} may be")
+                       f" {queue} are running; the limit is {most}")

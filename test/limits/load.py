@@ -203,7 +203,7 @@ class Session(threading.Thread):
         return claims
 
     def ending(self, claims):
-        """Before the statement is sent that finishes these."""
+        """Call this before the send of a statement that finishes these claims."""
         if not self.levels:
             self.outside.deregister(claims)
 

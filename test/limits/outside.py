@@ -1,14 +1,14 @@
-"""The count from outside: how many tasks run, and how many may.
+"""The count from outside: the number of running tasks, and the limit.
 
 This code does not use the server's counts.  A claim is registered after its statement
 has returned, and deregistered before the statement that ends it is sent.  So each
-registered claim is running, at every instant; there may be more.
+registered claim is running, and other tasks may run too.
 
 Limits change during claims.  One of the claims of a group that are registered at some
 instant was made last.  At that moment all the others were running.  So their number is
 at most the limit in effect then, at some time between the sending of that claim's
-statement and its return.  It is not known which one was last; but a claim that had
-returned before another was sent was not.  Hence the bound:
+statement and its return.  The last claim is unknown.  But it is not one that
+returned before another one was sent.  Hence the bound:
 
     number of claims <= the greatest limit in effect between sending and return
                         of any of them that may have been the last

@@ -22,13 +22,13 @@ from states import Explorer, Fault
 __all__ = ["Model", "RULES", "SCENARIOS"]
 
 RULES = {
-    "lock to add": "who adds a task holds a lock on the batch to the commit",
+    "lock to add": "an addition holds a lock on the batch until the commit",
     "check again": "and checks under it that the batch is open",
-    "search again": "a look searches for tasks after it has locked the batch",
-    "deletes count": "a task that a transaction ends is there until the commit",
+    "search again": "a check searches for tasks after it has locked the batch",
+    "deletes count": "a task that a transaction ends exists until the commit",
     "closed": "a batch that is not closed is not finished",
-    "row lock": "a look locks the row of the task that waits",
-    "look again": "after a look there is another one, if that task still waits",
+    "row lock": "a check locks the row of the waiting task",
+    "look again": "a check is repeated if that task still waits",
     "numbers last": "numbers are added up after the search",
     "rejoin": "a redriven task checks under the lock that its batch is not finished",
 }

@@ -48,7 +48,7 @@ ABSENT, INSERTING, READY, CLAIMED, FINISHED, DEAD, GONE = range(7)
 
 # The rules that make it correct. Each can be left out.
 RULES = {
-    "told after visible": "a commit is published once it is visible",
+    "announced after visible": "a commit is published once it is visible",
     "abort tells": "a rolled back pop publishes its task again",
     "overflow lowers upto": "a task that leaves a full hand lowers upto to its address",
     "lost bounds offer": "a task published during a reading, and not kept, bounds the "
@@ -70,7 +70,7 @@ RULES = {
                         "fails",
     "locked goes back": "a call that cannot claim a locked task publishes it again",
     "in order": "a task of the hand is served only below upto",
-    "told while unknown": "a published task sets the bit also while the lane is not "
+    "announced while unknown": "a published task sets the bit also while the lane is not "
                           "known",
     "old reading is void": "a reading of the lane that began before a reset does not "
                            "make it known",
@@ -79,12 +79,12 @@ RULES = {
 }
 
 Entry = namedtuple("Entry", "hand upto lost reader by_row")
-# rows: (status, place); told: rows whose commit is not published yet; left: how often
-# evictions, rewrites and resets may still happen
-State = namedtuple("State", "rows told bit entry pops evictions rewrites"
+# rows: (status, place).  announced: rows whose commit is not published yet.  left: how many
+# evictions, rewrites and resets may still happen.
+State = namedtuple("State", "rows announced bit entry pops evictions rewrites"
                    " locked known resets")
-# left: calls to come; found, at: the entries read, and how far; taken: (address,
-# place); offers, by_row: how it reads; as_of: resets left at its start
+# left: calls to make.  found, at: the entries read, and how far.  taken: (address,
+# place).  offers, by_row: how it reads.  as_of: resets left at its start.
 Pop = namedtuple("Pop", "phase left found at taken offers by_row as_of")
 IDLE = Pop("idle", 0, (), INFINITE, None, False, 0, 0)
 
@@ -162,7 +162,7 @@ class Model(Explorer):
 
     def tell(self, s, i, place=None):
         """Row i may be ready. Returns the next state."""
-        if not s.known and not self.on("told while unknown"):
+        if not s.known and not self.on("announced while unknown"):
             return s
         item = (i, s.rows[i][1] if place is None else place)
         entry = s.entry
@@ -282,7 +282,7 @@ class Model(Explorer):
     # ---- at the end, one session alone
 
     def check(self, s):
-        if (s.told or s.locked or any(pop.phase != "idle" for pop in s.pops)
+        if (s.announced or s.locked or any(pop.phase != "idle" for pop in s.pops)
                 or any(status in (INSERTING, CLAIMED)
                        for status, _ in s.rows)):
             return
@@ -347,29 +347,29 @@ class Model(Explorer):
                 yield f"pop {me + 1}: {name}", after
 
     def steps_of_rows(self, s):
-        late = self.on("told after visible")
+        late = self.on("announced after visible")
         for i, (status, place) in enumerate(s.rows):
             if status == ABSENT:
                 yield f"insert {i}", self.changed(
                     s, i, INSERTING, self.place_for(s, i))
             elif status == INSERTING:
-                if late or i in s.told:
-                    told = s.told + (i,) if late else tuple(
-                        j for j in s.told if j != i)
+                if late or i in s.announced:
+                    announced = s.announced + (i,) if late else tuple(
+                        j for j in s.announced if j != i)
                     yield f"commit {i}", self.changed(s, i, READY)._replace(
-                        told=tuple(sorted(told)))
+                        announced=tuple(sorted(announced)))
                 else:
                     yield f"tell {i}, early", self.tell(s, i)._replace(
-                        told=tuple(sorted(s.told + (i,))))
-                if self.rollbacks and i not in s.told:
+                        announced=tuple(sorted(s.announced + (i,))))
+                if self.rollbacks and i not in s.announced:
                     yield f"roll back {i}", self.changed(s, i, DEAD)
                 if self.shown and self.tell(s, i) != s:
                     yield f"show {i} to its own pop", self.tell(s, i)
             elif status in (FINISHED, DEAD) and i in self.reuse[:1]:
                 yield f"vacuum {i}", self.changed(s, i, GONE)
-        for i in s.told if late else ():
+        for i in s.announced if late else ():
             yield f"tell {i}", self.tell(s, i)._replace(
-                told=tuple(j for j in s.told if j != i))
+                announced=tuple(j for j in s.announced if j != i))
 
     def place_for(self, s, i):
         if i in self.reuse[1:] and s.rows[self.reuse[0]][0] == GONE:
@@ -447,10 +447,10 @@ class Model(Explorer):
             yield f"{address} has vanished", self.then(
                 self.vanished(s, address), me, "take")
         elif s.locked and i == self.lock:
-            told = s
+            announced = s
             if self.on("locked goes back"):
-                told = self.tell(s, address, place)
-            yield f"{address} is locked", self.then(told, me, "idle")
+                announced = self.tell(s, address, place)
+            yield f"{address} is locked", self.then(announced, me, "idle")
         elif i == NOBODY:
             yield f"{address} is in flight", self.then(s, me, "idle")
         else:
@@ -458,10 +458,10 @@ class Model(Explorer):
                 self.claim(s, i, CLAIMED), me, "open",
                 taken=(i, s.rows[i][1]))
         if self.errors:
-            told = s
+            announced = s
             if self.on("error gives back"):
-                told = self.tell(s, address, place)
-            yield "fail", self.then(told, me, "idle")
+                announced = self.tell(s, address, place)
+            yield "fail", self.then(announced, me, "idle")
 
     def pop_open(self, s, me, pop):
         i = pop.taken[0]

@@ -35,51 +35,50 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 
 RULES = {
     # the load and the ends of transactions
-    "one section": "numbers begin at 0 as the snapshot is taken, in one "
-                   "section",
-    "one decision": "to look at the snapshot and to add is one section, too",
+    "one section": "numbers begin at 0 in the same section that takes the snapshot",
+    "one decision": "the check of the snapshot and the addition are one section",
     "visible first": "a commit adds after it is visible, not before",
-    "seen adds nothing": "what the snapshot has seen is not added",
-    "running adds": "what it has seen running is",
-    "later adds": "and so is what had no xid then",
+    "seen adds nothing": "tasks that the snapshot sees are not added",
+    "running adds": "tasks that it sees running are added",
+    "later adds": "and so are changes without an xid at that time",
     "stays": "the snapshot stays when the load is over",
     "from zero": "a new load begins at 0",
-    "found is added": "what was found is added to what commits have",
-    "own number": "and only as long as no other load has begun",
+    "found is added": "the found numbers are added to those of commits",
+    "own number": "and only if no other load has begun",
     "known last": "numbers are known when the load is over, not before",
-    "known stays": "and those of the last load while another one runs",
-    "other book": "which takes the book that the last one over is not in",
-    "both books": "what commits is added to both",
-    "own snapshot": "to each by what its own load has seen",
+    "known stays": "and those of the last load during another one",
+    "other book": "a load takes the book that the last ended one does not use",
+    "both books": "commits add to both books",
+    "own snapshot": "each addition uses the snapshot of that book's load",
     "current first": "a load is the current one before its resets are known",
-    "looks in order": "who looks reads these first, and then which is current",
-    "aborts add nothing": "what is rolled back is not added",
-    "undo": "nor what is rolled back to a savepoint",
+    "looks in order": "a reader reads the resets first, then the current load",
+    "aborts add nothing": "rolled back changes are not added",
+    "undo": "nor are changes rolled back to a savepoint",
     "resets first": "resets are read before the snapshot is taken",
     "resets void": "numbers are not known after another reset",
-    "own runs": "the load keeps its own xid as one that runs",
-    "own hidden": "and reads what its transaction has changed as others do",
+    "own runs": "the load counts its own xid as running",
+    "own hidden": "and reads its own transaction's changes like other sessions",
     # the counter
     "enter in mutex": "the check of the limit and the slot are one",
     "enter first": "a slot is taken before the claim",
-    "open until told": "and it is open until the end is visible",
-    "together": "to close it and to add the claim is one section",
-    "back": "a slot that was not needed is given back",
-    "undo back": "so is one that is rolled back to a savepoint",
+    "open until told": "the slot is open until the end is visible",
+    "together": "closing the slot and adding the claim is one section",
+    "back": "an unused slot is given back",
+    "undo back": "a slot is given back after a rollback to its savepoint",
     "open stays": "no load touches open slots",
     "end at commit": "a task that ends counts until that is committed",
-    "moves on": "a transaction that adds nothing also notes the loads in the counter",
+    "moves on": "a transaction that adds nothing also records the loads in the counter",
     "same number": "no slot is taken by the numbers of another load",
-    "within": "an expired task runs on if no more run than may be",
-    "idle": "a counter is freed only if it says 0",
+    "within": "an expired task continues if the limit is not exceeded",
+    "idle": "a counter is freed only if it is 0",
     "idle in both": "also by the load in progress",
-    "not open": "and has no slot open",
+    "not open": "and only without open slots",
     # the first limit
     "limited": "a call that sees a limit counts, and so do all after it",
-    "limited again": "a call that won't count says so, then looks again",
-    "until the end": "and is not over before its transaction has ended",
-    "not limited": "nor one that has found no limit",
-    "calls": "no load counts that has begun before those calls are over",
+    "limited again": "a call that will not count announces that, then checks again",
+    "until the end": "that call lasts until its transaction has ended",
+    "not limited": "and so does a call that has found no limit",
+    "calls": "a load that begins during such calls does not count",
 }
 
 READY, RUNNING = "ready", "running"
@@ -141,8 +140,8 @@ def limited(limit):
     return [("settings", (limit,))]
 
 
-# ready tasks, running ones, the limit (None: no limit so far), whether a load is
-# over (None: no, and no call has seen the limit), and the scripts of sessions
+# The ready tasks, the running ones, and the limit (None: no limit so far).  Then whether a
+# load has ended (None: no, and no call has seen the limit), and the scripts of sessions.
 SCENARIOS = {
     "an enqueue": (1, 0, None, 0, [ended(ENQUEUE), LOAD]),
     "two enqueue": (1, 0, None, 0, [ended(ENQUEUE), ended(ENQUEUE), LOAD]),

@@ -41,8 +41,8 @@ NOT_NOW = object()
 SHARED = {
     # rows: (committed, the transaction that changes it or NOBODY, to what)
     "rows": (),
-    # the settings: the committed ones one after the other; the one in effect,
-    # according to the version; the transaction that changes them, and to what
+    # The committed settings in their order.  The one in effect, according to the version.
+    # The transaction that changes them, and its new value.
     "limits": (NO_LIMIT,), "announced": 0, "setter": NOBODY, "setting": 0,
     # struct FairqHints, FairqDomain
     "version": 1, "limited": 0, "calls": 0, "uncounted": 0, "resets": 0,
@@ -74,25 +74,25 @@ IN_CALL = ("counted", "since", "tried", "lane_no", "turn", "row", "as_of",
 RULES = {
     "enter_in_mutex": "the check of the limit and the slot are one",
     "leave_after": "a slot is closed when the end is visible, not before",
-    "seen": "what the load has seen is not added to what it has found",
+    "seen": "ends that the load has seen are not added to its result",
     "park_in_mutex": "the last check and the mark as parked are one",
-    "park_version": "nobody is parked by settings of another version",
+    "park_version": "no group is parked by settings of another version",
     "park_version_in_mutex": "the version is read under the counter's mutex",
-    "park_not_pending": "nobody is parked by settings that are not committed",
-    "leave_unparks": "who closes a slot takes the parked group back",
-    "back_unparks": "so does who gives a slot back",
-    "version_after": "the version goes up after the settings are visible",
+    "park_not_pending": "no group is parked by uncommitted settings",
+    "leave_unparks": "closing a slot unparks the group",
+    "back_unparks": "giving a slot back unparks the group",
+    "version_after": "the version increases after the settings are visible",
     "version_first": "and before the parked group is taken back",
-    "settings_unpark": "who changed the settings takes the group back",
+    "settings_unpark": "a change of the settings unparks the group",
     "settings_order": "settings: the version is read before the rows",
     "settings_again": "and again between enter and claim",
-    "limited": "who sees a limit makes the queue a limited one",
-    "calls": "no load counts during calls that don't count",
+    "limited": "a call that sees a limit makes the queue a limited one",
+    "calls": "a load does not count during calls that do not count",
     "uncounted": "nor during transactions with such calls",
-    "limited_again": "a call that won't count says so, then looks again",
+    "limited_again": "a call that will not count announces that, then checks again",
     "ready_after": "ready is published once it is visible",
-    "ready_version": "ready counts the group's version up",
-    "undone": "an abort says ready, too",
+    "ready_version": "ready increases the group's version",
+    "undone": "an abort also publishes ready",
     "as_of": "a reset voids the counter",
 }
 

@@ -63,13 +63,13 @@ from states import Explorer, Fault
 
 __all__ = ["Model", "RULES", "SCENARIOS"]
 
-# Each scenario has the tasks, as a string of their groups; the seats, that of the
-# busy group last; the weights, and the last block. H is the size of a hand. "may"
-# lists the events: evict, room (a published task finds space for an entry), none
-# (a call that takes a turn may find no space), rollback, purge, park, lock, abort,
-# rewrite (rows move), settings (they change during a call). turns: how many can be
-# in flight at once; 0: each is claimed at once. resets: how often rows may change,
-# or memory may be lost. scans: how many steps of recovery run at once.
+# Each scenario has the tasks (a string of their groups), the seats (the last one is the
+# busy group's), the weights and the last block.  H is the size of a hand.  "may" lists the
+# events: evict, rollback, purge, park, lock, abort, rewrite (rows move) and settings (they
+# change during a call).  Others are room (a published task finds space for an entry) and
+# none (a call that takes a turn may find no space).  turns: how many can be in flight at
+# once; 0: each is claimed at once.  resets: how often rows may change, or memory may be
+# lost.  scans: how many steps of recovery run at once.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,
          "room": True, "may": ("evict", "rollback", "park", "abort"),
          "resets": 0, "scans": 1}

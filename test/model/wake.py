@@ -30,23 +30,23 @@ RULES = {
     "join first": "it joins the sleepers before it checks for a call",
     "call first": "calls are added before a session is signalled",
     "take a call": "a woken waiter searches only if it takes a call",
-    "pass on": "a waiter that is ended calls another one",
-    "recheck": "once a session was called, one searches again after a second",
-    "recheck once": "and only one",
-    "all called": "as many are called as there are tasks, if enough wait",
+    "pass on": "an ended waiter calls another one",
+    "recheck": "after a call, one session searches again a second later",
+    "recheck once": "and only one session",
+    "all called": "one waiter is called per task, if enough wait",
 }
 
 # at: the waiter's next step; fresh: its search was not called for
 Waiter = namedtuple("Waiter", "at fresh")
 # left: tasks that a producer is about to make ready
 Producer = namedtuple("Producer", "at left")
-State = namedtuple("State", "tasks waiters calls recheck sleepers woken told most"
+State = namedtuple("State", "tasks waiters calls recheck sleepers woken announced most"
                    " gone waiting producing")
 
 ASLEEP, COMES, ENDS, GONE = "asleep", "comes", "ends", "gone"
 
-# the states of waiters (asleep at first; arriving; asleep, and may be ended; asleep,
-# and its client may be gone), and how many tasks each producer makes ready
+# The states of waiters, and how many tasks each producer makes ready.  A waiter is asleep
+# or arriving at first.  A sleeping one may be ended, or its client may be gone.
 SCENARIOS = {
     "one of three": ((ASLEEP, ASLEEP, ASLEEP), (1,)),
     "two of three": ((ASLEEP, ASLEEP, ASLEEP), (2,)),
@@ -58,7 +58,7 @@ SCENARIOS = {
     "one is ended": ((ENDS, ASLEEP), (1,)),
     "ended and come": ((ENDS, COMES, ASLEEP), (1,)),
     "clients are gone": ((GONE, GONE, ASLEEP), (1,)),
-    "gone beside others": ((GONE, ASLEEP, ASLEEP), (1, 1)),
+    "gone among others": ((GONE, ASLEEP, ASLEEP), (1, 1)),
 }
 
 
@@ -178,8 +178,8 @@ class Model(Explorer):
             yield "look", self.at(state, n, then)
             return
         counted = not fresh or "counted first" in self.rules
-        yield "told", self.at(state._replace(
-            told=state.told + 1, most=state.most + fresh,
+        yield "announced", self.at(state._replace(
+            announced=state.announced + 1, most=state.most + fresh,
             waiters=state.waiters - counted,
             recheck="recheck" in self.rules), n, "pop")
 
@@ -227,8 +227,8 @@ class Model(Explorer):
     # the promises
 
     def check(self, state):
-        if state.told > state.most:
-            raise Fault(f"crowd: {state.told} were called")
+        if state.announced > state.most:
+            raise Fault(f"crowd: {state.announced} were called")
         if state.tasks == 0 or all(
                 at != "sleep" for at, _ in state.waiting):
             return
@@ -236,6 +236,6 @@ class Model(Explorer):
         if any(not name.startswith(("later", "end")) for name in names):
             return
         if not any(name.startswith("later") for name in names):
-            raise Fault("lost: nobody will look")
+            raise Fault("lost: no session will search")
         if state.gone == 0:
-            raise Fault("late: nobody looks before a second is over")
+            raise Fault("late: no session searches within a second")

@@ -151,14 +151,14 @@ class Driver:
         return run_at
 
     def _blocked(self, s, *arguments):
-        """The call waits. It is tried where it leaves no failed transaction."""
+        """The call waits. It is tried only if it leaves no failed transaction."""
         if s in self.model.undo:
             return None
         try:
             id = self.sessions[s].enqueue_briefly(*arguments)
         except Blocked:
             return None
-        raise Fault("key", f"enqueue returned {id}, but the key is another"
+        raise Fault("key", f"enqueue returned {id}, but the key belongs to another"
                     " open transaction's")
 
     # ---- workers
@@ -237,7 +237,7 @@ class Driver:
         lost = self._call(s, "complete_batch", [task.id for task in tasks],
                           [task.attempt for task in tasks])
         if lost != [task.id for task in tasks if task.cancelled]:
-            raise Fault("complete", f"the call returns as lost {lost}")
+            raise Fault("complete", f"the call returns {lost} as lost")
         for task in tasks:
             self.model.finished(s, task.id)
 
@@ -277,7 +277,7 @@ class Driver:
         return max(self.clock.planned(ahead) - self.clock.now(), 1000)
 
     def _when(self, s, id):
-        """To when a task was put off."""
+        """The time to which a task was postponed."""
         row = self._own_rows(s, [id]).get(id)
         if row is None or row.run_at is None:
             raise Fault("view", f"task {id} is not scheduled, but {row}")
@@ -386,18 +386,18 @@ class Driver:
     # ---- checks
 
     def wait(self, s):
-        """For a moment; and whether a pop finds a task, as it says."""
+        """Waits for a moment, and checks its answer with a pop."""
         ready = self._call(s, "wait")
         self.model.looked(s)
         ends = self.model.end_failed_batches(s, self._batch_ends(s))
         self.model.end_batches(s, ends)
-        # it ends those that no pop would return
+        # wait ends the tasks that no pop would return
         expired = self.model.expired(s)
         self._lapsed(s, expired, self._look_at(s, expired))
         if not ready and self.model.available(s):
             raise Fault("wait", f"{self.model.available(s)} tasks are ready")
         if ready and not self.pop(s, 1) and not self.model.ended:
-            raise Fault("wait", "a pop was worth it, but nothing is ready")
+            raise Fault("wait", "it returned true, but no task is ready")
 
     def tick(self):
         return self.clock.tick()
@@ -409,7 +409,7 @@ class Driver:
         if task is not None:
             self.model.check_row(s, task, rows.get(id))
         elif rows:
-            raise Fault("view", f"task {id} is gone, but {rows[id]}")
+            raise Fault("view", f"task {id} was deleted, but {rows[id]}")
 
     def check_queue(self):
         complaints = self.sessions[0].check_queue()
@@ -417,15 +417,15 @@ class Driver:
             raise Fault("check_queue", "; ".join(complaints))
 
     def check_archive(self):
-        """At the end, when no other task is left."""
+        """Checks the view at the end, when no other task is left."""
         rows = self._call(0, "look")
         for task in self.model.tasks.values():
             self.model.check_row(0, task, rows.pop(task.id, None))
         for row in rows.values():
-            raise Fault("view", f"{row}, which is gone")
+            raise Fault("view", f"{row}, which was deleted")
 
     def drain(self, rng, release=True):
-        """End all, and pop the rest: each task once, and no other."""
+        """Ends all tasks, and pops the rest: each task once, and no other."""
         for s in list(self.model.undo):
             self.commit(s) if rng.random() < 0.5 else self.rollback(s)
         self.check_queue()

@@ -48,7 +48,7 @@ def due_at(run_at):
 
 
 def due_order(task):
-    """In one of these the order is that of the ids, which are distinct so far."""
+    """The milliseconds of the time. Within one, the order is that of the ids."""
     return due_at(task.run_at), task.id % 65536
 
 
@@ -78,7 +78,7 @@ class Life(Transactions):
         return self.ids - {task.id for task in self.unfinished()}
 
     def is_late(self, task):
-        """Whether it is due, or its lease has expired."""
+        """Is the task due, or has its lease expired?"""
         return task.instant is not None and task.instant <= self.clock.start
 
     def expired(self, session):
@@ -108,7 +108,7 @@ class Life(Transactions):
                             f" but enqueue returned {id}")
             return
         if id in self.ids:
-            raise Fault("unknown", f"id {id} was given twice")
+            raise Fault("unknown", f"id {id} was returned twice")
         task = Task(id, group, priority, key, max_attempts,
                     (self.clock.start, self.clock.end), cost, batch)
         self._learn(task)
@@ -195,7 +195,7 @@ class Life(Transactions):
             self._check_delay(session, "release", task, delay, run_at)
             self._schedule(session, task, run_at, released=task.released + 1)
         elif task.lapses >= LAPSES_ALONE:
-            # it has a time: that of its release, in whole milliseconds
+            # its time is that of its release, in whole milliseconds
             if not self.clock.start - 1000 <= run_at <= self.clock.end:
                 raise Fault("view", f"task {task.id} is ready again since"
                             f" {run_at}")
@@ -281,7 +281,7 @@ class Life(Transactions):
         return back
 
     def maintained(self, session):
-        """Tasks that are not retained are deleted, and groups without tasks are."""
+        """Deletes tasks that are not retained, and groups without tasks."""
         if not self.settings_of(session).retain:
             for task in list(self.tasks.values()):
                 if task.owner is None and task.outcome in (COMPLETED,

@@ -64,13 +64,13 @@ def expired_leases_of_limited_groups(driver):
     again = driver.pop(0, 50) + driver.pop(0, 300)
     need(sorted(c.id for c in again) == sorted(c.id for c in first),
          "others were served")
-    need(driver.pop(0, 300) == [], "more run than may")
+    need(driver.pop(0, 300) == [], "more tasks run than the limit")
     driver.complete_batch(0, driver.model.held(0))
     work_all(driver)
 
 
 def expired_leases_in_a_full_queue(driver):
-    """The same with max_running, and limits that are lowered then."""
+    """The same with max_running, and limits that are lowered afterwards."""
     driver.clock.margin = SLOWLY
     driver.set_max_running(0, 60)
     others(driver, 40)
@@ -100,7 +100,7 @@ def burst_of_redriven_tasks(driver):
 
 
 def soon(driver, count):
-    """When all of these calls are over, which are small, or part of a large
+    """The time at which these calls are over, which are small, or part of a large
     one.
     """
     return driver.clock.now() + count * driver.clock.margin // 20
@@ -117,7 +117,7 @@ def many_groups_due(driver, count):
         session.enqueue_batch(names[start:start + 5000], 0, due)
     early = session.pop(1)
     if driver.clock.now() >= due:
-        raise TooSlow("to enqueue them all")
+        raise TooSlow("to enqueue all tasks")
     need(early == [], "served too early")
     driver.clock.sleep_until(due + 2000)
     served = pop_all(driver, 1000)
@@ -136,9 +136,9 @@ def many_leases_expire(driver, count):
         left = max(due - driver.clock.now(), 1)
         claims += session.pop(count // 4, lease=left)
     if driver.clock.now() >= due:
-        raise TooSlow("to pop them all")
+        raise TooSlow("to pop all tasks")
     need(sorted(claim.group for claim in claims) == sorted(names),
-         "not all were served")
+         "not all tasks were served")
     driver.clock.sleep_until(max(claim.lease_until for claim in claims) + 2000)
     served = pop_all(driver, 1000)
     need(sorted(served) == sorted(names), f"served {len(served)}")
@@ -231,7 +231,7 @@ def turmoil_of_lives(driver):
         ended.setdefault(row.status, set()).add(row.id)
     need(set(ended) <= {"completed", "failed", "cancelled"},
          f"there are still {set(ended)}")
-    need(ended["completed"] == set(done), "others than those completed")
+    need(ended["completed"] == set(done), "other tasks than the completed ones")
     ids = set().union(*(thread.ids for thread in threads))
     need(set().union(*ended.values()) == ids, "lost or unknown: "
          + str(sorted(set().union(*ended.values()) ^ ids)[:5]))
@@ -246,5 +246,5 @@ LIFE_SCENARIOS = [Scenario(*fields) for fields in (
     ("expired: a full queue", expired_leases_in_a_full_queue),
     ("many groups due", many_groups_due, 1, (20000, 2000)),
     ("many groups expired", many_leases_expire, 1, (20000, 2000)),
-    ("at once: turmoil of lives", turmoil_of_lives, 6),
+    ("at once: lives of many tasks", turmoil_of_lives, 6),
 )]

@@ -65,8 +65,8 @@ alone     a task with two lapses or more, including this one, is the only one of
 fifo      within lane and group an expired task is first.  Next is a due task that
           failed, or that was returned when its lease had expired.  These are in
           the order of their instants, in milliseconds, and of their ids.  Then
-          come the first ready task and the other due ones, in the
-          order in which they were enqueued, became ready again, or due.  A released or
+          come the first ready task and the other due ones.  Their order is that in
+          which they were enqueued, became ready again, or due.  A released or
           redriven task takes the last place of the ready ones.  (A group of weight
           w may have w tasks in one turn; among these such a task may be anywhere.)
 behind    the expired tasks of a group are served in cycles.  The ready ones are in
@@ -82,8 +82,8 @@ Services at one address are one turn.  (Expired tasks that are served in a full
 queue have no turns.  They count separately.)
 
 twice     a turn has at most w tasks, w being the group's weight (the highest so far,
-          if it was changed).  They follow each other
-          in the lane, and no group has two turns in a block.
+          if it was changed).  They follow each other in the lane, and no group has
+          two turns in a block.
 back      the blocks of a lane's turns never decrease.  (Calls are made one at a
           time here.)
 turn      of the groups that wait properly, the one with the lowest next turn is
@@ -101,16 +101,16 @@ turn      of the groups that wait properly, the one with the lowest next turn is
 
           Proof of c: h's next turn is in the present block or in the next one.
           g has one turn in each, so two at most.  Two precede that of h only if
-          g has a lower seat, and h has had its turn in this block before g.  If g had waited when h's turn began, g's turn would have
-          been the lower one.
+          g has a lower seat, and h has had its turn in this block before g.  If g
+          had waited when h's turn began, g's turn would have been the lower one.
 
           The wait also ends if a purge or a rollback removes all of the group's
-          tasks.  It ends if a pop visits the group while it has no slot.  A group that gets a
-          slot again, or becomes active, has its turn in the present block, if it
+          tasks.  It ends if a pop visits the group while it has no slot.  A group
+          that gets a slot again, or becomes active, has its turn in the present block, if it
           has had none there.  Then it is next, apart from others in the same
           state.  (But while transactions are open, a pop that cannot serve the
-          group may use its turn, since it may not know about slots and tasks.  And a new group may have the seat of one that was rolled back,
-          and its used turn.)  For g and h of weight 1 it follows that
+          group may use its turn, since it may not know about slots and tasks.  And a
+          new group may have the seat of a rolled back one, and its used turn.)  For g and h of weight 1 it follows that
           |n_g - n_h| <= 2 over every stretch of services with both waiting.  From
           the point where both have had a turn in it, it is <= 1.
 
@@ -136,8 +136,8 @@ wait      fairq.wait() is true if a pop serves a task, or ends one that has
 
 A reset of the hints, or a restart of the server, ends all waits and stretches,
 and loses no task.  A restart begins a block: no group has had a turn in it.
-After a reset nothing is known of turns.  It may cost a group one, or give it one
-too many, as an empty lane begins with its first block.
+After a reset nothing is known of turns.  It may cost a group a turn, or give it an
+additional one, because an empty lane begins with its first block.
 """
 
 from batches import Batches

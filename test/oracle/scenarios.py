@@ -189,7 +189,7 @@ def burst_behind_a_purge(driver):
 
 
 def burst_behind_a_rollback(driver):
-    """The same with a rollback: the transaction had enqueued the 1,000 before the task
+    """The same with a rollback: the transaction enqueued the 1,000 before the task
     that stays.
     """
     others(driver, 500)
@@ -266,8 +266,8 @@ def many_groups(driver, count):
     driver.sessions[0].enqueue_batch(names[::100], 0)
     served = pop_all(driver, 10000)
     need(len(served) == count + len(names[::100]), f"served {len(served)}")
-    need(set(served[:count]) == set(names), "somebody was served twice")
-    need(set(served[count:]) == set(names[::100]), "or somebody else")
+    need(set(served[:count]) == set(names), "a group was served twice")
+    need(set(served[count:]) == set(names[::100]), "or another group was")
 
 
 def many_late_groups(driver, count):
@@ -287,7 +287,7 @@ def many_late_groups(driver, count):
     need(len(served) == 2 * count + 300, f"served {len(served)}")
     round = count + 3
     for turn in served[:round], served[round:2 * round]:
-        need(len(set(turn)) == round, "somebody missed a turn")
+        need(len(set(turn)) == round, "a group missed a turn")
 
 
 # ---- the order of service
@@ -491,7 +491,7 @@ def blind_after_a_restart(driver):
 
 def workers_at_once(driver):
     """Four threads pop and complete, two enqueue. At each of 20 barriers the tasks
-    that were served so far are counted. Two groups that had ready work all the time
+    served so far are counted. Two groups that had ready work all the time
     then differ by at most 1 + 4. Each worker skips a task that another one holds at
     that moment, at most one per call in flight. The rest is the same order of
     rounds.
@@ -592,7 +592,7 @@ def turmoil(driver):
                     if not session.release(id):
                         raise Fault("release", f"release({id}) is false")
                 if not take and session.complete_batch(done, None) != []:
-                    raise Fault("complete", "not all were completed")
+                    raise Fault("complete", "not all tasks were completed")
                 if inside:
                     session.commit() if commit else session.rollback()
                 if commit:
@@ -628,34 +628,34 @@ def turmoil(driver):
 
 SCENARIOS = [Scenario(*fields) for fields in (
     ("pop(1): one task after a backlog of 10,000", pop_one_after_a_backlog),
-    ("pop(1): a client that comes back each time", pop_one_and_come_back, 1,
+    ("pop(1): a client that enqueues after each completion", pop_one_and_come_back, 1,
      (1000, 100)),
-    ("pop(1): many clients that come back", pop_one_many_come_back, 1,
+    ("pop(1): many such clients", pop_one_many_come_back, 1,
      (4000, 400)),
     ("burst: many tasks committed late", burst_of_a_late_commit, 2,
      (5000, 500)),
     ("burst: many transactions committed late", burst_of_late_commits,
      (101, 21), (100, 20)),
-    ("burst: a pop of many rolled back", burst_of_a_rollback, 2, (1000, 100)),
+    ("burst: the rollback of a large pop", burst_of_a_rollback, 2, (1000, 100)),
     ("burst: behind 1,000 purged tasks", burst_behind_a_purge, 2),
     ("burst: behind 1,000 rolled back tasks", burst_behind_a_rollback, 2),
     ("burst: between savepoints", burst_of_a_savepoint, 2, (200, 20)),
     ("burst: all kinds at once", burst_of_all_kinds, 4),
     # shared memory has entries for 28,000
     ("many groups", many_groups, 1, (150000, 30000)),
-    ("many groups that are late", many_late_groups, 2, (50000, 30000)),
+    ("many late groups", many_late_groups, 2, (50000, 30000)),
     ("service: layers", layers),
     ("service: unequal groups", unequal_groups),
     ("service: first in, first out in a group", first_in_first_out),
     ("service: invisible until commit", invisible_until_commit, 2),
     ("service: rollback restores", rollback_restores),
-    ("service: who comes is next", who_comes_is_next),
-    ("service: what was begun goes first", begun_first),
+    ("service: a newly active group is next", who_comes_is_next),
+    ("service: started tasks come first", begun_first),
     ("service: per_group", blocks_of_one_call),
     ("service: per_group, in the middle of a block", window_of_one_call),
     ("service: weights share exactly", weights_share_exactly),
     ("blind: at the first limit", blind_at_the_first_limit, 2, None, True),
-    ("blind: at the first limit, of all groups", blind_and_all_limited, 2,
+    ("blind: at the first limit, which all groups get", blind_and_all_limited, 2,
      None, True),
     ("blind: after a restart", blind_after_a_restart, 2, None, True),
     # these two need their size together
@@ -665,8 +665,8 @@ SCENARIOS = [Scenario(*fields) for fields in (
 
 
 def run_scenario(server, scenario):
-    """The fault that it finds, with its log, or None. One that was too slow runs
-    again, with more time.
+    """The fault that the scenario finds, with its log, or None. A scenario that was
+    too slow runs again, with more time.
     """
     for _ in range(6):
         driver = Driver(server, scenario.sessions)

@@ -3,7 +3,7 @@
 A log entry is (session, SQL, arguments, result), and text() makes the steps of a
 replay from it.  No call may wait for another session, so lock_timeout and
 statement_timeout turn every wait into an error.  Times and intervals are in
-microseconds.  One that never ends is FOREVER.
+microseconds.  FOREVER is one that never ends.
 """
 
 import json
@@ -55,7 +55,7 @@ BATCHES = (
     " b.expired, 'purged', b.purged) END"
     " FROM fairq.batches b LEFT JOIN fairq.tasks t USING (id) WHERE ")
 
-# in a replay the rows are enough
+# a replay needs only the rows
 SHORT = {CLAIMS: "SELECT * FROM fairq.",
          BATCHES: "SELECT * FROM fairq.batches WHERE ",
          ROWS: "SELECT * FROM fairq.tasks WHERE ",
@@ -222,7 +222,7 @@ class Session:
              "batch": batch})[0][0]
 
     def enqueue_briefly(self, *arguments):
-        """It may wait for a moment."""
+        """wait(), for a moment at most."""
         self.call("SET lock_timeout = '20ms'")
         self.call("SET statement_timeout = '30ms'")
         try:
@@ -316,7 +316,7 @@ class Session:
         return self.value("SELECT fairq.reschedule(%s::bigint)", id)
 
     def batches(self, ids):
-        """By id: the waiting task, and the numbers if there are any."""
+        """{id: the waiting task, and the numbers if it has any}."""
         rows = self.call(BATCHES + "id = ANY(%s::bigint[])", ids)
         self.log[-1][3] = [Batch(*row) for row in rows]
         return {row.id: row for row in self.log[-1][3]}
@@ -380,7 +380,7 @@ class Server:
         last.close()
 
     def give_up(self, sessions):
-        """The same in the middle of a history without a fault. The sessions
+        """Ends the use of the queue after a history without a fault. The sessions
         continue, since new ones are slow at first.
         """
         self.pace.too_slow()

@@ -34,7 +34,7 @@ def perform(driver, s, name, *rest):
         _batch(driver, s, name, *rest)
     elif name == "purge" and rest[0] in {None, *model.groups}:
         if not model.batches_are_busy(s):
-            driver.purge(s, *rest)      # others may not exist
+            driver.purge(s, *rest)      # other groups may not exist
     elif name == "weight" and not inside and model.may_set(s):
         driver.set_weight(s, *rest)
     elif name == "shares" and not inside and model.may_set(s):
@@ -176,7 +176,7 @@ def _tend(driver, s, name, *rest):
     if name == "expire":
         driver.expire(s, *rest)
     elif name == "maintain" and not model.undo:
-        driver.maintain(s)          # it may wait for the others to end
+        driver.maintain(s)          # it may wait until the others end
     elif name == "redrive":
         failed = [task for task in model.tasks.values()
                   if task.outcome == FAILED]

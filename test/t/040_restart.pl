@@ -207,9 +207,8 @@ foreach my $mode ('fast', 'immediate')
 		"$mode: nor when part was served: $served");
 }
 
-# Recovery finds many groups a few at a time. After SQL changed rows, the order
-# is the same as without, whatever is enqueued meanwhile. A restart begins a
-# round.
+# Recovery finds many groups a few at a time. Changes by SQL do not
+# affect the order, even during enqueues. A restart begins a round.
 sub course
 {
 	my ($q, $lose) = @_;
