@@ -10,12 +10,15 @@ can use it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
+import functools
 import json
 from datetime import datetime, timezone
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Tuple
 
+from asgiref.sync import async_to_sync
 from django.db import connections
 from django.utils.module_loading import import_string
 from psycopg import pq
@@ -31,6 +34,7 @@ except ImportError:             # before Django 6
     from django_tasks.backends.base import BaseTaskBackend
 
 from . import task as fairq_task
+from .handler import is_async
 from .producer import NO_GROUP, Group, enqueue, run, to_json
 from .worker import Worker
 
@@ -187,15 +191,36 @@ def call(backend: Backend, task: fairq_task.Task, name: str) -> Any:
     signals.task_started.send(type(backend), task_result=result)
     context = [base.TaskContext(task_result=result)] if found.takes_context else []
     try:
-        value = json.loads(to_json(found.call(*context, *args, **kwargs)))
+        function = functools.partial(found.func, *context, *args, **kwargs)
+        value = json.loads(to_json(async_to_sync(wait_for)(task, function)
+                                   if is_async(found.func) else function()))
     except Exception as error:
-        if isinstance(error, fairq_task.Dead) or not task.attempts_left:
+        if isinstance(error, fairq_task.Dead) or not (task.attempts_left or task.handed_back):
             object.__setattr__(result, "errors", [error_of(f"{type(error).__name__}: {error}")])
             finished(backend, result, "FAILED")
         raise
     object.__setattr__(result, "_return_value", value)
     finished(backend, result, "SUCCESSFUL")
     return value
+
+
+async def wait_for(task: fairq_task.Task, function: Callable[[], Awaitable[Any]]) -> Any:
+    """Awaits the function's coroutine, and cancels it when the task has to stop."""
+    loop, me = asyncio.get_running_loop(), asyncio.current_task()
+    assert me is not None
+
+    def stop() -> None:
+        with contextlib.suppress(RuntimeError):     # the loop has ended
+            loop.call_soon_threadsafe(me.cancel)
+    task.stop_handler = stop
+    try:
+        task.check()
+        return await function()
+    except asyncio.CancelledError:
+        task.check()
+        raise
+    finally:
+        task.stop_handler = None
 
 
 def finished(backend: Backend, result: Any, status: str) -> None:

@@ -259,8 +259,9 @@ class Task:
     def stop(self) -> None:
         """Asks the handler to stop."""
         self.stopped = True
-        if self.stop_handler is not None:
-            self.stop_handler()
+        handler = self.stop_handler     # another thread may remove it
+        if handler is not None:
+            handler()
 
     def __repr__(self) -> str:
         return f"<fairq task {self.id}, attempt {self.attempt}, of {self.queue!r}>"
