@@ -116,7 +116,7 @@ class Process:
             raise Crashed(f"the process of the handler has ended: {self.fate()}") from None
         if what == "raised":
             raise rebuilt(*args)
-        return args[0]
+        return json.loads(args[0])
 
     def listen(self, task: Task) -> Any:
         """Reads what the process sends, until the handler's end."""
@@ -234,6 +234,11 @@ def live(connection: Connection, lease: float, level: int) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     if not logging.getLogger().handlers:
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # The worker waits for the end of the pipe, and processes that a handler starts may
+    # outlive this one.
+    if hasattr(os, "register_at_fork"):
+        os.set_inheritable(connection.fileno(), False)
+        os.register_at_fork(after_in_child=connection.close)
     Here(connection, lease).serve()
 
 
@@ -280,7 +285,7 @@ class Here:
         close_old_connections()
         try:
             args, keywords = arguments_of(task, named)
-            end: Tuple[Any, ...] = "returned", json.loads(to_json(at(place)(*args, **keywords)))
+            end: Tuple[Any, ...] = "returned", to_json(at(place)(*args, **keywords))
         except BaseException as error:
             end = "raised", portable(error), text_of(error), text_with_stack(error)
         close_old_connections()
