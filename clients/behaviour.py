@@ -948,9 +948,16 @@ DIGITS = "9" * 5000         # of a number: Python's json takes 4,300
 NESTED = "[" * 12000 + "]" * 12000
 
 
-@situation(23, "payloads and headers that cannot be decoded: each task ends separately", seconds=6)
+@situation(23, "payloads, headers and progress that cannot be decoded: each task ends separately",
+           seconds=6)
 def undecodable(case):
-    case.queue(max_attempts=2, backoff="0.1 s")
+    queue = case.queue(max_attempts=2, backoff="0.1 s")
+    again = {case.enqueue({"do": "ok"}, "progress"): value for value in (DIGITS, NESTED)}
+    case.ask("SELECT count(*) FROM fairq.pop(%s, 2)", queue)
+    for id, value in again.items():
+        left = case.ask("SELECT fairq.set_progress(%s, 1, %s::text::jsonb),"
+                        " fairq.fail(%s, 1, 'odd', retry_in => '0')", id, value, id)
+        expect(all(left), "an attempt has not left its progress")
     odd = []
     for i, value in enumerate((DIGITS, NESTED)):
         odd.append(case.enqueue_text(f'{{"do": "ok", "value": {value}}}', f"payload{i}"))
@@ -960,9 +967,9 @@ def undecodable(case):
     worker = case.work(CONCURRENCY=8)
     for id in good:
         case.was_done_once(id)
-    for id in odd:
+    for id in [*again, *odd]:
         end = wait_until(f"task {id} has ended", lambda: case.end_of(id))
-        expect(end.status == "completed" and end.attempt == 1 or
+        expect(end.status == "completed" and end.attempt == 1 + (id in again) or
                end.status == "failed" and end.attempt == 2 and end.error, "it ended as", end)
     expect(worker.is_alive(), "the worker has ended")
     case.goes_on()
