@@ -213,25 +213,23 @@ final class Run {
 
     /** Takes tasks.  A failed statement takes none. */
     private List<Task> pop(int free) throws SQLException, InterruptedException {
-        return popper.once(POP, db -> {
-            try {
-                return claim(db, worker, free, Task.TEXTS, row -> {
-                    Task task = newTask(row);
-                    task.readTexts(row, 10);
-                    return task;
-                });
-            } catch (SQLException problem) {
-                if (!Problem.isTooLarge(problem)) {
-                    throw problem;
-                }
+        try {
+            return popper.once(POP, db -> claim(db, worker, free, Task.TEXTS, row -> {
+                Task task = newTask(row);
+                task.readTexts(row, 10);
+                return task;
+            }));
+        } catch (SQLException problem) {
+            if (!Problem.isTooLarge(problem)) {
+                throw problem;
             }
-            // a few kB of jsonb may be more text than the server can print
-            List<Task> popped = claim(db, worker, free, "NULL", this::newTask);
-            for (Task task : popped) {
-                readTexts(db, task);
-            }
-            return popped;
-        });
+        }
+        // a few kB of jsonb may be more text than the server can print
+        List<Task> popped = popper.once(POP, db -> claim(db, worker, free, "NULL", this::newTask));
+        for (Task task : popped) {
+            readTexts(task);
+        }
+        return popped;
     }
 
     private Task newTask(java.sql.ResultSet row) throws SQLException {
@@ -245,16 +243,15 @@ final class Run {
                 worker.queues, free, worker.lease, worker.name);
     }
 
-    private static void readTexts(Connection db, Task task) throws SQLException {
+    /** Reads what the server could not print together.  An error is that of this task alone. */
+    private void readTexts(Task task) throws InterruptedException {
         try {
-            Sql.all(db, "SELECT " + Task.TEXTS + " FROM fairq.tasks WHERE id = ?::text::bigint", row -> {
-                task.readTexts(row, 1);
-                return null;
-            }, task.id);
+            popper.once(POP, db -> Sql.all(db, "SELECT " + Task.TEXTS + " FROM fairq.tasks WHERE id = ?::text::bigint",
+                    row -> {
+                        task.readTexts(row, 1);
+                        return null;
+                    }, task.id));
         } catch (SQLException problem) {
-            if (!Problem.isTooLarge(problem)) {
-                throw problem;
-            }
             task.unreadable = new SQLException("the payload or the headers cannot be read", problem);
         }
     }
