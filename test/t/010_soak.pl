@@ -15,7 +15,7 @@ my $node = new_server('soak');
 prepare_account($node);
 
 # seconds of the load, and number of disturbances
-my ($seconds, $times) = $ENV{FAIRQ_SHORT} ? (3, 8) : (10, 20);
+my ($seconds, $times) = $ENV{FAIRQ_SHORT} ? (1, 4) : (10, 20);
 my $load = start_load($node, producers => 4, workers => 4);
 sleep $seconds;
 # hints are reset and settings changed during the load

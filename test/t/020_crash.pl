@@ -83,13 +83,13 @@ $node->safe_psql('postgres', q{SELECT fairq.drop_queue('r', true), fairq.drop_qu
 prepare_account($node);
 
 # Any backend dies, under load.
-my ($backends, $postmasters) = $ENV{FAIRQ_SHORT} ? (2, 1) : (4, 2);
+my ($backends, $postmasters, $pause) = $ENV{FAIRQ_SHORT} ? (2, 1, 500_000) : (4, 2, 1_500_000);
 my $load = start_load($node, producers => 2, workers => 3);
 foreach my $round (1 .. $backends)
 {
 	my $pid;
 
-	usleep(1_500_000);
+	usleep($pause);
 	foreach (1 .. 100)
 	{
 		$pid = $node->safe_psql(
@@ -110,7 +110,7 @@ foreach my $round (1 .. $backends)
 # The postmaster dies.
 foreach my $round (1 .. $postmasters)
 {
-	usleep(1_500_000);
+	usleep($pause);
 	$node->kill9;
 	# Its backends have to notice before another postmaster can start.
 	my $up = 0;
@@ -125,7 +125,7 @@ foreach my $round (1 .. $postmasters)
 	# Now the node knows it, too.
 	$node->restart;
 }
-usleep(1_500_000);
+usleep($pause);
 end_load($load);
 account($node, 'crash');
 unlike(slurp_file($node->logfile),

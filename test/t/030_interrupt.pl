@@ -20,7 +20,7 @@ my $load = start_load(
 	workers => 3,
 	producer_options => '-c statement_timeout=20ms',
 	worker_options => '-c statement_timeout=20ms');
-my $rounds = $ENV{FAIRQ_SHORT} ? 60 : 150;
+my $rounds = $ENV{FAIRQ_SHORT} ? 30 : 150;
 my $hits = 0;
 foreach my $round (1 .. $rounds)
 {

@@ -156,7 +156,7 @@ sub start_load
 {
 	my ($node, %sessions) = @_;
 	my $directory = PostgreSQL::Test::Utils::tempdir_short();
-	my $load = { stop => "$directory/stop", runs => [] };
+	my $load = { node => $node, stop => "$directory/stop", runs => [] };
 	my $bench = $node->installed_command('pgbench');
 
 	append_to_file("$directory/producer", $produce);
@@ -191,6 +191,8 @@ sub end_load
 {
 	my ($load) = @_;
 
+	# what the account needs, on a slow machine, too
+	$load->{node}->poll_query_until('postgres', 'SELECT count(DISTINCT batch) > 10 FROM sent');
 	append_to_file($load->{stop}, '');
 	$_->finish foreach @{ $load->{runs} };
 	return;
