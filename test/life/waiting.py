@@ -6,9 +6,9 @@ import signal
 import time
 
 import wakes as events
-from base import (TooSlow, Waiter, all_answers, any_answer, asleep, connect,
-                  cut, drop, expect, median, ms, new_queue, now, put_to_sleep,
-                  rows, sound, until, value)
+from base import (Fault, TooSlow, Waiter, all_answers, any_answer, asleep,
+                  connect, cut, drop, expect, median, ms, new_queue, now,
+                  put_to_sleep, rows, sound, until, value)
 from wakes import Queue, as_timestamp
 
 MANY = 100
@@ -177,6 +177,16 @@ def slow_clients(run):
     one is notified of its task, except for one per second. So a client that
     never pops is replaced, and its replacement is, too.
     """
+    # all search once when a table of fairq is vacuumed or analyzed
+    for last in False, False, True:
+        try:
+            return never_popped(run)
+        except Fault:
+            if last:
+                raise
+
+
+def never_popped(run):
     queue = new_queue(run.db, "life_slow")
     with hundred(run, queue) as waiters:
         put_to_sleep(run.db, waiters, queue, at_once=True)
