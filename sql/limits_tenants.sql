@@ -238,6 +238,8 @@ SELECT pg_sleep(0.01);
 SELECT group_key FROM fairq.peek('tenants_pause', 100);
 SELECT pg_temp.pop('tenants_pause'), pg_temp.pop('tenants_pause');
 SELECT group_key, reason FROM fairq.group_stats('tenants_pause') WHERE group_key ~ 'acme' ORDER BY 1;
+SELECT payload FROM fairq.tasks WHERE queue = 'tenants_pause' AND status = 'running'
+	AND lease_until < clock_timestamp() AND attempt = 1 ORDER BY 1;
 SELECT * FROM fairq.check_queue('tenants_pause');
 SELECT fairq.alter_queue('tenants_pause', max_running => 1);
 SELECT pg_temp.pop('tenants_pause'), pg_temp.pop('tenants_pause');
@@ -298,7 +300,7 @@ SELECT pg_temp.pop_all('tenants_pace', 30);
 SELECT * FROM fairq.check_queue('tenants_pace');
 -- A lapsed task needs a start, too, also in a full queue.
 SELECT fairq.create_queue('tenants_again', separator => '/', per => '1 hour', burst => 2, backoff => '0');
-SELECT fairq.set_group('tenants_again', 'acme', rate => 1);
+SELECT fairq.set_group('tenants_again', 'acme', rate => 1), fairq.set_group('tenants_again', 'acme/a', concurrency => 1);
 SELECT pg_temp.add('tenants_again', 'acme/a', 1, 1), pg_temp.add('tenants_again', 'acme/b', 1, 1);
 SELECT payload FROM fairq.pop('tenants_again', 100, lease => '1 ms');
 SELECT pg_sleep(0.01);
