@@ -192,7 +192,8 @@ def call(backend: Backend, task: fairq_task.Task, name: str) -> Any:
     context = [base.TaskContext(task_result=result)] if found.takes_context else []
     try:
         function = functools.partial(found.func, *context, *args, **kwargs)
-        value = json.loads(to_json(async_to_sync(wait_for)(task, function)
+        as_sync: Any = async_to_sync    # has no types in old versions
+        value = json.loads(to_json(as_sync(wait_for)(task, function)
                                    if is_async(found.func) else function()))
     except Exception as error:
         if isinstance(error, fairq_task.Dead) or not (task.attempts_left or task.handed_back):
@@ -208,10 +209,11 @@ async def wait_for(task: fairq_task.Task, function: Callable[[], Awaitable[Any]]
     """Awaits the function's coroutine, and cancels it when the task has to stop."""
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     assert me is not None
+    cancel = me.cancel
 
     def stop() -> None:
         with contextlib.suppress(RuntimeError):     # the loop has ended
-            loop.call_soon_threadsafe(me.cancel)
+            loop.call_soon_threadsafe(cancel)
     task.stop_handler = stop
     try:
         task.check()
