@@ -55,12 +55,6 @@ module Fairq
       nil # it is closed
     end
 
-    # In a child process: closes the child's copy of the socket, and keeps the parent's
-    # session.
-    def discard
-      @pg.socket_io.reopen(IO::NULL) unless @pg.finished?
-    end
-
     private
 
     def now

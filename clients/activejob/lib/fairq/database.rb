@@ -1,6 +1,21 @@
 # frozen_string_literal: true
 
+require "active_support/fork_tracker"
+
 module Fairq
+  # A connection of the client.  The end of a process that a job has forked must not close its
+  # parent's connections.  So the child closes its copies of their sockets, also of connections
+  # that another thread was opening.
+  class ServerConnection < PG::Connection
+    ActiveSupport::ForkTracker.after_fork do
+      ObjectSpace.each_object(ServerConnection) do |connection|
+        connection.socket_io.reopen(IO::NULL) unless connection.finished?
+      rescue PG::Error
+        nil # it has no socket yet
+      end
+    end
+  end
+
   # Connections, and the meaning of their errors.
   module Database
     # Errors that a new connection may fix.  25006, read-only: the server was the primary,
@@ -18,10 +33,10 @@ module Fairq
     def connect
       options = { **defaults, **given }
       hosts = list(options[:host] || ENV["PGHOST"])
-      return PG.connect(options) if hosts.length < 2
+      return ServerConnection.new(options) if hosts.length < 2
 
       ports = list(options[:port] || ENV["PGPORT"])
-      each_host(hosts, ports) { |at| PG.connect({ **options, **at }) }
+      each_host(hosts, ports) { |at| ServerConnection.new({ **options, **at }) }
     end
 
     def list(text)

@@ -176,13 +176,6 @@ module Fairq
       @connection ||= Database.connect
     end
 
-    # In a child process: the connection belongs to the parent, so the child must not close
-    # it.
-    def discard_connection
-      @connection.socket_io.reopen(IO::NULL) unless @connection.nil? || @connection.finished?
-      @connection = nil
-    end
-
     def alive?(connection)
       return false if connection.finished? || connection.status != PG::CONNECTION_OK
 
@@ -205,6 +198,6 @@ module Fairq
       JSON.generate(value, max_nesting: 0)
     end
 
-    ActiveSupport::ForkTracker.after_fork { discard_connection }
+    ActiveSupport::ForkTracker.after_fork { @connection = nil }
   end
 end

@@ -41,7 +41,7 @@ module Fairq
       @give_up = give_up
       @lock = Mutex.new
       @holding = Mutex.new # for the thread that retries after a lock
-      ActiveSupport::ForkTracker.after_fork { discard }
+      ActiveSupport::ForkTracker.after_fork { @connection = nil }
     end
 
     # The statement's result.  Retries every second until there is one.  If only the answer
@@ -159,12 +159,6 @@ module Fairq
         @stop.wait(1)
         retry
       end
-    end
-
-    # For a process that a job has forked: its end must not close the parent's connection.
-    def discard
-      @connection&.discard
-      @connection = nil
     end
 
     def forget
