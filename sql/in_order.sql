@@ -125,10 +125,10 @@ SELECT pg_temp.complete('a8');
 
 -- wait sleeps until then, and wakes up
 SELECT pg_temp.pop(3);
-SELECT pg_temp.fail('a7', '0.3 s');
+SELECT pg_temp.fail('a7', '4 s');
 SELECT pg_temp.enqueue('a', 'a9');
 SELECT pg_temp.pop(3);
-CALL fairq.wait('in_order', '10 s');
+CALL fairq.wait('in_order', '60 s');
 SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a7');
 SELECT pg_temp.pop(3);
