@@ -18,8 +18,8 @@ sub wait_until_up
 {
 	foreach (1 .. 1800)
 	{
-		my ($status) = $node->psql('postgres', 'SELECT 1', on_error_die => 0);
-		return if $status == 0;
+		# psql may end before it has read a statement, which would end the test
+		return if system_log('pg_isready', '-h', $node->host, '-p', $node->port) == 0;
 		usleep(100_000);
 	}
 	die 'the server does not come back';
