@@ -14,8 +14,8 @@
  *			Unparking or lapsing many groups at once also sets it (seats.c).
  *			take_out() clears it.  Usually a transaction sets it when it
  *			publishes a task at its end (transaction.c).  A pop clears it if it
- *			has found nothing, by the protocol of entry.c, or if it parks the
- *			group.
+ *			has found nothing, by the protocol of entry.c, or if it puts the
+ *			group aside.
  *
  * served	The group has had its turn in the present block.
  *
@@ -30,6 +30,9 @@
  *
  * throttled No task of the group may start before a time (lane_aside.c).  It
  *			is not in the ring either.
+ *
+ * shut		A tenant that has no slot, is paused or may not start a task yet
+ *			(lane_aside.c).  Its groups stay in the ring (lane_order.c).
  *
  * late		A ready task of the group may be below its next turn.  The task was
  *			committed late or put back, or the group was parked and has missed

@@ -8,8 +8,8 @@
  *
  * The first 64 seats are in the lane itself.  All others are in chunks of the
  * queue (chunks.c).  A chunk has the bits of all ten lanes, so one allocation
- * is enough for all sets that its groups join later.  Nine sets with summaries
- * and deadlines take 102 bits, about 13 bytes, for each group number.
+ * is enough for all sets that its groups join later.  Ten sets with summaries
+ * and deadlines take 112 bits, 14 bytes, for each group number.
  *
  * Each word of seats also has a deadline.  If a group of these seats is in the
  * set of leased ones, no lease of the group ends earlier.

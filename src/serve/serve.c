@@ -35,8 +35,8 @@
  * - the queue is paused (serve_lanes() here), or their groups are (counter.c);
  * - the queue is full by max_running (running.c), or their groups are
  *	 (counter.c);
- * - a rate or a hold allows no start yet, for the queue (serve_lanes() here)
- *	 or for their groups (running.c);
+ * - a rate allows no start yet (running.c), or the queue is on hold
+ *	 (serve_lanes() here), or their groups are (running.c);
  * - the queue is in order, and an earlier task of their group comes first
  *	 (waits_for_other() in turn.c);
  * - settings have changed since the call read them (running.c).  It begins

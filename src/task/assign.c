@@ -15,7 +15,6 @@
  */
 #include "postgres.h"
 
-
 #include "assign.h"
 #include "errors.h"
 #include "line.h"
