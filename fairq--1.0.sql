@@ -406,12 +406,11 @@ SELECT pg_catalog.pg_extension_config_dump('fairq.batch_delta', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.dependency', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 
--- Changes of rows by SQL make all hints in shared memory void.  The trigger is
+-- Changes of rows by SQL invalidate all hints in shared memory.  The trigger is
 -- BEFORE, so that it also fires for a statement that fails half-way.  The apply
 -- worker of logical replication fires no statement triggers.  A row trigger
--- that fires only there serves it.  task_inserted and
--- task_updated refuse tasks of tenants.
--- check_tables() has a list of all triggers.
+-- that fires only there serves it.  task_inserted and task_updated refuse tasks
+-- of tenants.  check_tables() has a list of all triggers.
 CREATE FUNCTION fairq_internal.task_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_task_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq_internal.task_changed() IS 'Trigger: records that SQL changes tasks.';

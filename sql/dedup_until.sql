@@ -3,7 +3,7 @@
 --
 -- Fails if a retried task still has its key (fairq_task_keyed() in
 -- store_scan.c). Fails if a key is not held (fairq_dedup_free() in dedup.c).
--- Fails if a void row has an owner (is_void()).
+-- Fails if an invalid row has an owner (is_void()).
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

@@ -1,7 +1,6 @@
--- In a queue that is full by max_running only tasks with expired leases are
--- served, since they already have a slot. They are served in rounds of their
--- own, by weight, each group's first one first, and without effect on the
--- turns of other groups.
+-- A queue with max_running tasks serves only tasks with expired leases, since
+-- they already have a slot. They are served in rounds of their own, by weight,
+-- the first one of each group first. The turns of other groups do not change.
 --
 -- Fails if the seat does not advance after a turn (fairq_lane_take_in_full()),
 -- or a turn lasts for one task, whatever the weight (take_turn(); both in

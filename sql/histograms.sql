@@ -126,7 +126,7 @@ SELECT pg_temp.backdate('{popped_at}', '200 s');
 SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'histograms_kept' AND payload = '1';
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'histograms_kept' AND status = 'running';
 SELECT * FROM pg_temp.times('histograms_kept');
--- no sample is in the other queue, and void hints lose none
+-- no sample is in the other queue, and invalid hints lose none
 SELECT * FROM pg_temp.times('histograms');
 SELECT fairq.reset_hints();
 SELECT * FROM pg_temp.times('histograms_kept');

@@ -1,9 +1,9 @@
 -- The contents of shared memory for lanes and their groups, as fairq.lanes and
 -- fairq.lane_groups() show them.
 --
--- Fails if void data is shown (is_shown() in lane_view.c). Fails if only the
--- groups of one set are visited (fairq_lane_waits() in lane_view.c). Fails if
--- the view creates a queue's hints.
+-- Fails if invalid data is shown (is_shown() in lane_view.c). Fails if only
+-- the groups of one set are visited (fairq_lane_waits() in lane_view.c). Fails
+-- if the view creates a queue's hints.
 \a \pset footer off
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS fairq;

@@ -174,7 +174,7 @@ SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_limit', 100);
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'levels_limit' AND status = 'running';
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_limit', 100);
 
--- SQL on fairq.task makes hints void; tenants are found again.
+-- SQL on fairq.task invalidates hints. Tenants are found again.
 SELECT pg_temp.clear(), fairq.create_queue('levels_lost', separator => '/');
 SELECT pg_temp.add('levels_lost', 'acme/ann', 1, 1), pg_temp.add('levels_lost', 'acme/bob', 1, 1),
 	pg_temp.add('levels_lost', 'beta/cid', 1, 1, 1, 1);

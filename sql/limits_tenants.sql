@@ -67,8 +67,8 @@ SELECT pg_temp.pop('tenants');
 SELECT * FROM pg_temp.tenants('tenants');
 SELECT * FROM fairq.check_queue('tenants');
 
--- A user may have a limit, too, and one that the queue gives to each user is none
--- of the tenant.
+-- A user may have a limit, too. The queue's limit applies to each user, not to
+-- the tenant.
 SELECT fairq.create_queue('tenants_own', concurrency => 2, separator => '/');
 SELECT fairq.set_group('tenants_own', 'acme', concurrency => 4), fairq.set_group('tenants_own', 'acme/a', concurrency => 1);
 SELECT pg_temp.add('tenants_own', 'acme/a', 1, 3), pg_temp.add('tenants_own', 'acme/b', 1, 3),

@@ -308,8 +308,8 @@ SELECT fairq.maintain();
 RESET default_transaction_isolation;
 SELECT * FROM pg_temp.seats('maintain_t');
 SELECT * FROM fairq.check_queue('maintain_t');
--- In one statement with it no group is added, but existing groups get their
--- tasks.
+-- A statement that has called maintain() adds no group, but existing groups
+-- get their tasks.
 CREATE FUNCTION pg_temp.maintain_and_add(queue text, group_key text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM fairq.maintain(queue);

@@ -1,6 +1,6 @@
 -- Ids that contain the shard of their database. set_shard() refuses once there
 -- are tasks, only increases the number, and is undone by a rollback. A shard
--- that has used its ids gives no more.
+-- without free ids adds no task.
 --
 -- Fails with setval() instead of ALTER SEQUENCE (rollback), without
 -- check_no_tasks(), and without check_shard_end() (ids of shard 8).

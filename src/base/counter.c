@@ -23,7 +23,7 @@
  *	  applied, the task is in committed.  A task that was taken, or claimed and
  *	  finished in one transaction, changes nothing.
  *
- * 4.  A counter's numbers in a book are void if they are from an older load
+ * 4.  A counter's numbers in a book are invalid if they are from an older load
  *	  than the book's.  committed then begins at 0.  The counter is known when
  *	  the load is over, if the load counted for the queue.  A call relies on a
  *	  counter only with the number of the load that it has seen.  If the
@@ -61,7 +61,7 @@
  *	  clock, read under the mutex.  If a task was claimed, the start is not
  *	  given back, since two tasks could then start in less than a gap.  If no
  *	  task was claimed, the start is given back unless other tasks have started
- *	  since.  Neither a reset nor a load makes starts void, since only shared
+ *	  since.  Neither a reset nor a load invalidates starts, since only shared
  *	  memory knows them.  A restart loses them, and a promoted standby has
  *	  none.  So a new counter begins as if a task had just started when its
  *	  queue's hints were created, or were first found after a promotion.  If

@@ -26,14 +26,14 @@ fairq_book_of(uint64 number)
 }
 
 /*
- * The load that makes counters known: numbers of an older load are void.  Made
- * by fairq_tally_now().
+ * The load that makes counters known: numbers of an older load are invalid.
+ * Made by fairq_tally_now().
  */
 typedef struct FairqKnown
 {
 	uint64		number;			/* number of the last load that is over */
 	bool		known;			/* true: that load has counted for the queue,
-								 * and is not void */
+								 * and is valid */
 } FairqKnown;
 
 /* The books to which a commit adds.  Made by fairq_tally_enter(). */

@@ -40,15 +40,15 @@ typedef struct FairqIds
  * The domain of one fairq.task, that is, of one CREATE EXTENSION in one
  * database.  The atomic fields need no lock; ids and several have their own.
  * Extensions whose keys have the same hash share a domain.  Then resets of one
- * also make the other's hints void, and they waste each other's ids.
+ * also invalidate the other's hints, and they waste each other's ids.
  */
 typedef struct FairqDomain
 {
-	pg_atomic_uint64 resets;	/* number of times all hints became void */
+	pg_atomic_uint64 resets;	/* number of times all hints became invalid */
 	pg_atomic_uint64 moves;		/* number of rows that got new index entries
 								 * (store_change.c) */
 	pg_atomic_uint64 group_changes; /* number of times that cached groups
-									 * became void */
+									 * became invalid */
 	pg_atomic_uint64 settings;	/* number of changes of settings of queues that
 								 * shared memory did not know */
 	ConditionVariable several;	/* sessions that wait at several queues sleep

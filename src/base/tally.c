@@ -8,8 +8,8 @@
  * its running tasks, of the queue and of each group, if it has limits
  * (counter.c).  A query that reads the numbers counts no rows.  They are known
  * once a load, one pass over all rows of fairq.task, has ended (load.c).  They
- * become void when SQL changes rows ("resets" of the domain), or shared memory
- * is lost.
+ * become invalid when SQL changes rows ("resets" of the domain), or shared
+ * memory is lost.
  *
  * The load runs concurrently with all other work.  It sees the rows as of one
  * snapshot S, and each transaction decides at its end whether S has its
@@ -256,8 +256,8 @@ is_known(FairqTally *tally, FairqQueueTally *queue, uint64 *current)
 }
 
 /*
- * Whether the numbers of the queue are known.  The numbers may become void at
- * any moment.
+ * Whether the numbers of the queue are known.  The numbers may become invalid
+ * at any moment.
  */
 bool
 fairq_tally_is_known(FairqQueueTally *queue)
@@ -292,7 +292,7 @@ fairq_tally_keep(FairqQueueTally *queue)
 
 /*
  * Whether a load has read all tasks of the queue since its leases and reaches
- * were last void.
+ * were last invalid.
  */
 bool
 fairq_tally_has_passed(FairqQueueTally *queue)
@@ -407,7 +407,7 @@ fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
 /* --------------------------------------------------------------------- */
 
 /*
- * Make each load void for the queue's counters while any uncounted call or
+ * Invalidate each load for the queue's counters while any uncounted call or
  * transaction is in progress.  Such a call is about to begin, unless the queue
  * is limited.  The caller checks that afterwards.  A backend that relies on a
  * counter checks it first.  So one of them sees the other.
@@ -535,8 +535,8 @@ keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 }
 
 /*
- * Make SQL that changes tasks wait for a moment: SQL has made the last load
- * void, and a call waits for another load.
+ * Make SQL that changes tasks wait for a moment: SQL has invalidated the last
+ * load, and a call waits for another load.
  */
 void
 fairq_tally_delay_sql(FairqTally *tally)

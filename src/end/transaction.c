@@ -363,7 +363,7 @@ fairq_written(void)
 
 /*
  * Record that settings have changed for queues without hints.  The queues may
- * have hints by the time of the commit.  Then all hints are void, including
+ * have hints by the time of the commit.  Then all hints are invalid, including
  * which groups are parked.  Backends that have read the settings meanwhile
  * read them again.
  */
@@ -381,7 +381,7 @@ fairq_has_changed_rows(void)
 	return changed != NULL;
 }
 
-/* Make all hints of this extension void at the end of the transaction. */
+/* Invalidate all hints of this extension at the end of the transaction. */
 void
 fairq_pending_reset(void)
 {
@@ -391,11 +391,11 @@ fairq_pending_reset(void)
 }
 
 /*
- * Make cached groups void, now and again at the end.  The numbers of some
- * groups may have been freed.  Otherwise other backends are notified once,
- * although this is called for each row: groups that they read meanwhile become
- * void at the end.  Returns false if no backend was notified, so the caller
- * has to make its own cache void.
+ * Invalidate cached groups, now and at the end of the transaction.  The
+ * numbers of some groups may have been freed.  Otherwise other backends are
+ * notified once, although this is called for each row: groups that they read
+ * meanwhile become invalid at the end.  Returns false if no backend was
+ * notified, so the caller has to invalidate its own cache.
  */
 bool
 fairq_pending_groups(bool freed)

@@ -86,7 +86,7 @@ typedef struct FairqAccount
 	FairqNode	node;			/* rank, and place in the order of its flows; a
 								 * tie of 0: the account is new */
 	uint32		lane_no;		/* lane_no of the lane when it was last used;
-								 * void if the lane has another one now */
+								 * invalid if the lane has another one now */
 	int32		weight;			/* weight of the group at its last turn */
 
 	/* in queues with tenants */

@@ -99,7 +99,7 @@ typedef struct FairqLane
 								 * turn was taken */
 		uint64		resets;		/* resets of the domain when it began; if the
 								 * domain has a larger number, the lane is
-								 * void */
+								 * invalid */
 		int64		block_length;	/* the queue's, when it began */
 		int64		first;		/* seat at which it began */
 		int64		block;		/* present block when it began */

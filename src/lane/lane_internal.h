@@ -42,7 +42,7 @@ extern bool fairq_lane_end_part(FairqLane *lane, FairqGroup *group,
 extern void fairq_lane_unpark_if_asked(FairqLane *lane);
 
 /*
- * Whether a recovery has begun since the last reset made the lane void.  If
+ * Whether a recovery has begun since the last reset invalidated the lane.  If
  * so, published tasks count.
  */
 static inline bool
@@ -120,7 +120,7 @@ is_out(FairqLane *lane, int32 group_no)
 	return !has(lane, FAIRQ_RING, group_no) && !is_aside(lane, group_no);
 }
 
-/* Returns a group's account; NULL: it has none, or one that is void. */
+/* Returns a group's account; NULL: it has none, or an invalid one. */
 static inline const FairqAccount *
 account_if_any(FairqLane *lane, int32 group_no)
 {

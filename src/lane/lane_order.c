@@ -111,7 +111,7 @@ copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
 	LWLockRelease(&lane->lock);
 }
 
-/* The account of a group; a void account is initialized again. */
+/* The account of a group; an invalid account is initialized again. */
 static FairqAccount *
 account_of(FairqLane *lane, int32 group_no)
 {
@@ -322,7 +322,7 @@ lower_all_for_added(const Search *search)
 {
 	FairqPassed *passed = search->passed;
 
-	/* ranks from before the lane's last recovery are void */
+	/* ranks from before the lane's last recovery are invalid */
 	if (passed->lane_no != search->lane->recovery.lane_no)
 		passed->n = 0;
 	for (int i = 0; i < passed->n; i++)
@@ -427,7 +427,7 @@ typedef struct AccountCopy
  * Copy the accounts of the first groups behind a rank in the order of a
  * tenant, or in the lane's (FAIRQ_NO_NODE).  Returns their number.  It is 0 if
  * another recovery of the lane has begun since its bits were copied, because
- * that makes accounts void.
+ * that invalidates accounts.
  */
 static int
 copy_behind(FairqLane *copy, int32 tenant, const FairqRank *behind,

@@ -29,7 +29,7 @@
 /* groups that are examined at each end of the ordered set */
 #define MOST_LOOKED_AT 1000
 
-/* Whether to show the set.  In a void lane (!begun), only leases count. */
+/* Whether to show the set.  In an invalid lane (!begun), only leases count. */
 static bool
 is_shown(bool begun, FairqSeatSet set)
 {
@@ -116,7 +116,7 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 /*
  * Copy the data of the first waiting groups at or after a seat.  If a lease in
  * the lane may have ended by the given time, includes running groups.  Returns
- * the number of groups; 0 if the lane is void.
+ * the number of groups; 0 if the lane is invalid.
  */
 int
 fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
@@ -154,7 +154,7 @@ is_to_unpark(FairqLane *lane)
 		pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
 }
 
-/* Copy the data of one group.  Returns false if the lane is void. */
+/* Copy the data of one group.  Returns false if the lane is invalid. */
 bool
 fairq_lane_wait_of(FairqLane *lane, int32 group_no, FairqWait *wait)
 {

@@ -32,8 +32,8 @@
  * the queue (maintain.c), or its extension is gone.
  *
  * A dump can restore the number of a queue that is gone.  So hints that were
- * given back are no longer found.  New ones begin with a number that makes
- * counters of the same queue void (registry_counters.c).
+ * given back are no longer found.  New ones begin with a number that
+ * invalidates counters of the same queue (registry_counters.c).
  *
  * An allocation that fails leaves no incomplete entry: all memory of an entry
  * is allocated before the entry is made.
@@ -306,7 +306,7 @@ init_hints(FairqHints *hints, const FairqQueueKey *key)
 	hints->entry.released = false;
 	LWLockRelease(&fairq_view.registry->lock);
 	fairq_version_up(&hints->versions, FAIRQ_ALL_CHANGED);
-	/* counters that have outlived a queue with the same number are void */
+	/* counters that have outlived a queue with the same number are invalid */
 	hints->entry.tenure =
 		pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1);
 	fairq_queue_tally_init(&hints->tally, own_tally);

@@ -135,7 +135,7 @@ have_counter(FairqHints *hints, int32 group_no)
 	entry = fairq_registry_insert(fairq_view.counters, &key, &found);
 	if (!found)
 		pg_atomic_fetch_add_u32(&fairq_view.registry->ncounters, 1);
-	/* a counter that has outlived a queue with the same number is void */
+	/* a counter that has outlived a queue with the same number is invalid */
 	if (!found || entry->counter.tenure != hints->entry.tenure)
 		fairq_counter_init(&entry->counter, hints->entry.tenure,
 						   hints->entry.born);

@@ -252,7 +252,7 @@ fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 	return known;
 }
 
-/* Read the whole line, because the group's lane is void. */
+/* Read the whole line, because the group's lane is invalid. */
 static void
 read_all(FairqWait *wait)
 {

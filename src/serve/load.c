@@ -30,7 +30,7 @@
  * lock at once.  It also gives up if another session waits for a lock on the
  * table or wants to drop the database.
  *
- * SQL that changes tasks makes a load void.  After a call has waited for such
+ * SQL that changes tasks invalidates a load.  After a call has waited for such
  * a load, further SQL waits until a load is valid, and a tenth of a second
  * more (fairq_load_precedes_sql()).  Otherwise frequent SQL would prevent
  * service of limited groups and lapsed tasks.
@@ -95,7 +95,7 @@
 /* how many times a call waits for uncounted calls and transactions */
 #define MOST_WAITS 16
 
-/* the most loads that a call waits for if they become void repeatedly */
+/* the most loads that a call waits for if they become invalid repeatedly */
 #define MOST_IN_A_CALL 3
 
 /* Running tasks of a group in a lane. */
@@ -559,8 +559,8 @@ fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
 
 /*
  * Finish loading the data that calls need of the queue; other backends load it
- * if possible.  Returns false if loads become void again and again, or other
- * calls or transactions do not count.
+ * if possible.  Returns false if loads become invalid again and again, or
+ * other calls or transactions do not count.
  */
 bool
 fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
@@ -606,8 +606,8 @@ fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
 
 /*
  * For SQL that is about to change tasks: wait while calls wait for a load, if
- * SQL has made earlier loads void.  A transaction that has already changed
- * tasks does not wait, because its end makes the next load void in any case.
+ * SQL has invalidated earlier loads.  A transaction that has already changed
+ * tasks does not wait, because its end invalidates the next load in any case.
  */
 void
 fairq_load_precedes_sql(Oid task)

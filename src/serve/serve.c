@@ -62,13 +62,13 @@
  *	 they became due after the call began;
  * - counters or leases are not known.  With per_group the call does not wait
  *	 for a load once it has served a task (is_to_load() here).  Loads can
- *	 become void repeatedly (load.c).  No load counts while transactions from
- *	 before the queue's first limit are open (tally.c);
+ *	 become invalid repeatedly (load.c).  No load counts while transactions
+ *	 from before the queue's first limit are open (tally.c);
  * - a whole block of turns yielded no task (IDLE_BLOCKS here, may_take());
  * - no cache entry is available for their groups, because all are pinned
  *	 (MAX_CROWDED in lane_take.c);
- * - they are the transaction's own, and other calls make their publication
- *	 void again and again (MAX_OWN_TRIES here).
+ * - they are the transaction's own, and other calls invalidate their
+ *	 publication again and again (MAX_OWN_TRIES here).
  *
  * Rows are read with a dirty snapshot.  Rows that an open transaction inserts
  * or changes are skipped, because its end publishes them (transaction.c).  A
@@ -652,8 +652,8 @@ serve_queue(FairqService *s)
 		old = fairq_settings_are_old(s->queue);
 
 		/*
-		 * Other calls may have made our transaction's publication void during
-		 * the search.  This ends, because each of those calls ends.
+		 * Other calls may have invalidated our transaction's publication
+		 * during the search.  This ends, because each of those calls ends.
 		 */
 		if (fairq_has_own_tasks() && !s->call.peek && !s->call.foresees &&
 			s->got.served < s->call.max_tasks &&

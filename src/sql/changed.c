@@ -8,7 +8,7 @@
  * settings and privileges.  All triggers are ENABLE ALWAYS or ENABLE REPLICA,
  * because that worker fires no others.
  *
- * Tasks and groups: a statement makes all hints void.  The worker fires
+ * Tasks and groups: a statement invalidates all hints.  The worker fires
  * statement triggers only for TRUNCATE.  Row triggers exist only for it
  * (ENABLE REPLICA), so other statements do not pay for them.
  *

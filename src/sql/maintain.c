@@ -13,9 +13,9 @@
  * but has not written its task yet.  So:
  *
  * 1.  maintain deletes the rows of such groups.  The groups that backends have
- *	  cached become void at once.  A transaction that searches a key from now
- *	  on finds that its row is being changed.  It inserts a row of its own with
- *	  the same number (group.c).
+ *	  cached become invalid at once.  A transaction that searches a key from
+ *	  now on finds that its row is being changed.  It inserts a row of its own
+ *	  with the same number (group.c).
  *
  * 2.  All transactions that work on the queue at this moment may have read the
  *	  number before.  maintain waits for their end, but not for long, and

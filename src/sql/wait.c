@@ -9,11 +9,11 @@
  * detects.
  *
  * Two events do not wake a sleeper.  One is that a backend that has not used
- * fairq drops the extension.  The other is that SQL changes rows, which makes
- * the hints of all queues void at once.  So once a second a sleeper reads a
- * counter and PostgreSQL's invalidation messages.  This needs no snapshot and
- * no lock.  If a backend that has worked with queues drops the extension,
- * sleepers detect this at once (fairq.c).
+ * fairq drops the extension.  The other is that SQL changes rows, which
+ * invalidates the hints of all queues at once.  So once a second a sleeper
+ * reads a counter and PostgreSQL's invalidation messages.  This needs no
+ * snapshot and no lock.  If a backend that has worked with queues drops the
+ * extension, sleepers detect this at once (fairq.c).
  *
  * A row that is only locked does not justify a pop, which would skip it.
  * Nothing publishes its unlocking.  A waiter that finds only such rows looks

@@ -97,7 +97,7 @@ forget_table(Datum arg, Oid relid)
 	memset(part_indexes, 0, sizeof(part_indexes));
 }
 
-/* Make sure that a change of a table makes the results void. */
+/* Make sure that a change of a table invalidates the results. */
 static void
 watch_tables(void)
 {

@@ -13,7 +13,7 @@
  *
  * A key can be held for some time after it was given up (dedup_for), if its
  * task was started.  Then another row with that time replaces the first.  That
- * row is void after the time, and is removed when the key is taken, or by
+ * row is invalid after the time, and is removed when the key is taken, or by
  * maintain().
  *
  * The row may be stale: fairq.task was truncated, or comes from a dump without
@@ -23,11 +23,11 @@
  * Locking: between the search and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once.  No backend
  * waits for a transaction while it holds this lock.  An enqueue waits for the
- * end of the transaction that inserts or changes the row.  A stale or void row
- * is locked before it is deleted, if that is possible at once.  The row of a
- * held key is inserted under the same lock, even by a claim, which has locked
- * its task's row.  A backend that holds the lock does not wait.  A call that
- * takes several keys takes them in order.  Transactions that take keys in
+ * end of the transaction that inserts or changes the row.  A stale or invalid
+ * row is locked before it is deleted, if that is possible at once.  The row of
+ * a held key is inserted under the same lock, even by a claim, which has
+ * locked its task's row.  A backend that holds the lock does not wait.  A call
+ * that takes several keys takes them in order.  Transactions that take keys in
  * several calls may deadlock, as with any unique key.  PostgreSQL then ends
  * one of them.
  */

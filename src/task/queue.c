@@ -15,8 +15,8 @@
  * makes others wait.
  *
  * Ids are cached by names.  Each change of fairq.queue invalidates that table
- * in the relation cache, which makes the ids void.  They are checked after the
- * lock is held, as for tables.
+ * in the relation cache, which invalidates the ids.  They are checked after
+ * the lock is held, as for tables.
  *
  * Settings and privileges are read again only if those of the same queue have
  * changed: there can be very many queues.  Settings of a group are read again
@@ -42,8 +42,8 @@
  *   before the change is visible.  Then a count of the domain is incremented
  *   instead.
  * - On a standby none of these counts changes.  There the replay of
- *   invalidations makes all settings void.  All settings read there are void
- *   after the promotion.
+ *   invalidations invalidates all settings.  All settings read there are
+ *   invalid after the promotion.
  *
  * Entries are never freed, only reread.  A pointer is valid for the backend's
  * life, its content until the next fairq_queue_use().
@@ -84,10 +84,10 @@ typedef struct QueueName
 static HTAB *queues = NULL;
 static HTAB *names = NULL;
 static uint64 generation = 1;	/* counts invalidations of names */
-static uint64 reading = 1;		/* counts events that make all settings void,
+static uint64 reading = 1;		/* counts events that invalidate all settings,
 								 * except those of groups */
-static uint64 reading_groups = 1;	/* counts events that make those of all
-									 * groups void */
+static uint64 reading_groups = 1;	/* counts events that invalidate those of
+									 * all groups */
 static bool changing = false;	/* our own transaction has changed some
 								 * settings */
 static bool changing_all = false;	/* and possibly those of any group */
@@ -98,7 +98,7 @@ static SubTransactionId told_in = InvalidSubTransactionId;
 static bool replaying = false;	/* cached settings were read on a standby */
 static Oid	queue_relid = InvalidOid;
 
-/* Make all settings void: they are read again. */
+/* Invalidate all settings, so that they are read again. */
 static void
 make_all_void(void)
 {

@@ -29,7 +29,7 @@ typedef struct FairqQueue
 								 * read */
 		uint64		unknown;	/* the domain's settings when they were read */
 		uint64		reading;	/* count of readings in this backend when they
-								 * were read; 0: void */
+								 * were read; 0: invalid */
 		uint64		groups;		/* the same, of the settings of all groups */
 	}			as_of;
 

@@ -60,7 +60,7 @@ class Shape:
         self.rollbacks = r.choice((0.1, 0.3)) if part.rollbacks else 0
         in_block = sum(self.weights[group] for group in steady)
         self.blocks = max(8, min(400, part.tasks // in_block))
-        # what all have in flight, what transactions hold, and some to spare
+        # tasks in flight, tasks that transactions hold, and a reserve
         self.stock = self.blocks + 3 * self.workers * self.most // in_block + 30
 
     def __str__(self):

@@ -9,8 +9,8 @@ A pop that searches for expired tasks finds another entry of the group.  It must
 again for the tasks that it has left.
 
 A pop is also held up in the middle of a load.  Others begin another one, and the limit
-holds.  A free slot is used once.  A load that is void by then must not mark a queue as
-counted by the next one.
+holds.  A free slot is used once.  A load that is invalid by then must not mark a queue
+as counted by the next one.
 """
 
 import os

@@ -1,6 +1,6 @@
 /*
  * inject.c
- *		Makes one allocation of a backend fail, whichever is wanted.
+ *		Makes a chosen allocation of a backend fail.
  *
  * The library is preloaded into a server (LD_PRELOAD), and is between the server
  * and the C library.  It also has the SQL functions inject_arm(what, n) and

@@ -1,6 +1,6 @@
 /*
  * steps.h
- *		Ends a call at one of its steps, whichever is wanted.
+ *		Ends a call at a chosen step.
  *
  * Each file of the extension is built with this file before it.  test/faults/steps
  * adds a macro for each function of the server that can fail.

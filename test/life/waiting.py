@@ -651,7 +651,7 @@ def late_worker(run):
 
 
 def passed_on(run, end):
-    """One that is woken, and is ended before it has run, passes its call on.
+    """A waiter that is woken, and ended before it runs, wakes the next one.
     It is stopped in the meantime, so that both signals reach it at once.
     """
     queue = new_queue(run.db, "life_passed_on")

@@ -7,8 +7,8 @@
 # tally.c). Fails if a queue that is being dropped counts as loaded
 # (publish_queue() in load.c). Fails if a call does not load without a worker
 # (fairq_load_finish()). Fails if a pop does not wait for the load
-# (is_to_load() in serve.c). Fails if SQL does not wait for loads that it makes
-# void (fairq_load_precedes_sql() in load.c).
+# (is_to_load() in serve.c). Fails if SQL does not wait for loads that it
+# invalidates (fairq_load_precedes_sql() in load.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -171,7 +171,7 @@ $sessions[0]->query_safe('ROLLBACK');
 is(sql($pop), '0', 'dropped and back: the limit holds');
 is(sql($running), '3', 'dropped and back: and is not exceeded');
 
-# SQL changes rows repeatedly, so each load would be void.
+# SQL changes rows repeatedly, so each load would be invalid.
 sql('CREATE TABLE enough ()');
 my $changing = $node->background_psql('postgres');
 $changing->query_until(

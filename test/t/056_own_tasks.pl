@@ -1,6 +1,6 @@
 # A transaction's pops find all tasks that it has enqueued. Meanwhile others do
 # the same in the same lanes, and find none of them. Each of their searches may
-# make the early publication of the first one void. A pop misses a task only
+# invalidate the early publication of the first one. A pop misses a task only
 # while another call reads the line of the task's group, which is rare. One of
 # a hundred transactions may miss one, and must find it later.
 #
