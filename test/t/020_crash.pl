@@ -64,7 +64,7 @@ foreach my $call (
 				UNION ALL SELECT string_agg(d::text, ' ') FROM fairq.dependency d}
 		),
 		'a1r b1q a2q b2q a3q b3q' . "\nopen closed\n(9,1,t,)",
-		"after \"$call\" all is as it was");
+		"after \"$call\" nothing has changed");
 	is($node->safe_psql('postgres', q{SELECT fairq.check_queue('r')}),
 		'', 'and the queue is sound');
 }
@@ -73,12 +73,12 @@ is( $node->safe_psql(
 		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('r', 100)}
 	),
 	'a2 b1 a3 b2 b3',
-	'what was ready is served in order');
+	'ready tasks are served in order');
 is( $node->safe_psql('postgres', q{SELECT group_key, headers IS NOT NULL FROM fairq.pop('w', 2)}),
-	'closed|t', 'and what waited for a batch');
+	'closed|t', 'and the task that waited for a batch');
 is( $node->safe_psql('postgres', q{SELECT fairq.complete(1); SELECT fairq.reschedule(9);
 		SELECT group_key FROM fairq.pop('w')}),
-	"t\nt\nafter", 'and what waited for a task');
+	"t\nt\nafter", 'and the task that waited for a task');
 $node->safe_psql('postgres', q{SELECT fairq.drop_queue('r', true), fairq.drop_queue('w', true)});
 prepare_account($node);
 

@@ -72,7 +72,7 @@ $session->query_safe(q{BEGIN; SELECT fairq.enqueue('q', 'a')});
 	on_error_stop => 0);
 like($stderr, qr/canceling statement due to statement timeout/,
 	'a call of maintain that waits is timed out');
-is($stdout, "goes on\nand on", 'and the session goes on');
+is($stdout, "goes on\nand on", 'and the session continues');
 $session->query_safe('ROLLBACK');
 $session->quit;
 

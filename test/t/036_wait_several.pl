@@ -72,7 +72,7 @@ while (time() < $end)
 	usleep(int(rand(20_000)));
 }
 note("$rounds rounds, the longest took $longest s");
-cmp_ok($longest, '<', 10, 'no task lies there while workers sleep');
+cmp_ok($longest, '<', 10, 'no task waits while workers sleep');
 
 # the other waiters continue to sleep, and a session that ends passes its call
 # on
@@ -84,7 +84,7 @@ my $since = time();
 usleep(10_000)
   until $control->query_safe('SELECT NOT EXISTS (SELECT FROM fairq.task)') eq 't'
   or time() - $since > 20;
-cmp_ok(time() - $since, '<', 10, 'nor when some of them are ended');
+cmp_ok(time() - $since, '<', 10, 'nor when some workers are ended');
 
 $_->kill_kill foreach @benches;
 is( $control->query_safe(

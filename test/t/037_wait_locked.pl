@@ -29,15 +29,15 @@ my $wait = q{CALL fairq.wait('q', '1 s')};
 my $nothing = q{BEGIN; SELECT count(*) FROM fairq.pop('q'); ROLLBACK};
 my $row = q{SELECT 1 FROM fairq.task WHERE payload = '1'};
 
-is($worker->query_safe($wait), 't', 'a task is there');
+is($worker->query_safe($wait), 't', 'a task is ready');
 foreach my $mode ('FOR UPDATE', 'FOR NO KEY UPDATE', 'FOR SHARE')
 {
 	$holder->query_safe("BEGIN; $row $mode");
 	is($worker->query_safe($nothing), '0', "$mode: cannot be popped");
 	my $from = -s $node->logfile;
-	is($worker->query_safe($wait), 'f', "$mode: and so is not waited for");
+	is($worker->query_safe($wait), 'f', "$mode: so wait() times out");
 	my $looks = looks($from);
-	cmp_ok($looks, '>', 1, "$mode: it looks again");
+	cmp_ok($looks, '>', 1, "$mode: wait() searches again");
 	cmp_ok($looks, '<', 20, "$mode: $looks times");
 	$holder->query_safe('ROLLBACK');
 	is($worker->query_safe($wait), 't', "$mode: unlocked");
@@ -46,22 +46,22 @@ foreach my $mode ('FOR UPDATE', 'FOR NO KEY UPDATE', 'FOR SHARE')
 # FOR KEY SHARE conflicts with take, and not with pop.
 $holder->query_safe("BEGIN; $row FOR KEY SHARE");
 is($worker->query_safe($nothing), '1', 'FOR KEY SHARE: can be popped');
-is($worker->query_safe($wait), 't', 'and is ready for who pops');
+is($worker->query_safe($wait), 't', 'and is ready for a session that pops');
 is( $worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK}),
 	'0', 'but cannot be taken');
-is($worker->query_safe($wait), 'f', 'and is not for who takes');
+is($worker->query_safe($wait), 'f', 'and is not ready for a session that takes');
 # two of these locks make a multixact; also if one of them has ended
 $another->query_safe("BEGIN; $row FOR KEY SHARE");
-is($worker->query_safe($wait), 'f', 'two lockers, for who takes');
-is($worker->query_safe("$nothing; $wait"), "1\nt", 'two lockers, for who pops');
+is($worker->query_safe($wait), 'f', 'two locks, for a session that takes');
+is($worker->query_safe("$nothing; $wait"), "1\nt", 'two locks, for a session that pops');
 $another->query_safe("ROLLBACK; BEGIN; $row FOR SHARE");
-is($worker->query_safe("$nothing; $wait"), "0\nf", 'one of them in the way');
+is($worker->query_safe("$nothing; $wait"), "0\nf", 'one of the locks conflicts');
 $another->query_safe('ROLLBACK');
-is($worker->query_safe("$nothing; $wait"), "1\nt", 'it has ended');
+is($worker->query_safe("$nothing; $wait"), "1\nt", 'that lock is released');
 $holder->query_safe('ROLLBACK');
 is($worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK}),
-	'1', 'all of them have');
-is($worker->query_safe("$wait"), 't', 'for who takes, too');
+	'1', 'all locks are released');
+is($worker->query_safe("$wait"), 't', 'for a session that takes, too');
 
 # Another task is ready at once, at any place.
 $worker->query_safe($nothing);
@@ -71,9 +71,9 @@ $holder->query_safe("BEGIN; $row FOR UPDATE");
 is($worker->query_safe($wait), 't', 'another task of the group is ready');
 $node->safe_psql('postgres',
 	q{SELECT fairq.complete(id) FROM fairq.pop('q')});
-is($worker->query_safe($wait), 'f', 'it is gone');
+is($worker->query_safe($wait), 'f', 'that task has ended');
 $node->safe_psql('postgres', q{SELECT fairq.enqueue('q', 'b', '3')});
-is($worker->query_safe($wait), 't', 'one of another group is');
+is($worker->query_safe($wait), 't', 'a task of another group is ready');
 $node->safe_psql('postgres',
 	q{SELECT fairq.complete(id) FROM fairq.pop('q')});
 
@@ -89,11 +89,11 @@ sub begin_wait
 }
 begin_wait();
 $node->safe_psql('postgres', q{SELECT fairq.enqueue('q', 'b', '4')});
-like($worker->query('SELECT 1'), qr/^t/, 'what comes meanwhile wakes it');
+like($worker->query('SELECT 1'), qr/^t/, 'a new task wakes it');
 $node->safe_psql('postgres', q{SELECT fairq.complete(id) FROM fairq.pop('q')});
 begin_wait();
 $holder->query_safe('ROLLBACK');
-like($worker->query('SELECT 1'), qr/^t/, 'it finds what is unlocked');
+like($worker->query('SELECT 1'), qr/^t/, 'it finds an unlocked task');
 
 # An expired lease whose row is locked.
 $node->safe_psql('postgres',
@@ -101,11 +101,11 @@ $node->safe_psql('postgres',
 $holder->query_safe("BEGIN; $row FOR KEY SHARE");
 {
 	my $from = -s $node->logfile;
-	is($worker->query_safe($wait), 'f', 'nor is it waited for when it has expired');
-	cmp_ok(looks($from), '<', 20, 'looked at now and then');
+	is($worker->query_safe($wait), 'f', 'wait() also times out once its lease has expired');
+	cmp_ok(looks($from), '<', 20, 'it searches at intervals');
 }
 $holder->query_safe('ROLLBACK');
-is($worker->query_safe($wait), 't', 'it is, when it is unlocked');
+is($worker->query_safe($wait), 't', 'and returns once it is unlocked');
 is($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 	'', 'the queue is sound');
 $_->quit foreach $holder, $another, $worker;

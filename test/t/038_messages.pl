@@ -46,8 +46,8 @@ like($expired,
 $expired .= messages(q{SELECT pg_sleep(0.01); SELECT fairq.pop('q', 5, '1 ms')})
   foreach 1 .. 2;
 like($expired, qr/lease of task \d+ of queue "q" has expired: it is failed/,
-	'one that was the last');
-unlike($expired, qr/secret/, 'no payload is told');
+	'the last attempt has expired');
+unlike($expired, qr/secret/, 'no message has a payload');
 
 $node->safe_psql('postgres',
 	q{SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = 'q' AND finished_at IS NULL});
@@ -72,14 +72,14 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 	is($reads->(''), 'q', 'the first call reads the settings');
 	is($reads->(''), '', 'the next one does not');
 	$node->safe_psql('postgres', q{SELECT fairq.create_queue('other'); CREATE ROLE someone});
-	is($reads->($_), '', "nor after: $_")
+	is($reads->($_), '', "settings are not read after: $_")
 	  foreach q{SELECT fairq.create_queue('gone')}, q{SELECT fairq.drop_queue('gone')},
 	  q{SELECT fairq.alter_queue('other', 1)}, q{SELECT fairq.set_group('other', 'a', weight => 2)},
 	  q{SELECT fairq.pause('other')}, q{SELECT fairq.grant_queue('other', 'someone', 'work')},
 	  q{UPDATE fairq.queue SET max_attempts = 7 WHERE name = 'other'},
 	  q{DELETE FROM fairq.group_setting WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'other')},
 	  q{SELECT fairq.enqueue('q', 'new'), fairq.enqueue('other', 'new')};
-	is($reads->($_), 'q', "but after: $_")
+	is($reads->($_), 'q', "settings are read after: $_")
 	  foreach q{SELECT fairq.alter_queue('q', 1)}, q{SELECT fairq.set_group('q', 'a', weight => 2)},
 	  q{SELECT fairq.grant_queue('q', 'someone', 'work')}, q{SELECT fairq.revoke_queue('q', 'someone', 'work')},
 	  q{UPDATE fairq.queue SET max_attempts = 7 WHERE name = 'q'},
@@ -87,10 +87,10 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 	  q{DELETE FROM fairq.group_setting WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'q')},
 	  q{TRUNCATE fairq.queue_privilege};
 	is($reads->('', "BEGIN; $pop; SELECT fairq.pause('q', 'a'); $pop; $pop; ROLLBACK"),
-		'q', 'and what one has changed oneself is read once');
+		'q', 'a session\'s own change is read once');
 	is($reads->(''), 'q', 'and once it is rolled back');
 	is($reads->('', "BEGIN; SAVEPOINT s; SELECT fairq.pause('q', 'a'); $pop; ROLLBACK TO s; $pop; COMMIT"),
-		'q,q', 'of a subtransaction, too');
+		'q,q', 'also a change of a subtransaction');
 	# after a restart fairq knows nothing of a queue that SQL changes
 	$session->quit;
 	$node->restart;
@@ -99,10 +99,10 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 	$session->query_safe(q{SET log_min_messages = debug2});
 	$changing->query_safe(
 		q{BEGIN; INSERT INTO fairq.group_setting (queue_id, group_no, weight, paused) SELECT queue_id, 0, 1, true FROM fairq.queue WHERE name = 'q'});
-	is($reads->(''), 'q', 'read beside an open change');
+	is($reads->(''), 'q', 'settings are read during an open change');
 	is($reads->(''), '', 'once');
 	$changing->query_safe('COMMIT');
-	is($reads->(''), 'q', 'and when that is through');
+	is($reads->(''), 'q', 'and after its commit');
 	$changing->quit;
 	$session->quit;
 	$node->safe_psql('postgres', q{TRUNCATE fairq.group_setting; SELECT fairq.alter_queue('q', 0)});

@@ -76,7 +76,7 @@ $node->poll_query_until('postgres',
   or die 'it does not wait for the drop';
 $dropper->query_safe('COMMIT');
 $waiters[0]->query('SELECT 1');
-like($waiters[0]->{stderr}, qr/ERROR:  42P01/, 'a call that comes too late');
+like($waiters[0]->{stderr}, qr/ERROR:  42P01/, 'a call after the drop');
 $waiters[0]->{stderr} = '';
 $node->safe_psql('postgres',
 	q{CREATE EXTENSION fairq; SELECT fairq.create_queue('q'); SELECT fairq.enqueue_batch('q', '{a,b,c}', '{1,2,3}')});
@@ -89,7 +89,7 @@ begin_waits();
 $node->safe_psql('postgres',
 	q{INSERT INTO fairq.task (id, addr, enqueued_at, queue_id, group_no, priority, attempt, payload)
 	  SELECT id, addr, enqueued_at, queue_id, group_no, priority, attempt, payload FROM kept});
-like($_->query('SELECT 1'), qr/^t\n1$/, 'what comes by SQL ends a wait')
+like($_->query('SELECT 1'), qr/^t\n1$/, 'a task that SQL inserts ends a wait')
   foreach @waiters;
 is($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 	'', 'the queue is sound');

@@ -106,7 +106,7 @@ foreach my $mode ('fast', 'immediate')
 		  . enqueue($q, 'c', 1 .. 6)
 		  . "SELECT fairq.enqueue('$q', 'b', '9', priority => 5);");
 	is(served($q, 4), 'a1 b1 c1 a2', "$mode: before");
-	is(measured($q), '4|0', "$mode: how long these have waited is counted");
+	is(measured($q), '4|0', "$mode: their waits are counted");
 	my $running = $node->safe_psql('postgres',
 		q{SELECT id, attempt, popped_at, lease_until FROM fairq.tasks WHERE status = 'running' ORDER BY id}
 	);
@@ -123,25 +123,25 @@ foreach my $mode ('fast', 'immediate')
 			q{SELECT id, attempt, popped_at, lease_until FROM fairq.tasks WHERE status = 'running' ORDER BY id}
 		),
 		$running,
-		"$mode: what was running still runs");
-	is(measured($q), '0|0', "$mode: what was counted is gone");
+		"$mode: running tasks still run");
+	is(measured($q), '0|0', "$mode: counts begin at zero");
 	$node->safe_psql('postgres', enqueue($q, 'd', 1, 2));
 	my $left_out = $node->safe_psql('postgres',
 		"SELECT min(id) - $last_id - 1 FROM fairq.tasks WHERE group_key = 'd' AND queue = '$q'"
 	);
-	cmp_ok($left_out, '>=', 0, "$mode: ids go on");
+	cmp_ok($left_out, '>=', 0, "$mode: ids continue");
 	cmp_ok($left_out, '<', 1024, "$mode: and leave few out");
 	is(served($q, 3), 'a3 b2 c2', "$mode: a round begins");
 	is(served($q, 100), 'd1 a4 b3 c3 d2 a5 c4 a6 c5 c6 b9',
-		"$mode: all that was ready is served in fair order");
+		"$mode: ready tasks are served in fair order");
 	is( $node->safe_psql(
 			'postgres',
 			"SELECT count(*) FILTER (WHERE fairq.complete(id)) FROM fairq.tasks WHERE queue = '$q'"
 		),
 		'18',
-		"$mode: all of it can be completed");
+		"$mode: all tasks can be completed");
 	is(measured($q), '14|18',
-		"$mode: how long it has run is known across the restart");
+		"$mode: run times include the time before the restart");
 	is($node->safe_psql('postgres', "SELECT fairq.check_queue('$q')"),
 		'', "$mode: the queue is sound");
 
@@ -154,16 +154,16 @@ foreach my $mode ('fast', 'immediate')
 		  . "SELECT fairq.pop('$q');"
 		  . enqueue($q, 'b', 1 .. 20));
 	$late->query_safe('BEGIN;' . enqueue($q, 'a', 1 .. 12));
-	is(served($q, 8), 'b1 b2 b3 b4 b5 b6 b7 b8', "$mode: others go on");
+	is(served($q, 8), 'b1 b2 b3 b4 b5 b6 b7 b8', "$mode: other groups are served meanwhile");
 	$late->query_safe('COMMIT');
-	is(served($q, 5), 'a1 a2 b9 a3 b10', "$mode: late ones in turns");
+	is(served($q, 5), 'a1 a2 b9 a3 b10', "$mode: late tasks take turns");
 	$late->quit;
 	$node->stop($mode);
 	$node->start;
 	my $served = served($q, 100);
-	is(scalar(() = $served =~ /\d+/g), 19, "$mode: all that is left");
+	is(scalar(() = $served =~ /\d+/g), 19, "$mode: all other tasks are served");
 	cmp_ok(most_ahead($served), '<=', 1,
-		"$mode: late ones stay in turns: $served");
+		"$mode: late tasks still take turns: $served");
 	is($node->safe_psql('postgres', "SELECT fairq.check_queue('$q')"),
 		'', "$mode: the queue is sound");
 
@@ -175,16 +175,16 @@ foreach my $mode ('fast', 'immediate')
 		  . enqueue($q, 'b', 1 .. 20));
 	my $open = $node->background_psql('postgres');
 	$open->query_safe("BEGIN; SELECT count(*) FROM fairq.pop('$q', 4)");
-	is(served($q, 8), 'a3 b3 a4 b4 a5 b5 a6 b6', "$mode: others go on");
+	is(served($q, 8), 'a3 b3 a4 b4 a5 b5 a6 b6', "$mode: other groups are served meanwhile");
 	$open->query_safe('ROLLBACK');
-	is(served($q, 1), 'a1', "$mode: rolled back ones at their turn");
+	is(served($q, 1), 'a1', "$mode: rolled back tasks at their turn");
 	$open->quit;
 	$node->stop($mode);
 	$node->start;
 	$served = served($q, 100);
-	is(scalar(() = $served =~ /\d+/g), 31, "$mode: all that is left");
+	is(scalar(() = $served =~ /\d+/g), 31, "$mode: all other tasks are served");
 	cmp_ok(most_ahead($served), '<=', 2,
-		"$mode: rolled back ones stay in turns: $served");
+		"$mode: rolled back tasks still take turns: $served");
 
 	# A rolled back enqueue behind a group's first task costs no group a turn.
 	$q = "gap_$mode";
@@ -192,9 +192,9 @@ foreach my $mode ('fast', 'immediate')
 	$node->stop($mode);
 	$node->start;
 	$served = served($q, 100);
-	is(scalar(() = $served =~ /\d+/g), 31, "$mode: all that is left");
+	is(scalar(() = $served =~ /\d+/g), 31, "$mode: all other tasks are served");
 	cmp_ok(most_ahead($served), '<=', 2,
-		"$mode: what rolled back is nobody's gain: $served");
+		"$mode: no group gains from a rollback: $served");
 
 	# The same, with part of it served before.
 	$q = "part_$mode";
@@ -204,7 +204,7 @@ foreach my $mode ('fast', 'immediate')
 	$node->start;
 	$served = served($q, 100);
 	cmp_ok(most_ahead($served), '<=', 2,
-		"$mode: nor when part was served: $served");
+		"$mode: nor if part was served: $served");
 }
 
 # Recovery finds many groups a few at a time. Changes by SQL do not
@@ -237,7 +237,7 @@ sub course
 
 my $course = course('undisturbed', sub { });
 is(course('reset', sub { $node->safe_psql('postgres', 'SELECT fairq.reset_hints()') }),
-	$course, 'the order of many groups, when hints are thrown away');
+	$course, 'the order of many groups after reset_hints()');
 
 # The number of tasks served per group.
 sub counts

@@ -64,7 +64,7 @@ cmp_ok($one, '>', 0, 'a group that another session has changed is read');
 cmp_ok($one, '<=', 20, '... and no other');
 is(reads($pop), 0, '... once');
 others_set(100, 6);
-cmp_ok(reads($pop), '<=', 20 * 100, 'after 100 changes so many groups are read');
+cmp_ok(reads($pop), '<=', 20 * 100, 'after 100 changes at most 100 groups are read');
 $node->safe_psql('postgres',
 	q{SELECT fairq.set_group('q', 'g7', weight => i % 9 + 2) FROM generate_series(1, 500) i});
 cmp_ok(reads($pop), '<=', 20, 'a group that was changed often is read once');
@@ -116,7 +116,7 @@ reads($pop);
 $node->safe_psql('postgres', $_), is(reads($pop), 0, "$_: no group is read")
   foreach q{SELECT fairq.alter_queue('q', concurrency => 900)}, q{SELECT fairq.pause('q')},
   q{SELECT fairq.resume('q')}, q{CREATE ROLE someone}, q{SELECT fairq.grant_queue('q', 'someone', 'work')};
-is(reads(q{SELECT fairq.alter_queue('q', concurrency => 800)}), 0, 'own settings of the queue, likewise');
+is(reads(q{SELECT fairq.alter_queue('q', concurrency => 800)}), 0, 'own settings of the queue: no group is read');
 is(reads($pop), 0, '... after it');
 
 # more changes than are kept
@@ -142,7 +142,7 @@ sub is_ready
 sub same
 {
 	my ($what) = @_;
-	is($session->query_safe($ready), $node->safe_psql('postgres', $ready), "what is served after: $what");
+	is($session->query_safe($ready), $node->safe_psql('postgres', $ready), "served tasks after: $what");
 }
 
 $session->query_safe(q{SELECT fairq.resume('q')});

@@ -51,7 +51,7 @@ is( $node->safe_psql(
 		"SELECT count(DISTINCT id), count(*) FROM fairq.pop('cold', 1000000, lease => '1 hour');
 		SELECT ready, running FROM fairq.queues WHERE queue = 'cold'"),
 	join("\n", ($groups + 1 - 103) . '|' . ($groups + 1 - 103), '0|' . ($groups + 1)),
-	'nothing is lost or there twice');
+	'no task is lost or served twice');
 
 # One session makes calls of at most 20 ms each, until one has found no ready
 # group.
@@ -65,8 +65,8 @@ $node->psql(
 	stderr => \$err,
 	on_error_stop => 0);
 my $cancelled = () = $err =~ /canceling statement due to statement timeout/g;
-cmp_ok($cancelled, '>', 1, 'a call that finds nobody does not get through at once');
-like($out, qr/^served 0$/m, 'but a later one does');
+cmp_ok($cancelled, '>', 1, 'a call that finds no group is cancelled at first');
+like($out, qr/^served 0$/m, 'but a later one ends');
 is( $node->safe_psql(
 		'postgres',
 		"SELECT count(fairq.enqueue('cold', 'g5'));
@@ -78,7 +78,7 @@ is( $node->safe_psql(
 # that they read.
 SKIP:
 {
-	skip 'the system does not tell', 1
+	skip 'the system does not report it', 1
 	  unless -r '/proc/self/status' && slurp_file('/proc/self/status') =~ /^RssShmem:/m;
 	my $touched = q{substring(pg_read_file('/proc/self/status') FROM 'RssShmem:\s+(\d+)')::int};
 

@@ -60,18 +60,18 @@ if ($status == 0)
 else
 {
 	ok(!$registry, 'there is no room before 17 only');
-	like($error, qr/53200.*HINT:.*shared_preload_libraries/s, 'the error says what helps');
+	like($error, qr/53200.*HINT:.*shared_preload_libraries/s, 'the error has a hint');
 }
 
 # Memory that was used before the attack stays usable.
 $node->restart;
 works('before the attack');
 attack();
-works('after one that came later');
+works('after a later attack');
 
 $node->append_conf('postgresql.conf', q{shared_preload_libraries = 'fairq'});
 $node->restart;
-is($node->safe_psql('postgres', $in_main), $reserved, 'its room is reserved before the first use');
+is($node->safe_psql('postgres', $in_main), $reserved, 'its memory is reserved before the first use');
 attack();
 works('preloaded, after the attack');
 
@@ -87,13 +87,13 @@ for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	select undef, undef, undef, 0.1;
 }
 ok($up, 'the server is back after a crash');
-is($node->safe_psql('postgres', $in_main), $reserved, 'its room is reserved again');
+is($node->safe_psql('postgres', $in_main), $reserved, 'its memory is reserved again');
 attack();
 works('after a crash and an attack');
 
 # created again in one database, and by all of them at once
 $node->safe_psql('other', q{DROP EXTENSION fairq; CREATE EXTENSION fairq; SELECT fairq.create_queue('q')});
-works('after the extension was made anew');
+works('after the extension was created again');
 $node->restart;
 attack();
 my @sessions = map { $node->background_psql($_ % 2 ? 'postgres' : 'other') } 1 .. 8;

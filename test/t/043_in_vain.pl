@@ -44,7 +44,7 @@ foreach my $by (qw(cost time))
 	}
 	$locking->query_safe('ROLLBACK');
 	is($node->safe_psql('postgres', "SELECT count(*) FROM fairq.pop('$by', $groups)"), $groups,
-		'... and all are there once they are not');
+		'... and all are popped once they are unlocked');
 	$node->safe_psql('postgres', "SELECT fairq.drop_queue('$by', force => true)");
 }
 
@@ -61,7 +61,7 @@ $locking->query_safe(
 	  WHERE group_key !~ '^b' FOR UPDATE OF t) _});
 is($node->safe_psql('postgres', q{SELECT string_agg(group_key, ',' ORDER BY turn) FROM
 	(SELECT group_key, row_number() OVER () AS turn FROM fairq.pop('q', 5)) _}),
-	'b1,b2', 'what comes before groups that were passed over is served');
+	'b1,b2', 'groups before those that were passed over are served');
 $locking->query_safe('ROLLBACK');
 $locking->quit;
 

@@ -87,13 +87,13 @@ foreach (0, 1)
 	my $what = $workers ? 'a worker' : 'no worker';
 
 	crash($node);
-	is(loads(pop_others(3)), 0, "$what: who is served does not load");
-	is(loads($pop), $workers ? 0 : 1, "$what: who is not does if there is none");
+	is(loads(pop_others(3)), 0, "$what: a call that is served loads nothing");
+	is(loads($pop), $workers ? 0 : 1, "$what: another one loads if there is no worker");
 	is(sql($pop), '0', "$what: the limit holds");
 	is(sql("SELECT count(*) FROM fairq.pop('full', 10)"),
 		'0', "$what: so does that of a queue");
 	cmp_ok(sql("SELECT count(*) FILTER (WHERE attempt > 1) FROM fairq.pop('expired', 40)"),
-		'>', 0, "$what: leases of before are known");
+		'>', 0, "$what: earlier leases are known");
 	# it is shown as soon as it is known
 	crash($node);
 	sql('SELECT count(*) FROM fairq.stats') if $workers;
@@ -114,12 +114,12 @@ sub complete_one
 }
 sql(complete_one());
 crash($node);
-is(sql($pop), '1', 'whose place is free is served by the first pop');
+is(sql($pop), '1', 'a group with a free slot is served by the first pop');
 sql(complete_one());
 crash($node);
 is(sql("CALL fairq.wait('limited', '10 seconds')"),
-	't', 'who waits finds it, too');
-is(sql($pop), '1', 'and there is something');
+	't', 'wait() finds it, too');
+is(sql($pop), '1', 'and a pop finds a task');
 is(sql($running), '3', 'up to the limit again');
 
 # The first call of all is served, too.
@@ -142,7 +142,7 @@ is(sql($running), '3', 'cancelled: and is not exceeded');
 crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe('BEGIN;' . complete_one());
-is($sessions[0]->query_safe($pop), '0', 'own: there is no place yet');
+is($sessions[0]->query_safe($pop), '0', 'own: there is no free slot yet');
 is(sql($pop), '0', 'own: nor for others');
 $sessions[0]->query_safe('ROLLBACK');
 is(sql($pop), '0', 'own: nor after a rollback');
@@ -162,11 +162,11 @@ crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe("BEGIN; SELECT fairq.drop_queue('limited', force => true)");
 cmp_ok(sql("SET statement_timeout = '60s'; SELECT count(*) FROM fairq.pop('expired', 1000000)"),
-	'>', 0, 'dropped: nobody waits for it');
+	'>', 0, 'dropped: no call waits for it');
 $node->poll_query_until('postgres', 'SELECT count(running) > 0 FROM fairq.stats')
   or die 'the load does not end';
 is(sql("SELECT string_agg(queue, ' ') FROM fairq.stats WHERE running IS NULL"),
-	'limited', 'dropped: what runs there is not loaded');
+	'limited', 'dropped: its running tasks are not loaded');
 $sessions[0]->query_safe('ROLLBACK');
 is(sql($pop), '0', 'dropped and back: the limit holds');
 is(sql($running), '3', 'dropped and back: and is not exceeded');
@@ -184,7 +184,7 @@ is(sql($pop), '0', 'changed all the time: the limit holds')
   foreach 1 .. 3;
 sql(complete_one());
 ok($node->poll_query_until('postgres', $pop, '1'),
-	'changed all the time: a place is given away');
+	'changed all the time: a free slot is used');
 is(sql($running), '3', 'changed all the time: up to the limit');
 sql('INSERT INTO enough DEFAULT VALUES');
 $changing->quit;

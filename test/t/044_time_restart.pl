@@ -90,12 +90,12 @@ is(serve('q', 3), 'bbb', 'which counts');
 is(complete('q', 'b', '0'), 3, 'they end');
 
 crash($node);
-is(serve('q', 4), 'abab', 'after a crash all are even, and nobody has any running');
+is(serve('q', 4), 'abab', 'after a crash all groups are even, and none has running tasks');
 is(sql("SELECT count(fairq.complete(id, took => '0')) FROM fairq.live_tasks"
 		  . " WHERE queue = 'q' AND id IN (SELECT id FROM fairq.live_tasks"
 		  . " WHERE queue = 'q' AND status = 'running' ORDER BY popped_at DESC LIMIT 4)"),
 	4, 'they end');
-is(complete('q', 'a', '300 ms'), 3, 'what ran before ends');
+is(complete('q', 'a', '300 ms'), 3, 'tasks from before the crash end');
 my ($alone) = work('q', 240) =~ /^(b*)a/;
 my $waits = length($alone // '');
 cmp_ok(abs($waits - 180), '<=', 3, "and is charged: 900 ms are $waits of b's tasks");
@@ -131,7 +131,7 @@ foreach my $how ('session', 'server')
 		crash($node);
 	}
 	eval { $open->quit; };
-	is(join('', sort split(//, serve($how, 2))), 'ab', "$how: it is gone, and both are even");
+	is(join('', sort split(//, serve($how, 2))), 'ab', "$how: its tasks are undone, and both groups are even");
 }
 
 is(sql("SELECT count(*) FROM fairq.queues, fairq.check_queue(queue)"), '0', 'all is sound');

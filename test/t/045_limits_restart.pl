@@ -61,10 +61,10 @@ foreach my $mode ('fast', 'immediate')
 	$node->stop($mode);
 	$node->start;
 	is(pop_all($o), 'h1', "$mode: and its group waits, after a restart, too");
-	is(pop_all($o), '', "$mode: and goes on waiting");
+	is(pop_all($o), '', "$mode: and still waits");
 	is(sql("SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = '$o' AND priority = 4"),
 		't', "$mode: it is cancelled");
-	is(pop_all($o), 'g2', "$mode: and the group goes on");
+	is(pop_all($o), 'g2', "$mode: and the group is served");
 
 	# A tenant's limit counts the running tasks of all its users.
 	my $t = "tenants_$mode";
@@ -95,12 +95,12 @@ foreach my $mode ('fast', 'immediate')
 	make_queue($q);
 	is(pop_all($q), 'g1 g2 h1', "$mode: up to the limits");
 	is(pop_all($q), '', "$mode: and not beyond");
-	is(sql(complete($q, 'g1')), 't', "$mode: a place is freed");
+	is(sql(complete($q, 'g1')), 't', "$mode: a slot is freed");
 	$node->stop($mode);
 	$node->start;
-	is(pop_all($q), 'g3', "$mode: it is given away after the restart");
+	is(pop_all($q), 'g3', "$mode: it is used after the restart");
 	is(sql(complete($q, 'h1')), 't', "$mode: another one");
-	is(pop_all($q), 'h2', "$mode: it is given away");
+	is(pop_all($q), 'h2', "$mode: it is used");
 	is(pop_all($q), '', "$mode: no more than that");
 	is(sql("SELECT fairq.check_queue('$q')"), '', "$mode: the queue is sound");
 
@@ -114,14 +114,14 @@ foreach my $mode ('fast', 'immediate')
 	$open[1]->query_safe("BEGIN; SELECT count(*) FROM fairq.pop('$q', 100)");
 	sql(complete($q, 'h1'));
 	$open[2]->query_safe("BEGIN; SELECT count(*) FROM fairq.take('$q', 100)");
-	is(pop_all($q), '', "$mode: all places are taken");
+	is(pop_all($q), '', "$mode: all slots are taken");
 	$node->stop('immediate');
 	foreach my $psql (@open)
 	{
 		eval { $psql->quit };
 	}
 	$node->start;
-	is(pop_all($q), 'g3 h2', "$mode: what was open never was");
+	is(pop_all($q), 'g3 h2', "$mode: open transactions were rolled back");
 	is(pop_all($q), '', "$mode: and the limits hold");
 	is(sql("SELECT fairq.check_queue('$q')"), '', "$mode: the queue is sound");
 
@@ -130,12 +130,12 @@ foreach my $mode ('fast', 'immediate')
 	sql("SELECT fairq.create_queue('$q', max_running => 3);"
 		  . "SELECT count(fairq.enqueue('$q', who, n::text::jsonb))"
 		  . "  FROM generate_series(1, 3) n, unnest('{a,b}'::text[]) who;");
-	is(pop_all($q), 'a1 a2 b1', "$mode: so many in all");
+	is(pop_all($q), 'a1 a2 b1', "$mode: up to max_running");
 	$node->stop($mode);
 	$node->start;
 	is(pop_all($q), '', "$mode: they still count");
 	sql(complete($q, 'a1'));
-	is(pop_all($q), 'a3', "$mode: a free place is given away");
+	is(pop_all($q), 'a3', "$mode: a free slot is used");
 	is(pop_all($q), '', "$mode: and no more");
 
 	# A group is paused, with tasks of all kinds; then it is resumed.
@@ -166,7 +166,7 @@ foreach my $mode ('fast', 'immediate')
 		}
 		$left += sql("SELECT count(*) FROM fairq.tasks WHERE queue = '$queue'");
 	}
-	is($left, 0, "$mode: nobody is stranded");
+	is($left, 0, "$mode: no group is stranded");
 }
 
 done_testing();

@@ -125,7 +125,7 @@ foreach my $group (sort keys %starts)
 
 	cmp_ok($above, '<=', 0, "$group: never more starts than may be");
 }
-is(scalar keys %starts, 5, 'of each group there were some');
+is(scalar keys %starts, 5, 'each group has started tasks');
 is($node->safe_psql('postgres', q{SELECT fairq.check_queue(queue) FROM fairq.queues}),
 	'', 'the queues are sound');
 

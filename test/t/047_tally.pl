@@ -130,10 +130,10 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 		# so that its xid is not the last one
 		sql("SELECT fairq.enqueue('p', 'y')");
 		sql("SELECT fairq.maintain('q')");
-		is_right("counted beside it, $when, $end");
+		is_right("counted during it, $when, $end");
 		$open->query_safe($change);
 		sql("SELECT fairq.enqueue('p', 'z')");
-		is_right("and gone on, $when, $end");
+		is_right("and continued, $when, $end");
 		$open->query_safe($end);
 		is_right("and ended, $when, $end");
 		$open->quit;
@@ -156,7 +156,7 @@ my $by_hand = $node->background_psql('postgres');
 sql("SELECT fairq.reset_hints()");
 $by_hand->query_safe("BEGIN; DELETE FROM fairq.task WHERE id IN (SELECT min(id) FROM fairq.task)");
 sql("SELECT fairq.maintain('q')");
-is_right('counted beside changes by SQL');
+is_right('counted during changes by SQL');
 $by_hand->query_safe('COMMIT');
 $by_hand->quit;
 is_right('changed by SQL');
@@ -219,7 +219,7 @@ sql("SELECT fairq.create_queue('s$_');" . enqueue("s$_", $_)) foreach 1 .. 3;
 is_right('queues that were made when another was dropped');
 sql("BEGIN; SELECT fairq.create_queue('t');" . enqueue('t', 5) . 'ROLLBACK');
 sql("SELECT fairq.create_queue('u')");
-is_right('one that was never there');
+is_right('a queue that never existed');
 
 $node->stop;
 done_testing();

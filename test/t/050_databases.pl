@@ -47,8 +47,8 @@ prepare('one', q{'a', 'b'});
 prepare('two', q{'x', 'y'});
 is(served('one', 3), 'a1 b1 a2', 'one database');
 is(served('two', 1), 'x1', 'the other');
-is(served('one', 1), 'b2', 'one goes on');
-is(served('two', 2), 'y1 x2', 'the other goes on');
+is(served('one', 1), 'b2', 'the first one continues');
+is(served('two', 2), 'y1 x2', 'the other one continues');
 is( $node->safe_psql(
 		'one', q{SELECT enqueued, popped FROM fairq.queues}),
 	'6|4',
@@ -80,7 +80,7 @@ is( $session->query_safe(
 		q{SELECT string_agg(group_key || payload || '@' || fairq.block_of('q', addr), ' ') FROM fairq.pop('q', 4)}
 	),
 	'u1@0 v1@0 x1@0 u2@1',
-	'a new one begins anew');
+	'a new extension starts from zero');
 is($session->query_safe(q{SELECT fairq.enqueue('q', 'y', '1')}),
 	'10', 'in the old session, too');
 is(served('two', 100), 'v2 x2 y1 u3 v3 x3', 'and all see the same');
@@ -113,7 +113,7 @@ is( $node->safe_psql(
 		q{SELECT string_agg(group_key || payload || '@' || fairq.block_of('q', addr), ' ') FROM fairq.pop('q', 3)}
 	),
 	'e1@0 f1@0 e2@1',
-	'a new database begins anew');
+	'a new database starts from zero');
 sound('one', 'one again');
 
 # Many queues, and a name that is used again.
@@ -125,13 +125,13 @@ is( $node->safe_psql(
 		q{SELECT bool_and((SELECT payload = to_jsonb(i) FROM fairq.pop('r' || i)))  FROM generate_series(1, 50) i}
 	),
 	't',
-	'many queues do not meet');
+	'many queues do not conflict');
 $node->safe_psql('one',
 	q{SELECT fairq.drop_queue('r1', true); SELECT fairq.create_queue('r1'); SELECT fairq.enqueue('r1', 'h')}
 );
 is( $node->safe_psql(
 		'one', q{SELECT group_key, addr FROM fairq.pop('r1')}),
 	'h|0',
-	'a queue of the same name begins anew');
+	'a queue of the same name starts from zero');
 
 done_testing();

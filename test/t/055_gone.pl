@@ -62,7 +62,7 @@ does_not_grow('dropped while tasks run', q{
 		END LOOP;
 	END
 	$$});
-does_not_grow('created in vain', q{
+does_not_grow('creations that are rolled back', q{
 	DO $$
 	BEGIN
 		FOR i IN 1 .. 500 LOOP
@@ -72,7 +72,7 @@ does_not_grow('created in vain', q{
 		END LOOP;
 	END
 	$$});
-does_not_grow('created in vain behind a savepoint', q{
+does_not_grow('creations that are rolled back to a savepoint', q{
 	DO $$
 	BEGIN
 		FOR i IN 1 .. 500 LOOP
@@ -122,7 +122,7 @@ foreach my $time (1 .. 2)
 }
 # except for the hash table's memory for the last ones
 cmp_ok(abs(used() - $before), '<', $queues * 1000,
-	'dropped while somebody waits: shared memory does not grow');
+	'dropped while sessions wait: shared memory does not grow');
 $waiter->quit;
 $session->quit;
 
@@ -226,12 +226,12 @@ is( $sessions[0]->query_safe(q{
 is($sessions[0]->query_safe($pop), 'a11 c11', 'works');
 $sessions[0]->query_safe('ROLLBACK');
 is($sessions[1]->query_safe($pop), 'a2',
-	'rolled back: another session goes on, and keeps the limit');
+	'rolled back: another session continues, within the limit');
 is($sessions[0]->query_safe($pop), '-', 'so does this one');
 is( $sessions[0]->query_safe(
 		q{SELECT fairq.complete(id) FROM fairq.tasks WHERE group_key = 'a' AND payload = '1'}),
 	't', 'an old task is completed');
-is($sessions[1]->query_safe($pop), 'a3', 'which leaves a place');
+is($sessions[1]->query_safe($pop), 'a3', 'which frees a slot');
 is($sessions[1]->query_safe($pop), '-', 'and no other');
 is( $sessions[0]->query_safe(
 		q{SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE status = 'running'}),

@@ -46,7 +46,7 @@ $node->psql(
 	SELECT fairq_internal.has_queue_privilege(n, 'any') FROM generate_series(1, 20) n; SELECT * FROM fairq.queues},
 	stdout => \$out,
 	stderr => \$err);
-unlike($out . $err, qr/secret/, 'a stranger hears no name');
+unlike($out . $err, qr/secret/, 'a role without privileges sees no name');
 
 $node->stop;
 done_testing();

@@ -135,12 +135,12 @@ is( $standby->safe_psql(
 		'postgres',
 		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', 2)}),
 	'a3 b2',
-	'promoted: a round begins, without what was open');
+	'promoted: a round begins, without open transactions');
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT fairq.enqueue('q', 'c', '2') > (SELECT max(id) FROM fairq.task)}),
 	't',
-	'promoted: ids go on');
+	'promoted: ids continue');
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', 100)}

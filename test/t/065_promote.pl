@@ -53,10 +53,10 @@ while (time < $end)
 	$looks++;
 	usleep(100_000);
 }
-is($found, '', "a standby that is looked at $looks times is sound");
+is($found, '', "a standby is sound in $looks checks");
 my ($status, $stdout, $stderr) = $standby->psql('postgres',
 	"\\set VERBOSITY sqlstate\nSELECT end_work(get_work())");
-like($stderr, qr/ERROR:  25006/, 'and cannot be worked on');
+like($stderr, qr/ERROR:  25006/, 'and accepts no work');
 
 # The standby is cut off before, so it has all that clients have seen.
 $standby->append_conf('postgresql.conf', "primary_conninfo = ''");
@@ -88,7 +88,7 @@ is( $standby->safe_psql(
 		SELECT fairq.complete(id, attempt) FROM fairq.tasks WHERE queue = 'still' AND payload = '"a1"';
 		SELECT payload FROM fairq.pop('still', 100) WHERE payload <> '"c1"'}),
 	qq{t\n"a2"},
-	'promoted: a place that is left is given away');
+	'promoted: a free slot is used');
 is( $standby->safe_psql(
 		'postgres', q{
 		SELECT fairq.resume('still', 'f');
@@ -103,7 +103,7 @@ is( $standby->safe_psql(
 		q{SELECT string_agg((payload #>> '{}') || ' ' || status, ', ' ORDER BY payload #>> '{}') FROM fairq.tasks WHERE queue = 'still'}
 	),
 	'a2 running, b1 running, c1 running, d1 scheduled, e1 running, f1 running',
-	'promoted: what is due is popped');
+	'promoted: due tasks are popped');
 is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('still')}),
 	'', 'promoted: and it is sound');
 $standby->safe_psql('postgres', q{SELECT fairq.drop_queue('still', true)});
@@ -112,7 +112,7 @@ $standby->safe_psql('postgres', q{SELECT fairq.drop_queue('still', true)});
 $life = start_life($standby, 5);
 usleep(1_000_000);
 end_life($life, 1);
-is_kept($standby, $life, 'goes on');
+is_kept($standby, $life, 'continues');
 finish_life($standby, 'promoted');
 
 done_testing();

@@ -61,17 +61,17 @@ foreach my $target (
 	  or die 'the server is not restored';
 
 	is($node->safe_psql('postgres', 'SELECT problems() LIMIT 20'),
-		'', "$name: all adds up");
+		'', "$name: all tasks are accounted for");
 	is( $node->safe_psql(
 			'postgres',
 			"SELECT count(*) FROM (VALUES $point->{ended}) v (id, attempt) LEFT JOIN ended USING (id, attempt) WHERE how IS NULL"
 		),
 		'0',
-		"$name: what had ended is there");
+		"$name: earlier ends are there");
 	cmp_ok(
 		$node->safe_psql('postgres', 'SELECT count(*) FROM sent'), '<',
 		$primary->safe_psql('postgres', 'SELECT count(*) FROM sent'),
-		"$name: and not what came later");
+		"$name: and later ones are not");
 
 	# ids are not used again, and work continues
 	cmp_ok(
@@ -80,7 +80,7 @@ foreach my $target (
 			  INSERT INTO sent VALUES (:id) RETURNING id}),
 		'>',
 		$point->{most},
-		"$name: ids go on");
+		"$name: ids continue");
 	$life = start_life($node, 4);
 	usleep(700_000);
 	end_life($life, 1);

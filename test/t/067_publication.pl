@@ -88,7 +88,7 @@ $sql->(
 is( $sql->(
 		q{SELECT group_key, group_no FROM fairq.groups WHERE queue = 'q'}),
 	'eve|0',
-	'a number is given anew');
+	'a number is assigned again');
 is_copied('a new group');
 is($copy->(q{SELECT fairq_internal.check_tables(queue_id) FROM fairq.queue}),
 	'', 'the copy is sound');

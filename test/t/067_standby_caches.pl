@@ -34,7 +34,7 @@ sub look
 		q{SELECT fairq.address('q', 'alice', 0); SELECT concurrency FROM fairq.groups WHERE queue = 'q' AND group_no = 0;
 		SELECT fairq.check_queue('q'); SELECT fairq.block_of('old', 1); SELECT fairq.block_of('gone', 1)});
 }
-is(look(), "0\n2\n0\n0", 'it has looked');
+is(look(), "0\n2\n0\n0", 'it has read the queues');
 
 # Meanwhile alice is done and deleted, and bob gets her number. One queue has
 # other settings, one another name, and one is dropped.
@@ -56,7 +56,7 @@ is( $primary->safe_psql(
 	'her number is free again');
 is( $session->query(q{SELECT fairq.address('q', 'bob', 0)}),
 	'0', 'the session sees it on the standby');
-is($session->query(q{SELECT fairq.address('q', 'alice', 0)}), '', 'and that she is gone');
+is($session->query(q{SELECT fairq.address('q', 'alice', 0)}), '', 'and that her group is gone');
 like($session->{stderr}, qr/QF007/, 'which is an error');
 $session->{stderr} = '';
 
@@ -70,7 +70,7 @@ is( $session->query_safe(
 		q{SELECT string_agg(group_key || ': ' || (payload #>> '{}'), ', ' ORDER BY id) FROM fairq.tasks WHERE queue = 'q'}
 	),
 	'bob: of bob, bob: of bob, too, alice: of alice',
-	'promoted: her task is hers');
+	'promoted: the task belongs to its group');
 is( $session->query_safe(
 		q{SELECT string_agg(group_key || ': ' || (payload #>> '{}'), ', ') FROM fairq.pop('q', 10)}),
 	'bob: of bob, alice: of alice',

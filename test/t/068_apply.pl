@@ -50,7 +50,7 @@ $node->safe_psql(
 	INSERT INTO orders VALUES (1, 'ann'), (2, 'ann'), (3, 'bob');
 	BEGIN; INSERT INTO orders VALUES (4, 'eve'); ROLLBACK;
 	BEGIN; SAVEPOINT s; INSERT INTO orders VALUES (5, 'eve'); ROLLBACK TO s; INSERT INTO orders VALUES (6, 'bob'); COMMIT});
-like($waiting->query('SELECT 1'), qr/^t/, 'who waits is woken');
+like($waiting->query('SELECT 1'), qr/^t/, 'a waiter is woken');
 $waiting->quit;
 $node->wait_for_catchup('s');
 is( $node->safe_psql(

@@ -70,10 +70,10 @@ $node->wait_for_catchup('s');
 is( $session->query_safe(
 		q{SET ROLE worker; BEGIN; SELECT count(*) FROM fairq.pop('q', 10); ROLLBACK; RESET ROLE}),
 	'2',
-	'what is granted holds');
+	'a grant takes effect');
 $node->safe_psql('postgres', q{TRUNCATE fairq.task});
 $node->wait_for_catchup('s');
-is($session->query_safe($pop), '', 'what is truncated is gone');
+is($session->query_safe($pop), '', 'truncated tasks are gone');
 $session->quit;
 
 $node->safe_psql('other', 'ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE)');

@@ -102,7 +102,7 @@ is( $node->safe_psql(
 		q{SELECT string_agg(queue || payload || left(status, 1), ' ' ORDER BY id) FROM fairq.tasks WHERE queue IN ('full', 'paused')}
 	),
 	'full{}r full{}q paused{}q',
-	'nothing has become of it');
+	'it has had no effect');
 
 # A transaction that has used a queue prevents a drop while it is prepared,
 # also after a restart. One that has locked a task protects that task.
@@ -156,7 +156,7 @@ is($node->safe_psql('postgres', q{SELECT fairq.drop_queue('empty')}),
 	$fast->query_safe("SELECT fairq.complete($id)");
 	$fast->query_safe('COMMIT');
 	like($slow->query(q{SELECT fairq.enqueue('q', 'a') > 0}),
-		qr/t$/, 'the session goes on');
+		qr/t$/, 'the session continues');
 	$slow->query(q{SELECT fairq.cancel((SELECT max(id) FROM fairq.tasks))});
 	$slow->quit;
 	$fast->quit;
@@ -168,7 +168,7 @@ is( $node->safe_psql(
 		q{SELECT string_agg(group_key || payload, ' ' ORDER BY id) FROM fairq.pop('q', 100)}
 	),
 	'b1 a2',
-	'all that was ready is served');
+	'all ready tasks are served');
 is($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 	'', 'the queue is sound');
 

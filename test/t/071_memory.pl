@@ -90,7 +90,7 @@ is_full(error(q{DO $$ BEGIN FOR i IN 1 .. 200 LOOP
 sql(q{SELECT count(fairq.drop_queue(name, true)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^x' OFFSET 0) x});
 is(sql(q{SELECT fairq.create_queue('wide');
 	SELECT count(*) FROM fairq.enqueue_batch('wide', ARRAY(SELECT 'g' || n FROM generate_series(1, 120000) n),
-		array_fill('1'::jsonb, '{120000}'))}), "\n120000", 'one queue has the room that many had');
+		array_fill('1'::jsonb, '{120000}'))}), "\n120000", 'one queue can use the memory of many');
 sql(q{SELECT fairq.drop_queue('wide', true)});
 
 # Queues.
@@ -104,12 +104,12 @@ cmp_ok($queues, '>', 200, 'there is room for some');
 is(sql('SELECT queues FROM fairq.shared_memory()'), $queues, 'the one that failed is not there');
 is(sql(q{SELECT area_used BETWEEN area * 0.5 AND area * 0.7 FROM fairq.shared_memory()}), 't', 'which do not take all of it');
 is(sql(q{SELECT fairq.enqueue('other', 'x') > 0; SELECT fairq.complete(id, attempt) FROM fairq.pop('other')}),
-	"t\nt", 'all else goes on');
+	"t\nt", 'all other calls work');
 is(sql(q{SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'running' AND status = 'running';
 	SELECT group_key FROM fairq.pop('running'); SELECT fairq.check_queue('running')}), "t\nb",
 	'... limits, too');
 is(sql(q{SELECT fairq.drop_queue('q1'), fairq.drop_queue('q2'); SELECT fairq.create_queue('q1')}), "t|t\n",
-	'what is dropped makes room');
+	'a dropped queue frees memory');
 sql(q{SELECT count(fairq.drop_queue(name)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^q' OFFSET 0) q});
 
 # Counters of groups that run at the same time.
@@ -141,7 +141,7 @@ sql(q{SELECT fairq.create_queue('wide', concurrency => 1), fairq.create_queue('n
 	SELECT fairq.enqueue('near', g) FROM unnest('{a,b}'::text[]) g; SELECT id FROM fairq.pop('near');
 	ALTER SYSTEM SET fairq.shared_memory = '4MB'});
 $node->restart;
-is(sql(q{SELECT group_key FROM fairq.pop('near')}), 'b', 'a limited queue beside one that has no room');
+is(sql(q{SELECT group_key FROM fairq.pop('near')}), 'b', 'a limited queue near one that has no memory');
 is_full(error(q{SELECT id FROM fairq.pop('wide')}), '... whose own calls say so');
 
 # Freed memory: queues that SQL deleted, a database, an extension.
@@ -163,14 +163,14 @@ sub makes_few
 sql(q{DELETE FROM fairq.queue WHERE name ~ '^q'});
 sql('SELECT fairq.maintain()');
 is(sql('SELECT queues <= count(*) FROM fairq.shared_memory(), fairq.queue GROUP BY queues'), 't',
-	'maintain() gives back what deleted queues had');
+	'maintain() frees the memory of deleted queues');
 sql('CREATE DATABASE next');
 $node->safe_psql('next', 'CREATE EXTENSION fairq');
-makes_few('next', '... and others get it');
+makes_few('next', '... and another database can use it');
 sql('DROP DATABASE next');
 # the search for freed memory runs once per second at most
 sql('SELECT pg_sleep(1.1)');
-makes_few('postgres', 'so they do of what a dropped database had');
+makes_few('postgres', 'memory of a dropped database can be used again');
 sql('SELECT FROM fairq.queues; DROP EXTENSION fairq');
 sql('CREATE DATABASE next');
 $node->safe_psql('next', 'CREATE EXTENSION fairq');

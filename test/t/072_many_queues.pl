@@ -48,7 +48,7 @@ $node->safe_psql('postgres', q{
 	SELECT fairq.pop('q8', lease => '1 microsecond');
 	DELETE FROM fairq.task WHERE dedup_key = 'b'});
 is($node->psql('postgres', 'SELECT fairq.maintain()'), 0,
-	'maintain has room enough');
+	'maintain has enough memory');
 is( $node->safe_psql('postgres', q{
 		SELECT string_agg(group_key, ' ' ORDER BY group_key) FROM fairq.groups;
 		SELECT string_agg(dedup_key, ' ') FROM fairq.dedup;

@@ -70,7 +70,7 @@ foreach my $database ('plain', 'custom')
 		  "SELECT string_agg(t::text, chr(10) ORDER BY t::text) FROM fairq.$table t";
 
 		is( $node->safe_psql($database, $rows),
-			# the seat of the group that was open is not there
+			# the copy lacks the group of the open transaction
 			$node->safe_psql('postgres', $rows),
 			"$database: fairq.$table");
 	}
@@ -83,7 +83,7 @@ foreach my $database ('plain', 'custom')
 		'a3 b2',
 		"$database: a round begins");
 	is($node->safe_psql($database, q{SELECT fairq.complete(1, 1)}),
-		't', "$database: what was running can be completed");
+		't', "$database: running tasks can be completed");
 	$node->safe_psql($database,
 		q{SELECT fairq.enqueue('q', 'c', '1'), fairq.enqueue('q', 'c', '2')});
 	is( $node->safe_psql(
@@ -110,7 +110,7 @@ foreach my $database ('plain', 'custom')
 			q{SELECT string_agg(payload::text || ' ' || attempt, ', ' ORDER BY payload::text) FROM fairq.pop('life', 10)}
 		),
 		'"expires" 2, "waits" 1',
-		"$database: what expired is popped, and what waits");
+		"$database: tasks with expired leases are popped, and waiting ones");
 	is($node->safe_psql($database, q{SELECT fairq.redrive('life')}),
 		'1', "$database: dead letters can be redriven");
 	is( $node->safe_psql(
@@ -136,7 +136,7 @@ foreach my $database ('plain', 'custom')
 			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('other', 100)}
 		),
 		'o1 p1 p2 p3 o2 p4',
-		"$database: costs are kept, and what the queue is fair by");
+		"$database: costs and fair_by are kept");
 	is( $node->safe_psql(
 			$database,
 			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('tenants', 100);
@@ -164,7 +164,7 @@ foreach my $database ('plain', 'custom')
 	is( $node->safe_psql(
 			$database, q{SELECT max(queue_id) FROM fairq.queue}),
 		'6',
-		"$database: queues' ids go on");
+		"$database: queues' ids continue");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('q')}),
 		'', "$database: the queue is sound");
 }

@@ -87,30 +87,30 @@ sub goes_on
 	is($of->('fairq.complete(id, 1)', 'twice'),
 		'f', "$database: a lease that was lost stays lost");
 	is($of->('fairq.extend(id, 2) > now()', 'twice'),
-		't', "$database: the one that was not is extended");
+		't', "$database: another lease is extended");
 	is($of->('fairq.complete(id, 2)', 'twice'),
 		't', "$database: and its task completed");
 	is($of->('fairq.extend(id, 1) IS NULL', 'doomed'),
-		't', "$database: a worker hears that its task was cancelled");
+		't', "$database: a worker is informed that its task was cancelled");
 	is( $of->(q{id = fairq.enqueue('life', 'l', dedup_key => 'k')}, 'later'),
 		't',
 		"$database: a key is taken");
 	is( $sql->(
 			q{SELECT fairq.enqueue('life', 'l', '"new"') > max(id) FROM ids}),
 		't',
-		"$database: ids go on");
+		"$database: ids continue");
 	is($popped->('life', 10), '', "$database: limits and pauses hold");
 	$sql->(q{SELECT fairq.resume('life', 'paused')});
 	is($popped->('life', 10),
-		'paused"paused"', "$database: who is resumed is served");
+		'paused"paused"', "$database: a resumed group is served");
 	is($sql->(q{SELECT fairq.redrive('life')}),
-		'1', "$database: what has failed is redriven");
+		'1', "$database: failed tasks are redriven");
 	$sql->(q{SELECT fairq.create_queue('last')});
 	is( $sql->(
 			q{SELECT count(*) = 3 AND max(queue_id) = max(queue_id) FILTER (WHERE name = 'last') FROM fairq.queue}
 		),
 		't',
-		"$database: queues' ids go on");
+		"$database: queues' ids continue");
 
 	$sql->(
 		q{SELECT fairq.alter_queue('life', concurrency => 0);
@@ -196,7 +196,7 @@ is( $node->safe_psql(
 			has_function_privilege('producer', 'fairq.pop(text, int, interval, int, text)'::regprocedure, 'EXECUTE'),
 			has_table_privilege('worker', 'fairq.task', 'SELECT')}),
 	't|f|t|f|f',
-	'whole: privileges on functions, what was granted and what was taken away');
+	'whole: privileges on functions, granted and revoked');
 foreach my $case (
 	[ 'producer', q{fairq.enqueue('life', 'p', run_at => 'infinity') > 0}, 't' ],
 	[ 'producer', q{fairq.take('life')}, '42501' ],
@@ -240,7 +240,7 @@ is( $session->query_safe(
 		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('life', 10)}
 	),
 	'',
-	'known: the session goes by the new limits');
+	'known: the session uses the new limits');
 $session->query_safe(
 	q{SELECT fairq.enqueue('life', 'l', '"number"', run_at => 'infinity')});
 is( $session->query_safe(
@@ -324,9 +324,9 @@ $foreign->command_checks_all(
 	[qr/role "producer" does not exist/],
 	'foreign_copy: restore');
 is(contents($foreign, 'foreign_copy', 'queue_privilege'),
-	$without, 'foreign_copy: all is there but for the grants');
+	$without, 'foreign_copy: only the grants are missing');
 is($foreign->safe_psql('foreign_copy', $grants),
-	'', 'foreign_copy: which have come in one COPY');
+	'', 'foreign_copy: they were one COPY');
 $foreign->safe_psql('postgres', 'CREATE ROLE producer');
 my $worker = $foreign->background_psql('foreign_copy', on_error_stop => 0);
 $worker->query(q{SET ROLE worker; SELECT fairq.pop('life')});
@@ -338,7 +338,7 @@ $foreign->command_ok(
 		'pg_restore', '-a', '-n', 'fairq', '-t', 'queue_privilege', '-d',
 		'foreign_copy', "$dump-Fc"
 	],
-	'foreign_copy: they are brought later');
+	'foreign_copy: they are restored later');
 is($foreign->safe_psql('foreign_copy', $grants),
 	'"Big ""Boss""" manage, producer enqueue, worker work',
 	'foreign_copy: and all there');
@@ -347,7 +347,7 @@ is( $foreign->safe_psql('foreign_copy',
 	'0',
 	'foreign_copy: they hold for new sessions');
 $worker->query(q{SELECT fairq.pop('life')});
-is($worker->{stderr}, '', 'foreign_copy: and for those that were there');
+is($worker->{stderr}, '', 'foreign_copy: and for open ones');
 $worker->quit;
 goes_on($foreign, 'foreign_copy');
 
@@ -359,7 +359,7 @@ $foreign->command_checks_all(
 	[qr/role "producer" does not exist/],
 	'foreign_inserts: restore');
 is(contents($foreign, 'foreign_inserts', 'queue_privilege'),
-	$without, 'foreign_inserts: all is there but for the grants');
+	$without, 'foreign_inserts: only the grants are missing');
 is($foreign->safe_psql('foreign_inserts', $grants),
 	'"Big ""Boss""" manage, worker work',
 	'foreign_inserts: and only that grant is missing');

@@ -116,7 +116,7 @@ $node->poll_query_until('postgres',
 make_version();
 is($sql->('SELECT fairq.version()'), '1.1', 'a new session has the new library');
 is($idle->query_safe('SELECT fairq.version()'),
-	'1.0', 'one that was there keeps the old one');
+	'1.0', 'an open session keeps the old library');
 is($sql->($version), '1.0', 'with the objects of 1.0');
 is($sql->($popped->(1)), 'b2', 'both work on the same queue');
 is($idle->query_safe($popped->(1)), 'a3', 'in turn');
@@ -127,7 +127,7 @@ is($sql->($version), '1.0', 'an update can be rolled back');
 $sql->(q{SET lock_timeout = '20 s'; ALTER EXTENSION fairq UPDATE TO '1.1'});
 is($sql->($version), '1.1', 'it is updated');
 is($sql->('SELECT fairq.added(1), count(*) FROM fairq.running'),
-	'2|3', 'what is new works');
+	'2|3', 'a new function works');
 is( $sql->(
 		q{SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_extension'::regclass
 		AND objid IN ('fairq.added'::regproc, 'fairq.running'::regclass) AND deptype = 'e'}
@@ -136,22 +136,22 @@ is( $sql->(
 	'and belongs to the extension');
 $idle->query('SELECT fairq.added(1)');
 like($idle->{stderr}, qr/could not find function "fairq_added"/,
-	'but for those who keep the old library');
+	'but not for sessions with the old library');
 $idle->{stderr} = '';
 
 # Work continues in all of them.
 is($open->query_safe($popped->(1)), 'b3',
-	'the open transaction goes on');
+	'the open transaction continues');
 $open->query_safe(q{SELECT fairq.complete(id) FROM fairq.tasks WHERE payload = '1' AND status = 'running'});
 $open->query_safe('COMMIT');
-is($sql->($popped->(10)), 'late1', 'what it enqueued is there');
+is($sql->($popped->(10)), 'late1', 'its enqueued task exists');
 is($sql->(q{SELECT fairq.enqueue('q', 'a', dedup_key => 'k') = id FROM fairq.tasks WHERE group_key = 'k'}),
 	't', 'keys are taken');
 is($idle->query_safe(q{SELECT fairq.complete(id, 1) FROM fairq.tasks WHERE group_key || payload = 'b2'}),
-	't', 'what a new session popped, an old one completes');
+	't', 'an old session completes the task that a new one popped');
 $sql->(q{SELECT fairq.enqueue('empty', 'e')});
 is($waits->query_safe(q{SELECT group_key FROM fairq.pop('empty')}) =~ s/.*\n//sr,
-	'e', 'who waited is woken, and serves');
+	'e', 'a waiter is woken, and pops');
 is($sql->(q{SELECT fairq.check_queue(name) FROM fairq.queue}),
 	'', 'the queues are sound');
 $_->quit foreach ($open, $idle, $waits);
@@ -162,7 +162,7 @@ $node->restart;
 is($sql->('SELECT fairq.version(), fairq.added(1)'),
 	'1.1|2', 'restarted: all is new');
 is($sql->(q{SELECT string_agg(group_key || payload, ' ' ORDER BY id) FROM fairq.running}),
-	'a2 a3 b3 late1 e{}', 'restarted: what was running still runs');
+	'a2 a3 b3 late1 e{}', 'restarted: running tasks still run');
 $node->command_ok(
 	[ 'pg_dump', '-f', "$temp/dump", $node->connstr('postgres') ], 'dump');
 $sql->('CREATE DATABASE restored');
@@ -178,9 +178,9 @@ foreach my $database ('postgres', 'restored')
 	is( $node->safe_psql($database,
 			q{SELECT count(*) FILTER (WHERE fairq.complete(id, 1)) FROM fairq.running}),
 		'5',
-		"$database: what was running is completed");
+		"$database: running tasks are completed");
 	is($node->safe_psql($database, q{SELECT fairq.cancel(id) FROM fairq.tasks WHERE status = 'scheduled'}),
-		't', "$database: and what is left cancelled");
+		't', "$database: and the others are cancelled");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('q')}),
 		'', "$database: the queue is sound");
 }

@@ -156,14 +156,14 @@ my $seen = told('worker', 'TABLE fairq.tasks');
 like($seen, qr/secret-$_/, "a worker sees a $_")
   foreach qw(payload result error worker);
 like($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
-	qr/secret-dedup/, 'check_queue() tells of a dedup key');
+	qr/secret-dedup/, 'check_queue() shows a dedup key');
 
 foreach my $role (qw(nobody monitor watcher))
 {
 	my $told = told($role, @all);
 	my @secrets = $told =~ /(.*secret.*)/g;
 
-	is("@secrets[0 .. ($#secrets > 4 ? 4 : $#secrets)]", '', "$role: is told no secret");
+	is("@secrets[0 .. ($#secrets > 4 ? 4 : $#secrets)]", '', "$role: sees no secret");
 	is(rows(), $before, "$role: changes nothing");
 	my $mine = told($role, 'SELECT queue, group_key FROM fairq.groups',
 		q{SELECT count(*) FROM fairq.lane_groups('q', 0)});
@@ -192,7 +192,7 @@ my %guesses = (
 my $super = $node->safe_psql('postgres', 'SELECT current_user');
 isnt(explained($super, 'fairq.task', 'error', '=', 'secret-error'),
 	explained($super, 'fairq.task', 'error', '=', 'nobody-error'),
-	'EXPLAIN tells what it knows');
+	'EXPLAIN reveals a value to a superuser');
 foreach my $role (qw(nobody monitor watcher))
 {
 	my @differ;
@@ -210,7 +210,7 @@ foreach my $role (qw(nobody monitor watcher))
 			}
 		}
 	}
-	is("@differ", '', "$role: EXPLAIN tells nothing");
+	is("@differ", '', "$role: EXPLAIN reveals nothing");
 }
 
 # A notification reports an event, and no value.
@@ -218,7 +218,7 @@ my $listening = $node->background_psql('postgres');
 $listening->query_safe('SET ROLE monitor; LISTEN "fairq.q"');
 $node->safe_psql('postgres', 'CALL add(10)');
 my $heard = $listening->query_safe('SELECT 1');
-like($heard, qr/fairq\.q/, 'a notification is heard');
+like($heard, qr/fairq\.q/, 'a notification arrives');
 unlike($heard, qr/secret/, 'it has no payload');
 $listening->quit;
 
