@@ -925,7 +925,7 @@ def held(case):
             case.was_done_once(case.enqueue({"do": "ok"}, "carol"))
         case.was_done_once(long)
         for id in ids:
-            expect(case.task(id).status == "running", "what is held is", case.task(id).status)
+            expect(case.task(id).status == "running", "a locked task is", case.task(id).status)
     for id in ids:
         case.was_done_once(id)
     worker.stop()
@@ -945,7 +945,7 @@ def many_at_the_end(case):
         expect(case.count("end", id) == 1, "it has not ended in time")
         case.was_done_once(id)
     for id in long:
-        expect(case.task(id).status == "queued", "what has not ended is", case.task(id).status)
+        expect(case.task(id).status == "queued", "a long task is", case.task(id).status)
 
 
 DIGITS = "9" * 5000         # of a number: Python's json takes 4,300

@@ -37,7 +37,8 @@ SELECT id = :b AS "then", headers -> 'batch' ->> 'completed' AS completed, fairq
 
 -- the checks of a batch to which many calls have added tasks, as these rows say
 SELECT fairq.create_batch('batch_cost', 'then', on_success => true) AS b \gset
--- each check in its own transaction, as one reads the row versions of all before it
+-- each check in its own transaction, because a check reads all earlier row versions
+-- of its transaction
 CREATE PROCEDURE pg_temp.check(batch bigint, INOUT buffers int) LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1 .. 5 LOOP

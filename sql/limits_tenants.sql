@@ -51,7 +51,8 @@ SELECT pg_temp.pop('tenants');
 SELECT * FROM pg_temp.tenants('tenants');
 SELECT * FROM fairq.check_queue('tenants');
 
--- It can be raised, lowered and removed; an end by itself makes no room then.
+-- A limit can be raised, lowered and removed. After it is lowered, one end
+-- frees no slot.
 SELECT fairq.set_group('tenants', 'acme', concurrency => 3);
 SELECT pg_temp.pop('tenants');
 SELECT fairq.set_group('tenants', 'acme', concurrency => 1);

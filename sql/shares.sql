@@ -225,7 +225,7 @@ SELECT pg_temp.pops('shares', 2, 8);
 -- the turns of a window are of one lane, which is charged for all of them
 SELECT pg_temp.pop('shares', 4, per_group => 1);
 SELECT pg_temp.pops('shares', 8);
--- a newly active lane has saved nothing
+-- an idle lane earns no credit
 SELECT fairq.purge('shares') > 0;
 SELECT pg_temp.enqueue_at('shares', 0, 9, 1000000), pg_temp.enqueue_at('shares', 1, 9, 1e-30);
 SELECT pg_temp.pops('shares', 12);
@@ -292,7 +292,7 @@ CALL pg_temp.work('shares', 30);
 SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 8);
 SELECT fairq.purge('shares') > 0;
 SELECT fairq.complete(id, took => '1 s') FROM fairq.tasks WHERE queue = 'shares' AND status = 'running';
--- a newly active lane has saved nothing
+-- an idle lane earns no credit
 SELECT fairq.drop_queue('shares', force => true);
 SELECT fairq.create_queue('shares', fair_by => 'time', shares => '{1,1}');
 SELECT pg_temp.enqueue('shares', 1, 60);

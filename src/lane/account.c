@@ -66,7 +66,7 @@
  * last service.  During a recovery of the lane, the former are in the order of
  * their seats.  The accounts of groups that are not known yet are also empty.
  *
- * Times are in microseconds, those per weight as doubles.
+ * Times are in microseconds.  Times per weight are doubles.
  *
  * In a queue with tenants, a tenant has an account like a group, and an order
  * of its groups.  Each order has its own virtual time and ties.

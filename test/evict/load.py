@@ -38,7 +38,7 @@ def pop(db, queue, books):
         popped = db.execute("SELECT id, attempt FROM fairq.pop(%s, %s)",
                             [queue, random.choice((1, 1, 3, 10))]).fetchall()
     for task, attempt in popped:
-        # what was rolled back is not this one's any more
+        # a task whose pop was rolled back belongs to another call
         verb = "release" if random.random() < 0.15 else "complete"
         done = db.execute(f"SELECT fairq.{verb}(%s, %s)", [task, attempt]).fetchone()[0]
         books["completed"] += done and verb == "complete"

@@ -435,7 +435,7 @@ class Admin(Session):
             self.help(way, kind.name)
 
     def help(self, way, queue):
-        """Calls that might hide that pops do not find a task on their own."""
+        """Calls that might hide tasks that pops alone would miss."""
         if self.chaos.unaided():
             queue = HELPED
         if way < 0.86:

@@ -782,7 +782,7 @@ class Model(Explorer):
         if state.over == state.resets and (
                 not self.is_known(state)
                 or max(number, number_of) > state.current):
-            raise Fault("lost: what was known")
+            raise Fault("known numbers are lost")
         if number != state.current:
             committed = 0
         if number_of != state.current:

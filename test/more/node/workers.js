@@ -107,7 +107,7 @@ async function programs() {
     const program = new Program(text(name));
     await until(() => program.stdout);
     program.kill(signal);
-    equal([await program.status(), program.stderr], [0, ''], `${signal}: status 0, also with remains of handlers`);
+    equal([await program.status(), program.stderr], [0, ''], `${signal}: status 0, even with leftover handlers`);
     equal((await taskOf(id)).status, 'queued', 'and the task is released');
     await fairq.cancel(admin, id);
   }
