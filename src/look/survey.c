@@ -346,7 +346,7 @@ static int32
 limit_of_tenant(FairqQueue *queue, int32 tenant)
 {
 	return tenant < 0 ? FAIRQ_NO_LIMIT :
-		fairq_setting_of_tenant(&queue->groups, tenant).limit;
+		fairq_tenant_setting(&queue->groups, tenant)->limit;
 }
 
 /* Whether a group or its tenant is paused. */
@@ -416,9 +416,8 @@ next_at_under(FairqQueue *queue, int32 group_no, const FairqSetting *setting,
 static TimestampTz
 tenant_next_at(FairqQueue *queue, int32 tenant, TimestampTz now)
 {
-	FairqSetting setting = fairq_setting_of_tenant(&queue->groups, tenant);
-
-	return next_at_under(queue, tenant, &setting, now);
+	return next_at_under(queue, tenant,
+						 fairq_tenant_setting(&queue->groups, tenant), now);
 }
 
 /* Time at which the next task of a group may start. */

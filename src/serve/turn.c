@@ -471,7 +471,7 @@ is_paused(FairqService *s, const FairqTurn *turn)
 
 	return fairq_group_setting(s->queue, turn->group_no)->limit == 0 ||
 		(tenant != FAIRQ_NO_SEAT &&
-		 fairq_setting_of_tenant(&s->queue->groups, tenant).limit == 0);
+		 fairq_tenant_setting(&s->queue->groups, tenant)->limit == 0);
 }
 
 /*

@@ -228,7 +228,7 @@ fairq_is_paced(const FairqTurn *turn)
 		(call.queue->starts.pace.gap != 0 ||
 		 fairq_group_setting(call.queue, turn->group_no)->pace.gap != 0 ||
 		 (tenant != FAIRQ_NO_SEAT &&
-		  fairq_setting_of_tenant(&call.queue->groups, tenant).pace.gap != 0));
+		  fairq_tenant_setting(&call.queue->groups, tenant)->pace.gap != 0));
 }
 
 /*
@@ -355,15 +355,15 @@ static bool
 start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 {
 	int32		tenant = turn->charged.tenant;
-	FairqSetting setting;
+	const FairqSetting *setting;
 
 	if (tenant == FAIRQ_NO_SEAT)
 		return true;
-	setting = fairq_setting_of_tenant(&call.queue->groups, tenant);
-	if (setting.pace.gap == 0 && setting.held_until == DT_NOBEGIN)
+	setting = fairq_tenant_setting(&call.queue->groups, tenant);
+	if (setting->pace.gap == 0 && setting->held_until == DT_NOBEGIN)
 		return true;
 	pin_tenant(tenant);
-	return start_under(lane, lane_no, turn, &setting, call.tenant.counter,
+	return start_under(lane, lane_no, turn, setting, call.tenant.counter,
 					   &call.tenant.start, look);
 }
 
@@ -425,7 +425,7 @@ slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 	if (tenant == FAIRQ_NO_SEAT)
 		return true;
-	limit = fairq_setting_of_tenant(&call.queue->groups, tenant).limit;
+	limit = fairq_tenant_setting(&call.queue->groups, tenant)->limit;
 	if (limit > 0 && !now.known)
 		return false;
 	pin_tenant(tenant);
@@ -625,8 +625,8 @@ fairq_within_limits(int32 group_no)
 	{
 		counter = fairq_shmem_counter(call.queue->hints, tenant);
 		in_tenant = is_within(counter, now,
-							  fairq_setting_of_tenant(&call.queue->groups,
-													  tenant).limit);
+							  fairq_tenant_setting(&call.queue->groups,
+													  tenant)->limit);
 		fairq_counter_unpin(counter);
 	}
 	in_queue = is_within(&call.queue->hints->running, now,

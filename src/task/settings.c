@@ -46,10 +46,20 @@ typedef struct Entry
 		TimestampTz held_until; /* its hold; DT_NOBEGIN: none */
 	}			row;
 
-	FairqSetting setting;		/* settings in effect */
+	/* settings in effect, of a group and of a tenant with that number */
+	FairqSetting of_group;
+	FairqSetting of_tenant;
 	uint64		version;		/* version of the queue's settings from which
-								 * they follow; 0: not computed yet */
+								 * both follow; 0: not computed yet */
 } Entry;
+
+/* settings of tenants without their own */
+static const FairqSetting no_setting = {
+	.group_no = -1,
+	.weight = 1,
+	.limit = FAIRQ_NO_LIMIT,
+	.held_until = DT_NOBEGIN
+};
 
 /* Add the entry to the counts, or subtract it (-1). */
 static void
@@ -221,30 +231,33 @@ fairq_settings_note(FairqSettings *settings, int32 group_no)
 	return true;
 }
 
-/*
- * Compute the settings in effect for the group from its row and the queue's
- * settings.
- */
-static const FairqSetting *
-in_effect(const FairqSettings *settings, Entry *entry)
+/* Compute the settings in effect from the row and the queue's settings. */
+static void
+compute(const FairqSettings *settings, Entry *entry)
 {
 	const FairqSetting *others = &settings->others.setting;
-	FairqSetting *setting = &entry->setting;
 
 	if (entry->version == settings->others.version)
-		return setting;
-	setting->group_no = entry->group_no;
-	setting->weight = entry->row.weight;
-	setting->limit = entry->row.limit != FAIRQ_NO_LIMIT ? entry->row.limit :
-		others->limit;
-	if (entry->row.paused)
-		setting->limit = 0;
-	setting->rate = entry->row.rate != 0 ? entry->row.rate : others->rate;
-	setting->pace = fairq_pace(setting->rate, settings->others.per,
-							   settings->others.burst);
-	setting->held_until = entry->row.held_until;
+		return;
+	entry->of_tenant = (FairqSetting)
+	{
+		.group_no = entry->group_no,
+			.weight = entry->row.weight,
+			.limit = entry->row.paused ? 0 : entry->row.limit,
+			.rate = entry->row.rate,
+			.pace = fairq_pace(entry->row.rate, settings->others.per,
+							   settings->others.burst),
+			.held_until = entry->row.held_until
+	};
+	entry->of_group = entry->of_tenant;
+	if (entry->of_group.limit == FAIRQ_NO_LIMIT)
+		entry->of_group.limit = others->limit;
+	if (entry->of_group.rate == 0)
+	{
+		entry->of_group.rate = others->rate;
+		entry->of_group.pace = others->pace;
+	}
 	entry->version = settings->others.version;
-	return setting;
 }
 
 /*
@@ -256,34 +269,25 @@ fairq_setting_of(const FairqSettings *settings, int32 group_no)
 {
 	Entry	   *entry = find_entry(settings, group_no);
 
-	return entry == NULL ? &settings->others.setting :
-		in_effect(settings, entry);
+	if (entry == NULL)
+		return &settings->others.setting;
+	compute(settings, entry);
+	return &entry->of_group;
 }
 
 /*
  * The settings of all tasks of a tenant together.  It has no limit and no rate
- * from the queue.
+ * from the queue.  Valid until the queue's settings are read again.
  */
-FairqSetting
-fairq_setting_of_tenant(const FairqSettings *settings, int32 tenant)
+const FairqSetting *
+fairq_tenant_setting(const FairqSettings *settings, int32 tenant)
 {
-	const Entry *entry = find_entry(settings, tenant);
-	FairqSetting setting = {
-		.group_no = tenant,
-		.weight = 1,
-		.limit = FAIRQ_NO_LIMIT,
-		.held_until = DT_NOBEGIN
-	};
+	Entry	   *entry = find_entry(settings, tenant);
 
 	if (entry == NULL)
-		return setting;
-	setting.weight = entry->row.weight;
-	setting.limit = entry->row.paused ? 0 : entry->row.limit;
-	setting.rate = entry->row.rate;
-	setting.pace = fairq_pace(setting.rate, settings->others.per,
-							  settings->others.burst);
-	setting.held_until = entry->row.held_until;
-	return setting;
+		return &no_setting;
+	compute(settings, entry);
+	return &entry->of_tenant;
 }
 
 /* Begin a walk through all groups that have their own settings. */
@@ -302,5 +306,8 @@ fairq_settings_next(FairqSettingsWalk *walk)
 	Entry	   *entry = walk->settings == NULL ? NULL :
 		hash_seq_search(&walk->status);
 
-	return entry == NULL ? NULL : in_effect(walk->settings, entry);
+	if (entry == NULL)
+		return NULL;
+	compute(walk->settings, entry);
+	return &entry->of_group;
 }

@@ -65,8 +65,8 @@ extern int	fairq_settings_read(FairqSettings *settings, int32 queue_id,
 extern bool fairq_settings_note(FairqSettings *settings, int32 group_no);
 extern const FairqSetting *fairq_setting_of(const FairqSettings *settings,
 											int32 group_no);
-extern FairqSetting fairq_setting_of_tenant(const FairqSettings *settings,
-											int32 tenant);
+extern const FairqSetting *fairq_tenant_setting(const FairqSettings *settings,
+												int32 tenant);
 extern void fairq_settings_walk(const FairqSettings *settings,
 								FairqSettingsWalk *walk);
 extern const FairqSetting *fairq_settings_next(FairqSettingsWalk *walk);
