@@ -341,20 +341,12 @@ tenant_with_settings(FairqQueue *queue, int32 group_no)
 	return !queue->limited ? -1 : fairq_tenant_no(queue, group_no);
 }
 
-/* The limit of a tenant; FAIRQ_NO_LIMIT if there is none. */
-static int32
-limit_of_tenant(FairqQueue *queue, int32 tenant)
-{
-	return tenant < 0 ? FAIRQ_NO_LIMIT :
-		fairq_tenant_setting(&queue->groups, tenant)->limit;
-}
-
 /* Whether a group or its tenant is paused. */
 static bool
 is_paused(FairqQueue *queue, int32 group_no)
 {
-	return fairq_group_setting(queue, group_no)->limit == 0 ||
-		limit_of_tenant(queue, tenant_with_settings(queue, group_no)) == 0;
+	return fairq_is_paused(&queue->groups, group_no,
+						   tenant_with_settings(queue, group_no));
 }
 
 /* Whether the group's tenant, if it has one, is known to be full. */
@@ -363,7 +355,8 @@ is_tenant_full(FairqQueue *queue, int32 group_no)
 {
 	int32		tenant = tenant_with_settings(queue, group_no);
 
-	return is_group_full(queue, tenant, limit_of_tenant(queue, tenant));
+	return is_group_full(queue, tenant,
+						 fairq_tenant_setting(&queue->groups, tenant)->limit);
 }
 
 /* Convert a start on the monotonic clock to a time; 0: now. */

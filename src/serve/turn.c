@@ -463,17 +463,6 @@ leave_scheduled(FairqCourse *course, const FairqSearch *chosen)
 	return course->no_scheduled;
 }
 
-/* Whether the turn's group, or its tenant, is paused. */
-static bool
-is_paused(FairqService *s, const FairqTurn *turn)
-{
-	int32		tenant = turn->charged.tenant;
-
-	return fairq_group_setting(s->queue, turn->group_no)->limit == 0 ||
-		(tenant != FAIRQ_NO_SEAT &&
-		 fairq_tenant_setting(&s->queue->groups, tenant)->limit == 0);
-}
-
 /*
  * Serve a group at its turn, or its lapsed tasks in a full queue.  Returns
  * false if it yields no task.
@@ -488,7 +477,9 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 
 	turn->state.begun = true;
 	course.turn = turn;
-	fairq_course_begin(s, &course, is_paused(s, turn));
+	fairq_course_begin(s, &course,
+					   fairq_is_paused(&s->queue->groups, turn->group_no,
+									   turn->charged.tenant));
 	while (turn->tasks.served < turn->tasks.want &&
 		   s->got.served < s->call.max_tasks)
 	{

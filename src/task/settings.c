@@ -290,6 +290,15 @@ fairq_tenant_setting(const FairqSettings *settings, int32 tenant)
 	return &entry->of_tenant;
 }
 
+/* Whether a group, or its tenant (-1: none), is paused. */
+bool
+fairq_is_paused(const FairqSettings *settings, int32 group_no, int32 tenant)
+{
+	return fairq_setting_of(settings, group_no)->limit == 0 ||
+		(tenant >= 0 &&
+		 fairq_tenant_setting(settings, tenant)->limit == 0);
+}
+
 /* Begin a walk through all groups that have their own settings. */
 void
 fairq_settings_walk(const FairqSettings *settings, FairqSettingsWalk *walk)

@@ -67,6 +67,8 @@ extern const FairqSetting *fairq_setting_of(const FairqSettings *settings,
 											int32 group_no);
 extern const FairqSetting *fairq_tenant_setting(const FairqSettings *settings,
 												int32 tenant);
+extern bool fairq_is_paused(const FairqSettings *settings, int32 group_no,
+							int32 tenant);
 extern void fairq_settings_walk(const FairqSettings *settings,
 								FairqSettingsWalk *walk);
 extern const FairqSetting *fairq_settings_next(FairqSettingsWalk *walk);
