@@ -16,10 +16,10 @@
  * settles its caches.
  *
  * Locking: the callbacks take lanes' locks, one at a time, and counters'
- * mutexes under the tally's lock.  They must neither
- * fail (an ERROR there would be a PANIC) nor allocate: memory is allocated
- * when the change is recorded.  The same holds for the functions of other
- * modules (FairqEnding), which run in the order in which fairq.c lists them.
+ * mutexes under the tally's lock.  They must neither fail (an ERROR there
+ * would be a PANIC) nor allocate: memory is allocated when the change is
+ * recorded.  The same holds for the functions of other modules (FairqEnding),
+ * which run in the order in which fairq.c lists them.
  */
 #include "postgres.h"
 
