@@ -21,7 +21,7 @@ LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
 $$;
 
--- The tasks that run, or that do not.
+-- The payloads of the running tasks, or of all others.
 CREATE FUNCTION pg_temp.tasks(queue text, running boolean) RETURNS text
 LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload #>> '{}')

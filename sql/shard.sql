@@ -44,7 +44,7 @@ SELECT array_agg(id - (7::bigint << 43)) FROM fairq.enqueue_batch('q',
 SELECT fairq.set_shard(7);	-- it already is
 SELECT fairq.set_shard(8);
 SELECT count(fairq.complete(id)) FROM fairq.pop('q', 100);
-SELECT fairq.set_shard(6);	-- ids would be given again
+SELECT fairq.set_shard(6);	-- ids could be used twice
 SELECT fairq.shard();
 SET client_min_messages = error;
 TRUNCATE fairq.task RESTART IDENTITY;	-- a purge by SQL; the shard stays

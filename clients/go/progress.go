@@ -93,7 +93,7 @@ func Step[T any](ctx context.Context, task *Task, name string,
 	})
 }
 
-// Checkpoint records how far the work is, for Cursor in a later attempt.  Call it often:
+// Checkpoint records how far the work has got, for Cursor in a later attempt.  Call it often:
 // it saves the value once per heartbeat.  If the attempt fails or is released, the worker
 // saves the last one.  If the task was cancelled or its lease is lost, it returns
 // ErrLost.

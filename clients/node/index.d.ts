@@ -231,7 +231,7 @@ export interface Task<Payload = any> {
   /** The last value of checkpoint() in this or an earlier attempt; undefined:
    * there is none. */
   readonly cursor: any;
-  /** Records how far the work is; rejects with Stopped if the work is wasted. */
+  /** Records how far the work has got; rejects with Stopped if the work is wasted. */
   checkpoint(cursor: unknown): Promise<void>;
   /** Completes the task in the client's transaction; rejects with Stopped if the work is wasted. */
   complete(client: Queryable, result?: unknown): Promise<void>;

@@ -424,7 +424,7 @@ fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 
 /*
  * Record that the task at an address has its old lease again, if we abort.
- * The lane may have forgotten that lease while we were changing the row.
+ * While we were changing the row, the lane may have dropped that lease.
  */
 void
 fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
@@ -436,9 +436,8 @@ fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 }
 
 /*
- * Record a reserved address.  Its row follows, at the latest after the
- * preceding rows of the batch.  No code may fail between the reservation and
- * this.
+ * Record a reserved address.  Its row is inserted next, or after the earlier
+ * rows of the batch.  No code may fail between the reservation and this call.
  */
 void
 fairq_pending_reserved(FairqPending *pending,

@@ -164,8 +164,9 @@ def asleep(db, waiters):
 
 
 def put_to_sleep(db, waiters, queue, timeout="60 s", at_once=False):
-    """They wait, and sleep. One after the other, so that the first one is
-    woken first, or all at once, which takes less.
+    """Make the waiters call fairq.wait(), until they sleep. They begin one after
+    the other, so that the first one is woken first. With at_once they begin
+    together, which takes less time.
     """
     for some in [waiters] if at_once else [[waiter] for waiter in waiters]:
         for waiter in some:

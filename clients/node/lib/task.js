@@ -49,9 +49,9 @@ class Task {
     return this.#attempt.progress.cursor;
   }
 
-  // Records how far the work is, for the cursor of a later attempt.  It saves the value once per
-  // heartbeat, so call it often.  If the attempt fails or is released, the worker saves the last
-  // one.
+  // Records how far the work has got, for the cursor of a later attempt.  It saves the value once
+  // per heartbeat, so call it often.  If the attempt fails or is released, the worker saves the
+  // last one.
   async checkpoint(cursor) {
     await this.#attempt.keep((kept) => kept.checkpoint(cursor));
   }

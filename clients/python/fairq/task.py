@@ -155,7 +155,7 @@ class Task:
         return self.steps[name]
 
     def checkpoint(self, cursor: Any) -> None:
-        """Records how far the work is, for the cursor of a later attempt; call
+        """Records how far the work has got, for the cursor of a later attempt; call
         it often.
 
         It saves the value once per heartbeat.  If the attempt fails or is released, the

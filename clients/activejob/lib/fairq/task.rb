@@ -89,9 +89,9 @@ module Fairq
       kept.cursor
     end
 
-    # Records how far the work is, for the cursor of a later attempt.  It saves the value once
-    # per heartbeat, so call it often.  If the attempt fails or is released, the worker saves
-    # the last one.  Raises Stopped like check!.
+    # Records how far the work has got, for the cursor of a later attempt.  It saves the value
+    # once per heartbeat, so call it often.  If the attempt fails or is released, the worker
+    # saves the last one.  Raises Stopped like check!.
     def checkpoint!(cursor)
       check!
       kept.checkpoint(cursor)

@@ -209,8 +209,8 @@ public final class Task {
     }
 
     /**
-     * Records how far the work is, as JSON text, for {@link #cursor()} of a later attempt.  Call it
-     * often: it saves the value once per heartbeat.
+     * Records how far the work has got, as JSON text, for {@link #cursor()} of a later attempt.  Call
+     * it often: it saves the value once per heartbeat.
      */
     public void checkpoint(String json) throws SQLException, InterruptedException {
         synchronized (saving) {
