@@ -50,8 +50,7 @@ CREATE TABLE fairq.queue (
 	retain_failed interval,
 	max_run_time interval CHECK (max_run_time > '0' AND max_run_time < '1000 years'),
 	backoff_max interval NOT NULL DEFAULT '1 hour',
-	separator text CHECK (pg_catalog.octet_length(separator) = 1 AND pg_catalog.ascii(separator) < 128),
-	CHECK (separator IS NULL OR fair_by <> 'time')
+	separator text CHECK (pg_catalog.octet_length(separator) = 1 AND pg_catalog.ascii(separator) < 128)
 ) USING heap WITH (fillfactor = 50);
 ALTER SEQUENCE fairq.queue_id_seq OWNED BY fairq.queue.queue_id;
 
@@ -1107,7 +1106,7 @@ CREATE VIEW fairq.tenants WITH (security_barrier) AS
 	WHERE q.separator IS NOT NULL;
 COMMENT ON VIEW fairq.tenants IS 'Tenants of queues with a separator, and their settings. It reads shared memory and no task, so its cost depends only on the number of tenants.';
 COMMENT ON COLUMN fairq.tenants.users_active IS 'Users with ready tasks that a pop has found, counted once in each priority. NULL: shared memory does not have the queue.';
-COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks or costs, per weight. NULL: not known.';
+COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks, costs or seconds, per weight. NULL: not known.';
 COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got least. NULL: not known.';
 COMMENT ON COLUMN fairq.tenants.concurrency IS 'Most running tasks of all its users together. NULL: any number.';
 COMMENT ON COLUMN fairq.tenants.paused IS 'No task of its users is popped while this is true.';

@@ -69,7 +69,10 @@
  * Times are in microseconds.  Times per weight are doubles.
  *
  * In a queue with tenants, a tenant has an account like a group, and an order
- * of its groups.  Each order has its own virtual time and ties.
+ * of its groups.  Each order has its own virtual time and ties.  In a
+ * time-fair lane, a tenant's running tasks and time are those of its groups. E
+ * is the same for all.  In a tenant's order, groups that have lapsed have a
+ * level of their own, before all others.
  *
  * Locking: none here.  The caller has the lane's lock, or private copies.
  */
@@ -132,6 +135,9 @@ fairq_account_init(FairqAccount *account, uint32 lane_no)
 void
 fairq_account_renew(FairqAccount *account)
 {
+	/* the ledger has none of a tenant's tasks */
+	if (account->level.is_tenant)
+		account->running = account->started = 0;
 	account->node.rank.level = 0;
 	account->node.rank.amount = (FairqAmount) {0};
 	memset(&account->by, 0, sizeof(account->by));
@@ -176,7 +182,17 @@ fairq_account_key(const FairqLedger *ledger, const FairqAccount *account,
 				  TimestampTz now)
 {
 	return fairq_account_got(ledger, account, now) +
-		2 * ledger->longest * account->node.rank.level;
+		2 * ledger->longest * fairq_account_level(account);
+}
+
+/* The level of a group of a time-fair lane; 0 if it has lapsed. */
+int32
+fairq_account_level(const FairqAccount *account)
+{
+	int32		level = account->node.rank.level;
+
+	return account->level.tenant == FAIRQ_NO_NODE ? level :
+		Max(level - FAIRQ_LEVEL_READY, 0);
 }
 
 /* Compute the rank from the account, in a time-fair lane. */
@@ -189,6 +205,9 @@ rank_by_time(const FairqLedger *ledger, FairqAccount *account, FairqMoment at)
 	rank->amount = fairq_amount(fairq_account_got(ledger, account, at.now) -
 								(double) rank->level *
 								(at.now - ledger->since));
+	if (account->level.tenant != FAIRQ_NO_NODE)
+		rank->level = at.lapsed ? FAIRQ_LEVEL_LAPSED :
+			FAIRQ_LEVEL_READY + rank->level;
 }
 
 /*
@@ -203,7 +222,8 @@ add_done(FairqAccount *account, double amount)
 
 /*
  * Count n more tasks as running, in a time-fair lane.  started is the sum of
- * the times at which they began.
+ * the times at which they began.  The ledger counts a tenant's tasks once, as
+ * those of groups.
  */
 static void
 count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
@@ -219,8 +239,19 @@ count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
 	}
 	account->running += n;
 	account->started += started;
+	if (account->level.is_tenant)
+		return;
 	ledger->running += n;
 	ledger->started += started;
+}
+
+/* The account, which is new or a group's, is a tenant's from now on. */
+void
+fairq_account_be_tenant(FairqLedger *ledger, FairqAccount *account)
+{
+	if (!account->level.is_tenant)
+		count_running(ledger, account, -account->running, -account->started);
+	account->level.is_tenant = account->level.resolved = true;
 }
 
 /* Forgive a group of a time-fair lane the part of its debt above the limit. */
@@ -413,6 +444,8 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 		}
 	}
 	add_done(account, (took + work->lapsed) / account->weight);
+	if (account->level.is_tenant)
+		return;
 	ledger->worked += took + work->lapsed;
 	if (took > 0 || longest > 0)
 		note_longest(ledger, account, took, longest, now);

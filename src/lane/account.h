@@ -17,7 +17,8 @@
 
 /* levels of the groups of a tenant */
 #define FAIRQ_LEVEL_LAPSED 0	/* those that may have lapsed tasks */
-#define FAIRQ_LEVEL_READY 1		/* all others */
+#define FAIRQ_LEVEL_READY 1		/* all others; if time-fair, those without a
+								 * level, and their level is added */
 
 /*
  * The resource of which a queue's groups get equal amounts, times their
@@ -148,6 +149,8 @@ typedef struct FairqCharge
 typedef struct FairqWork
 {
 	uint32		lane_no;		/* lane_no of the lane when it was noted */
+	int32		tenant;			/* number of the group's tenant; FAIRQ_NO_NODE:
+								 * none */
 	int32		begun;			/* number of tasks that have begun to count */
 	int64		begun_since;	/* sum of the times at which they began, in
 								 * microseconds after since of the ledger */
@@ -165,11 +168,13 @@ typedef struct FairqWork
 
 /*
  * For functions below: the time, and whether leases of the group have ended.
+ * A tenant has those of its groups.
  */
 typedef struct FairqMoment
 {
 	TimestampTz now;			/* present time */
-	bool		lapsed;			/* true: the group is in the set "lapsed" */
+	bool		lapsed;			/* true: the group is in the set "lapsed", or a
+								 * group of the tenant is */
 } FairqMoment;
 
 extern void fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by,
@@ -177,10 +182,13 @@ extern void fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by,
 extern void fairq_flows_begin(FairqFlows *flows);
 extern void fairq_account_init(FairqAccount *account, uint32 lane_no);
 extern void fairq_account_renew(FairqAccount *account);
+extern void fairq_account_be_tenant(FairqLedger *ledger,
+									FairqAccount *account);
 extern double fairq_account_got(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
 extern double fairq_account_key(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
+extern int32 fairq_account_level(const FairqAccount *account);
 extern void fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
 								FairqAccount *account, int32 group_no,
 								double least, FairqMoment at);

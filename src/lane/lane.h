@@ -355,11 +355,12 @@ extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 							  int32 weight_of_tenant);
 extern void fairq_lane_work(FairqLane *lane, TimestampTz now,
 							FairqLaneWork *work);
-extern void fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
-							 FairqWork **at, TimestampTz now, bool in_full,
-							 bool removed);
-extern void fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
-							 TimestampTz popped_at, int64 took, bool lapsed);
+extern void fairq_work_begun(FairqLane *lane, uint32 lane_no,
+							 const FairqTurn *turn, FairqWork **at,
+							 TimestampTz now, bool removed);
+extern void fairq_work_ended(FairqLane *lane, int32 group_no, int32 tenant,
+							 FairqWork **at, TimestampTz popped_at,
+							 int64 took, bool lapsed);
 extern void fairq_work_end(FairqLane *lane, int32 group_no,
 						   const FairqWork *work, bool committed);
 

@@ -131,6 +131,19 @@ account_if_any(FairqLane *lane, int32 group_no)
 		account : NULL;
 }
 
+/* Whether a group of the tenant may have lapsed tasks. */
+static inline bool
+has_lapsed_group(FairqLane *lane, const FairqAccount *tenant)
+{
+	FairqRecords *accounts = &lane->order.accounts;
+	int32		first = fairq_order_first(&tenant->level.groups.order,
+										  accounts);
+
+	return first != FAIRQ_NO_NODE &&
+		((FairqNode *) fairq_record(accounts, first))->rank.level ==
+		FAIRQ_LEVEL_LAPSED;
+}
+
 /*
  * Whether a group, or a group of a tenant, may have a task to serve.  A tenant
  * that has no slot may have lapsed tasks.  The lane is not task-fair.
@@ -138,9 +151,6 @@ account_if_any(FairqLane *lane, int32 group_no)
 static inline bool
 is_active(FairqLane *lane, int32 flow, const FairqAccount *account)
 {
-	const FairqNode *node;
-	int32		first;
-
 	if (!account->level.is_tenant)
 		return has(lane, FAIRQ_RING, flow);
 	if (has(lane, FAIRQ_SHUT, flow) &&
@@ -150,12 +160,7 @@ is_active(FairqLane *lane, int32 flow, const FairqAccount *account)
 		return true;
 	if (!has(lane, FAIRQ_SHUT, flow))
 		return account->level.groups.order.root != FAIRQ_NO_NODE;
-	first = fairq_order_first(&account->level.groups.order,
-							  &lane->order.accounts);
-	if (first == FAIRQ_NO_NODE)
-		return false;
-	node = fairq_record(&lane->order.accounts, first);
-	return node->rank.level == FAIRQ_LEVEL_LAPSED;
+	return has_lapsed_group(lane, account);
 }
 
 /* Put a group that may have a ready task into the ring. */

@@ -52,6 +52,11 @@
  * first groups of both levels is next.  A pause, a hold or a rate that
  * shuts a tenant also applies to these.
  *
+ * In a time-fair lane with tenants, both orders have the levels of running
+ * tasks.  While a group of a tenant has lapsed, the tenant is at level 0, like
+ * the group.  A tenant of which a call has passed over all groups enters
+ * again.
+ *
  * Accounts are allocated only when a group enters the ring, because most
  * groups have none in most lanes.  If a call finds such a group without an
  * account, it stops, allocates one and tries again.
@@ -124,12 +129,22 @@ account_of(FairqLane *lane, int32 group_no)
 	return account;
 }
 
-static FairqMoment
-moment(FairqLane *lane, int32 group_no, TimestampTz now)
+static bool
+is_by_time(const FairqLane *lane)
 {
+	return lane->order.ledger.fair_by == FAIRQ_BY_TIME;
+}
+
+static FairqMoment
+moment(FairqLane *lane, int32 flow, TimestampTz now)
+{
+	const FairqAccount *account = account_of(lane, flow);
+
 	return (FairqMoment)
 	{
-		.now = now,.lapsed = has(lane, FAIRQ_LAPSED, group_no)
+		.now = now,.lapsed = has(lane, FAIRQ_LAPSED, flow) ||
+			(is_by_time(lane) && account->level.is_tenant &&
+			 has_lapsed_group(lane, account))
 	};
 }
 
@@ -163,7 +178,8 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 
 	if (!was_in)
 		return;
-	if (account->level.tenant != FAIRQ_NO_NODE)
+	/* in a time-fair lane, account.c has set it */
+	if (account->level.tenant != FAIRQ_NO_NODE && !is_by_time(lane))
 		account->node.rank.level = has(lane, FAIRQ_LAPSED, group_no) ?
 			FAIRQ_LEVEL_LAPSED : FAIRQ_LEVEL_READY;
 	fairq_seats_add(lane, FAIRQ_SERVED, group_no);
@@ -220,8 +236,7 @@ note_tenant(FairqLane *lane, int32 group_no, int32 tenant)
 	account->level.resolved = true;
 	if (tenant == FAIRQ_NO_SEAT)
 		return;
-	account = account_of(lane, tenant);
-	account->level.is_tenant = account->level.resolved = true;
+	fairq_account_be_tenant(&lane->order.ledger, account_of(lane, tenant));
 	lane->order.ledger.ranks_lapsed = true;
 }
 
@@ -387,12 +402,12 @@ next_level(const Search *search, FairqRank *behind)
 }
 
 /*
- * In a time-fair lane, the least amount that any waiting group has got.  If
- * there is none, the amount of the group that was served last.  If very many
- * groups in a row have left the ring, this only removes some of them.
+ * In a time-fair lane, the least amount that any waiting flow of an order has
+ * got.  If there is none, the amount of the one that was served last.  If very
+ * many groups in a row have left the ring, this only removes some of them.
  */
 static double
-find_least(FairqLane *lane, TimestampTz now)
+find_least(FairqLane *lane, const FairqFlows *flows, TimestampTz now)
 {
 	const FairqLedger *ledger = &lane->order.ledger;
 	FairqRank	behind = {.level = -1};
@@ -401,7 +416,7 @@ find_least(FairqLane *lane, TimestampTz now)
 	int			n = 0;
 	Search		search = {
 		.lane = lane,
-		.order = &lane->order.flows.order,
+		.order = &flows->order,
 		.steps = &steps
 	};
 
@@ -413,7 +428,7 @@ find_least(FairqLane *lane, TimestampTz now)
 
 		least = n == 0 ? got : Min(least, got);
 	}
-	return n == 0 ? fairq_amount_value(lane->order.flows.start) : least;
+	return n == 0 ? fairq_amount_value(flows->start) : least;
 }
 
 /* An account that was copied. */
@@ -543,6 +558,19 @@ have_groups(FairqLane *lane, const FairqTaking *taking, int32 tenant)
 }
 
 /*
+ * A flow enters its order, or enters it again.  In a time-fair lane, least is
+ * the least that any waiting flow of the order has got.
+ */
+static void
+enter(FairqLane *lane, int32 flow, double least, TimestampTz now)
+{
+	FairqAccount *account = account_of(lane, flow);
+
+	fairq_account_comes(&lane->order.ledger, flows_of(lane, account), account,
+						flow, least, moment(lane, flow, now));
+}
+
+/*
  * A group has entered the tenant's order, or the tenant is not shut any more.
  * Add the tenant to the lane's order, if it may have a task to serve.  If it
  * has entered before, calls that passed over it notice the addition.
@@ -556,9 +584,11 @@ bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
 	account->level.came++;
 	if (!is_active(lane, tenant, account))
 		return;
-	if (!was_in)
-		fairq_account_comes(&lane->order.ledger, &lane->order.flows, account,
-							tenant, least, moment(lane, tenant, now));
+	if (was_in && is_by_time(lane))
+		least = Min(least, fairq_account_got(&lane->order.ledger, account,
+											 now));
+	if (!was_in || is_by_time(lane))
+		enter(lane, tenant, least, now);
 	add_to_order(lane, tenant, true);
 }
 
@@ -573,15 +603,16 @@ bring_group(FairqLane *lane, const FairqTaking *taking, int32 group_no,
 	TimestampTz now = taking->order.now;
 	FairqAccount *account = account_of(lane, group_no);
 	int32		tenant = account->level.tenant;
+	double		of_order = least;
 	bool		was_in;
 
 	if (tenant != FAIRQ_NO_NODE)
 		have_groups(lane, taking, tenant);
+	if (tenant != FAIRQ_NO_NODE && is_by_time(lane))
+		of_order = find_least(lane, flows_of(lane, account), now);
 	was_in = remove_from_order(lane, group_no);
-	if (!was_in || tenant == FAIRQ_NO_NODE)
-		fairq_account_comes(&lane->order.ledger, flows_of(lane, account),
-							account, group_no, least,
-							moment(lane, group_no, now));
+	if (!was_in || tenant == FAIRQ_NO_NODE || is_by_time(lane))
+		enter(lane, group_no, of_order, now);
 	add_to_order(lane, group_no, true);
 	if (tenant != FAIRQ_NO_NODE)
 		bring_tenant(lane, tenant, least, now);
@@ -649,8 +680,7 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 
 	if (group_no == FAIRQ_NO_SEAT)
 		return true;
-	least = lane->order.ledger.fair_by == FAIRQ_BY_TIME ?
-		find_least(lane, now) : 0;
+	least = is_by_time(lane) ? find_least(lane, &lane->order.flows, now) : 0;
 	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
 	{
 		if (!has_account(lane, group_no, taking->order.tenants))
@@ -693,6 +723,10 @@ next_by_time(const Search *search, TimestampTz now)
 		if (next == FAIRQ_NO_NODE)
 			break;
 		account = account_of(lane, next);
+		/* before any task has ended, levels alone count */
+		if (ledger->longest == 0 && best != FAIRQ_NO_NODE &&
+			fairq_account_level(account) > 0)
+			break;
 		key = fairq_account_key(ledger, account, now);
 		if (best == FAIRQ_NO_NODE || key < best_key ||
 			(key == best_key && account->node.rank.tie < best_tie))
@@ -701,9 +735,6 @@ next_by_time(const Search *search, TimestampTz now)
 			best_key = key;
 			best_tie = account->node.rank.tie;
 		}
-		/* before any task has ended, levels alone count */
-		if (ledger->longest == 0)
-			break;
 	}
 	return best;
 }
@@ -747,13 +778,24 @@ next_in_order(FairqLane *lane, FairqTaking *taking, const FairqOrder *order,
 		.passed = passed,
 		.steps = &taking->order.steps
 	};
+	bool		shut;
 
 	if (passed != NULL)
 		lower_all_for_added(&search);
-	if (tenant != FAIRQ_NO_NODE)
-		return next_of_tenant(&search, has(lane, FAIRQ_SHUT, tenant));
-	return lane->order.ledger.fair_by == FAIRQ_BY_TIME ?
-		next_by_time(&search, taking->order.now) : next_behind(&search, NULL);
+	shut = tenant != FAIRQ_NO_NODE && has(lane, FAIRQ_SHUT, tenant);
+	if (is_by_time(lane) && !shut)
+		return next_by_time(&search, taking->order.now);
+	return tenant != FAIRQ_NO_NODE ? next_of_tenant(&search, shut) :
+		next_behind(&search, NULL);
+}
+
+/* In a time-fair lane, a tenant enters again, so it has saved nothing. */
+static void
+enter_again(FairqLane *lane, int32 tenant, TimestampTz now)
+{
+	(void) remove_from_order(lane, tenant);
+	enter(lane, tenant, find_least(lane, &lane->order.flows, now), now);
+	add_to_order(lane, tenant, true);
 }
 
 /*
@@ -788,6 +830,8 @@ next_group(FairqLane *lane, FairqTaking *taking)
 			(void) remove_from_order(lane, flow);
 		else if (!fairq_visits_use_up(visits, flow, account->level.came))
 			return FAIRQ_NO_NODE;
+		else if (is_by_time(lane))
+			enter_again(lane, flow, taking->order.now);
 	}
 }
 
@@ -897,7 +941,7 @@ fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
 
 	memset(work, 0, sizeof(*work));
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	if (is_begun(lane) && ledger->fair_by == FAIRQ_BY_TIME)
+	if (is_begun(lane) && is_by_time(lane))
 	{
 		work->lane_no = lane->recovery.lane_no;
 		work->counts = now > ledger->since;
@@ -965,7 +1009,7 @@ void
 fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
 {
 	uncharge(lane, turn->group_no, &turn->charged.group,
-			 over && lane->order.ledger.fair_by == FAIRQ_BY_TIME);
+			 over && is_by_time(lane));
 	if (turn->charged.tenant != FAIRQ_NO_SEAT)
 		uncharge(lane, turn->charged.tenant, &turn->charged.of_tenant, false);
 }
@@ -1022,63 +1066,90 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 
 /* --------------------------------------------------------------------- */
 
+/* Make an account of a group, with its tenant.  The lane is not locked. */
+static void
+know_tenant(FairqLane *lane, uint32 lane_no, int32 group_no, int32 tenant)
+{
+	have_records(lane, group_no, tenant);
+	if (tenant == FAIRQ_NO_SEAT)
+		return;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+		note_tenant(lane, group_no, tenant);
+	LWLockRelease(&lane->lock);
+}
+
 /*
- * Prepare to add to the work of a transaction for a group.  False if the lane
- * is not time-fair: then work does not matter.
+ * Prepare to add to the work of a transaction for a group and its tenant.
+ * False if the lane is not time-fair: then work does not matter.
  */
 static bool
-prepare(FairqLane *lane, int32 group_no, FairqWork **work, TimestampTz *since)
+prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
+		TimestampTz *since)
 {
 	bool		by_time;
+	bool		known;
 	uint32		lane_no;
 
 	/* checked first without the lock: other lanes need not be locked */
 	if (*(volatile FairqFairBy *) &lane->order.ledger.fair_by != FAIRQ_BY_TIME)
 		return false;
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	by_time = is_begun(lane) && lane->order.ledger.fair_by == FAIRQ_BY_TIME;
+	by_time = is_begun(lane) && is_by_time(lane);
+	known = by_time && has_account(lane, group_no, tenant != FAIRQ_NO_NODE);
 	lane_no = lane->recovery.lane_no;
 	*since = lane->order.ledger.since;
 	LWLockRelease(&lane->lock);
 	if (!by_time)
 		return false;
-	fairq_record_have(&lane->order.accounts, group_no);
+	if (!known)
+		know_tenant(lane, lane_no, group_no, tenant);
 	/* not earlier: after an error up to here, the account may be missing */
 	if (*work == NULL)
 		*work = MemoryContextAllocZero(TopTransactionContext,
 									   sizeof(FairqWork));
+	(*work)->tenant = tenant;
 	fairq_work_as_of(*work, lane_no);
 	return true;
 }
 
+/* A task of the group or tenant is claimed in a full queue. */
+static void
+begin_in_full(FairqLane *lane, int32 flow, TimestampTz now)
+{
+	bool		was_in = remove_from_order(lane, flow);
+
+	fairq_account_begins(&lane->order.ledger, account_of(lane, flow),
+						 moment(lane, flow, now));
+	add_to_order(lane, flow, was_in);
+}
+
 /*
- * Record that a task of the group was claimed at the given time. lane_no is
- * the lane's when the turn was taken.  removed: the task runs as long as the
- * transaction.  In a full queue, it begins to count only now.
+ * Record that a task was claimed at its group's turn at the given time.
+ * lane_no is the lane's when the turn was taken.  removed: the task runs as
+ * long as the transaction.  In a full queue, it begins to count only now.
  */
 void
-fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
-				 FairqWork **at, TimestampTz now, bool in_full, bool removed)
+fairq_work_begun(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+				 FairqWork **at, TimestampTz now, bool removed)
 {
+	int32		tenant = turn->charged.tenant;
 	TimestampTz since;
 	FairqWork  *work;
 
-	if (!prepare(lane, group_no, at, &since))
+	if (!prepare(lane, turn->group_no, tenant, at, &since))
 		return;
 	work = *at;
 	if (work->lane_no != lane_no || now <= since)
 		return;
-	if (in_full)
+	if (turn->in_full)
 	{
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 		if (lane->recovery.lane_no == work->lane_no)
 		{
-			bool		was_in = remove_from_order(lane, group_no);
-
-			fairq_account_begins(&lane->order.ledger,
-								 account_of(lane, group_no),
-								 moment(lane, group_no, now));
-			add_to_order(lane, group_no, was_in);
+			begin_in_full(lane, turn->group_no, now);
+			if (tenant != FAIRQ_NO_SEAT)
+				begin_in_full(lane, tenant, now);
 		}
 		LWLockRelease(&lane->lock);
 	}
@@ -1093,13 +1164,13 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, int32 group_no,
  * duration.  lapsed: its lease of that length has expired instead.
  */
 void
-fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
+fairq_work_ended(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **at,
 				 TimestampTz popped_at, int64 took, bool lapsed)
 {
 	TimestampTz since;
 	FairqWork  *work;
 
-	if (!prepare(lane, group_no, at, &since))
+	if (!prepare(lane, group_no, tenant, at, &since))
 		return;
 	work = *at;
 	if (lapsed)
@@ -1115,23 +1186,24 @@ fairq_work_ended(FairqLane *lane, int32 group_no, FairqWork **at,
 	work->ended_since += popped_at - since;
 }
 
-/* Apply the work of a transaction to a group's account. */
+/* Apply the work of a transaction to the account of a group or a tenant. */
 static void
-apply_work(FairqLane *lane, int32 group_no, const FairqWork *work,
-		   bool committed)
+apply_work(FairqLane *lane, int32 flow, const FairqWork *work, bool committed)
 {
 	FairqLedger *ledger = &lane->order.ledger;
-	FairqAccount *account = account_of(lane, group_no);
-	FairqMoment at = moment(lane, group_no, GetCurrentTimestamp());
-	bool		was_in = remove_from_order(lane, group_no);
+	FairqAccount *account = account_of(lane, flow);
+	FairqMoment at = moment(lane, flow, GetCurrentTimestamp());
+	bool		was_in = remove_from_order(lane, flow);
 
 	/*
 	 * this requires a search for the other groups' amounts, which most ends
 	 * avoid
 	 */
 	if (fairq_account_apply(ledger, account, work, committed, at))
-		fairq_account_forgive(ledger, account, find_least(lane, at.now), at);
-	add_to_order(lane, group_no, was_in);
+		fairq_account_forgive(ledger, account,
+							  find_least(lane, flows_of(lane, account),
+										 at.now), at);
+	add_to_order(lane, flow, was_in);
 }
 
 /*
@@ -1146,7 +1218,12 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 	if (work == NULL || fairq_account_is_even(work, committed))
 		return;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_begun(lane) && lane->order.ledger.fair_by == FAIRQ_BY_TIME)
+	if (is_begun(lane) && is_by_time(lane))
+	{
 		apply_work(lane, group_no, work, committed);
+		if (work->tenant != FAIRQ_NO_NODE &&
+			account_of(lane, work->tenant)->level.is_tenant)
+			apply_work(lane, work->tenant, work, committed);
+	}
 	LWLockRelease(&lane->lock);
 }

@@ -53,10 +53,9 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 										   s->taken.searches);
 	}
 	/* an error after that would give the turn's charge back twice */
-	fairq_work_begun(s->lane, s->taken.lane_no,
-					 task->group_no,
+	fairq_work_begun(s->lane, s->taken.lane_no, turn,
 					 pending != NULL ? &pending->work : &foreseen,
-					 s->call.now, turn->in_full, !task->running);
+					 s->call.now, !task->running);
 	if (foreseen != NULL)
 		pfree(foreseen);
 }
@@ -408,8 +407,8 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 		elog(ERROR, "could not serve a locked task");
 	if (pending == NULL)
 		return;
-	fairq_work_ended(s->lane, task->group_no, &pending->work, popped_at, took,
-					 true);
+	fairq_work_ended(s->lane, task->group_no, turn->charged.tenant,
+					 &pending->work, popped_at, took, true);
 	if (!task->running)
 	{
 		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);

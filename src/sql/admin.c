@@ -71,10 +71,6 @@ PG_FUNCTION_INFO_V1(fairq_has_queue_privilege);
  */
 #define NO_TIME "interval '0'"
 
-/* arguments of create_queue() and alter_queue() */
-#define FAIR_BY_ARG 9
-#define SEPARATOR_ARG 19
-
 /* A setting of queues or groups: its column, and its argument in SQL. */
 typedef struct Setting
 {
@@ -317,18 +313,6 @@ check_in_order_of(FairqQueue *queue, int32 limit)
 				errhint("Remove it with fairq.set_group(concurrency => 0)."));
 }
 
-/* Refuse a queue with tenants that is time-fair. */
-static void
-check_tenants(FunctionCallInfo fcinfo)
-{
-	if (!PG_ARGISNULL(FAIR_BY_ARG) &&
-		strcmp(text_to_cstring(PG_GETARG_TEXT_PP(FAIR_BY_ARG)), "time") == 0)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("fair_by of a queue with a separator must be tasks or cost"),
-				errdetail("The value is \"time\"."));
-}
-
 /* Make the hints of a new queue.  An abort gives them back. */
 static void
 make_queue_hints(int32 queue_id)
@@ -405,8 +389,6 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	(void) fairq_check_text("queue", name, 1, FAIRQ_MAX_QUEUE_NAME);
 	give_args(&given, fcinfo, 1, queue_settings, lengthof(queue_settings),
 			  true);
-	if (!PG_ARGISNULL(SEPARATOR_ARG))
-		check_tenants(fcinfo);
 	if (FAIRQ_ARG_BOOL(15))
 		check_in_order(PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1));
 	fairq_writes("fairq.create_queue()");
@@ -480,8 +462,6 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE,
 							readdressing ? AccessExclusiveLock :
 							ShareUpdateExclusiveLock);
-	if (queue->shares.separator != 0)
-		check_tenants(fcinfo);
 	if (PG_ARGISNULL(15) ? queue->retries.in_order : PG_GETARG_BOOL(15))
 		check_in_order_of(queue, PG_ARGISNULL(1) ?
 						  queue->groups.others.setting.limit :

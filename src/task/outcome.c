@@ -152,8 +152,10 @@ fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
 		fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
 		pending->done |= FAIRQ_ENDS_RETRIED;
 	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
-	fairq_work_ended(pending->lane, pending->group_no, &pending->work,
-					 task->popped_at,
+	fairq_work_ended(pending->lane, pending->group_no,
+					 queue->shares.fair_by != FAIRQ_BY_TIME ? FAIRQ_NO_SEAT :
+					 fairq_tenant_no(queue, pending->group_no),
+					 &pending->work, task->popped_at,
 					 task->took >= 0 ? task->took :
 					 fairq_leased_for(task, lapsed ? task->lease_until :
 									  GetCurrentTimestamp()),

@@ -4,7 +4,9 @@ All are texts, as a client sends them; the server converts them.
 """
 
 QUEUES = ["q1", "q2", "q3", "größe 💡"]
-GROUPS = ["a", "b", "c", "d", "é", "日本"]
+GROUPS = ["a", "b", "c", "d", "é", "日本", "t", "t/a", "t/b", "u/a"]
+# more arguments of create_queue() for some queues
+SETTINGS = {"q3": ["separator => '/'", "fair_by => 'time'"]}
 GRANTED = ["fuzz_enqueue", "fuzz_work", "fuzz_manage"]
 
 # The server's errors for a text that is not a value of the type.  Such a call does not
