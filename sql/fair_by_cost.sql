@@ -185,7 +185,7 @@ SELECT count(fairq.enqueue('cost_ages', 'g' || g)) FROM generate_series(1, 100) 
 SELECT count(*) FROM fairq.pop('cost_ages', 90);
 SELECT statement_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.stats WHERE queue = 'cost_ages';
 SELECT count(*) FROM fairq.pop('cost_ages', 500);
-SELECT statement_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'cost_ages';
+SELECT clock_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'cost_ages';
 
 -- peek() returns the tasks of the next pop
 SELECT fairq.create_queue('cost_peek', fair_by => 'cost', concurrency => 3);
