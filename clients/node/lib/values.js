@@ -5,21 +5,21 @@
 // array, and omit functions.  It omits a property that is undefined.  With holes, undefined in an
 // array becomes null.
 function toJson(value, what, { holes = false } = {}) {
-  const refuse = (why) => { throw new TypeError(`${what} is no JSON: ${why}`); };
+  const refuse = (why) => { throw new TypeError(`${what} cannot be encoded as JSON: ${why}`); };
   function check(key, one) {
     const kind = typeof one;
-    if (kind === 'function') refuse('it has a function');
+    if (kind === 'function') refuse('it contains a function');
     if (kind === 'symbol' || kind === 'bigint' || (kind === 'number' && !Number.isFinite(one))) {
-      refuse(`it has the ${kind} ${String(one)}`);
+      refuse(`it contains the ${kind} ${String(one)}`);
     }
-    if (one === undefined && !holes && Array.isArray(this)) refuse('an array has undefined');
+    if (one === undefined && !holes && Array.isArray(this)) refuse('an array contains undefined');
     return one;
   }
   let json;
   try {
     json = JSON.stringify(value, check);
   } catch (error) {
-    if (/circular/.test(error.message)) refuse('it is in itself');
+    if (/circular/.test(error.message)) refuse('it contains itself');
     if (error instanceof RangeError) refuse('it is nested too deeply');
     throw error;
   }

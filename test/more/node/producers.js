@@ -113,7 +113,7 @@ async function batches() {
   const [one, other] = await fairq.enqueueBatch(admin, name, [{ group: 'a' }, { group: 'b' }], { expiresAt: AT });
   equal([(await taskOf(one)).expires_at, (await taskOf(other)).expires_at], [AT, AT], 'or all of them do');
   const error = await errorOf(fairq.enqueueBatch(admin, name, [{ group: 'a' }, { group: 'a', payload: 1n }]));
-  check(error instanceof TypeError && /^task 1 of the batch is no JSON/.test(error.message),
+  check(error instanceof TypeError && /^task 1 of the batch cannot be encoded as JSON/.test(error.message),
     'an error says which task it is', error);
   await drop(name);
 }
@@ -289,16 +289,16 @@ async function refused() {
   const deep = JSON.parse('['.repeat(100e3) + ']'.repeat(100e3));
   const enqueue = (payload, options) => fairq.enqueue(client, name, 'bob', payload, options);
   for (const [what, call, wanted] of [
-    ['a BigInt', () => enqueue({ a: 1n }), 'the payload is no JSON: it has the bigint 1'],
-    ['NaN', () => enqueue([NaN]), 'the payload is no JSON: it has the number NaN'],
-    ['infinity', () => enqueue(-Infinity), 'the payload is no JSON: it has the number -Infinity'],
-    ['undefined in an array', () => enqueue([undefined]), 'the payload is no JSON: an array has undefined'],
-    ['a symbol', () => enqueue({ a: Symbol('s') }), 'the payload is no JSON: it has the symbol Symbol(s)'],
-    ['a function', () => enqueue(() => 1), 'the payload is no JSON: it has a function'],
-    ['a circle', () => enqueue(circular), 'the payload is no JSON: it is in itself'],
-    ['deep nesting', () => enqueue(deep), 'the payload is no JSON: it is nested too deeply'],
-    ['an object without a value', () => enqueue({ toJSON() {} }), 'the payload is no JSON: it is undefined'],
-    ['such headers', () => enqueue({}, { headers: { a: NaN } }), 'headers is no JSON: it has the number NaN'],
+    ['a BigInt', () => enqueue({ a: 1n }), 'the payload cannot be encoded as JSON: it contains the bigint 1'],
+    ['NaN', () => enqueue([NaN]), 'the payload cannot be encoded as JSON: it contains the number NaN'],
+    ['infinity', () => enqueue(-Infinity), 'the payload cannot be encoded as JSON: it contains the number -Infinity'],
+    ['undefined in an array', () => enqueue([undefined]), 'the payload cannot be encoded as JSON: an array contains undefined'],
+    ['a symbol', () => enqueue({ a: Symbol('s') }), 'the payload cannot be encoded as JSON: it contains the symbol Symbol(s)'],
+    ['a function', () => enqueue(() => 1), 'the payload cannot be encoded as JSON: it contains a function'],
+    ['a circle', () => enqueue(circular), 'the payload cannot be encoded as JSON: it contains itself'],
+    ['deep nesting', () => enqueue(deep), 'the payload cannot be encoded as JSON: it is nested too deeply'],
+    ['an object without a value', () => enqueue({ toJSON() {} }), 'the payload cannot be encoded as JSON: it is undefined'],
+    ['such headers', () => enqueue({}, { headers: { a: NaN } }), 'headers cannot be encoded as JSON: it contains the number NaN'],
     ['headers that are a list', () => enqueue({}, { headers: [1] }), 'headers must be an object, and is 1'],
     ['no group', () => fairq.enqueue(client, name), 'group must be a string, and is undefined'],
     ['a number as group', () => fairq.enqueue(client, name, 5), 'group must be a string, and is 5'],

@@ -99,7 +99,7 @@ async function refusedSchedules() {
     ['catchUp of the schedule s must be at least 0', { every: 5, catchUp: -1 }],
     ['catchUp of the schedule s must be a number of seconds, and is 1 h', { every: 5, catchUp: '1 h' }],
     ['group of the schedule s must not be empty; if it is meant, give the option emptyGroup', { every: 5, group: '' }],
-    ['payload of the schedule s is no JSON: it has the bigint 1', { every: 5, payload: { n: 1n } }],
+    ['payload of the schedule s cannot be encoded as JSON: it contains the bigint 1', { every: 5, payload: { n: 1n } }],
     ['task of the schedule s must be a string, and is 5', { every: 5, task: 5 }],
   ]) {
     const error = await errorOf(() => new fairq.Worker('q', () => {}, { schedules: { s: fields } }));
