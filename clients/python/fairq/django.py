@@ -116,8 +116,8 @@ class Backend(BaseTaskBackend):    # type: ignore[misc]
             raise exceptions.TaskResultDoesNotExist(result_id)
         (id, queue, status, attempt, worker, _, payload, headers, value, error, log, enqueued_at,
          popped_at, finished_at) = rows[0]
-        headers = json.loads(headers or "{}")
-        args, kwargs = arguments(json.loads(payload), headers)
+        headers = fairq_task.decode("headers", headers) or {}
+        args, kwargs = arguments(fairq_task.decode("payload", payload), headers)
         task = task_of(headers.get("task")).using(queue_name=queue, backend=self.alias)
         errors = [error_of(entry.get("error")) for entry in json.loads(log or "[]")]
         if status == "failed" and not errors:
@@ -125,7 +125,7 @@ class Backend(BaseTaskBackend):    # type: ignore[misc]
         result = self.made(task, str(id), STATUSES.get(status, "READY"), args, kwargs, enqueued_at,
                            popped_at, finished_at, errors, [worker or ""] * attempt)
         if value is not None:
-            object.__setattr__(result, "_return_value", json.loads(value))
+            object.__setattr__(result, "_return_value", fairq_task.decode("result", value))
         return result
 
 
