@@ -99,7 +99,7 @@ func describe(err error) string {
 				continue
 			}
 			if said := cause.Error(); !strings.Contains(text, said) {
-				text += "; caused by: " + said
+				text += "; caused by " + said
 			}
 			add(cause)
 		}

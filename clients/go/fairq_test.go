@@ -822,9 +822,9 @@ func TestErrors(t *testing.T) {
 			return fmt.Errorf("both: %w", several{cause, errors.New("another")})
 		}, "failed|2|both: the cause\nanother"},
 		"silent": {func(context.Context, *fairq.Task) error { return &wrapper{errors.New("its cause")} },
-			"failed|2|no more is known; caused by: its cause"},
+			"failed|2|no more is known; caused by its cause"},
 		"panic of an error": {func(context.Context, *fairq.Task) error { panic(&wrapper{cause}) },
-			"failed|2|panic: no more is known; caused by: the cause"},
+			"failed|2|panic: no more is known; caused by the cause"},
 		"goexit": {func(context.Context, *fairq.Task) error { runtime.Goexit(); return nil }, "failed|2|the handler has ended its goroutine"},
 		"nul": {func(context.Context, *fairq.Task) error { return errors.New("a\x00b\xff") },
 			"failed|2|ab\uFFFD"},

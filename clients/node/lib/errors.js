@@ -110,12 +110,12 @@ function chained(error, textOfOne, between, depth = 0, told = new Set()) {
 
 const IN_A_LINE = {
   parts: (texts) => ` (${texts.join('; ')})`,
-  cause: (text) => `, caused by ${text}`,
+  cause: (text) => `; caused by ${text}`,
 };
 
 const IN_LINES = {
   parts: (texts) => texts.map((text) => `\npart: ${text}`).join('').replace(/\n/g, '\n  '),
-  cause: (text) => `\ncaused by: ${text}`,
+  cause: (text) => `\ncaused by ${text}`,
 };
 
 // The text of anything that a handler throws, in one line.

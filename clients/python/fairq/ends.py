@@ -81,13 +81,13 @@ def text_of(error: BaseException) -> str:
         for part in getattr(cause, "exceptions", ()):       # of an ExceptionGroup
             if isinstance(part, BaseException) and id(part) not in seen and len(seen) < 10:
                 seen.add(id(part))
-                texts.append("with " + own_text(part))
+                texts[-1] += ", with " + own_text(part)
         what = "caused by "
         if cause.__cause__ is None and not cause.__suppress_context__:
             what, cause = "while handling ", cause.__context__
         else:
             cause = cause.__cause__
-    return storable(", ".join(texts))
+    return storable("; ".join(texts))
 
 
 def storable(text: str) -> str:

@@ -75,10 +75,10 @@ async function failures() {
     ['throw', { what: 'object' }, '{ code: 5 }'],
     ['error', {}, 'RangeError: zero \\x00, ü'],
     ['mute', {}, 'AggregateError: ECONNREFUSED'],
-    ['caused', {}, 'TypeError: fetch failed, caused by AggregateError: ECONNREFUSED'
+    ['caused', {}, 'TypeError: fetch failed; caused by AggregateError: ECONNREFUSED'
       + ' (Error: connect ::1; Error: connect 127.0.0.1)'],
-    ['plain', {}, 'no invoice, caused by { code: 5 }'],
-    ['circle', {}, 'Error: a, caused by Error: b, caused by Error: a'],
+    ['plain', {}, 'no invoice; caused by { code: 5 }'],
+    ['circle', {}, 'Error: a; caused by Error: b; caused by Error: a'],
     ['many', {}, `AggregateError: many (${Array.from('0123456789', (i) => `Error: ${i}`).join('; ')}; 2 more)`],
     ['bad', { what: 'bigint' }, 'TypeError: the result cannot be encoded as JSON: it contains the bigint 1'],
     ['bad', { what: 'circle' }, 'TypeError: the result cannot be encoded as JSON: it contains itself'],
@@ -95,7 +95,7 @@ async function failures() {
     equal(said((await ended(id, 'failed')).error), error, `the error of ${task}, ${JSON.stringify(payload)}`);
   }
   const { error: kept } = await ended(await add(name, {}, 'caused', { maxAttempts: 1 }), 'failed');
-  check(/^TypeError: fetch failed, caused by .*\n +at .*handlers\.js.*\ncaused by: AggregateError: ECONNREFUSED\n +at .*\n +part: /
+  check(/^TypeError: fetch failed; caused by .*\n +at .*handlers\.js.*\ncaused by AggregateError: ECONNREFUSED\n +at .*\n +part: /
     .test(kept) && !/node:|lib.worker|anonymous/.test(kept), 'it also has the stacks of its causes', kept);
   const dead = await ended(await add(name, {}, 'dead'), 'failed');
   equal([dead.attempt, dead.error], [1, 'no such address'], 'Dead: no further attempt');
@@ -107,7 +107,7 @@ async function failures() {
     'Retry without a time uses the backoff');
   check(worker.lines.some((line) => /RangeError: zero[^]*\n +at /.test(line)),
     'an error is logged with its stack');
-  check(worker.lines.some((line) => new RegExp('TypeError: fetch failed\n +at [^]*\ncaused by: [^]*ECONNREFUSED[^]*'
+  check(worker.lines.some((line) => new RegExp('TypeError: fetch failed\n +at [^]*\ncaused by [^]*ECONNREFUSED[^]*'
     + '\n +part: Error: connect ::1\n +at [^]*\n +part: Error: connect 127').test(line)), 'and with its causes',
   worker.lines);
   check(worker.lines.some((line) => line.startsWith(`task ${id}, attempt 1 (retry, queue ${name}, group bob): retried after `)

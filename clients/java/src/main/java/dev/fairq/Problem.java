@@ -68,7 +68,7 @@ final class Problem {
         StringBuilder text = new StringBuilder();
         Throwable each = error;
         for (int i = 0; each != null && i < MOST_CAUSES; i++) {
-            text.append(i == 0 ? "" : "; caused by: ").append(say(each));
+            text.append(i == 0 ? "" : "; caused by ").append(say(each));
             each = each.getCause();
         }
         return text.toString();
