@@ -2,14 +2,16 @@
 """Drives the clients through the situations of README.md.
 
     clients/behaviour.py [--client NAME...] [--only N...] [--jobs N] [--through HOST:PORT]
+    clients/behaviour.py --client NAME --command COMMAND [--only N...] [--jobs N]
     clients/behaviour.py --pairs [--client NAME...]
 
 Needs the environment of test/cluster: a server with the extension created, of which
 PGUSER is a superuser, and its programs in PATH.  Situations that restart the server, or
 shift its clock, have servers of their own.  NAME is a folder next to this file with an
-executable "behaviour", all by default.  With --pairs, each client runs a task of each
-client's producer.  With --through, clients connect to a pooler there, and situations
-with servers of their own are left out.
+executable "behaviour", all by default.  COMMAND replaces that executable, such as with
+another version of its language.  It is split into words.  With --pairs, each client runs
+a task of each client's producer.  With --through, clients connect to a pooler there, and
+situations with servers of their own are left out.
 
 Prints a line per client and situation, "ok - CLIENT: N SITUATION" or "not ok - ...", in
 the order in which they end.  --jobs is how many of them run concurrently.
@@ -21,6 +23,7 @@ import concurrent.futures
 import glob
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -236,23 +239,20 @@ class Clocks:
 # ---- clients
 
 class Client:
-    def __init__(self, name, builds):
+    def __init__(self, name, builds, command=None):
         self.name = name
-        self.program = os.path.join(HERE, name, "behaviour")
+        self.command = shlex.split(command or "") or [os.path.join(HERE, name, "behaviour")]
         self.builds = os.path.join(builds, name)
         os.mkdir(self.builds)
         self.skips = {}     # reasons, by the situation's number; "*": of all of them
 
     def ask_skips(self):
         """Runs first, so that a client can build its programs here."""
-        if not os.access(self.program, os.X_OK):
-            self.skips["*"] = f"there is no clients/{self.name}/behaviour"
-            return
-        done = subprocess.run([self.program, "skips"], text=True, stdin=subprocess.DEVNULL,
+        done = subprocess.run([*self.command, "skips"], text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300,
                               env=dict(os.environ, BEHAVIOUR_BUILDS=self.builds))
         if done.returncode != 0:
-            raise Broken(f"{self.program} skips: {done.stderr}")
+            raise Broken(f"{self.command} skips: {done.stderr}")
         for line in done.stdout.splitlines():
             number, reason = line.split(None, 1)
             self.skips[number] = reason
@@ -269,7 +269,7 @@ class Worker:
         self.errors = tempfile.TemporaryFile("a+", encoding="utf-8")
         self.lines = []         # of (time, words)
         self.process = subprocess.Popen(
-            [case.client.program, "work", *queues], stdin=subprocess.DEVNULL,
+            [*case.client.command, "work", *queues], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=self.errors, text=True, encoding="utf-8",
             start_new_session=True,
             env=dict(environment, **{key: str(value) for key, value in settings.items()}))
@@ -425,7 +425,7 @@ class Case:
         if not isinstance(action, str):
             action = json.dumps(action)
         done = subprocess.run(
-            [self.client.program, "enqueue", queue or self.queues[0], group, action]
+            [*self.client.command, "enqueue", queue or self.queues[0], group, action]
             + ([json.dumps(options)] if options else []), text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, env=self.environment())
         expect(done.returncode == status, "enqueue ended with status", done.returncode,
@@ -1421,7 +1421,7 @@ class Driver:
     def main(self):
         names = self.options.client or sorted(CLIENTS)
         with tempfile.TemporaryDirectory(prefix="builds.") as builds:
-            clients = [Client(name, builds) for name in names]
+            clients = [Client(name, builds, self.options.command) for name in names]
             for client in list(clients):
                 try:
                     client.ask_skips()
@@ -1453,8 +1453,12 @@ def main():
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--through")
+    parser.add_argument("--command")
+    options = parser.parse_args()
+    if options.command and len(options.client or ()) != 1:
+        parser.error("--command needs one --client")
     try:
-        return Driver(parser.parse_args()).main()
+        return Driver(options).main()
     finally:
         OwnServer.end_servers()
 
