@@ -38,8 +38,11 @@
 
 PG_FUNCTION_INFO_V1(fairq_check_queue);
 
-/* how long the end of a transaction may take to reach the hints */
-#define SETTLE_MS 2000
+/*
+ * How long the end of a transaction may take to reach the hints.  A virtual
+ * machine may stop one of its processors for seconds.
+ */
+#define SETTLE_MS 10000
 #define POLL_EVERY_MS 50
 #define LOOK_AT_LEAST 3
 
