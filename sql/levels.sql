@@ -315,6 +315,22 @@ SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_keys', 100);
 SELECT * FROM fairq.check_queue('levels_keys');
 \set VERBOSITY default
 
+-- A group gets the number of a tenant that was rolled back.  A call visits it only
+-- once, like any other group that yields no task.
+SELECT fairq.create_queue('levels_reused', separator => '/');
+BEGIN;
+SELECT count(fairq.enqueue('levels_reused', key)) FROM unnest('{acme/ann, bill/bob}'::text[]) key;
+SELECT count(*) FROM fairq.pop('levels_reused', 10);
+ROLLBACK;
+SELECT count(fairq.enqueue('levels_reused', key)) FROM unnest('{cleo/ann, cleo/bob}'::text[]) key;
+SELECT group_no, group_key FROM fairq.group_number JOIN fairq.queue USING (queue_id)
+WHERE name = 'levels_reused' ORDER BY group_no;
+BEGIN;
+SET LOCAL statement_timeout = '30s';
+SELECT fairq.pause('levels_reused', 'cleo/bob');
+SELECT group_key FROM fairq.pop('levels_reused', 10);
+COMMIT;
+
 -- A queue with tenants is dropped like any other queue, without an effect on
 -- others.
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue ~ '^levels' ORDER BY queue;

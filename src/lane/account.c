@@ -144,6 +144,7 @@ fairq_account_renew(FairqAccount *account)
 	account->node.rank.tie = 0;
 	account->level.tenant = FAIRQ_NO_NODE;
 	account->level.resolved = account->level.is_tenant = false;
+	account->level.came = 0;	/* a call passes over a group only with 0 */
 	fairq_flows_begin(&account->level.groups);
 	account->last_cost = 1;
 }

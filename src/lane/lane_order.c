@@ -190,6 +190,18 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 /* --------------------------------------------------------------------- */
 
 /*
+ * Whether the group's tenant is known.  A tenant that was rolled back may have
+ * left its number to a new group, which has none.
+ */
+static bool
+is_resolved(FairqLane *lane, const FairqAccount *account)
+{
+	return account->level.resolved &&
+		(account->level.tenant == FAIRQ_NO_NODE ||
+		 account_of(lane, account->level.tenant)->level.is_tenant);
+}
+
+/*
  * Whether a group that enters has an account, and its tenant is known.
  */
 static bool
@@ -197,7 +209,7 @@ has_account(FairqLane *lane, int32 group_no, bool tenants)
 {
 	const FairqAccount *account = account_if_any(lane, group_no);
 
-	return tenants ? account != NULL && account->level.resolved :
+	return tenants ? account != NULL && is_resolved(lane, account) :
 		fairq_record(&lane->order.accounts, group_no) != NULL;
 }
 
@@ -229,7 +241,7 @@ note_tenant(FairqLane *lane, int32 group_no, int32 tenant)
 {
 	FairqAccount *account = account_of(lane, group_no);
 
-	if (account->level.resolved)
+	if (is_resolved(lane, account))
 		return;
 	(void) remove_from_order(lane, group_no);
 	account->level.tenant = tenant;

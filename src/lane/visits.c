@@ -119,8 +119,11 @@ void
 fairq_visits_in_vain(FairqVisits *visits, int32 group_no, int32 tenant)
 {
 	bool		found;
+	FairqVisit *visit = have_visit(visits, group_no, &found);
 
-	have_visit(visits, group_no, &found)->left = 0;
+	visit->left = 0;
+	/* the number may have been that of a tenant */
+	visit->came = 0;
 	have_tenant(visits, tenant);
 	fairq_visits_have_room(visits);
 }
