@@ -36,7 +36,7 @@ bench-plots:
 # META.json alone says which release this is.
 release := $(shell sed -n 's/^   "version": "\(.*\)",$$/\1/p' META.json)
 dist:
-	@git rev-parse --verify -q HEAD >/dev/null || { echo "make dist: this is no clone of the repository" >&2; exit 1; }
+	@git rev-parse --verify -q HEAD >/dev/null || { echo "make dist: this is not a clone of the repository" >&2; exit 1; }
 	git archive --format=zip --prefix=fairq-$(release)/ -o fairq-$(release).zip HEAD
 deb:
 	@test/prepare deb

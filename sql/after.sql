@@ -31,7 +31,7 @@ SELECT count(*) FROM fairq.dependency;
 SELECT fairq.complete(:c);
 
 -- Each end without success cancels the waiting task, and then the tasks that
--- wait for it. A retry is no end. A later redrive of a predecessor does not
+-- wait for it. A retry is not an end. A later redrive of a predecessor does not
 -- bring the task back.
 CREATE FUNCTION pg_temp.ends(ids bigint[]) RETURNS TABLE (status text, error text)
 	LANGUAGE sql AS $$

@@ -190,8 +190,8 @@ SELECT fairq.purge('dedup');
 -- Batches
 --
 
--- Equal keys in a batch give equal ids. NULL is no key. A key in use gives its
--- task's id.
+-- Equal keys in a batch give equal ids. NULL is not a key. A key in use gives
+-- its task's id.
 SELECT pg_temp.put('dedup', 'a0', 'k0');
 SELECT pg_temp.put_batch('dedup', '{a1,b2,a3,b4,a5,b6,a7,b8}', '{k2,k1,NULL,k2,k0,NULL,k1,k2}');
 SELECT * FROM pg_temp.tasks('dedup');

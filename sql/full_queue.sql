@@ -93,7 +93,7 @@ SELECT $$SELECT pg_temp.pop('full_turns', lease => '1 hour')$$ FROM generate_ser
 \t off
 SELECT * FROM fairq.check_queue('full_turns');
 
--- A search that finds nothing is no round. An open transaction leaves a task
+-- A search that finds nothing is not a round. An open transaction leaves a task
 -- without attempts to other calls. b's lease is found after many that have not
 -- expired.
 SELECT fairq.create_queue('full_vain', max_running => 20002, max_attempts => 1);

@@ -98,7 +98,7 @@ SELECT * FROM pg_temp.tally();
 BEGIN;
 SELECT count(fairq.enqueue('tally', 'g' || i, to_jsonb('t' || i))) FROM generate_series(1, 10) i;
 SELECT count(*) FROM fairq.pop('tally', 3);
--- uncommitted changes of this transaction are no fault
+-- uncommitted changes of this transaction are not a fault
 SELECT * FROM pg_temp.tally();
 ROLLBACK;
 SELECT * FROM pg_temp.tally();
@@ -138,7 +138,7 @@ SELECT * FROM pg_temp.tally();
 -- and after an abort of changes by SQL.
 BEGIN;
 UPDATE fairq.task SET payload = '3' WHERE payload = '2';
--- our own statement is no fault
+-- our own statement is not a fault
 SELECT fairq.check_queue('tally');
 ROLLBACK;
 SELECT * FROM pg_temp.tally();

@@ -117,7 +117,7 @@ CALL fairq.wait('wait', '0');
 SELECT fairq.resume('wait', 'a');
 CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
--- an expired task of a paused group is no reason either
+-- an expired task of a paused group does not end a wait either
 SELECT fairq.extend(id, 1, '1 microsecond') IS NOT NULL AS lapsed FROM fairq.tasks WHERE queue = 'wait' AND payload = '"a1"';
 SELECT fairq.pause('wait', 'a');
 CALL fairq.wait('wait', '0');
@@ -127,8 +127,8 @@ CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
 SELECT * FROM fairq.check_queue('wait');
 SELECT pg_temp.done('wait');
--- a task that a limit holds back is no reason; an expired one under the limit
--- is
+-- a task that a limit holds back does not end a wait; an expired one under the
+-- limit does
 SELECT fairq.alter_queue('wait', 1, 2);
 SELECT pg_temp.add('wait', 'a1', 'a2', 'b1', 'b2', 'c1');
 SELECT pg_temp.pop('wait', 1), pg_temp.pop('wait', 1);
@@ -288,8 +288,8 @@ CALL fairq.wait('wait_2', '0');
 SELECT fairq.drop_queue('wait_2', true);
 CALL fairq.wait('wait_2', '0');
 
--- A task that a pop would end and not return is no reason. wait() ends such a
--- task itself, and then reports tasks that use its slot.
+-- A task that a pop would end and not return does not end a wait. wait() ends
+-- such a task itself, and then reports tasks that use its slot.
 SELECT fairq.create_queue('wait_over', concurrency => 1, max_attempts => 1, retain => '1 day');
 SELECT pg_temp.add('wait_over', 'a1'), pg_temp.add('wait_over', 'b1');
 SELECT count(*) FROM fairq.pop('wait_over', 2, '1 microsecond');

@@ -165,7 +165,7 @@ END
 $$;
 
 -- The shards that have a queue, or lack it, so that an interrupted call can be
--- repeated.  With skip, it is no error if there are none.
+-- repeated.  With skip, it is not an error if there are none.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_queue(queue text, has boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE

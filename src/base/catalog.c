@@ -75,7 +75,7 @@ typedef struct Shape
 {
 	const char *name;
 	int			natts;
-	const Column *columns;		/* by attribute number, less 1 */
+	const Column *columns;		/* by attribute number, minus 1 */
 } Shape;
 
 #define SHAPE(name, TABLE) \

@@ -37,9 +37,9 @@ typedef struct FairqBook
 } FairqBook;
 
 /*
- * In shared memory, one for each extension: the state of the last loads.  All
- * fields except atomic ones are under lock.  Atomic fields are written under
- * it, except asked_at and sql_waits_until.
+ * In shared memory, one for each extension: the state of the last loads.  A
+ * lock protects all fields except atomic ones.  Atomic fields are written
+ * under the lock, except asked_at and sql_waits_until.
  */
 typedef struct FairqTally
 {

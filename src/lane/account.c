@@ -43,7 +43,7 @@
  * The limit bounds the cost of such a lease for its group, and the lease does
  * not count in E.
  *
- * E is the longest of the tasks that have ended, less a 128th of the work
+ * E is the longest of the tasks that have ended, minus a 128th of the work
  * since.  When a task has ended, E is at least the mean age of those that its
  * group still runs.  Before any task has ended, levels alone count.
  *

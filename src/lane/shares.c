@@ -22,7 +22,7 @@
  *
  * Take S services, where S is the sum of all shares.  A lane p that always has
  * tasks gets at least s_p - 1 of these services.  Suppose that it gets s_p - 2
- * or fewer.  Take the interval from its amount at first, less 1/s_p, to its
+ * or fewer.  Take the interval from its amount at first, minus 1/s_p, to its
  * amount at last.  It is at most s_p - 1 charges long, so shorter than 1.
  * Then each other lane q is served at most s_q times in it, and all lanes
  * together fewer than S times.

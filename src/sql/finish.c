@@ -66,8 +66,8 @@ arg_delay(FunctionCallInfo fcinfo, int n, const char *name, int64 none)
 }
 
 /*
- * The second argument is an attempt, or NULL. An impossible attempt is no
- * error: it only is never the present one.
+ * The second argument is an attempt, or NULL.  An impossible attempt is not an
+ * error.  It never equals the present one.
  */
 static int32
 arg_attempt(FunctionCallInfo fcinfo)

@@ -331,7 +331,7 @@ fairq_shard(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OTHER_SHARD),
 				shard == 0 ?
-				errmsg("this database is no shard, and not shard %d",
+				errmsg("this database has no shard number, and is not shard %d",
 					   PG_GETARG_INT32(0)) :
 				errmsg("this database is shard %d, and not shard %d", shard,
 					   PG_GETARG_INT32(0)),

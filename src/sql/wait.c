@@ -19,9 +19,8 @@
  * Nothing publishes its unlocking.  A waiter that finds only such rows looks
  * again at increasing intervals.
  *
- * Tasks that a pop would end and not return (claim.c) are no reason to wake a
- * client.  A wait that finds only such tasks ends them itself, and looks
- * again.
+ * Tasks that a pop would end and not return (claim.c) do not wake a client.  A
+ * wait that finds only such tasks ends them itself, and looks again.
  *
  * Locking: each look takes AccessShareLock on the queue and on fairq.task; one
  * that ends tasks takes RowExclusiveLock on the latter, and locks their rows.

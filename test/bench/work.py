@@ -58,7 +58,7 @@ def compare(bench, what, measured, floor, bar=None, unit="/s", **promise):
 
 
 def for_information(bench, rows, floor):
-    """fairq against the other measured contenders, which are no floor."""
+    """fairq against the other measured contenders, apart from the floor."""
     names = [name for name in bench.contenders if name not in ("fairq", floor)]
     for name in names:
         of_it = [(what, measured) for what, measured in rows

@@ -593,7 +593,7 @@ def timekeeper(run, leave):
         expect(done and done[0].answer is True,
                "those who are left don't wake")
         expect(len(rows(run.db, "SELECT FROM fairq.pop(%s)", queue)) == 1,
-               "there is nothing for it")
+               "its pop finds no task")
         for n, waiter in enumerate(waiters):
             if waiter.answer in ("57P01", "lost"):
                 waiter.close()

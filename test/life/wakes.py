@@ -394,7 +394,7 @@ def next_start(q):
 
 
 def paced(name, **options):
-    """One task has started, and the next one may in a moment."""
+    """One task has started, and the next one may start in a moment."""
 
     @case(name)
     def _(q):

@@ -571,8 +571,8 @@ class Lane(Books):
 
 
 class Leads:
-    """The service of flows, and the greatest difference between two flows of one
-    order.
+    """The service of flows, and the greatest difference between two flows of the
+    same order.
     """
 
     def __init__(self, flows, by, steady):

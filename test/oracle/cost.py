@@ -24,7 +24,7 @@ expired tasks are served in rounds, as elsewhere, and charged.
 The model keeps the lowest and the highest possible value of an account.  They
 differ if it does not know whether a group has returned since its last service,
 or which seat the group has.  The same holds for v.  A possibly correct result is
-no fault.
+not a fault.
 """
 
 import struct
@@ -231,7 +231,7 @@ class CostModel(Model):
         return 1 if task.cost is None else task.cost
 
     def _see_who_left(self, order, priority):
-        """A group before v that has no task was visited, without a task."""
+        """A visit found no task for the groups before v that have none."""
         for name, account in order.accounts.items():
             if (account.came is None and not account.away
                     and order.is_newcomer(account)):

@@ -38,7 +38,7 @@ $node->safe_psql('postgres', qq{
 # More queues than locks fit, otherwise this shows nothing.
 my ($status, undef, $error) = $node->psql('postgres', qq{
 	SELECT count(fairq.purge('q' || n)) FROM generate_series(1, $queues) n});
-isnt($status, 0, 'locks of that many queues');
+isnt($status, 0, 'that many queues cannot be locked');
 like($error, qr/out of shared memory/, 'there is no room for that many locks');
 
 $node->safe_psql('postgres', q{

@@ -129,14 +129,14 @@ def to_message(claim, default_task=None):
         raise Unfit(f"the payload or the headers cannot be read: {claim.unread}")
     headers = decoded(claim.headers, "headers") if claim.headers is not None else {}
     if not isinstance(headers, dict):
-        raise Unfit("the headers are no object")
+        raise Unfit("the headers are not an object")
     progress = decoded(claim.progress, "progress") if claim.progress is not None else None
     celery = headers.get("celery")
     if not isinstance(celery, dict):
         celery = {}
     name = headers.get("task") or default_task
     if name is not None and not isinstance(name, str):
-        raise Unfit("the header \"task\" is no text")
+        raise Unfit("the header \"task\" is not text")
     own = celery.get("headers")
     own = dict(own) if isinstance(own, dict) else {}
     properties = celery.get("properties")
@@ -146,7 +146,7 @@ def to_message(claim, default_task=None):
         try:
             message["body"] = base64.b64decode(celery["body"], validate=True)
         except (TypeError, ValueError):
-            raise Unfit("headers.celery.body is no base64") from None
+            raise Unfit("headers.celery.body is not base64") from None
         message.update({key: celery[key] for key in MESSAGE if key in celery})
     else:
         message["body"] = made_body(claim, celery, name)

@@ -37,7 +37,7 @@ function readOptions(options) {
 function readHooks(hooks = {}) {
   refuseUnknown(hooks, Object.keys(HOOKS), 'hooks');
   for (const [name, hook] of Object.entries(hooks)) {
-    if (typeof hook !== 'function') throw new TypeError(`the hook ${name} is no function`);
+    if (typeof hook !== 'function') throw new TypeError(`the hook ${name} is not a function`);
   }
   return { ...HOOKS, ...hooks };
 }
@@ -80,7 +80,7 @@ function readHandlers(handlers, rest) {
 function readHandler(name, handler, owner) {
   const { run, timeout, ...others } = typeof handler === 'object' && handler !== null
     ? handler : { run: handler };
-  if (typeof run !== 'function') throw new TypeError(`the handler ${name} is no function`);
+  if (typeof run !== 'function') throw new TypeError(`the handler ${name} is not a function`);
   refuseUnknown(others, [], `the handler ${name}`);
   checkTimeout(timeout, `the timeout of the handler ${name}`);
   return { run: run.bind(run === handler ? owner : handler), timeout };

@@ -146,7 +146,7 @@ def task_of(name: Optional[str]) -> Any:
     except ImportError as error:
         raise fairq_task.NoHandler(f"no handler for task {name}: {error}") from None
     if not isinstance(found, base.Task):
-        raise fairq_task.NoHandler(f"no handler for task {name}: it is no task of Django")
+        raise fairq_task.NoHandler(f"no handler for task {name}: it is not a task of Django")
     return found
 
 

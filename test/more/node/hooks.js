@@ -63,7 +63,7 @@ async function hooks() {
   equal(Object.values(calls)[0], ['before', 'around', 'handler', 'round', 'after 10'], 'in this order');
   equal(worker.lines.filter((line) => /the hook after has failed: Error: no hook of this kind/.test(line)).length, 1,
     'a hook that throws is in the log');
-  for (const [bad, message] of [[{ befor: () => {} }, 'hooks has no option "befor"'], [{ before: 5 }, 'the hook before is no function']]) {
+  for (const [bad, message] of [[{ befor: () => {} }, 'hooks has no option "befor"'], [{ before: 5 }, 'the hook before is not a function']]) {
     equal((await errorOf(() => new fairq.Worker('q', () => {}, { hooks: bad }))).message, message, message);
   }
   await drop(name);

@@ -93,7 +93,7 @@ module Fairq
       raise NoHandler, "no handler for task #{name}: there is no class #{known}" unless found
       return found if found.is_a?(Class) && found < ActiveJob::Base
 
-      raise NoHandler, "no handler for task #{name}: #{known} is no job class"
+      raise NoHandler, "no handler for task #{name}: #{known} is not a job class"
     end
   end
 end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Fairq
-  # A handler of tasks that are no jobs of Active Job.
+  # A handler of tasks that are not jobs of Active Job.
   #
   #     Fairq.handle("send") { |payload, task| deliver(payload["to"]) }
   #

@@ -24,7 +24,7 @@ module Fairq
     TARGET = { to_queue: "text", to_priority: "int", to_group: "text" }.freeze
     REDRIVE = { group: "text", max_tasks: "int", **TARGET }.freeze
 
-    # Adds a task that is no job of Active Job, and returns its id.
+    # Adds a task that is not a job of Active Job, and returns its id.
     def enqueue(queue, group, payload = {}, task: nil, **options)
       if group.to_s.empty?
         raise ArgumentError, "the group of the task is empty: name one, or use Fairq::NO_GROUP"

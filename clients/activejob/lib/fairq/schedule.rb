@@ -90,7 +90,7 @@ module Fairq
     # The times of a cron line, which may end with a time zone.  The default is UTC.
     def cron_line(line)
       require "fugit"
-      cron = Fugit.parse_cron(line) || raise(ArgumentError, "#{line.inspect} is no cron line")
+      cron = Fugit.parse_cron(line) || raise(ArgumentError, "#{line.inspect} is not a cron line")
       cron = Fugit.parse_cron("#{cron.to_cron_s} UTC") unless cron.zone
       ->(after) { cron.next_time(Time.at(after).utc).to_i.to_r }
     end

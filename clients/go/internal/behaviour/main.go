@@ -72,12 +72,12 @@ func enqueue(args []string) error {
 	task := fairq.NewTask{Group: args[1], Name: "behaviour", Args: json.RawMessage(args[2])}
 	var named map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(args[2]), &named); err != nil {
-		return fmt.Errorf("ACTION is no JSON object: %w", err)
+		return fmt.Errorf("ACTION is not a JSON object: %w", err)
 	}
 	var options options
 	if len(args) > 3 {
 		if err := json.Unmarshal([]byte(args[3]), &options); err != nil {
-			return fmt.Errorf("OPTIONS is no JSON object: %w", err)
+			return fmt.Errorf("OPTIONS is not a JSON object: %w", err)
 		}
 		task.Delay, task.Priority = seconds(options.Delay), options.Priority
 		task.Headers = options.Headers
@@ -328,7 +328,7 @@ func setting(name string, otherwise float64) (float64, error) {
 	}
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s is no number: %q", name, text)
+		return 0, fmt.Errorf("%s is not a number: %q", name, text)
 	}
 	return value, nil
 }

@@ -79,7 +79,7 @@ public final class Behaviour {
     private static JsonObject object(String text) {
         JsonElement element = JsonParser.parseString(text);
         if (!element.isJsonObject()) {
-            throw new JsonParseException("it is no JSON object: " + text);
+            throw new JsonParseException("it is not a JSON object: " + text);
         }
         return element.getAsJsonObject();
     }
