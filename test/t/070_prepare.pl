@@ -128,7 +128,7 @@ foreach my $mode ('fast', 'immediate')
 			SELECT fairq.enqueue('empty', 'a') > 0;
 			SELECT count(*) FROM fairq.take('empty')}),
 		"2\nt\n1",
-		"$mode: all else doesn't");
+		"$mode: other calls do not");
 	$node->stop($mode);
 	$node->start;
 }
@@ -137,7 +137,8 @@ $node->safe_psql('postgres', q{ROLLBACK PREPARED 'locks'});
 is($node->safe_psql('postgres', q{SELECT fairq.drop_queue('empty')}),
 	't', 'and does not any more');
 
-# Nor did this one, which waited for a faster session; but it was about to.
+# A transaction that has changed nothing, because a faster session has ended
+# its task, can be prepared.
 {
 	my $slow = $node->background_psql('postgres', on_error_stop => 0);
 	my $fast = $node->background_psql('postgres');

@@ -375,7 +375,7 @@ async function timeouts() {
   await drop(name);
 }
 
-// No slot is left, in another process; and a handler that computes for ever.
+// No slot is left, in another process; and a handler that computes forever.
 async function hanging() {
   const name = await queue('hanging', "max_attempts => 1");
   const program = (handler) => new Program(`
