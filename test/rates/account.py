@@ -6,7 +6,7 @@ that was sent after a and whose result arrived before b.
 """
 
 from bisect import bisect_left
-from collections import defaultdict, namedtuple
+from collections import Counter, defaultdict, namedtuple
 
 # Starts of one statement: COUNT of them, between two times.
 Starts = namedtuple("Starts", "since by count")
@@ -70,7 +70,9 @@ def begin_of(most, count, begins, size):
 
 
 class Account:
-    """The starts of all calls, by queue and group; None: all groups of the queue."""
+    """The starts of all calls, by queue and group or tenant; None: all groups of the
+    queue.
+    """
 
     def __init__(self, calls, committed):
         """
@@ -88,10 +90,10 @@ class Account:
                 raise ValueError(f"call {name} of {queue} returned {keys}, and"
                                  f" its table has {committed[name]}")
             self.calls += bool(keys)
-            for key in set(keys):
-                found[queue, key].append(Starts(since, by, keys.count(key)))
-            if keys:
-                found[queue, None].append(Starts(since, by, len(keys)))
+            levels = Counter(level for key in keys
+                             for level in {None, key, key.split("/")[0]})
+            for level, n in levels.items():
+                found[queue, level].append(Starts(since, by, n))
         self.starts = found
 
     def worst(self, queue, key, epochs):

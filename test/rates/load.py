@@ -22,8 +22,25 @@ now = time.monotonic
 # it would report each transaction whose connection is closed
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
-# A queue: its first settings, its groups, and the rate of one group.
-Kind = namedtuple("Kind", "name options groups own supply")
+
+class Kind(namedtuple("Kind", "name options groups own supply tenants",
+                      defaults=[()])):
+    """A queue: its first settings, the number of its groups, the rate of the
+    first one, the tasks of each group, and its tenants.
+    """
+
+    def group(self, i):
+        return (f"{self.tenants[i % len(self.tenants)]}/g{i}" if self.tenants
+                else f"g{i}")
+
+    def all_groups(self):
+        return [self.group(i) for i in range(self.groups)]
+
+    def held(self):
+        """The keys that may be held; None is the queue itself."""
+        return [None] if self.supply == 1 else [
+            None, self.group(0), self.group(1), *self.tenants]
+
 
 KINDS = [
     Kind("even", dict(per="1 second", rate=10, burst=1), 3, 4, 60),
@@ -40,11 +57,24 @@ KINDS = [
 ]
 KIND = {kind.name: kind for kind in KINDS}
 PERS = {"1 second": 1.0, "4 seconds": 4.0}
-OWN = "g0"                      # the group with a rate of its own
+OWN = (2, 4, 30)                # rates of a group or tenant
 
 # The errors by which a connection or a statement was ended on purpose.
 # (25P02: an earlier statement of the transaction was ended.)
 ENDED = ("25P02", "57014", "57P01", "57P02", "57P03", "57P05")
+
+
+def draw(seed):
+    """Give queues tenants: "bursts" always, "by_time" never, the others by the
+    seed.
+    """
+    r = random.Random(f"{seed} tenants")
+    for i, kind in enumerate(KINDS):
+        if kind.name == "bursts" or (kind.name != "by_time"
+                                     and r.random() < 0.5):
+            options = dict(kind.options, separator="/")
+            KINDS[i] = kind._replace(options=options, tenants=("t0", "t1"))
+            KIND[kind.name] = KINDS[i]
 
 
 def connect(server, name):
@@ -154,21 +184,26 @@ class Settings:
 
     def __init__(self):
         self.of = {kind.name: dict(kind.options) for kind in KINDS}
-        self.own = {kind.name: kind.own for kind in KINDS}
+        self.own = {kind.name: dict.fromkeys(kind.tenants[:1], 3)
+                    for kind in KINDS}
+        for kind in KINDS:
+            if kind.own:
+                self.own[kind.name][kind.group(0)] = kind.own
         self.epochs = defaultdict(list)     # (queue, group or None) -> epochs
         self.open = {}                      # ... -> the current one
         self.holds = defaultdict(list)      # ... -> [since, to]
 
     def keys(self, queue):
         """The keys of a queue's settings: None is the queue itself."""
-        return [None] + [f"g{i}" for i in range(KIND[queue].groups)]
+        kind = KIND[queue]
+        return [None, *kind.tenants, *kind.all_groups()]
 
     def rate(self, queue, key):
         if key is None:
             return self.of[queue].get("max_rate")
-        if key == OWN and self.own[queue]:
-            return self.own[queue]
-        return self.of[queue].get("rate")
+        # the queue's rate is not that of a tenant
+        return self.own[queue].get(key) or (
+            key not in KIND[queue].tenants and self.of[queue].get("rate"))
 
     def end(self, queue, keys):
         """Call this before a change of the settings."""
