@@ -101,15 +101,22 @@ final class Run {
         void run() throws InterruptedException;
     }
 
+    /** Runs a service in a thread.  After an error, such as one of memory, it runs again. */
     private void serve(Service service) {
         services.add(threads.submit(() -> {
-            try {
-                service.run();
-            } catch (InterruptedException interrupted) {
-                Thread.currentThread().interrupt();
-            } catch (RuntimeException | Error problem) {
-                log.error("a thread of the worker has ended", "error", Problem.line(problem));
-            }
+            Throwable problem = null;
+            do {
+                try {
+                    if (problem != null) {
+                        log.error("a thread of the worker has failed; retrying", "error", Problem.line(problem));
+                    }
+                    service.run();
+                    return null;
+                } catch (RuntimeException | Error failure) {
+                    problem = failure;
+                }
+            } while (sleep(ending, Database.RETRY));
+            return null;
         }));
     }
 

@@ -356,6 +356,19 @@ public final class Tests {
         equal("-00:00:00.001", text("SELECT '-1 seconds 999000 microseconds'::interval"));
     }
 
+    /** An error ends a thread of the worker.  It failed when nothing replaced the thread. */
+    void testThreads() throws Exception {
+        AtomicInteger calls = new AtomicInteger();
+        with(new Worker().queues(QUEUE).handle("send", task -> { })
+                .schedule(Schedule.at(after -> {
+                    if (calls.incrementAndGet() == 1) {
+                        throw new NoClassDefFoundError("of a library");
+                    }
+                    return after.plusSeconds(1);
+                }, ZoneId.of("UTC"), task())),
+                () -> waitFor("t", () -> text("SELECT count(*) > 0 FROM fairq.tasks WHERE status = 'completed'")));
+    }
+
     void testMissing() throws Exception {
         try {
             new Worker().queues("nowhere").handleOthers(task -> { }).run();
