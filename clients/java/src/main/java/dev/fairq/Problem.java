@@ -19,7 +19,7 @@ final class Problem {
 
     /** Whether time or a new connection may fix the error: the server is down, busy, or read-only. */
     static boolean isTransient(SQLException error) {
-        return !state(error).matches("(QF|0A|22|23|28|3D|3F|42).*|08004");
+        return !state(error).matches("(QF|0A|22|23|28|3D|3F|42|54).*|08004");
     }
 
     /** Whether the server refuses the connection, which may change. */
@@ -27,9 +27,9 @@ final class Problem {
         return state(error).matches("(28|3D).*|08004");
     }
 
-    /** Whether the server failed to print something that exceeds its limits. */
+    /** Whether something exceeds a limit of the server, for example a text that it cannot print. */
     static boolean isTooLarge(SQLException error) {
-        return state(error).equals("54000");
+        return state(error).startsWith("54");
     }
 
     /** Whether a connection is unusable after the error. */

@@ -356,6 +356,23 @@ public final class Tests {
         equal("-00:00:00.001", text("SELECT '-1 seconds 999000 microseconds'::interval"));
     }
 
+    /**
+     * A result and a progress that the server refuses, since they are nested too deep.  It failed when
+     * the worker retried the call until its end.
+     */
+    void testTooDeep() throws Exception {
+        long result = Fairq.enqueue(db, QUEUE, NewTask.named("result").group("bob").maxAttempts(1));
+        long progress = Fairq.enqueue(db, QUEUE, NewTask.named("progress").group("bob").maxAttempts(1));
+        String deep = "[".repeat(5000) + "]".repeat(5000);
+        with(new Worker().queues(QUEUE).property("options", "-c max_stack_depth=200kB")
+                .handle("result", task -> task.result(deep)).handle("progress", task -> task.progress(deep)), () -> {
+                    for (long id : new long[] {result, progress}) {
+                        waitFor("failed", () -> text("SELECT status FROM fairq.tasks WHERE id = " + id));
+                        equal("t", text("SELECT error LIKE '%stack depth%' FROM fairq.tasks WHERE id = " + id));
+                    }
+                });
+    }
+
     /** An error ends a thread of the worker.  It failed when nothing replaced the thread. */
     void testThreads() throws Exception {
         AtomicInteger calls = new AtomicInteger();
