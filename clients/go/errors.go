@@ -175,7 +175,7 @@ func isTransient(err error) bool {
 		return true
 	}
 	switch state[:2] {
-	case "QF", "0A", "22", "23", "28", "3D", "3F", "42":
+	case "QF", "0A", "22", "23", "28", "3D", "3F", "42", "54":
 		return false
 	}
 	return true
@@ -188,10 +188,10 @@ func isRefusal(err error) bool {
 	return strings.HasPrefix(state, "28") || strings.HasPrefix(state, "3D")
 }
 
-// isTooLarge returns whether the server failed to print something that exceeds its
-// limits.
+// isTooLarge returns whether something exceeds a limit of the server, for example a text
+// that it cannot print.
 func isTooLarge(err error) bool {
-	return sqlState(err) == "54000"
+	return strings.HasPrefix(sqlState(err), "54")
 }
 
 // isLost returns whether a connection is unusable after the error.

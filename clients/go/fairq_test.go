@@ -1736,6 +1736,27 @@ func TestEncoding(t *testing.T) {
 	expectRow(t, latin, id, "group_key, error", "bücher|käse")
 }
 
+// A result and a progress that the server refuses, since they are nested too deep.
+func TestTooDeep(t *testing.T) {
+	db := queue(t, "deep", ", max_attempts => 1")
+	deep := json.RawMessage(strings.Repeat("[", 5000) + strings.Repeat("]", 5000))
+	start(t, fairq.Worker{Database: "options='-c max_stack_depth=200kB'", Queues: []string{"deep"},
+		Handlers: map[string]fairq.Handler{
+			"result": func(_ context.Context, task *fairq.Task) error {
+				task.Result = deep
+				return nil
+			},
+			"progress": func(ctx context.Context, task *fairq.Task) error {
+				return task.SetProgress(ctx, deep)
+			},
+		}})
+	for _, name := range []string{"result", "progress"} {
+		id := enqueue(t, db, "deep", fairq.NewTask{Name: name})
+		waitForStatus(t, db, id, "failed")
+		expectRow(t, db, id, "error LIKE '%stack depth%'", "t")
+	}
+}
+
 // moments are Times from a list.
 type moments []time.Time
 
