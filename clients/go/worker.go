@@ -715,7 +715,7 @@ func (r *run) call(sql string, args ...any) (held bool, err error) {
 		tries++
 		return db.QueryRow(ctx, sql+r.keeper.briefly(), args...).Scan(&held)
 	})
-	return held || tries > 1, err
+	return err == nil && (held || tries > 1), err
 }
 
 // heartbeat renews the leases of running tasks, and stops tasks that have lost theirs.
