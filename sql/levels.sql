@@ -331,6 +331,18 @@ SELECT fairq.pause('levels_reused', 'cleo/bob');
 SELECT group_key FROM fairq.pop('levels_reused', 10);
 COMMIT;
 
+-- Tasks of a pop that is rolled back do not run, also if the transaction has ended
+-- them and made the queue cost-fair: both tenants get the same.
+SELECT fairq.create_queue('levels_work', separator => '/', fair_by => 'time');
+SELECT count(fairq.enqueue('levels_work', 'acme/ann')) FROM generate_series(1, 4);
+BEGIN;
+CREATE TEMP TABLE popped ON COMMIT DROP AS SELECT id, attempt FROM fairq.pop('levels_work', 4);
+SELECT fairq.alter_queue('levels_work', fair_by => 'cost');
+SELECT count(fairq.complete(id, attempt)) FROM popped;
+ROLLBACK;
+SELECT count(fairq.enqueue('levels_work', 'bill/bob')) FROM generate_series(1, 4);
+SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_work', 8);
+
 -- A queue with tenants is dropped like any other queue, without an effect on
 -- others.
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue ~ '^levels' ORDER BY queue;

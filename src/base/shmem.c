@@ -51,7 +51,7 @@
  * field, increments this.  A session with an old library must not share it
  * with a session with a new one.
  */
-#define LAYOUT 37
+#define LAYOUT 38
 
 /* name of the block, or of its handle */
 #define NAME "fairq"

@@ -476,6 +476,8 @@ fairq_work_merge(FairqWork **work, FairqWork **more)
 		return;
 	}
 	fairq_work_as_of(to, from->lane_no);
+	if (to->tenant == FAIRQ_NO_NODE)
+		to->tenant = from->tenant;
 	to->begun += from->begun;
 	to->begun_since += from->begun_since;
 	to->ended += from->ended;

@@ -114,6 +114,8 @@ typedef struct FairqLane
 		int64		block;		/* present block */
 		int32		seat;		/* seat passed last in the present block;
 								 * FAIRQ_NO_SEAT: none */
+		uint32		renewals;	/* number of new groups that got a seat, and of
+								 * recoveries; wraps around */
 		uint64		unparks;	/* value of unparks in FairqHints when this
 								 * lane last took back all groups */
 	}			present;

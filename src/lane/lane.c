@@ -261,6 +261,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		}
 		lane->recovery.resets = resets;
 		lane->recovery.lane_no = fairq_new_lane_no();
+		lane->present.renewals++;
 		lane->recovery.block_length = block_length;
 		lane->recovery.first = by_tasks ?
 			lane->present.seat + INT64CONST(1) : 0;

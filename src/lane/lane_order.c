@@ -196,9 +196,15 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 static bool
 is_resolved(FairqLane *lane, const FairqAccount *account)
 {
-	return account->level.resolved &&
-		(account->level.tenant == FAIRQ_NO_NODE ||
-		 account_of(lane, account->level.tenant)->level.is_tenant);
+	int32		number = account->level.tenant;
+	const FairqAccount *tenant;
+
+	if (!account->level.resolved || number == FAIRQ_NO_NODE)
+		return account->level.resolved;
+	/* the lane may be locked in shared mode, in which no account is made */
+	tenant = fairq_in_shadow(lane) ? account_of(lane, number) :
+		account_if_any(lane, number);
+	return tenant != NULL && tenant->level.is_tenant;
 }
 
 /*
@@ -215,15 +221,16 @@ has_account(FairqLane *lane, int32 group_no, bool tenants)
 
 /*
  * The first group at or after that seat that enters and has no account, or
- * whose tenant is not known; FAIRQ_NO_SEAT: none.  The lane is not locked.
+ * whose tenant is not known; FAIRQ_NO_SEAT: none.  *renewals is the value of
+ * the lane's renewals.  The lane is not locked.
  */
 static int32
-next_without(FairqLane *lane, int64 from, bool tenants, uint32 *lane_no)
+next_without(FairqLane *lane, int64 from, bool tenants, uint32 *renewals)
 {
 	int32		group_no;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	*lane_no = lane->recovery.lane_no;
+	*renewals = lane->present.renewals;
 	group_no = fairq_seats_next(lane, FAIRQ_TODO, from);
 	while (group_no != FAIRQ_NO_SEAT && has_account(lane, group_no, tenants))
 		group_no = fairq_seats_next(lane, FAIRQ_TODO,
@@ -271,14 +278,14 @@ void
 fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
 {
 	int32		group_no;
-	uint32		lane_no;
+	uint32		renewals;
 	int64		from = 0;
 
 	for (int n = 0; n < MOST_ADDED; n += tenant_of != NULL)
 	{
 		int32		tenant = FAIRQ_NO_SEAT;
 
-		group_no = next_without(lane, from, tenant_of != NULL, &lane_no);
+		group_no = next_without(lane, from, tenant_of != NULL, &renewals);
 		if (group_no == FAIRQ_NO_SEAT)
 			return;
 		if (tenant_of != NULL)
@@ -288,7 +295,8 @@ fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
 		if (tenant_of == NULL)
 			continue;
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-		if (lane->recovery.lane_no == lane_no)
+		/* otherwise the numbers may be those of other groups by now */
+		if (lane->present.renewals == renewals)
 			note_tenant(lane, group_no, tenant);
 		LWLockRelease(&lane->lock);
 	}
@@ -702,7 +710,10 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 		}
 		fairq_seats_remove(lane, FAIRQ_TODO, group_no);
 		if (account_of(lane, group_no)->level.is_tenant)
+		{
+			have_groups(lane, taking, group_no);
 			bring_tenant(lane, group_no, least, now);
+		}
 		else
 			bring_group(lane, taking, group_no, least);
 		group_no = fairq_seats_next(lane, FAIRQ_TODO, group_no);
@@ -886,6 +897,7 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 	{
 		done = true;
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		lane->present.renewals++;
 		if (is_begun(lane) && !is_by_turns(lane) &&
 			fairq_record(&lane->order.accounts, group_no) != NULL)
 		{
@@ -1102,13 +1114,17 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 	bool		by_time;
 	bool		known;
 	uint32		lane_no;
+	const FairqAccount *account;
 
 	/* checked first without the lock: other lanes need not be locked */
 	if (*(volatile FairqFairBy *) &lane->order.ledger.fair_by != FAIRQ_BY_TIME)
 		return false;
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	by_time = is_begun(lane) && is_by_time(lane);
-	known = by_time && has_account(lane, group_no, tenant != FAIRQ_NO_NODE);
+	account = by_time ? account_if_any(lane, group_no) : NULL;
+	known = account != NULL && (tenant == FAIRQ_NO_NODE ||
+								(account->level.tenant == tenant &&
+								 is_resolved(lane, account)));
 	lane_no = lane->recovery.lane_no;
 	*since = lane->order.ledger.since;
 	LWLockRelease(&lane->lock);
@@ -1118,9 +1134,14 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 		know_tenant(lane, lane_no, group_no, tenant);
 	/* not earlier: after an error up to here, the account may be missing */
 	if (*work == NULL)
+	{
 		*work = MemoryContextAllocZero(TopTransactionContext,
 									   sizeof(FairqWork));
-	(*work)->tenant = tenant;
+		(*work)->tenant = FAIRQ_NO_NODE;
+	}
+	/* if the queue is not time-fair any more, it is not given */
+	if (tenant != FAIRQ_NO_NODE)
+		(*work)->tenant = tenant;
 	fairq_work_as_of(*work, lane_no);
 	return true;
 }
@@ -1160,7 +1181,8 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		if (lane->recovery.lane_no == work->lane_no)
 		{
 			begin_in_full(lane, turn->group_no, now);
-			if (tenant != FAIRQ_NO_SEAT)
+			if (tenant != FAIRQ_NO_SEAT &&
+				fairq_lane_order_is_tenant(lane, tenant))
 				begin_in_full(lane, tenant, now);
 		}
 		LWLockRelease(&lane->lock);
@@ -1232,9 +1254,11 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_begun(lane) && is_by_time(lane))
 	{
-		apply_work(lane, group_no, work, committed);
+		/* the numbers may be those of others by now */
+		if (!fairq_lane_order_is_tenant(lane, group_no))
+			apply_work(lane, group_no, work, committed);
 		if (work->tenant != FAIRQ_NO_NODE &&
-			account_of(lane, work->tenant)->level.is_tenant)
+			fairq_lane_order_is_tenant(lane, work->tenant))
 			apply_work(lane, work->tenant, work, committed);
 	}
 	LWLockRelease(&lane->lock);
