@@ -188,10 +188,11 @@ func isRefusal(err error) bool {
 	return strings.HasPrefix(state, "28") || strings.HasPrefix(state, "3D")
 }
 
-// isTooLarge returns whether something exceeds a limit of the server, for example a text
-// that it cannot print.
+// isTooLarge returns whether something exceeds a limit or the memory of the server, for
+// example a text that it cannot print.
 func isTooLarge(err error) bool {
-	return strings.HasPrefix(sqlState(err), "54")
+	state := sqlState(err)
+	return strings.HasPrefix(state, "54") || state == "53200"
 }
 
 // isLost returns whether a connection is unusable after the error.

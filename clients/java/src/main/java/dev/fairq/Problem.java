@@ -27,9 +27,9 @@ final class Problem {
         return state(error).matches("(28|3D).*|08004");
     }
 
-    /** Whether something exceeds a limit of the server, for example a text that it cannot print. */
+    /** Whether something exceeds a limit or the memory of the server, for example a text that it cannot print. */
     static boolean isTooLarge(SQLException error) {
-        return state(error).startsWith("54");
+        return state(error).matches("54.*|53200");
     }
 
     /** Whether a connection is unusable after the error. */
