@@ -1328,7 +1328,7 @@ def registry(case):
 
     def shown(columns="host, client, concurrency, running"):
         return case.ask("SELECT array_agg((" + columns + ")::text ORDER BY started_at) FROM fairq.workers"
-                        " WHERE queues = %s AND started_at > %s", [queue], begun) or []
+                        " WHERE queues = %s AND started_at >= %s", [queue], begun) or []
 
     def row(running):
         return f"({socket.gethostname()},{case.client.name},2,{running})"

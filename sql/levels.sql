@@ -331,8 +331,8 @@ SELECT fairq.pause('levels_reused', 'cleo/bob');
 SELECT group_key FROM fairq.pop('levels_reused', 10);
 COMMIT;
 
--- Tasks of a pop that is rolled back do not run, also if the transaction has ended
--- them and made the queue cost-fair: both tenants get the same.
+-- Tasks of a pop that is rolled back do not run. That also holds if the transaction has
+-- ended them and made the queue cost-fair. So both tenants get the same.
 SELECT fairq.create_queue('levels_work', separator => '/', fair_by => 'time');
 SELECT count(fairq.enqueue('levels_work', 'acme/ann')) FROM generate_series(1, 4);
 BEGIN;

@@ -70,8 +70,8 @@
  *
  * In a queue with tenants, a tenant has an account like a group, and an order
  * of its groups.  Each order has its own virtual time and ties.  In a
- * time-fair lane, a tenant's running tasks and time are those of its groups. E
- * is the same for all.  In a tenant's order, groups that have lapsed have a
+ * time-fair lane, a tenant's running tasks and time are those of its groups.
+ * E is the same for all.  In a tenant's order, groups that have lapsed have a
  * level of their own, before all others.
  *
  * Locking: none here.  The caller has the lane's lock, or private copies.

@@ -7,12 +7,12 @@
  * shares bring the call back to the lane.  It also passes over a group that
  * has had as many turns as per_group allows.
  *
- * Those groups keep their places for other calls.  For each level of the
- * order, the call records the rank up to which it passes over all groups.  Its
- * next search continues there.  If a group is added below that rank,
- * lane_order.c lowers the recorded rank.  So a call that passes over n groups
- * examines about n.  In a queue with tenants, each tenant's order has its own
- * ranks.
+ * Those groups keep their places for other calls.  In a time-fair lane they
+ * enter again (lane_order.c).  For each level of the order, the call records
+ * the rank up to which it passes over all groups.  Its next search continues
+ * there.  If a group is added below that rank, lane_order.c lowers the
+ * recorded rank.  So a call that passes over n groups examines about n.  In a
+ * queue with tenants, each tenant's order has its own ranks.
  *
  * Locking: none, because the data belongs to one call.  Memory is allocated
  * only for the first such group.  fairq_visits_pass() is called with the lane

@@ -22,7 +22,6 @@
  */
 #include "postgres.h"
 
-
 #include "counter.h"
 #include "grow.h"
 #include "settings.h"

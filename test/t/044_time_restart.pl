@@ -148,7 +148,7 @@ is(users(), 'acme/z', 'a task of a user runs');
 sql("SELECT fairq.resume('t', 'beta')");
 crash($node);
 is(users(), 'beta/1', 'after a crash another tenant is served');
-is(complete('t', 'acme/z', '3 h'), 1, 'what ran before ends');
+is(complete('t', 'acme/z', '3 h'), 1, 'a task from before the crash ends');
 is(sql("SELECT round(got / 3600) FROM fairq.tenants WHERE queue = 't' AND tenant = 'acme'"),
 	'3', 'and is charged to its tenant');
 
