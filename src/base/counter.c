@@ -46,12 +46,13 @@
  *	  group is stranded.
  *
  * 6.  Settings change at a commit.  The transaction that changed them
- *	  increments their version after that is visible, and then takes all
- *	  parked groups back.  A pop parks only by the settings of the present
- *	  version, which it reads under the mutex.  An older pop could park a group
- *	  that has just been given a slot, and no backend would take it back.  A
- *	  pop also gives its slot back if the settings changed while it entered.
- *	  So each pop that enters after a change respects the new settings.
+ *	  increments their version after that is visible.  Then it takes back the
+ *	  group that they belong to, or all groups if they are the queue's.  A pop
+ *	  parks only by the settings of the present version, which it reads under
+ *	  the mutex.  An older pop could park a group that has just been given a
+ *	  slot, and no backend would take it back.  A pop also gives its slot back
+ *	  if the settings changed while it entered.  So each pop that enters after
+ *	  a change respects the new settings.
  *
  * 7.  A counter is freed if it is 0 according to the last finished load and
  *	  any later one.  A new counter would have the same numbers.

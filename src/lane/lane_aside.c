@@ -8,10 +8,12 @@
  * slot is "parked".  It returns when a backend gives up a slot (counter.c), or
  * when a lease of its tasks lapses (lane_leases.c).  A group without a start
  * is "throttled" until a certain time.  It is also in a set ordered by that
- * time (order.c).  Each call takes back some groups whose time has come.
- * Changes of settings take back both kinds.  The lane records only the last
- * cause that a pop found.  If the group returns while another cause still
- * holds, the next pop puts it aside again.
+ * time (order.c).  Each call takes back some groups whose time has come.  A
+ * group returns earlier if a call gives back an unused start.  If it waits for
+ * a retry, it returns at the latest when that task ends or is changed
+ * (transaction.c).  Changes of settings take back both kinds.  The lane
+ * records only the last cause that a pop found.  If the group returns while
+ * another cause still holds, the next pop puts it aside again.
  *
  * A tenant without a slot or a start is "shut", as one: its groups stay where
  * they are (lane_order.c).  It returns like a group.

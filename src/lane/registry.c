@@ -39,8 +39,8 @@
  * is allocated before the entry is made.
  *
  * Locking: partitions of hash tables, that of counters before that of queues.
- * Then a lane's lock, a counter's mutex, or registry->lock, and under the
- * latter the locks of the DSA.
+ * Then a lane's lock, the mutex of a counter or of versions, or
+ * registry->lock, and under the latter the locks of the DSA.
  */
 #include "postgres.h"
 
