@@ -138,13 +138,18 @@ is_by_time(const FairqLane *lane)
 static FairqMoment
 moment(FairqLane *lane, int32 flow, TimestampTz now)
 {
-	const FairqAccount *account = account_of(lane, flow);
+	bool		lapsed = has(lane, FAIRQ_LAPSED, flow);
 
+	/* only time-fair lanes rank tenants by it */
+	if (!lapsed && is_by_time(lane))
+	{
+		const FairqAccount *account = account_of(lane, flow);
+
+		lapsed = account->level.is_tenant && has_lapsed_group(lane, account);
+	}
 	return (FairqMoment)
 	{
-		.now = now,.lapsed = has(lane, FAIRQ_LAPSED, flow) ||
-			(is_by_time(lane) && account->level.is_tenant &&
-			 has_lapsed_group(lane, account))
+		.now = now,.lapsed = lapsed
 	};
 }
 
