@@ -93,7 +93,7 @@ check_parked(FairqQueue *queue, int priority, bool tenants, List *faults)
 		 fairq_lane_next_parked(lane, tenants, &group_no); group_no++)
 	{
 		int32		limit = tenants ?
-			fairq_tenant_setting(&queue->groups, group_no)->limit :
+			fairq_tenant_setting(queue, group_no)->limit :
 			fairq_group_setting(queue, group_no)->limit;
 		int32		running;
 

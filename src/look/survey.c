@@ -345,7 +345,7 @@ tenant_with_settings(FairqQueue *queue, int32 group_no)
 static bool
 is_paused(FairqQueue *queue, int32 group_no)
 {
-	return fairq_is_paused(&queue->groups, group_no,
+	return fairq_is_paused(queue, group_no,
 						   tenant_with_settings(queue, group_no));
 }
 
@@ -356,7 +356,7 @@ is_tenant_full(FairqQueue *queue, int32 group_no)
 	int32		tenant = tenant_with_settings(queue, group_no);
 
 	return is_group_full(queue, tenant,
-						 fairq_tenant_setting(&queue->groups, tenant)->limit);
+						 fairq_tenant_setting(queue, tenant)->limit);
 }
 
 /* Convert a start on the monotonic clock to a time; 0: now. */
@@ -410,7 +410,7 @@ static TimestampTz
 tenant_next_at(FairqQueue *queue, int32 tenant, TimestampTz now)
 {
 	return next_at_under(queue, tenant,
-						 fairq_tenant_setting(&queue->groups, tenant), now);
+						 fairq_tenant_setting(queue, tenant), now);
 }
 
 /* Time at which the next task of a group may start. */

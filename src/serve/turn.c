@@ -478,7 +478,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	turn->state.begun = true;
 	course.turn = turn;
 	fairq_course_begin(s, &course,
-					   fairq_is_paused(&s->queue->groups, turn->group_no,
+					   fairq_is_paused(s->queue, turn->group_no,
 									   turn->charged.tenant));
 	while (turn->tasks.served < turn->tasks.want &&
 		   s->got.served < s->call.max_tasks)

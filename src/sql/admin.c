@@ -9,9 +9,9 @@
  * removes it.  A setting that a call does not name gets the table's default in
  * a new row, and is unchanged in an existing one.
  *
- * acl.c checks privileges by the rows of fairq.queue_privilege.  These rows
- * are cached with the queue's settings, and become stale together with them
- * (queue.c).  A grant or a revocation takes effect from the next call.
+ * queue.c checks privileges by the rows of fairq.queue_privilege.  These rows
+ * are cached with the queue's settings, and become stale together with them.
+ * A grant or a revocation takes effect from the next call.
  *
  * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
  * for all transactions that have worked on the queue, and the queue's users

@@ -1,6 +1,6 @@
 /*
  * queue.c
- *		Queues and their settings, cached in the backend.
+ *		Queues, their settings and privileges, cached in the backend.
  *
  * Settings are read with a dirty snapshot, which sees what is committed now,
  * whatever the transaction's snapshot.  An address computed with an old block
@@ -20,10 +20,10 @@
  *
  * Settings and privileges are read again only if those of the same queue have
  * changed: there can be very many queues.  Settings of a group are read again
- * only if its own have changed: a queue can have settings of very many groups
- * (settings.c).  A transaction that changes settings increments the queue's
- * version in shared memory when it ends.  It also records there which settings
- * have changed (changed.c, transaction.c, versions.c).  That is enough:
+ * only if its own have changed: a queue can have settings of very many groups.
+ * A transaction that changes settings increments the queue's version in shared
+ * memory when it ends.  It also records there which settings have changed
+ * (changed.c, transaction.c, versions.c).  That is enough:
  *
  * - The version is incremented after the change is visible, and copied here
  *   before any setting is read.  So settings that were read before the change
@@ -45,6 +45,25 @@
  *   invalidations invalidates all settings.  All settings read there are
  *   invalid after the promotion.
  *
+ * Settings of groups.  All of a queue's are read at its first use, each into
+ * an entry with the columns of the group's row.  The settings in effect follow
+ * from these and the queue's own.  They are computed on demand, once after
+ * each reading of the queue's, so a change of these costs nothing here.  The
+ * search for a group neither allocates nor fails, because it also happens
+ * under a lane's lock.  A dirty scan can miss a row that a concurrent update
+ * moves.  So all settings are read twice.  A group that the second scan did
+ * not find is read separately, several times before it counts as missing.
+ * Concurrent changes are read again when their version is published.
+ *
+ * Privileges are rows (queue_id, role, privilege).  A member of such a role
+ * also has the privilege.  So do superusers and members of the role that owns
+ * fairq's tables.  FAIRQ_PRIV_MANAGE includes the others, and FAIRQ_PRIV_WORK
+ * includes FAIRQ_PRIV_MONITOR.  A role that has the privileges of pg_monitor
+ * has FAIRQ_PRIV_MONITOR on each queue.  PUBLIC never has a privilege.  A role
+ * is stored by its OID, so a new role of the same name inherits nothing.  Rows
+ * of roles that were dropped grant nothing, until fairq.maintain() deletes
+ * them.
+ *
  * Entries are never freed, only reread.  A pointer is valid for the backend's
  * life, its content until the next fairq_queue_use().
  */
@@ -52,12 +71,14 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
@@ -66,6 +87,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "counter.h"
 #include "errors.h"
 #include "grow.h"
 #include "queue.h"
@@ -73,6 +95,335 @@
 #include "shmem.h"
 #include "store.h"
 #include "transaction.h"
+
+/* 0 if there is no such privilege */
+FairqPrivilege
+fairq_privilege_named(const char *name)
+{
+	if (strcmp(name, "enqueue") == 0)
+		return FAIRQ_PRIV_ENQUEUE;
+	if (strcmp(name, "work") == 0)
+		return FAIRQ_PRIV_WORK;
+	if (strcmp(name, "manage") == 0)
+		return FAIRQ_PRIV_MANAGE;
+	if (strcmp(name, "monitor") == 0)
+		return FAIRQ_PRIV_MONITOR;
+	return 0;
+}
+
+/*
+ * Whether the current user has one of these privileges, or one that includes
+ * it.
+ */
+bool
+fairq_grants_allow(const FairqGrant *grants, int ngrants, int any)
+{
+	any |= FAIRQ_PRIV_MANAGE;
+	if (any & FAIRQ_PRIV_MONITOR)
+		any |= FAIRQ_PRIV_WORK;
+	for (int i = 0; i < ngrants; i++)
+	{
+		if ((grants[i].privilege & any) &&
+			has_privs_of_role(GetUserId(), grants[i].role))
+			return true;
+	}
+	if ((any & FAIRQ_PRIV_MONITOR) &&
+		has_privs_of_role(GetUserId(), ROLE_PG_MONITOR))
+		return true;
+	return has_privs_of_role(GetUserId(), fairq_catalog()->owner);
+}
+
+/* if more have changed, all settings are read again */
+#define MOST_CHANGED 65536
+
+typedef struct Entry
+{
+	int32		group_no;		/* hash key */
+	bool		again;			/* true: the second scan has also found it */
+
+	/* columns of the group's row */
+	struct
+	{
+		int32		weight;		/* its weight */
+		int32		limit;		/* its limit; FAIRQ_NO_LIMIT: the queue's */
+		int32		rate;		/* its rate; 0: the queue's */
+		bool		paused;		/* true: it is paused */
+		TimestampTz held_until; /* its hold; DT_NOBEGIN: none */
+	}			row;
+
+	/* settings in effect, of a group and of a tenant with that number */
+	FairqSetting of_group;
+	FairqSetting of_tenant;
+	uint64		version;		/* version of the queue's settings from which
+								 * both follow; 0: not computed yet */
+} Entry;
+
+/* settings of tenants without their own */
+static const FairqSetting no_setting = {
+	.group_no = -1,
+	.weight = 1,
+	.limit = FAIRQ_NO_LIMIT,
+	.held_until = DT_NOBEGIN
+};
+
+/* Add the entry to the counts, or subtract it (-1). */
+static void
+count_entry(FairqSettings *settings, const Entry *entry, int n)
+{
+	settings->npaused += entry->row.paused ? n : 0;
+	if (entry->row.paused || entry->row.limit != FAIRQ_NO_LIMIT ||
+		entry->row.rate != 0 || entry->row.held_until != DT_NOBEGIN)
+		settings->nlimiting += n;
+}
+
+/* Begin without settings.  Only the first setting makes a table. */
+static void
+forget_all(FairqSettings *settings)
+{
+	if (settings->own != NULL)
+		hash_destroy(settings->own);
+	settings->own = NULL;
+	settings->nlimiting = settings->npaused = 0;
+}
+
+/* Store the settings of the scan's row. */
+static void
+put_entry(FairqSettings *settings, TupleTableSlot *slot, bool again)
+{
+	int32		group_no = fairq_int_of(slot, SETTING_GROUP_NO, 0);
+	bool		found;
+	Entry	   *entry;
+
+	if (settings->own == NULL)
+		settings->own = fairq_hash(TopMemoryContext,
+								   "fairq settings of groups", sizeof(int32),
+								   sizeof(Entry));
+	entry = hash_search(settings->own, &group_no, HASH_ENTER, &found);
+	if (found)
+		count_entry(settings, entry, -1);
+	entry->again = again;
+	entry->version = 0;
+	entry->row.weight = fairq_int_of(slot, SETTING_WEIGHT, 1);
+	entry->row.limit = fairq_int_of(slot, SETTING_CONCURRENCY, FAIRQ_NO_LIMIT);
+	entry->row.rate = fairq_int_of(slot, SETTING_RATE, 0);
+	entry->row.paused = DatumGetBool(fairq_column(slot, SETTING_PAUSED));
+	entry->row.held_until = fairq_time_of(slot, SETTING_HELD_UNTIL, DT_NOBEGIN);
+	count_entry(settings, entry, 1);
+}
+
+/* The entry of a group; NULL: it does not have its own settings. */
+static Entry *
+find_entry(const FairqSettings *settings, int32 group_no)
+{
+	return settings->own == NULL ? NULL :
+		hash_search(settings->own, &group_no, HASH_FIND, NULL);
+}
+
+static void
+remove_entry(FairqSettings *settings, int32 group_no)
+{
+	Entry	   *entry = find_entry(settings, group_no);
+
+	if (entry == NULL)
+		return;
+	count_entry(settings, entry, -1);
+	(void) hash_search(settings->own, &group_no, HASH_REMOVE, NULL);
+}
+
+static int
+compare_group_nos(const void *a, const void *b)
+{
+	int32		x = *(const int32 *) a;
+	int32		y = *(const int32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Reread the settings of these groups, which this sorts.  Returns their
+ * number.
+ */
+static int
+read_settings(FairqSettings *settings, int32 queue_id, int32 *group_nos,
+					int n)
+{
+	FairqRange	range = fairq_range_2(Int32GetDatum(queue_id), (Datum) 0);
+	FairqTable *table;
+	FairqScan  *scan;
+	int			nread = 0;
+
+	if (n == 0)
+		return 0;
+	qsort(group_nos, n, sizeof(int32), compare_group_nos);
+	table = fairq_open(FAIRQ_GROUP_SETTING, AccessShareLock);
+	scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range);
+	for (int i = 0; i < n; i++)
+	{
+		if (i > 0 && group_nos[i] == group_nos[i - 1])
+			continue;
+		range.equal[1] = Int32GetDatum(group_nos[i]);
+		if (fairq_scan_find_current(scan, range))
+			put_entry(settings, scan->slot, true);
+		else
+			remove_entry(settings, group_nos[i]);
+		nread++;
+	}
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return nread;
+}
+
+/* Store the settings of the rows of a scan. */
+static void
+read_rows(FairqSettings *settings, FairqScan *scan, bool again)
+{
+	while (fairq_scan_next_current(scan))
+		put_entry(settings, scan->slot, again);
+}
+
+/* Reread the groups that the second scan did not find. */
+static void
+read_missed(FairqSettings *settings, int32 queue_id)
+{
+	HASH_SEQ_STATUS walk;
+	Entry	   *entry;
+
+	if (settings->own == NULL)
+		return;
+	hash_seq_init(&walk, settings->own);
+	while ((entry = hash_seq_search(&walk)) != NULL)
+	{
+		int32		group_no = entry->group_no;
+
+		/* that entry may be removed, but none is added */
+		if (!entry->again)
+			(void) read_settings(settings, queue_id, &group_no, 1);
+	}
+}
+
+/* Read the settings of all groups of the queue. */
+static void
+read_all_settings(FairqSettings *settings, int32 queue_id)
+{
+	FairqTable *table = fairq_open(FAIRQ_GROUP_SETTING, AccessShareLock);
+	FairqRange	range = fairq_range(Int32GetDatum(queue_id));
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range);
+
+	forget_all(settings);
+	read_rows(settings, scan, false);
+	fairq_scan_again(scan, range);
+	read_rows(settings, scan, true);
+	read_missed(settings, queue_id);
+	settings->changed.n = 0;
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+}
+
+/*
+ * Record that our own transaction has changed a group's settings.  Returns
+ * false if there are too many groups.
+ */
+static bool
+note_setting(FairqSettings *settings, int32 group_no)
+{
+	if (settings->changed.n == MOST_CHANGED)
+		return false;
+	if (settings->changed.n == settings->changed.max)
+		settings->changed.group_nos =
+			fairq_grow(TopMemoryContext, settings->changed.group_nos,
+					   &settings->changed.max, 16, sizeof(int32));
+	settings->changed.group_nos[settings->changed.n++] = group_no;
+	return true;
+}
+
+/* Compute the settings in effect from the row and the queue's settings. */
+static void
+compute(const FairqSettings *settings, Entry *entry)
+{
+	const FairqSetting *others = &settings->others.setting;
+
+	if (entry->version == settings->others.version)
+		return;
+	entry->of_tenant = (FairqSetting)
+	{
+		.group_no = entry->group_no,
+			.weight = entry->row.weight,
+			.limit = entry->row.paused ? 0 : entry->row.limit,
+			.rate = entry->row.rate,
+			.pace = fairq_pace(entry->row.rate, settings->others.per,
+							   settings->others.burst),
+			.held_until = entry->row.held_until
+	};
+	entry->of_group = entry->of_tenant;
+	if (entry->of_group.limit == FAIRQ_NO_LIMIT)
+		entry->of_group.limit = others->limit;
+	if (entry->of_group.rate == 0)
+	{
+		entry->of_group.rate = others->rate;
+		entry->of_group.pace = others->pace;
+	}
+	entry->version = settings->others.version;
+}
+
+/*
+ * The settings in effect for the group; queue->groups.others.setting if it
+ * does not have its own.  Valid until the queue's settings are read again.
+ */
+const FairqSetting *
+fairq_group_setting(const FairqQueue *queue, int32 group_no)
+{
+	Entry	   *entry = find_entry(&queue->groups, group_no);
+
+	if (entry == NULL)
+		return &queue->groups.others.setting;
+	compute(&queue->groups, entry);
+	return &entry->of_group;
+}
+
+/*
+ * The settings of all tasks of a tenant together.  It has no limit and no rate
+ * from the queue.  Valid until the queue's settings are read again.
+ */
+const FairqSetting *
+fairq_tenant_setting(const FairqQueue *queue, int32 tenant)
+{
+	Entry	   *entry = find_entry(&queue->groups, tenant);
+
+	if (entry == NULL)
+		return &no_setting;
+	compute(&queue->groups, entry);
+	return &entry->of_tenant;
+}
+
+/* Whether a group, or its tenant (-1: none), is paused. */
+bool
+fairq_is_paused(const FairqQueue *queue, int32 group_no, int32 tenant)
+{
+	return fairq_group_setting(queue, group_no)->limit == 0 ||
+		(tenant >= 0 && fairq_tenant_setting(queue, tenant)->limit == 0);
+}
+
+/* Begin a walk through all groups that have their own settings. */
+void
+fairq_settings_walk(const FairqSettings *settings, FairqSettingsWalk *walk)
+{
+	walk->settings = settings->own == NULL ? NULL : settings;
+	if (settings->own != NULL)
+		hash_seq_init(&walk->status, settings->own);
+}
+
+/* The next of them, in no order; NULL: there are no more. */
+const FairqSetting *
+fairq_settings_next(FairqSettingsWalk *walk)
+{
+	Entry	   *entry = walk->settings == NULL ? NULL :
+		hash_seq_search(&walk->status);
+
+	if (entry == NULL)
+		return NULL;
+	compute(walk->settings, entry);
+	return &entry->of_group;
+}
 
 typedef struct QueueName
 {
@@ -200,7 +551,7 @@ fairq_queue_group_changed(int32 queue_id, int32 group_no)
 		hash_search(queues, &queue_id, HASH_FIND, NULL);
 
 	tell_others();
-	if (queue != NULL && !fairq_settings_note(&queue->groups, group_no))
+	if (queue != NULL && !note_setting(&queue->groups, group_no))
 		reading_groups++;
 }
 
@@ -480,12 +831,12 @@ read_stale(FairqQueue *queue, Stale *stale)
 	int			nread = 0;
 
 	if (stale->groups)
-		fairq_settings_read_all(groups, queue->id);
+		read_all_settings(groups, queue->id);
 	else
 	{
-		nread = fairq_settings_read(groups, queue->id, stale->changes,
+		nread = read_settings(groups, queue->id, stale->changes,
 									stale->n) +
-			fairq_settings_read(groups, queue->id, groups->changed.group_nos,
+			read_settings(groups, queue->id, groups->changed.group_nos,
 								groups->changed.n);
 		groups->changed.n = 0;
 	}

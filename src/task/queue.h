@@ -1,6 +1,6 @@
 /*
  * queue.h
- *		Queues and their settings, cached in the backend.
+ *		Queues, their settings and privileges, cached in the backend.
  */
 #ifndef FAIRQ_QUEUE_H
 #define FAIRQ_QUEUE_H
@@ -8,15 +8,83 @@
 #include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
 #include "storage/lockdefs.h"
+#include "utils/hsearch.h"
 
-#include "acl.h"
 #include "lane.h"
-#include "settings.h"
+#include "pace.h"
 
 /* The channel "fairq.<queue>" must fit into a name. */
 #define FAIRQ_MAX_QUEUE_NAME 57
 #define FAIRQ_MAX_GROUP_KEY 1024
 #define FAIRQ_MAX_WEIGHT 1000
+
+/* Privileges on a queue; these are bits. */
+typedef enum FairqPrivilege
+{
+	FAIRQ_PRIV_ENQUEUE = 1,
+	FAIRQ_PRIV_WORK = 2,		/* comprises FAIRQ_PRIV_MONITOR */
+	FAIRQ_PRIV_MANAGE = 4,		/* comprises the others */
+	FAIRQ_PRIV_MONITOR = 8		/* to see queues, groups and tasks, without
+								 * data from a task's producer or worker */
+} FairqPrivilege;
+
+#define FAIRQ_PRIV_ANY \
+	(FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK | FAIRQ_PRIV_MONITOR)
+
+typedef struct FairqGrant
+{
+	Oid			role;
+	FairqPrivilege privilege;
+} FairqGrant;
+
+/* The settings in effect for a group, or for all groups of a tenant. */
+typedef struct FairqSetting
+{
+	int32		group_no;		/* the group's number */
+	int32		weight;			/* weight, from 1 to FAIRQ_MAX_WEIGHT */
+	int32		limit;			/* most tasks that may run, or FAIRQ_NO_LIMIT;
+								 * 0: paused */
+	int32		rate;			/* most tasks that start in the queue's
+								 * "per"; 0: any number */
+	FairqPace	pace;			/* pace that results from rate */
+	TimestampTz held_until;		/* time before which no task starts;
+								 * DT_NOBEGIN: none */
+} FairqSetting;
+
+/* The settings of the groups of a queue. */
+typedef struct FairqSettings
+{
+	/* settings that groups get from the queue */
+	struct
+	{
+		FairqSetting setting;	/* of groups without their own settings */
+		double		per;		/* span of the rates in microseconds */
+		int32		burst;		/* tasks that may start at once */
+		uint64		version;	/* number of times these were read */
+	}			others;
+
+	HTAB	   *own;			/* settings of groups that have some; NULL: none
+								 * has */
+	int32		nlimiting;		/* number of groups that have a limit, a rate or
+								 * a hold of their own, or are paused */
+	int32		npaused;		/* number of groups that are paused */
+
+	/* groups whose settings our own transaction has changed */
+	struct
+	{
+		int			n;			/* number of them; they are not read yet */
+		int			max;		/* number for which there is room */
+		int32	   *group_nos;	/* their numbers; NULL: no room yet */
+	}			changed;
+} FairqSettings;
+
+/* A walk through the groups that have their own settings. */
+typedef struct FairqSettingsWalk
+{
+	const FairqSettings *settings;	/* settings of the queue; NULL: no group
+									 * has any */
+	HASH_SEQ_STATUS status;		/* its progress */
+} FairqSettingsWalk;
 
 typedef struct FairqQueue
 {
@@ -103,6 +171,8 @@ extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege, bool wait);
 extern bool fairq_may(const FairqQueue *queue, int any);
 extern bool fairq_queue_create_begin(const char *name);
 extern void fairq_queue_create_end(const char *name);
+extern FairqPrivilege fairq_privilege_named(const char *name);
+extern bool fairq_grants_allow(const FairqGrant *grants, int ngrants, int any);
 extern List *fairq_queue_ids(void);
 extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
@@ -110,6 +180,15 @@ extern void fairq_queue_changed(void);
 extern void fairq_queue_all_changed(void);
 extern void fairq_queue_group_changed(int32 queue_id, int32 group_no);
 extern const struct FairqEnding fairq_queues_ending;
+extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
+												 int32 group_no);
+extern const FairqSetting *fairq_tenant_setting(const FairqQueue *queue,
+												int32 tenant);
+extern bool fairq_is_paused(const FairqQueue *queue, int32 group_no,
+							int32 tenant);
+extern void fairq_settings_walk(const FairqSettings *settings,
+								FairqSettingsWalk *walk);
+extern const FairqSetting *fairq_settings_next(FairqSettingsWalk *walk);
 extern void fairq_notify(const FairqQueue *queue);
 extern double fairq_interval_length(const Interval *interval);
 
@@ -118,13 +197,6 @@ static inline bool
 fairq_queue_is_held(const FairqQueue *queue, TimestampTz now)
 {
 	return queue->starts.held_until > now;
-}
-
-/* The settings in effect for a group. */
-static inline const FairqSetting *
-fairq_group_setting(const FairqQueue *queue, int32 group_no)
-{
-	return fairq_setting_of(&queue->groups, group_no);
 }
 
 /*

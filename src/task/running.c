@@ -228,7 +228,7 @@ fairq_is_paced(const FairqTurn *turn)
 		(call.queue->starts.pace.gap != 0 ||
 		 fairq_group_setting(call.queue, turn->group_no)->pace.gap != 0 ||
 		 (tenant != FAIRQ_NO_SEAT &&
-		  fairq_tenant_setting(&call.queue->groups, tenant)->pace.gap != 0));
+		  fairq_tenant_setting(call.queue, tenant)->pace.gap != 0));
 }
 
 /*
@@ -359,7 +359,7 @@ start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 
 	if (tenant == FAIRQ_NO_SEAT)
 		return true;
-	setting = fairq_tenant_setting(&call.queue->groups, tenant);
+	setting = fairq_tenant_setting(call.queue, tenant);
 	if (setting->pace.gap == 0 && setting->held_until == DT_NOBEGIN)
 		return true;
 	pin_tenant(tenant);
@@ -425,7 +425,7 @@ slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 	if (tenant == FAIRQ_NO_SEAT)
 		return true;
-	limit = fairq_tenant_setting(&call.queue->groups, tenant)->limit;
+	limit = fairq_tenant_setting(call.queue, tenant)->limit;
 	if (limit > 0 && !now.known)
 		return false;
 	pin_tenant(tenant);
@@ -625,8 +625,7 @@ fairq_within_limits(int32 group_no)
 	{
 		counter = fairq_shmem_counter(call.queue->hints, tenant);
 		in_tenant = is_within(counter, now,
-							  fairq_tenant_setting(&call.queue->groups,
-													  tenant)->limit);
+							  fairq_tenant_setting(call.queue, tenant)->limit);
 		fairq_counter_unpin(counter);
 	}
 	in_queue = is_within(&call.queue->hints->running, now,
