@@ -56,7 +56,7 @@ MODULE_big = fairq
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
 
 REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))
-REGRESS_OPTS = --encoding=UTF8 --no-locale
+REGRESS_OPTS = --encoding=UTF8 --no-locale --load-extension=fairq
 # helpers goes first, also before a single spec: it makes what others say their
 # answers with.
 ISOLATION = $(sort $(basename $(notdir $(wildcard test/specs/*.spec))))

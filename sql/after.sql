@@ -8,7 +8,6 @@
 -- starts from one side.
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('first', max_attempts => 1), fairq.create_queue('then', retain => '1 hour');

@@ -11,9 +11,6 @@
 -- that nothing is ready. Fails if claims record nothing (fairq_entry_claimed()
 -- in entry.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- Finds the task that has exactly the age shown. Finished tasks are archived.

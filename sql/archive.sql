@@ -4,9 +4,6 @@
 -- Fails if redrive() takes failed tasks of any group (fairq_redrive() in
 -- failed.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- Adds tasks; the group is the first letter of each.

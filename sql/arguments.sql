@@ -4,9 +4,6 @@
 -- Fails if no number is too large (fairq_check_int() in args.c), or no array
 -- too long (fairq_arg_array()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 SET client_encoding = 'UTF8';
 \set VERBOSITY sqlstate
 

@@ -6,9 +6,6 @@
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
 -- lane_take.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- The article's tables. A task's id is its place in the order of service. Each

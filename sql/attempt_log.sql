@@ -7,7 +7,6 @@
 -- task has no log (failed.c).
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('attempt_log', backoff => '0', retain => '1 hour', max_attempts => 100);

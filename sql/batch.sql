@@ -4,7 +4,6 @@
 -- batch stays open without its task. Fails if no end makes a check due.
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('parts'), fairq.create_queue('whole', retain => '1 hour');

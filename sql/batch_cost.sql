@@ -5,9 +5,6 @@
 -- the last one (has_tasks() in batch.c).  A check read all rows of fairq.batch_delta
 -- (first_failed()).  Each registration searched for old workers (workers.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 CREATE FUNCTION pg_temp.buffers(command text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE

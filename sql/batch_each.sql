@@ -3,9 +3,6 @@
 -- Fails if the time of one task also applies to the tasks behind it (put_off()
 -- in enqueue.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 CREATE FUNCTION pg_temp.pop(n int DEFAULT 100) RETURNS text

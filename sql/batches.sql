@@ -8,7 +8,6 @@
 -- a cancelled task begins again.
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('batches', retain => '1 day', max_attempts => 2, backoff => '1 hour');

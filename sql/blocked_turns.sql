@@ -4,9 +4,6 @@
 -- Broken on purpose to see it fail.  Calls gave such a turn back, so these groups were
 -- next in each call (fairq_lane_end_part() in lane_end.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 SELECT fairq.create_queue('first'), fairq.create_queue('blocked_turns');
 SELECT fairq.enqueue('first', 'a') AS first \gset

@@ -6,7 +6,6 @@
 \a \pset footer off
 \set VERBOSITY sqlstate
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 CREATE FUNCTION pg_temp.pop(queue text) RETURNS bigint LANGUAGE sql AS
 	$$SELECT count(*) FROM fairq.pop($1, 100)$$;
 CREATE FUNCTION pg_temp.fill(queue text, n int) RETURNS bigint LANGUAGE sql AS

@@ -4,9 +4,6 @@
 -- (fairq_end_lapsed() in outcome.c). Fails if fail or release of a cancelled
 -- task returns true (finish.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql

@@ -5,9 +5,6 @@
 -- Fails if a parallel worker may write (fairq_writes() in args.c), or call
 -- check_queue (check.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- Adds tasks; the group is the first letter of each.

@@ -3,9 +3,6 @@
 --
 -- Fails if a completed task keeps its key (fairq_finish() in outcome.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- Enqueues a task with a key. Returns "new", or the payload of the task that

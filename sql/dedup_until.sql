@@ -5,9 +5,6 @@
 -- store_scan.c). Fails if a key is not held (fairq_dedup_free() in dedup.c).
 -- Fails if an invalid row has an owner (is_void()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- Enqueues a task. Returns "new", or the payload of the task that has the key.

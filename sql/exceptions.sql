@@ -4,9 +4,6 @@
 --
 -- Fails if a task whose claim is undone is not ready again (fairq_claim()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 -- many small transactions follow
 SET synchronous_commit = off;

@@ -9,9 +9,6 @@
 -- leases are left when a hundred were finished (fairq_leave_lapsed() in
 -- turn_due.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- Adds tasks that expire after this time; the group is the first letter of

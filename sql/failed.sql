@@ -7,7 +7,6 @@
 -- redrive decompresses a task's values (redrive_task()).
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 DROP ROLE IF EXISTS regress_fairq_failed;	-- of an interrupted run
 RESET client_min_messages;
 \set VERBOSITY sqlstate

@@ -5,9 +5,6 @@
 -- charged (fairq_account_comes(), fairq_lane_charge(),
 -- fairq_lane_order_back()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 -- Adds tasks <group><from> to <group><upto> of that cost.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,

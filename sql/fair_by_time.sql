@@ -7,9 +7,6 @@
 -- forgiven, or a lapsed group keeps its level (fairq_account_apply(),
 -- forgive(), rank_by_time()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 -- Adds tasks <group><from> to <group><upto>.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,

@@ -7,9 +7,6 @@
 -- last lane only (add_share() in group_stats.c). Fails if groups that got
 -- least come first (compare_shares() there). Fails if any privilege is enough.
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 CREATE FUNCTION pg_temp.add(queue text, group_key text, cost real DEFAULT NULL,
 	n int DEFAULT 1, priority int DEFAULT 0) RETURNS bigint

@@ -6,9 +6,6 @@
 -- or a turn lasts for one task, whatever the weight (take_turn(); both in
 -- lane_take.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- Adds tasks; the group is the first letter of each.

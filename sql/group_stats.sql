@@ -7,9 +7,6 @@
 -- there). Fails if a group keeps an earlier time after it was empty
 -- (fairq_lane_add_ready()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- The columns, with each time replaced by its event: a task's enqueue, the

@@ -3,7 +3,6 @@
 -- Fails if a retry loses the headers.
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('headers', max_attempts => 3, retain => '1 hour');

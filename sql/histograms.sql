@@ -5,9 +5,6 @@
 -- Fails if the wait of a returned task begins at its enqueue, or a released
 -- task has a run.
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- The buckets that are not empty. Short times, below 8 s, are in "0". "21" is

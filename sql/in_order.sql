@@ -6,9 +6,6 @@
 -- if the group is not put aside (fairq_wait_for_retry() in running.c), or
 -- remains so after the task was cancelled (fairq_finish() in outcome.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- The tasks that a pop returns, and whether peek() returned the same.

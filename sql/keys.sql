@@ -3,9 +3,6 @@
 -- Fails if enqueue_or_find() reports each task as added (enqueue.c), or if
 -- find() does not check that its task exists (dedup.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- The payload of the task that has a key.

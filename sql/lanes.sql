@@ -6,7 +6,6 @@
 -- if the view creates a queue's hints.
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 -- of an interrupted run
 DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue, regress_fairq_monitor;
 RESET client_min_messages;

@@ -12,9 +12,6 @@
 -- (serve_alone() in serve.c). Fails if several queues count as several calls
 -- (serve_claims() in pop.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- The tasks that a pop returns, in its order, each with its attempt and its

@@ -4,9 +4,6 @@
 -- Fails if an attempt that is over can end the lease of a later one
 -- (is_leased() in attempt.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql

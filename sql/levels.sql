@@ -12,9 +12,6 @@
 -- (takes_many() in serve.c). Fails if maintain() frees the number of a tenant
 -- with users.
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 -- The model. A flow is a tenant ('acme') or a user ('acme/ann'). tag is its
 -- start tag, and tie orders equal ones. v is the virtual time of each order:

@@ -9,9 +9,6 @@
 -- level (next_in_order()), or a start in a full queue counts only for the user
 -- (fairq_work_begun()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 CREATE FUNCTION pg_temp.add(queue text, n int, VARIADIC users text[])
 	RETURNS bigint

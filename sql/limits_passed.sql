@@ -7,9 +7,6 @@
 -- in counter.c).
 --
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 SELECT fairq.create_queue('passed');
 
 -- the tasks of groups, by payload; "a1 a2 b1"

@@ -12,9 +12,6 @@
 -- running.c). Fails if a tenant does not return when its time comes
 -- (fairq_lane_come_back() in lane_aside.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql

@@ -5,9 +5,6 @@
 -- pending.c). Fails if the changes of a released savepoint stay separate from
 -- those of the transaction (fairq_pending_sub_committed() there).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 SET synchronous_commit = off;
 
 SELECT fairq.create_queue('many_groups', concurrency => 1);

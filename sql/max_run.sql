@@ -5,9 +5,6 @@
 -- Fails if fairq_arg_lease() in args.c and extend() in finish.c do not use
 -- fairq_last_lease_end().
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- How long after the pop the lease of each running task ends.

@@ -9,7 +9,6 @@
 -- cannot be read. Connection to client lost: the client of wait() is gone.
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 DROP ROLE IF EXISTS regress_fairq_messages;	-- of an interrupted run
 RESET client_min_messages;
 

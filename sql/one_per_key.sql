@@ -6,9 +6,6 @@
 -- counter.c). Fails if a group without a slot is not parked and its turn reads
 -- its line (fairq_serve_turn() in turn.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql

@@ -4,9 +4,6 @@
 -- Fails if each pop publishes all tasks of its transaction again, and so reads
 -- the entries of finished ones again (fairq_pending_show() in pending.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 -- The index entries of both indexes that scans have read in this transaction.
 CREATE FUNCTION pg_temp.entries() RETURNS bigint

@@ -10,7 +10,6 @@
 -- the copy (come_back() in copy.c).
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 -- of an interrupted run
 DROP ROLE IF EXISTS regress_fairq_peek, regress_fairq_peek_work;
 RESET client_min_messages;

@@ -3,9 +3,6 @@
 -- Fails if release() has the cost of a function that only reads, or one
 -- function of fairq.stats reads all queues (fairq--1.0.sql).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 --

@@ -3,9 +3,6 @@
 -- Fails if a claim does not set the column, a return clears it, or the archive
 -- and redrive lose it.
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 CREATE TABLE popped_at_seen (name text PRIMARY KEY, popped_at timestamptz);

@@ -8,7 +8,6 @@
 -- (put_groups() in inspect.c).
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 -- of an interrupted run
 DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue,
 	regress_fairq_work, regress_fairq_monitor, regress_fairq_manage,

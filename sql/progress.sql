@@ -4,7 +4,6 @@
 -- none (failed.c), or a replaced one keeps it (fairq_task_change()).
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('progress', concurrency => 1, retain => '1 hour');

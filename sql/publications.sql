@@ -5,7 +5,6 @@
 -- fairq.group_number has none.
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 -- nothing is replicated here: wal_level may be insufficient
 SET client_min_messages = error;
 CREATE PUBLICATION publications FOR ALL TABLES;

@@ -5,9 +5,6 @@
 -- and drop_queue ignore if_not_exists and if_exists. Fails if group_to_set()
 -- sends no notice (admin.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 SELECT fairq.version() =

@@ -8,9 +8,6 @@
 -- back (publish_rest() in transaction.c). Fails if throttled groups have no
 -- age (return_at() in lane_aside.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 CREATE FUNCTION pg_temp.fill(queue text, groups int, tasks int) RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM fairq.enqueue_batch(queue,

@@ -4,7 +4,6 @@
 -- counter is used, or if wait_reason() is VOLATILE.
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 DROP ROLE IF EXISTS regress_fairq_reasons;
 RESET client_min_messages;
 \set VERBOSITY sqlstate

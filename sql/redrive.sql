@@ -4,7 +4,6 @@
 -- Fails if an unknown group is searched in the other queue (fairq_redrive()).
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('redrive_a', max_attempts => 1), fairq.create_queue('redrive_b', concurrency => 1, in_order => true, max_attempts => 2);

@@ -4,9 +4,6 @@
 -- outcome.c). Fails if a task that waits for a retry runs at once
 -- (fairq_replace_task()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 CREATE FUNCTION pg_temp.put(payload text, key text, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL)

@@ -4,9 +4,6 @@
 -- outcome.c). Fails if a moved task is not published, or its old place is not
 -- published at an abort (fairq_reschedule_task()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 CREATE FUNCTION pg_temp.add(VARIADIC payloads text[]) RETURNS bigint

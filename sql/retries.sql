@@ -4,9 +4,6 @@
 -- Fails if failed tasks come in the order of scheduled ones (fairq_run_again()
 -- in outcome.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql

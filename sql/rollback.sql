@@ -5,9 +5,6 @@
 -- lane_take.c). Fails if a task whose claim is undone is not ready again
 -- (fairq_claim()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 -- Adds tasks <group><from> to <group><upto>.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int) RETURNS void

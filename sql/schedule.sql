@@ -4,9 +4,6 @@
 -- (enqueue.c). Fails if the delay is ignored, or run_at precedes it
 -- (arg_run_at() in enqueue.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- Adds tasks; the group is the first letter of each.

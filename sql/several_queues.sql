@@ -4,7 +4,6 @@
 -- Fails if the queues are served in the order of their names.
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('urgent', lease => '1 minute'), fairq.create_queue('usual', lease => '1 hour', max_attempts => 7),

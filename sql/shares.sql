@@ -15,9 +15,6 @@
 -- all equal. It fails if levels do not count (find_got(), is_before(),
 -- key_of() in shares.c), or peek() ignores the tasks that would run by then.
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- The priorities of the tasks that a pop returns, and whether peek() returned

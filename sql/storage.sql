@@ -4,9 +4,6 @@
 -- Fails if hints stay when SQL changes fairq.task (fairq_task_changed() in
 -- changed.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 -- Adds tasks <group><from> to <group><upto>.

@@ -8,9 +8,6 @@
 -- become its parent's (subxact_callback()). Fails if an abort leaves out one
 -- of many pending changes (apply_from()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 CREATE TEMPORARY TABLE mine (id bigint PRIMARY KEY, queue text, running boolean);

@@ -4,9 +4,6 @@
 -- Fails if fairq_table_open() does not check (store.c), or if its result is
 -- kept although the table changed.
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('tables'), fairq.create_queue('tables_all', retain => '1 day');

@@ -6,9 +6,6 @@
 -- returned task has lost its key (fairq_run_again() in outcome.c). Fails if
 -- maintain() deletes its group (fairq_taken_any()).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 CREATE FUNCTION pg_temp.add(VARIADIC payloads text[]) RETURNS bigint

@@ -7,9 +7,6 @@
 -- count that did not include a queue makes it known (fairq_tally_found() in
 -- tally.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 -- The numbers of the view, and the faults of the queue.
 CREATE FUNCTION pg_temp.tally(of text DEFAULT 'tally', OUT queued bigint, OUT scheduled bigint,

@@ -3,9 +3,6 @@
 --
 -- Fails if a read-only transaction may write (fairq_writes() in args.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100) RETURNS text

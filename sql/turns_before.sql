@@ -3,9 +3,6 @@
 --
 -- Fails if weights of others do not count (others_per_block() in turns_before.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 
 CREATE FUNCTION pg_temp.add(VARIADIC payloads text[]) RETURNS bigint

@@ -4,9 +4,6 @@
 -- Fails if wait() does not know when a task becomes due (next_due() in
 -- wait.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql

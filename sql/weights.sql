@@ -4,9 +4,6 @@
 -- Fails if a turn lasts for one task, whatever the weight (take_turn() in
 -- lane_take.c).
 \a \pset footer off
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
-RESET client_min_messages;
 
 -- Adds tasks <group><from> to <group><upto>.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,

@@ -6,7 +6,6 @@
 -- (fairq--1.0.sql).
 \a \pset footer off
 SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS fairq;
 DROP ROLE IF EXISTS regress_fairq_w_both, regress_fairq_w_one, regress_fairq_w_enqueue;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
