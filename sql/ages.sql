@@ -1,7 +1,7 @@
 -- fairq.stats shows the age of the oldest ready task with a free slot and of
 -- the one without, and how many groups wait.
 --
--- Fails if waiting.c reads no group or at most one, counts groups without
+-- Fails if survey.c reads no group or at most one, counts groups without
 -- tasks, or leaves out a cause that delays all groups. Fails if it requires a
 -- slot for an expired task, reads no due tasks, or takes an active lease for
 -- an ended one. Fails if it shows nothing when there are more groups without

@@ -3,7 +3,7 @@
 -- Fails if a role with one privilege has all of them (fairq_grants_allow() in
 -- queue.c). Fails if one with enqueue can learn which groups exist
 -- (fairq_sql_address() in inspect.c), or how much they have queued
--- (fairq_turns_before() in turns_before.c). Fails if it can learn whether they are
+-- (fairq_turns_before() in inspect.c). Fails if it can learn whether they are
 -- held (fairq_sql_next_at()), limited (fairq_visible_queues()) or paused
 -- (put_groups() in inspect.c).
 \a \pset footer off

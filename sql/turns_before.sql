@@ -1,7 +1,7 @@
 -- An upper bound of the tasks that are served before a task.
 -- test/suite/turns_before compares it with the service.
 --
--- Fails if weights of others do not count (others_per_block() in turns_before.c).
+-- Fails if weights of others do not count (others_per_block() in inspect.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 

@@ -130,7 +130,7 @@ typedef struct FairqGroup
 								 * was taken */
 		TimestampTz since;		/* time before which no ready task of the group
 								 * became ready, DT_NOBEGIN if not known; valid
-								 * only with ready tasks (waiting.c) */
+								 * only with ready tasks (survey.c) */
 	}			turn;
 
 	int32		tail_count;		/* number of tasks at tail */

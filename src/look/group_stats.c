@@ -4,7 +4,7 @@
  *		fairq.tenants and fairq.fairness: groups that wait longest, run most or
  *		have got most, tenants, and the fairness of queues.
  *
- * A walk visits the groups that wait or run (waiting.c) at little cost per
+ * A walk visits the groups that wait or run (survey.c) at little cost per
  * group, and keeps the first ones in the order.
  *
  * group_stats() first keeps groups that wait, ordered by the time since which
@@ -24,13 +24,13 @@
  * extra cost.  For these the view only shows the number of ready groups.
  *
  * These functions change nothing, and do not count as use of a queue
- * (lanes.c).
+ * (inspect.c).
  *
  * Locking: an AccessShareLock on the queue and on fairq.task, to the end of
- * the transaction, for the reasons in lanes.c.  The function behind the view
+ * the transaction, for the reasons in inspect.c.  The function behind the view
  * fairq.groups locks the queue only if the lock is available at once.  So that
  * view does not wait for a queue that is being dropped.  A lane's lock,
- * shared, for each group, and the locks of waiting.c.
+ * shared, for each group, and the locks of survey.c.
  */
 #include "postgres.h"
 
@@ -45,7 +45,6 @@
 #include "registry.h"
 #include "store.h"
 #include "survey.h"
-#include "waiting.h"
 
 PG_FUNCTION_INFO_V1(fairq_group_stats);
 PG_FUNCTION_INFO_V1(fairq_all_group_stats);

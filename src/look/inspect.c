@@ -1,7 +1,8 @@
 /*
  * inspect.c
- *		Functions that show addresses, blocks, counters and reasons, and
- *		functions behind the views of queues, groups and statistics.
+ *		Functions that show the contents of shared memory, addresses, blocks,
+ *		counters and reasons, and functions behind the views of queues, groups,
+ *		lanes and statistics.
  *
  * A view is planned in its caller's statement, with the caller's settings.
  * Queries that read and count tasks must take linear time, even if the
@@ -11,18 +12,55 @@
  *
  * fairq.stats has a row for each of these queues, at little cost.  It reads
  * shared memory and settings, and the tasks that have waited longest
- * (waiting.c).  Columns that depend on groups are NULL for a caller that may
+ * (survey.c).  Columns that depend on groups are NULL for a caller that may
  * not monitor the queue.  Otherwise such a caller could guess a group's name
  * and enqueue a task to learn whether the group exists.
  *
+ * fairq.lanes has a row for each lane in shared memory, and
+ * fairq.lane_groups() one for each group of a lane that waits or runs
+ * (lane_view.c).  Both show the data on which pops rely: check_queue() reports
+ * a task that is in the tables but missing here.
+ *
+ * The functions for lanes and turns change nothing, and do not count as use of
+ * a queue.  They make no hints for a queue and no entry for a group, and take
+ * back no parked groups.  A queue without hints has no rows.
+ *
+ * fairq.turns_before() returns a bound on the tasks that are served before
+ * one.  Assume that k tasks of a group of weight w are before one of its
+ * tasks.  Each turn of the group serves w of these, as long as there are w.
+ * So the task is served at turn k / w + 1 at the latest.  A group has one turn
+ * in each block.  Its next turn is in this block, or in the next one if it has
+ * had this one.  No other group has more than one turn in a block.  So the
+ * turns of another group are at most the blocks from this one up to that turn.
+ * At each turn it is served at most its weight in tasks.
+ *
+ * The tasks before it are the group's queued tasks at lower addresses, its due
+ * tasks, and those whose leases have ended.  The call counts a bounded number
+ * of them.  If more are queued, their number follows from the addresses: from
+ * the first one's block on, each block has at most w.  Groups in the ring are
+ * served, and so are parked or throttled groups, which may return to it.  A
+ * group that joins later has a turn in each block from then on.  The cost
+ * depends only on the number of groups that have their own weight.
+ *
  * Locking: AccessShareLock on the queue, if the function has one, and on the
- * tables.  Numbers in shared memory may change while they are read.  The tally
- * is read under its lock, shared (tally.c).  The locks of waiting.c.
+ * tables.  For turns_before() and lane_groups() both last to the end of the
+ * transaction.  The first blocks drop_queue(), which frees the queue's chunks,
+ * the second DROP EXTENSION, which locks no queue.  Numbers in shared memory
+ * may change while they are read.  The tally is read under its lock, shared
+ * (tally.c).  The locks of survey.c.
+ *
+ * A lane's lock is shared, to copy one lane, or GROUPS_AT_ONCE groups.  Rows
+ * are made from the copy.  So one row shows one moment, but the rows of a call
+ * show several moments.  The function behind fairq.lanes reads only the lanes,
+ * which are never freed (registry.c).  So it locks no queue, and does not wait
+ * for one that is being dropped.  If the hints belong to another queue by now,
+ * it discards the copy.
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
+#include "common/int.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
@@ -35,13 +73,13 @@
 #include "entry.h"
 #include "group.h"
 #include "histogram.h"
+#include "lane_view.h"
 #include "load.h"
 #include "queue.h"
 #include "registry.h"
 #include "store.h"
 #include "store_spi.h"
 #include "survey.h"
-#include "waiting.h"
 
 PG_FUNCTION_INFO_V1(fairq_sql_address);
 PG_FUNCTION_INFO_V1(fairq_block_of);
@@ -54,6 +92,9 @@ PG_FUNCTION_INFO_V1(fairq_visible_groups);
 PG_FUNCTION_INFO_V1(fairq_visible_queues);
 PG_FUNCTION_INFO_V1(fairq_visible_names);
 PG_FUNCTION_INFO_V1(fairq_queue_stats);
+PG_FUNCTION_INFO_V1(fairq_visible_lanes);
+PG_FUNCTION_INFO_V1(fairq_lane_groups);
+PG_FUNCTION_INFO_V1(fairq_turns_before);
 
 static int64
 arg_bigint(FunctionCallInfo fcinfo, int n, const char *name)
@@ -396,4 +437,350 @@ fairq_queue_stats(PG_FUNCTION_ARGS)
 	if (fairq_shmem_find_queue(queue->id) == queue->hints)
 		fairq_put_row((ReturnSetInfo *) fcinfo->resultinfo, &row);
 	return (Datum) 0;
+}
+
+/* --------------------------------------------------------------------- */
+
+/* groups that are copied under one hold of a lane's lock */
+#define GROUPS_AT_ONCE 32
+
+/* The sets that the view shows, in the order of their columns. */
+static const FairqSeatSet shown_sets[] = {
+	FAIRQ_RING, FAIRQ_TODO, FAIRQ_SERVED, FAIRQ_PARKED,
+	FAIRQ_THROTTLED, FAIRQ_LATE, FAIRQ_DUE, FAIRQ_LEASED, FAIRQ_LAPSED
+};
+
+/*
+ * Add the time of a timer.  The year 2000 means that no search for timed tasks
+ * has begun.  NULL means that no task will become due.
+ */
+static void
+put_timer(FairqRow *row, const FairqLaneView *lane, FairqRegion region)
+{
+	int64		addr = lane->timers[region];
+	bool		never = addr >=
+		fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2;
+
+	fairq_put(row, TimestampTzGetDatum(never ? 0 : fairq_due_time(addr)),
+			  !lane->begun || never);
+}
+
+/* Add the row of a lane, if shared memory has its data. */
+static void
+put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
+		 const FairqLaneView *lane)
+{
+	FairqRow	row = {0};
+	bool		known = lane->begun && lane->known >= FAIRQ_ALL_SEATS;
+	bool		partly = lane->begun && !known;
+
+	if (!lane->begun && lane->n[FAIRQ_LEASED] == 0 &&
+		lane->n[FAIRQ_LAPSED] == 0)
+		return;
+	fairq_put(&row, CStringGetTextDatum(queue), false);
+	fairq_put(&row, Int32GetDatum(priority), false);
+	fairq_put(&row, BoolGetDatum(known), false);
+	fairq_put_int8(&row, lane->first % FAIRQ_ALL_SEATS, !partly);
+	fairq_put_int8(&row, (lane->first + lane->known) % FAIRQ_ALL_SEATS, !partly);
+	fairq_put_int8(&row, lane->block, !lane->begun);
+	fairq_put(&row, Int32GetDatum(lane->seat),
+			  !lane->begun || lane->seat == FAIRQ_NO_SEAT);
+	fairq_put_int8(&row, lane->turn,
+				   !lane->begun || lane->turn == FAIRQ_ADDR_NONE);
+	for (int i = 0; i < lengthof(shown_sets); i++)
+		fairq_put(&row, Int32GetDatum(lane->n[shown_sets[i]]), false);
+	put_timer(&row, lane, FAIRQ_REGION_RETRIED);
+	put_timer(&row, lane, FAIRQ_REGION_SCHEDULED);
+	fairq_put(&row, TimestampTzGetDatum(lane->deadline),
+			  lane->deadline == DT_NOEND);
+	fairq_put_row(rsinfo, &row);
+}
+
+/* visible_lanes(): the lanes of the queues that the caller may monitor */
+Datum
+fairq_visible_lanes(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
+	{
+		FairqHints *hints = lfirst(lc);
+		int32		id = hints->entry.key.queue_id;
+		FairqQueue *queue;
+		FairqLaneView views[FAIRQ_PRIORITIES];
+
+		CHECK_FOR_INTERRUPTS();
+		/* the queue may have been dropped since */
+		if (fairq_shmem_find_queue(id) != hints)
+			continue;
+		queue = fairq_queue_by_id(id);
+		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
+			continue;
+		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+			fairq_lane_view(&hints->lanes[p], &views[p]);
+		if (fairq_shmem_find_queue(id) != hints)
+			continue;
+		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+			put_lane(rsinfo, queue->name, p, &views[p]);
+	}
+	return (Datum) 0;
+}
+
+static void
+put_row(ReturnSetInfo *rsinfo, const FairqWait *wait, const Datum *states)
+{
+	FairqRow	row = {0};
+
+	fairq_put_int4(&row, wait->group_no, false);
+	fairq_put(&row, states[wait->set], false);
+	fairq_put_int8(&row, wait->next_turn, false);
+	fairq_put_int8(&row, wait->from, wait->from == FAIRQ_ADDR_MAX);
+	fairq_put_row(rsinfo, &row);
+}
+
+/* Add all groups of a lane that wait or run. */
+static void
+put_lane_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
+{
+	Datum		states[FAIRQ_SEAT_SETS] = {
+		[FAIRQ_RING] = CStringGetTextDatum("active"),
+		[FAIRQ_PARKED] = CStringGetTextDatum("parked"),
+		[FAIRQ_THROTTLED] = CStringGetTextDatum("throttled"),
+		[FAIRQ_LEASED] = CStringGetTextDatum("leased")
+	};
+	int64		from = 0;
+	int			n;
+
+	do
+	{
+		FairqWait	waits[GROUPS_AT_ONCE];
+
+		CHECK_FOR_INTERRUPTS();
+		n = fairq_lane_waits(lane, DT_NOEND, from, GROUPS_AT_ONCE, waits);
+		for (int i = 0; i < n; i++)
+			put_row(rsinfo, &waits[i], states);
+		if (n > 0)
+			from = waits[n - 1].group_no + INT64CONST(1);
+	} while (n == GROUPS_AT_ONCE);
+}
+
+/* fairq.lane_groups(queue, priority) */
+Datum
+fairq_lane_groups(PG_FUNCTION_ARGS)
+{
+	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
+	FairqQueue *queue;
+	int32		priority;
+
+	fairq_arg_needed(fcinfo, 1, "priority");
+	priority = FAIRQ_ARG_INT(1, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
+	if (queue == NULL)
+		return (Datum) 0;
+	fairq_table_close(fairq_open(FAIRQ_TASK, AccessShareLock));
+	put_lane_groups((ReturnSetInfo *) fcinfo->resultinfo,
+			   fairq_queue_lane(queue, priority));
+	return (Datum) 0;
+}
+
+/* --------------------------------------------------------------------- */
+
+/* most index entries that are read */
+#define MOST_ENTRIES 1000
+
+/* no bound is known */
+#define UNKNOWN (-1)
+
+/* A count of the tasks before one in its group's line. */
+typedef struct Look
+{
+	FairqQueue *queue;
+	FairqTable *tasks;
+	const FairqTask *task;
+	TimestampTz now;
+	int			budget;			/* index entries that may still be read */
+	bool		more;			/* true: there were not enough */
+	int64		n;				/* tasks that were found */
+	int64		first;			/* address of the first task in the last
+								 * section; FAIRQ_ADDR_NONE: none */
+} Look;
+
+/* Whether the row is that of a task before ours. */
+static bool
+comes_before(const Look *look, const FairqTask *task, FairqRowState state,
+			 bool lapsed)
+{
+	if (lapsed)
+		return state == FAIRQ_ROW_LIVE && task->running &&
+			task->lease_until <= look->now;
+	/* a task that another transaction is changing may return, or be new */
+	return !task->running &&
+		(task->addr != look->task->addr || task->id < look->task->id);
+}
+
+/* Count the tasks before ours in a section of its group's line. */
+static void
+count_stretch(Look *look, int64 from, int64 end, bool lapsed)
+{
+	const FairqTask *own = look->task;
+	int32		lane = fairq_task_lane(look->queue->id, own->priority);
+	FairqScan  *scan;
+	FairqRowState state;
+
+	look->first = FAIRQ_ADDR_NONE;
+	if (from >= end || look->more)
+		return;
+	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP,
+						   fairq_range_line(lane, own->group_no, from, end),
+						   look->budget);
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		look->more = state == FAIRQ_ROW_LATER;
+		if (look->more)
+			break;
+		fairq_task_read(scan->slot, &task);
+		if (!comes_before(look, &task, state, lapsed))
+			continue;
+		if (look->n++ == 0 || look->first == FAIRQ_ADDR_NONE)
+			look->first = task.addr;
+	}
+	look->budget = Max(scan->budget, 0);
+	fairq_scan_end(scan);
+}
+
+/* Count lapsed and due tasks. */
+static void
+count_begun(Look *look, const FairqWait *wait)
+{
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		count_stretch(look, wait->due_from[r], fairq_due_end(r, look->now),
+					  false);
+	if (wait->deadline > look->now)
+		return;
+	count_stretch(look, wait->run_low[FAIRQ_REGION_QUEUED],
+				  Min(wait->run_high, FAIRQ_RETRIES - 1) + 1, true);
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		count_stretch(look, wait->run_low[r], fairq_due_end(r, look->now),
+					  true);
+}
+
+/* Returns the greatest number of its group's tasks that precede it. */
+static int64
+own_ahead(Look *look, const FairqWait *wait, int32 weight)
+{
+	int64		begun;
+	int64		blocks;
+
+	count_begun(look, wait);
+	if (look->more)
+		return UNKNOWN;
+	begun = look->n;
+	count_stretch(look, Min(wait->from, look->task->addr),
+				  look->task->addr + 1, false);
+	if (!look->more)
+		return look->n;
+	if (look->first == FAIRQ_ADDR_NONE)
+		return UNKNOWN;
+	blocks = fairq_block(look->task->addr, look->queue->block_length) -
+		fairq_block(look->first, look->queue->block_length) + 1;
+	return begun + Max(look->n - begun, blocks * weight - 1);
+}
+
+/*
+ * Returns the greatest number of tasks of all other groups that are served in
+ * a block.
+ */
+static int64
+others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
+				 const FairqWait *own)
+{
+	FairqSettingsWalk walk;
+	const FairqSetting *setting;
+	int64		n;
+
+	n = fairq_lane_view_waiting(view) - own->waits;
+	fairq_settings_walk(&queue->groups, &walk);
+	while ((setting = fairq_settings_next(&walk)) != NULL)
+	{
+		FairqWait	wait;
+
+		CHECK_FOR_INTERRUPTS();
+		if (setting->weight == 1 || setting->group_no == own->group_no)
+			continue;
+		if (fairq_lane_wait_of(lane, setting->group_no, &wait) && wait.waits)
+			n += setting->weight - 1;
+	}
+	return Max(n, 0);
+}
+
+/*
+ * Returns the greatest number of tasks of its priority that are served before
+ * a queued task, or UNKNOWN.  The reference lists its assumptions.
+ */
+static int64
+tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
+	int32		weight = fairq_group_setting(queue, task->group_no)->weight;
+	Look		look = {
+		.queue = queue,
+		.tasks = tasks,
+		.task = task,
+		.now = GetCurrentTimestamp(),
+		.budget = MOST_ENTRIES
+	};
+	FairqLaneView view;
+	FairqWait	own;
+	int64		n;
+	int64		blocks;
+	int64		others;
+
+	if (queue->shares.fair_by != FAIRQ_BY_TASKS)
+		return UNKNOWN;
+	fairq_lane_view(lane, &view);
+	if (!view.begun || view.known < FAIRQ_ALL_SEATS ||
+		!fairq_lane_wait_of(lane, task->group_no, &own))
+		return UNKNOWN;
+	n = own_ahead(&look, &own, weight);
+	if (n == UNKNOWN)
+		return UNKNOWN;
+	/* its next turn is in the present block, or in the next one */
+	blocks = n / weight + 1 +
+		fairq_block(own.next_turn, queue->block_length) - view.block;
+	if (pg_mul_s64_overflow(blocks, others_per_block(queue, lane, &view, &own),
+							&others) ||
+		pg_add_s64_overflow(n, others, &others))
+		return PG_INT64_MAX;
+	return others;
+}
+
+/* fairq.turns_before(id) */
+Datum
+fairq_turns_before(PG_FUNCTION_ARGS)
+{
+	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
+	int64		ahead = UNKNOWN;
+	FairqQueue *queue;
+	FairqTask	task;
+	bool		changing;
+
+	if (!PG_ARGISNULL(0) &&
+		fairq_task_find_nowait(tasks, PG_GETARG_INT64(0), &task, &changing) &&
+		!task.running && !fairq_is_timed(task.addr) &&
+		!fairq_is_expired(&task, GetCurrentTimestamp()) &&
+	/*
+	 * the result reveals the backlog of the group, possibly another tenant's
+	 */
+		(queue = fairq_queue_use_id(task.queue_id, FAIRQ_PRIV_MONITOR,
+									true)) != NULL)
+		ahead = tasks_ahead(queue, tasks, &task);
+	fairq_table_close(tasks);
+	if (ahead == UNKNOWN)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(ahead);
 }

@@ -1,7 +1,7 @@
 /*
  * survey.h
- *		A group's tasks: the numbers of waiting and running tasks, and the
- *		reason for waiting.
+ *		Groups that wait or run: their number, their tasks, how long these have
+ *		waited, and the reason.
  */
 #ifndef FAIRQ_SURVEY_H
 #define FAIRQ_SURVEY_H
@@ -42,6 +42,45 @@ typedef struct FairqSurvey
 								 * many */
 } FairqSurvey;
 
+/* A group that waits or runs, by the information of all of its lanes. */
+typedef struct FairqWaiter
+{
+	int32		group_no;		/* the group's number */
+	int			nlanes;			/* number of lanes in which it waits */
+	bool		due;			/* true: it may have a due task */
+	bool		throttled;		/* true: it is throttled in some lane */
+	TimestampTz since;			/* lower bound of the time since which it
+								 * waits; DT_NOBEGIN if not known, DT_NOEND if
+								 * it does not wait */
+	TimestampTz deadline;		/* time before which none of its leases ends;
+								 * DT_NOBEGIN if some may have ended, DT_NOEND
+								 * if it has none */
+} FairqWaiter;
+
+typedef struct FairqWalk FairqWalk;
+
+/* The waiting groups of a queue. */
+typedef struct FairqWaiting
+{
+	bool		known;			/* false: shared memory does not have the
+								 * queue's groups, and there may be some; all
+								 * other fields are undefined */
+	bool		sampled;		/* true: the call has not visited all of them;
+								 * the numbers are estimates, and other tasks
+								 * may be older */
+	int32		nready;			/* number of groups that may have ready tasks,
+								 * are neither paused nor throttled, and are
+								 * not known to lack a slot under their own
+								 * limits */
+	int32		nlimited;		/* number of groups without a slot that are not
+								 * paused */
+	int32		nthrottled;		/* number of groups whose tasks may not start
+								 * yet */
+	TimestampTz ready;			/* time since which the oldest task with a slot
+								 * waits; DT_NOEND: there is none */
+	TimestampTz limited;		/* the same for tasks without a slot */
+} FairqWaiting;
+
 extern void fairq_survey(FairqQueue *queue, FairqTable *tasks,
 						 int32 group_no, TimestampTz now, bool counts,
 						 FairqSurvey *survey);
@@ -49,9 +88,11 @@ extern bool fairq_survey_counter(FairqQueue *queue, int32 group_no,
 								 int32 *running);
 extern TimestampTz fairq_next_at(FairqQueue *queue, int32 group_no,
 								 bool is_tenant);
-extern FairqReason fairq_queue_reason(FairqQueue *queue);
-extern FairqReason fairq_group_reason(FairqQueue *queue, int32 group_no);
 extern FairqReason fairq_reason(FairqQueue *queue, int32 group_no);
 extern const char *fairq_reason_name(FairqReason reason);
+extern FairqWalk *fairq_walk_begin(FairqQueue *queue, TimestampTz ended_by,
+								   int64 from, int64 end);
+extern bool fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter);
+extern void fairq_waiting(FairqQueue *queue, FairqWaiting *waiting);
 
 #endif							/* FAIRQ_SURVEY_H */

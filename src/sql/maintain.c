@@ -361,7 +361,7 @@ maintain_tasks(FairqQueue *queue)
 
 /*
  * Find the groups and due tasks of each lane that has tasks, unless shared
- * memory has them.  So views can show a queue without workers (waiting.c).
+ * memory has them.  So views can show a queue without workers (survey.c).
  */
 static void
 make_known(FairqQueue *queue, FairqTable *tasks)
