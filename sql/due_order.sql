@@ -46,7 +46,7 @@ SELECT payload FROM fairq.pop('due_order', 10);
 SELECT fairq.drop_queue('due_order', true);
 
 -- a group's entry has the places of due and expired tasks; after VACUUM FULL
--- has moved the rows, they are still found (forget_due() in turn_due.c)
+-- has moved the rows, they are still found (forget_due() in turn.c)
 SELECT fairq.create_queue('due_moved');
 SELECT count(fairq.enqueue('due_moved', 'g', i::text::jsonb,
 	run_at => clock_timestamp() + '20 ms' + i * interval '1 ms')) FROM generate_series(1, 12) i;

@@ -6,8 +6,8 @@
 -- such tasks. Fails if an enqueue with the key of an expired task returns that
 -- task's id (finish_expired() in add.c). Fails if, in order, an expired task
 -- precedes others (fairq_line_has_earlier() in line.c). Fails if expired
--- leases are left when a hundred were finished (fairq_leave_lapsed() in
--- turn_due.c).
+-- leases are left when a hundred were finished (leave_lapsed() in
+-- turn.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 

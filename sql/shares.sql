@@ -4,13 +4,13 @@
 -- Fails if a newly active lane begins with what it had got (find_starts() in
 -- shares.c). Fails if equal lanes are compared by other numbers (is_before()
 -- there). Fails if unserved tasks stay charged (settle_charge() there, and
--- after an error end_call() in turns.c). Fails if a run of a lane is as long
+-- after an error end_call() in turn.c). Fails if a run of a lane is as long
 -- as the call. Fails if the turns of a window are of several lanes
 -- (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all lanes
 -- as equal (fairq_shares_copy() in shares.c). Fails if virtual time counts all
 -- tasks of a window (settle_charge() there). Cost-fair: fails if each task is
 -- charged as one, or lanes are chosen for many tasks (fairq_charge_of() in
--- service.h, choose_lane() in serve.c). Time-fair: fails if a newly active
+-- claim.h, choose_lane() in serve.c). Time-fair: fails if a newly active
 -- lane is not charged or not the first of equals, or new shares do not make
 -- all equal. It fails if levels do not count (find_got(), is_before(),
 -- key_of() in shares.c), or peek() ignores the tasks that would run by then.

@@ -15,7 +15,7 @@
  * deadline	No lease ends before it.  Each 64 groups have their own deadline
  *			(seats.c), and this is the lowest of these.  When the deadline of
  *			64 groups has passed, those of them that are leased have lapsed.
- *			Their leases are checked at their turns (turn_due.c).  After a
+ *			Their leases are checked at their turns (turn.c).  After a
  *			restart it includes a lease once a load has read its task
  *			(load.c).
  *

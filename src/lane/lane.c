@@ -44,7 +44,7 @@
  * leased	Tasks of the group may be running under leases.
  *
  * lapsed	A lease of the group may have ended; its next turn checks that
- *			(turn_due.c).
+ *			(turn.c).
  *
  * Bits suffice to find each group.  The rest is in an entry of a cache
  * (entry.c): the group's hand, its tail, and the addresses at which to search

@@ -5,7 +5,7 @@
  * A pop takes several turns at once, with tasks off the hands of their groups.
  * These turns and tasks are in flight.  Then it claims the rows, without a
  * lock.  It gives back tasks that it does not need or cannot claim, at the
- * latest when its transaction ends (turns.c, lane_end.c).
+ * latest when its transaction ends (turn.c, lane_end.c).
  *
  * A full queue can only serve tasks that already have a slot: those with
  * lapsed leases.  Their groups are served in the order of their seats, up to

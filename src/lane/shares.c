@@ -54,7 +54,7 @@
  * amounts.
  *
  * The choice of a call is kept here, in static memory, until the call reports
- * the served tasks, or ends (turns.c).
+ * the served tasks, or ends (turn.c).
  *
  * Locking: a spinlock, for some comparisons.  All but the last four functions
  * are called under it.

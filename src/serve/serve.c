@@ -55,7 +55,7 @@
  *	 FAIRQ_MAX_ENDED.  Or after that, those of FAIRQ_MAX_ENDED other groups
  *	 come first (fairq_leaves_expired() in claim.c);
  * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED other lapsed
- *	 tasks, such as ones without attempts left (turn_due.c).  Or a transaction
+ *	 tasks, such as ones without attempts left (turn.c).  Or a transaction
  *	 block leaves such a task to other calls (is_left() in claim.c), with the
  *	 group's other lapsed tasks for this turn;
  * - they are due, but another call is searching for them (due.c, times.c), or
@@ -97,7 +97,6 @@
 #include "shadow.h"
 #include "transaction.h"
 #include "turn.h"
-#include "turns.h"
 
 /* how often a call searches again for its own transaction's tasks */
 #define MAX_OWN_TRIES 100

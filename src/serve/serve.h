@@ -5,7 +5,7 @@
 #ifndef FAIRQ_SERVE_H
 #define FAIRQ_SERVE_H
 
-#include "service.h"
+#include "claim.h"
 
 /*
  * The input and further results of a look, which finds out whether a pop would

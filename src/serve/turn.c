@@ -1,6 +1,13 @@
 /*
  * turn.c
- *		Service: the turn of a group.
+ *		Service: the turn of a group, and the turns that a call has in flight.
+ *
+ * A call takes a number of turns of a lane at once, with tasks off the hands
+ * of their groups (lane_take.c).  Until a task is claimed or given back, no
+ * other call finds it in shared memory.  So the turns are kept here, in static
+ * memory.  Unused turns are given back when the call ends, even by an error or
+ * the end of the session (transaction.c).  The charge of a lane for tasks that
+ * are not served yet is given back too, in a queue with shares (shares.c).
  *
  * At its turn a group gets at most as many tasks as its weight.  Started tasks
  * come first: a task whose lease has expired, then a retried task that is due.
@@ -8,14 +15,26 @@
  * whichever became ready first.
  *
  * Its queued tasks come from its hand, or from the index when that is used up
- * (entry.c).  That is enough for most turns; turn_due.c finds due and lapsed
- * tasks.
+ * (entry.c).  That is enough for most turns.  If the group is in the set "due"
+ * or "lapsed", its turn searches three more places of its line.  They are its
+ * tasks that wait for a retry, its scheduled tasks, and the addresses at which
+ * it may have running tasks.  A search for due tasks begins at an address
+ * below which only the group's entry has any.  The end of the turn records the
+ * results of a search.  It keeps the next few due tasks of a region, or lapsed
+ * ones, in the entry.  So most turns need no search.
  *
- * Locking: only locks that are held briefly, see lane.c.
+ * Lapsed tasks keep their addresses, so a task that expires repeatedly would
+ * always be first.  So they are served in cycles: a search begins after the
+ * last one served.  It continues to the end, and then from the beginning up to
+ * that one.
+ *
+ * Locking: only locks that are held briefly, see lane.c.  The callback neither
+ * fails nor allocates.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/memutils.h"
 
 #include "claim.h"
 #include "entry.h"
@@ -23,9 +42,653 @@
 #include "line.h"
 #include "running.h"
 #include "stall.h"
+#include "transaction.h"
 #include "turn.h"
-#include "turn_due.h"
-#include "turns.h"
+
+/* room for wasted turns at first */
+#define FIRST_VAIN 64
+
+/* The call in progress. */
+static struct
+{
+	FairqLane  *lane;			/* NULL: nothing is in flight */
+	uint32		lane_no;
+	int			n;
+	FairqTurn	turns[FAIRQ_MAX_TURNS];
+	FairqTurn  *reading;		/* the one whose group is being read, to offer
+								 * the result; NULL: none */
+	FairqTurn  *stopped;		/* the one in which the call has stopped, and
+								 * whose rest becomes the next turn; NULL:
+								 * none */
+}			hand;
+
+/* A turn without a task, to be given back when the call leaves the lane. */
+typedef struct TurnInVain
+{
+	int32		group_no;
+	int64		addr;
+	int64		block;			/* as in FairqTurn */
+} TurnInVain;
+
+static struct
+{
+	FairqLane  *lane;
+	uint32		lane_no;
+	int			n;
+	int			most;
+	TurnInVain *turns;			/* in TopMemoryContext, kept for later calls */
+}			vain;
+
+static FairqTaken
+keep_taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
+{
+	if (result == FAIRQ_TAKEN)
+	{
+		hand.lane = lane;
+		hand.lane_no = taking->lane_no;
+		hand.n = taking->n;
+		hand.stopped = NULL;
+	}
+	return result;
+}
+
+/* Take turns with fairq_lane_take(). */
+FairqTaken
+fairq_turns_take(FairqLane *lane, FairqTaking *taking)
+{
+	Assert(hand.lane == NULL);
+	taking->turns = hand.turns;
+	return keep_taken(lane, taking, fairq_lane_take(lane, taking));
+}
+
+/* Take turns in a full queue. */
+FairqTaken
+fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
+						 int32 tried_seat, int32 *nlapsed)
+{
+	Assert(hand.lane == NULL);
+	taking->turns = hand.turns;
+	return keep_taken(lane, taking,
+					  fairq_lane_take_in_full(lane, taking, tried_seat,
+											  nlapsed));
+}
+
+/*
+ * Take a task from a later turn of the same group in flight, since this turn
+ * has no task so far.  So the group's tasks are served in order.  Returns
+ * false if there is none.
+ */
+static bool
+bring_forward(FairqTurn *turn)
+{
+	for (FairqTurn *later = turn + 1; later < hand.turns + hand.n; later++)
+	{
+		if (later->group_no != turn->group_no ||
+			later->queued.next == later->queued.n)
+			continue;
+		turn->queued.items[0] = later->queued.items[later->queued.next++];
+		turn->queued.next = 0;
+		turn->queued.n = 1;
+		later->queued.more = true;
+		return true;
+	}
+	return false;
+}
+
+/* Give back the rest of a turn. */
+static void
+give_back(FairqTurn *turn)
+{
+	if (turn->state.done)
+		return;
+	/*
+	 * A turn with an error is over, so a row that fails repeatedly is not
+	 * always next.
+	 */
+	(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL,
+							   turn->state.begun);
+	/* a call that searched meanwhile has not found it */
+	fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
+}
+
+/*
+ * Give back all turns after the given one, the last turn first.  The given
+ * turn yields no task, and is given back next.  So the order is the same as if
+ * no turn had been taken.
+ */
+static void
+give_back_later(const FairqTurn *turn)
+{
+	while (&hand.turns[hand.n - 1] > turn)
+		give_back(&hand.turns[--hand.n]);
+}
+
+/*
+ * Give back the remaining turns, the last turn first, so that the first turn
+ * is next.
+ */
+void
+fairq_turns_back(void)
+{
+	if (hand.lane == NULL)
+		return;
+	while (hand.n > 0)
+		give_back(&hand.turns[--hand.n]);
+	if (hand.stopped != NULL)
+		fairq_lane_stopped(hand.lane, hand.lane_no, hand.stopped);
+	hand.lane = NULL;
+}
+
+/*
+ * Make room for another wasted turn in a block.  Turns in blocks that have
+ * ended are useless; in one block each group has at most one.  Returns false
+ * if there is no memory: then the group loses the turn, which is better than
+ * an error.
+ */
+static bool
+have_space(int64 block)
+{
+	TurnInVain *turns;
+	int			most = Max(2 * vain.most, FIRST_VAIN);
+	int			n = 0;
+
+	if (vain.n < vain.most)
+		return true;
+	for (int i = 0; i < vain.n; i++)
+		if (vain.turns[i].block == block)
+			vain.turns[n++] = vain.turns[i];
+	vain.n = n;
+	if (n < vain.most / 2)
+		return true;
+	turns = MemoryContextAllocExtended(TopMemoryContext,
+									   sizeof(TurnInVain) * most,
+									   MCXT_ALLOC_NO_OOM);
+	if (turns == NULL)
+		return n < vain.most;
+	if (vain.turns != NULL)
+	{
+		memcpy(turns, vain.turns, sizeof(TurnInVain) * n);
+		pfree(vain.turns);
+	}
+	vain.turns = turns;
+	vain.most = most;
+	return true;
+}
+
+/*
+ * Keep a turn that has yielded no task, although the group may have one.  The
+ * group gets the turn back when the call leaves the lane.
+ */
+static void
+keep_in_vain(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
+{
+	if (!have_space(turn->block))
+		return;
+	vain.lane = lane;
+	vain.lane_no = lane_no;
+	vain.turns[vain.n++] = (TurnInVain)
+	{
+		.group_no = turn->group_no,.addr = turn->addr,.block = turn->block
+	};
+}
+
+/* Give back wasted turns: the call leaves the lane. */
+void
+fairq_turns_leave(void)
+{
+	while (vain.n > 0)
+	{
+		const TurnInVain *turn = &vain.turns[--vain.n];
+
+		fairq_lane_part_back(vain.lane, vain.lane_no, turn->group_no,
+							 turn->addr);
+	}
+}
+
+/*
+ * Give back all turns in flight of the call, which has ended, possibly by an
+ * error.
+ */
+static void
+end_call(void)
+{
+	if (hand.lane != NULL && hand.reading != NULL)
+		fairq_lane_read_failed(hand.lane, hand.lane_no,
+							   hand.reading->group_no);
+	hand.reading = NULL;
+	fairq_turns_back();
+	fairq_turns_leave();
+
+	/*
+	 * One is charged, so a lane with a row that fails repeatedly is not always
+	 * next.
+	 */
+	fairq_shares_settle(1, FAIRQ_CHARGE_ONE);
+}
+
+/* Give back turns at the end of a transaction. */
+const FairqEnding fairq_turns_ending = {.end_call = end_call};
+
+/* --------------------------------------------------------------------- */
+
+/* A search for a group's next task, of one kind. */
+typedef struct Search
+{
+	bool		open;			/* more tasks may be found */
+	bool		begun;			/* a scan of the index was begun */
+	bool		at_hand;		/* task came from the entry, not from a scan */
+	bool		have;			/* task is the next one */
+	FairqTask	task;
+	TimestampTz since;			/* when it became ready */
+	int64		from;			/* address below which no task is left */
+	int64		locked;			/* lowest address of a task that was only
+								 * locked */
+} Search;
+
+/* A contiguous piece of a group's line. */
+typedef struct Stretch
+{
+	int64		from;
+	int64		end;
+	bool		before;			/* it lies before the beginning of the cycle */
+} Stretch;
+
+/* The course of a group's turn. */
+typedef struct Course
+{
+	FairqTurn  *turn;
+	bool		search;			/* the group is in the set "due" or "lapsed" */
+	bool		no_slot;		/* no slot or no start for another running
+								 * task */
+	bool		not_now;		/* the turn is kept for later: the queue has no
+								 * slot, or its settings have changed */
+	Search		queued;
+	Search		due[FAIRQ_REGIONS];
+	Search		lapsed;
+	Stretch		stretches[2 * FAIRQ_REGIONS];	/* to be searched for lapsed
+												 * tasks */
+	int			nstretches;
+	int			next_stretch;
+	int64		cycle;			/* address and id behind which they begin */
+	int64		cycle_id;
+	bool		claimed;		/* a queued or scheduled task was claimed */
+	bool		no_scheduled;	/* its scheduled tasks are left to other
+								 * calls */
+	FairqFindings findings;
+} Course;
+
+/* Whether the task belongs to the group whose turn it is, in this lane. */
+static bool
+is_of_turn(const FairqService *s, const FairqTurn *turn, const FairqTask *task)
+{
+	return task->group_no == turn->group_no &&
+		task->priority == s->priority && task->queue_id == s->queue->id;
+}
+
+/* Search a group's tasks at or past an address, and before end. */
+static FairqScan *
+search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
+			 int64 end)
+{
+	return fairq_line_search(scan, s->tasks,
+							 fairq_task_lane(s->queue->id, s->priority),
+							 group_no, from, end);
+}
+
+/*
+ * The scheduled task or the queued one, whichever became ready first; NULL:
+ * there is neither.
+ */
+static Search *
+search_first(Course *course)
+{
+	Search	   *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
+
+	if (scheduled->have && !course->no_scheduled &&
+		(!course->queued.have || scheduled->since < course->queued.since))
+		return scheduled;
+	return course->queued.have ? &course->queued : NULL;
+}
+
+/* Whether this is a timed task of that group, and is free. */
+static bool
+is_scheduled(FairqService *s, const Course *course, FairqRowState state,
+			 const FairqTask *task)
+{
+	return state == FAIRQ_ROW_LIVE && !task->running &&
+		is_of_turn(s, course->turn, task) && fairq_is_timed(task->addr);
+}
+
+/*
+ * Drop the due tasks from the entry: one no longer exists, and the others may
+ * be as old.  If rows were moved, the search begins again from there.
+ */
+static void
+forget_due(Search *search, FairqTurn *turn, int64 addr, int64 end)
+{
+	turn->due.next = turn->due.n;
+	search->from = Min(search->from, addr);
+	search->open = search->from < end;
+	search->begun = false;
+}
+
+/* Find a due task of a region among those from the entry. */
+static void
+look_at_due(FairqService *s, Course *course, FairqRegion region)
+{
+	FairqTurn  *turn = course->turn;
+	Search	   *search = &course->due[region];
+
+	while (turn->due.region == region && turn->due.next < turn->due.n &&
+		   !search->have)
+	{
+		const FairqItem *item = &turn->due.items[turn->due.next];
+		FairqRowState state = fairq_task_at(s->tasks, &item->tid,
+											&search->task);
+
+		if (state == FAIRQ_ROW_END || search->task.addr != item->addr ||
+			!is_of_turn(s, turn, &search->task))
+		{
+			forget_due(search, turn, item->addr,
+					   fairq_due_end(region, s->taken.by));
+			return;
+		}
+		if (!is_scheduled(s, course, state, &search->task))
+		{
+			turn->due.next++;
+			continue;
+		}
+		/* the clock of the backend that read it may be ahead of ours */
+		if (search->task.run_at > s->taken.by)
+			break;
+		search->since = search->task.run_at;
+		search->have = search->at_hand = true;
+	}
+}
+
+/* Find the first task of a region that is due. */
+static void
+look_for_due(FairqService *s, Course *course, FairqRegion region)
+{
+	Search	   *search = &course->due[region];
+	FairqTurn  *turn = course->turn;
+
+	if (!search->have)
+		look_at_due(s, course, region);
+	while (search->open && !search->have &&
+		   (turn->due.region != region || turn->due.next == turn->due.n))
+	{
+		FairqRowState state;
+
+		if (!search->begun)
+			s->scans.due[region] = search_group(s, s->scans.due[region],
+												course->turn->group_no,
+												search->from,
+												fairq_due_end(region,
+															  s->taken.by));
+		search->begun = true;
+		state = fairq_task_next(s->scans.due[region], &search->task, true);
+		if (state == FAIRQ_ROW_END)
+		{
+			search->open = false;
+			search->from = FAIRQ_ADDR_MAX;
+			continue;
+		}
+		search->from = search->task.addr;
+		search->since = search->task.run_at;
+		search->have = is_scheduled(s, course, state, &search->task) &&
+			search->since <= s->taken.by;
+		search->at_hand = false;
+	}
+}
+
+/*
+ * Keep the next few due or lapsed tasks for the group's next turns.  These are
+ * the tasks from the entry that were not needed.  If there are none, these are
+ * the next tasks of a scan.  That is the scan for lapsed tasks, or that of the
+ * first region in which one was begun.
+ */
+static void
+keep_due(FairqService *s, Course *course)
+{
+	FairqTurn  *turn = course->turn;
+	FairqFindings *findings = &course->findings;
+
+	findings->ndue = turn->due.n - turn->due.next;
+	findings->due_region = turn->due.region;
+	memcpy(findings->due_items, &turn->due.items[turn->due.next],
+		   sizeof(FairqItem) * findings->ndue);
+	if (findings->ndue == 0 && turn->searcher && course->next_stretch > 0 &&
+		course->lapsed.open && !course->lapsed.have)
+	{
+		int64		next;
+
+		findings->due_region = FAIRQ_REGION_QUEUED;
+		findings->ndue = fairq_task_ahead(s->scans.lapsed, FAIRQ_DUE_HAND,
+										  findings->due_items, &next);
+	}
+	for (int r = FAIRQ_REGION_RETRIED;
+		 r < FAIRQ_REGIONS && findings->ndue == 0 && turn->searcher; r++)
+	{
+		Search	   *search = &course->due[r];
+
+		if (!search->begun || !search->open ||
+			search->locked != FAIRQ_ADDR_MAX)
+			continue;
+		findings->due_region = r;
+		if (search->have && !search->at_hand)
+		{
+			findings->due_items[0].addr = search->task.addr;
+			findings->due_items[0].order = (uint32) search->task.id;
+			findings->due_items[0].tid = search->task.root;
+			findings->ndue = 1;
+		}
+		findings->ndue +=
+			fairq_task_ahead(s->scans.due[r], FAIRQ_DUE_HAND - findings->ndue,
+							 findings->due_items + findings->ndue,
+							 &search->from);
+	}
+}
+
+/* Add a part of a group's line that is to be searched for lapsed tasks. */
+static void
+add_stretch(Course *course, int64 from, int64 end, bool before)
+{
+	Stretch	   *stretch = &course->stretches[course->nstretches];
+
+	if (from >= end)
+		return;
+	stretch->from = from;
+	stretch->end = end;
+	stretch->before = before;
+	course->nstretches++;
+}
+
+static void
+begin_lapsed(FairqService *s, Course *course)
+{
+	FairqTurn  *turn = course->turn;
+	int64		cycle = course->findings.cycle;
+	int64		ends[FAIRQ_REGIONS];
+
+	ends[FAIRQ_REGION_QUEUED] = turn->run.high + 1;
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		ends[r] = fairq_due_end(r, s->taken.by);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		add_stretch(course, Max(turn->run.low[r], cycle), ends[r], false);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		add_stretch(course, turn->run.low[r], Min(ends[r], cycle + 1), true);
+	course->cycle = cycle;
+	course->cycle_id = course->findings.cycle_id;
+}
+
+/* Continue with the next section.  False if there is none. */
+static bool
+next_stretch(FairqService *s, Course *course)
+{
+	const Stretch *stretch = &course->stretches[course->next_stretch];
+
+	if (course->next_stretch == course->nstretches)
+		return false;
+	course->next_stretch++;
+	s->scans.lapsed = search_group(s, s->scans.lapsed,
+								   course->turn->group_no, stretch->from,
+								   stretch->end);
+	return true;
+}
+
+/*
+ * Record that a task is running, or may be, at an address.  If a transaction
+ * is changing it, the end of that transaction publishes the lease.
+ */
+static void
+still_runs(FairqFindings *findings, const FairqTask *task, bool changing)
+{
+	FairqRegion region = fairq_region(task->addr);
+
+	findings->run_low[region] = Min(findings->run_low[region], task->addr);
+	if (task->running && !changing)
+		findings->deadline = Min(findings->deadline, task->lease_until);
+}
+
+/*
+ * Whether the task is in this section of the cycle.  Where the cycle begins,
+ * several tasks may have one address.
+ */
+static bool
+is_in_stretch(const Course *course, const FairqTask *task)
+{
+	return task->addr != course->cycle ||
+		(task->id <= course->cycle_id) ==
+		course->stretches[course->next_stretch - 1].before;
+}
+
+/* Find a lapsed task among those from the entry. */
+static bool
+look_at_lapsed(FairqService *s, Course *course)
+{
+	FairqTurn  *turn = course->turn;
+	Search	   *search = &course->lapsed;
+	FairqTask  *task = &search->task;
+
+	if (turn->due.region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
+		return false;
+	for (; turn->due.next < turn->due.n; turn->due.next++)
+	{
+		const FairqItem *item = &turn->due.items[turn->due.next];
+		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
+
+		/* a search of the whole line finds again those that have not lapsed */
+		if (state != FAIRQ_ROW_LIVE || task->addr != item->addr ||
+			!is_of_turn(s, turn, task) || !task->running ||
+			task->lease_until > s->taken.by)
+			continue;
+		search->since = task->lease_until;
+		search->have = search->at_hand = true;
+		return true;
+	}
+	return false;
+}
+
+/* Find the next lapsed task. */
+static void
+look_for_lapsed(FairqService *s, Course *course)
+{
+	Search	   *search = &course->lapsed;
+
+	if (search->open && !search->have && look_at_lapsed(s, course))
+		return;
+	if (search->open && !search->have && course->next_stretch == 0)
+	{
+		begin_lapsed(s, course);
+		if (!next_stretch(s, course))
+		{
+			search->open = false;
+			course->findings.lapsed_done = true;
+		}
+	}
+	while (search->open && !search->have)
+	{
+		FairqTask  *task = &search->task;
+		FairqRowState state = fairq_task_next(s->scans.lapsed, task, true);
+
+		if (state == FAIRQ_ROW_END)
+		{
+			if (!next_stretch(s, course))
+			{
+				search->open = false;
+				course->findings.lapsed_done = true;
+			}
+			continue;
+		}
+		search->since = task->lease_until;
+		search->at_hand = false;
+		if (!is_in_stretch(course, task))
+			continue;
+		if (state == FAIRQ_ROW_LIVE && task->running &&
+			search->since <= s->taken.by)
+			search->have = true;
+		else if (state != FAIRQ_ROW_LIVE || task->running)
+			still_runs(&course->findings, task, state != FAIRQ_ROW_LIVE);
+	}
+}
+
+/*
+ * Leave lapsed tasks of the group to other calls, if this call has ended
+ * enough of them, or must not end any.
+ */
+static void
+leave_lapsed(FairqService *s, Course *course)
+{
+	if ((s->got.ended < FAIRQ_MAX_ENDED && !s->left) || !course->lapsed.open)
+		return;
+	course->lapsed.locked = Min(course->lapsed.locked, 0);
+	course->lapsed.open = course->lapsed.have = false;
+}
+
+/* Begin the course of a turn, before any search. */
+static void
+begin_course(FairqService *s, Course *course, bool paused)
+{
+	FairqTurn  *turn = course->turn;
+	FairqFindings *findings = &course->findings;
+
+	course->search = turn->sets.due || turn->sets.lapsed;
+	course->not_now = course->no_slot = false;
+	course->queued.have = false;
+	course->lapsed.open = course->lapsed.have = false;
+	course->queued.at_hand = course->lapsed.at_hand = false;
+	course->lapsed.locked = FAIRQ_ADDR_MAX;
+	course->claimed = course->no_scheduled = false;
+	s->left = s->left_blocked = false;
+	if (!course->search)
+		return;
+	course->nstretches = 0;
+	memset(findings, 0, sizeof(FairqFindings));
+	findings->due_done = turn->sets.due;
+	findings->paused = paused;
+	findings->cycle = turn->cycle.addr;
+	findings->cycle_id = turn->cycle.id;
+	findings->deadline = DT_NOEND;
+	fairq_leases_init(&findings->leased);
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		findings->run_low[r] = findings->due_from[r] = FAIRQ_ADDR_MAX;
+		course->due[r].open = course->due[r].have = false;
+		course->due[r].begun = course->due[r].at_hand = false;
+		course->due[r].locked = course->due[r].from = FAIRQ_ADDR_MAX;
+		if (!turn->sets.due || turn->due.from[r] == FAIRQ_ADDR_MAX)
+			continue;
+		course->due[r].from = turn->due.from[r];
+		course->due[r].open =
+			turn->due.from[r] < fairq_due_end(r, s->taken.by);
+	}
+	course->next_stretch = 0;
+	course->lapsed.open = turn->sets.lapsed && !paused;
+	leave_lapsed(s, course);
+}
+
+/* --------------------------------------------------------------------- */
 
 /* rows that one reading visits before it reports its progress */
 #define READ_AT_ONCE 1000
@@ -138,7 +801,7 @@ read_group(FairqService *s, FairqTurn *turn)
 			break;
 		}
 		if (offers)
-			fairq_turns_reading(turn);
+			hand.reading = turn;
 		/* it would find again the tasks that other calls have claimed since */
 		by_row |= weight > 1 || turn->queued.apart;
 		turn->queued.apart = !offers;
@@ -163,7 +826,7 @@ read_group(FairqService *s, FairqTurn *turn)
 											 reading.n, reading.end, most,
 											 s->call.lease_until,
 											 turn->queued.items);
-		fairq_turns_reading(NULL);
+		hand.reading = NULL;
 		if (turn->queued.n == 0 && !offers)
 		{
 			/*
@@ -185,10 +848,10 @@ read_group(FairqService *s, FairqTurn *turn)
  * the task, it publishes the task at its end.
  */
 static void
-look_for_queued(FairqService *s, FairqCourse *course)
+look_for_queued(FairqService *s, Course *course)
 {
 	FairqTurn  *turn = course->turn;
-	FairqSearch *search = &course->queued;
+	Search	   *search = &course->queued;
 
 	while (!search->have)
 	{
@@ -198,7 +861,7 @@ look_for_queued(FairqService *s, FairqCourse *course)
 		int64		addr;
 
 		if (turn->queued.next == turn->queued.n &&
-			(turn->queued.reread || !fairq_turns_bring_forward(turn)) &&
+			(turn->queued.reread || !bring_forward(turn)) &&
 			(!turn->queued.more || !read_group(s, turn)))
 			return;
 		item = &turn->queued.items[turn->queued.next];
@@ -247,10 +910,10 @@ put_by_locked(FairqTurn *turn, const FairqTask *task)
  * Returns the search whose task is served next; NULL: none.  All tasks except
  * lapsed ones need a slot.
  */
-static FairqSearch *
-choose_task(FairqService *s, FairqCourse *course, bool have_slot)
+static Search *
+choose_task(FairqService *s, Course *course, bool have_slot)
 {
-	FairqSearch *retried = &course->due[FAIRQ_REGION_RETRIED];
+	Search	   *retried = &course->due[FAIRQ_REGION_RETRIED];
 
 	if (course->lapsed.have)
 		return &course->lapsed;
@@ -261,17 +924,17 @@ choose_task(FairqService *s, FairqCourse *course, bool have_slot)
 		look_for_queued(s, course);
 		return course->queued.have ? &course->queued : NULL;
 	}
-	fairq_look_for_due(s, course, FAIRQ_REGION_RETRIED);
+	look_for_due(s, course, FAIRQ_REGION_RETRIED);
 	if (retried->have)
 		return retried;
-	fairq_look_for_due(s, course, FAIRQ_REGION_SCHEDULED);
+	look_for_due(s, course, FAIRQ_REGION_SCHEDULED);
 	look_for_queued(s, course);
-	return fairq_search_first(course);
+	return search_first(course);
 }
 
 /* Record the outcome for the chosen task. */
 static void
-note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
+note_result(FairqService *s, Course *course, Search *chosen,
 			FairqClaimResult result)
 {
 	FairqTurn  *turn = course->turn;
@@ -310,8 +973,8 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
 			course->findings.cycle_id = chosen->task.id;
 		}
 		else if (result == FAIRQ_GONE)
-			fairq_still_runs(&course->findings, &chosen->task,
-							 chosen->task.lease_until <= s->taken.by);
+			still_runs(&course->findings, &chosen->task,
+					   chosen->task.lease_until <= s->taken.by);
 	}
 }
 
@@ -322,7 +985,7 @@ note_result(FairqService *s, FairqCourse *course, FairqSearch *chosen,
  * nothing.
  */
 static bool
-leaves_something(const FairqCourse *course)
+leaves_something(const Course *course)
 {
 	const FairqTurn *turn = course->turn;
 	const FairqFindings *findings = &course->findings;
@@ -343,7 +1006,7 @@ leaves_something(const FairqCourse *course)
 }
 
 static void
-end_turn(FairqService *s, FairqCourse *course)
+end_turn(FairqService *s, Course *course)
 {
 	FairqTurn  *turn = course->turn;
 	FairqFindings *findings = &course->findings;
@@ -352,7 +1015,7 @@ end_turn(FairqService *s, FairqCourse *course)
 	 * where the order depends on served tasks, other groups could be next now
 	 */
 	if (turn->tasks.served == 0 && s->by != FAIRQ_BY_TASKS)
-		fairq_turns_back_later(turn);
+		give_back_later(turn);
 	/* a call that only peeks has no turn */
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
@@ -363,7 +1026,7 @@ end_turn(FairqService *s, FairqCourse *course)
 	}
 	if (course->search)
 	{
-		fairq_keep_due(s, course);
+		keep_due(s, course);
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 			findings->due_from[r] = Min(course->due[r].from,
 										course->due[r].locked);
@@ -385,7 +1048,7 @@ end_turn(FairqService *s, FairqCourse *course)
 
 		/* a row can stay locked for long, so this counts as a turn */
 		if (in_vain && (turn->locked.n == 0 || s->left))
-			fairq_turns_in_vain(s->lane, s->taken.lane_no, turn);
+			keep_in_vain(s->lane, s->taken.lane_no, turn);
 	}
 	if (!s->call.peek && leaves_something(course))
 		fairq_wake(&s->queue->hints->wakeup, 1);
@@ -399,8 +1062,8 @@ end_turn(FairqService *s, FairqCourse *course)
  * woken for it.
  */
 static bool
-waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
-				const FairqSearch *chosen)
+waits_for_other(FairqService *s, FairqTurn *turn, Course *course,
+				const Search *chosen)
 {
 	TimestampTz due_at;
 
@@ -422,7 +1085,7 @@ waits_for_other(FairqService *s, FairqTurn *turn, FairqCourse *course,
  * Lapsed tasks also need a known counter.
  */
 static bool
-take_slot(FairqService *s, FairqCourse *course)
+take_slot(FairqService *s, Course *course)
 {
 	FairqTurn  *turn = course->turn;
 	bool		may_park = !course->lapsed.have &&
@@ -457,7 +1120,7 @@ charge_turn(FairqService *s, FairqTurn *turn, float cost)
  * false.
  */
 static bool
-leave_scheduled(FairqCourse *course, const FairqSearch *chosen)
+leave_scheduled(Course *course, const Search *chosen)
 {
 	course->no_scheduled = chosen == &course->due[FAIRQ_REGION_SCHEDULED];
 	return course->no_scheduled;
@@ -470,25 +1133,25 @@ leave_scheduled(FairqCourse *course, const FairqSearch *chosen)
 bool
 fairq_serve_turn(FairqService *s, FairqTurn *turn)
 {
-	FairqCourse course;
+	Course		course;
 	bool		have_slot = false;
 	bool		full = false;
 	bool		stops = false;
 
 	turn->state.begun = true;
 	course.turn = turn;
-	fairq_course_begin(s, &course,
-					   fairq_is_paused(s->queue, turn->group_no,
-									   turn->charged.tenant));
+	begin_course(s, &course,
+				 fairq_is_paused(s->queue, turn->group_no,
+								 turn->charged.tenant));
 	while (turn->tasks.served < turn->tasks.want &&
 		   s->got.served < s->call.max_tasks)
 	{
-		FairqSearch *chosen;
+		Search	   *chosen;
 		FairqClaimResult result;
 
 		CHECK_FOR_INTERRUPTS();
 		if (course.search)
-			fairq_look_for_lapsed(s, &course);
+			look_for_lapsed(s, &course);
 		if (!have_slot && !full)
 		{
 			have_slot = take_slot(s, &course);
@@ -518,7 +1181,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		if (result == FAIRQ_CLAIMED)
 			charge_turn(s, turn, chosen->task.cost);
 		note_result(s, &course, chosen, result);
-		fairq_leave_lapsed(s, &course);
+		leave_lapsed(s, &course);
 
 		/* it has used the start that came with the slot */
 		if (result == FAIRQ_CLAIMED && chosen == &course.lapsed &&
@@ -540,7 +1203,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	course.not_now |= stops;
 	end_turn(s, &course);
 	if (stops || (course.not_now && turn->tasks.served > 0))
-		fairq_turns_stop(turn);
+		hand.stopped = turn;
 	return turn->tasks.served > 0;
 }
 

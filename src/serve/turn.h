@@ -1,13 +1,19 @@
 /*
  * turn.h
- *		Service: the turn of a group.
+ *		Service: the turn of a group, and the turns that a call has in flight.
  */
 #ifndef FAIRQ_TURN_H
 #define FAIRQ_TURN_H
 
-#include "service.h"
+#include "claim.h"
 
+extern FairqTaken fairq_turns_take(FairqLane *lane, FairqTaking *taking);
+extern FairqTaken fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
+										   int32 tried_seat, int32 *nlapsed);
+extern void fairq_turns_back(void);
+extern void fairq_turns_leave(void);
 extern bool fairq_glance(FairqService *s);
 extern bool fairq_serve_turn(FairqService *s, FairqTurn *turn);
+extern const struct FairqEnding fairq_turns_ending;
 
 #endif							/* FAIRQ_TURN_H */

@@ -34,7 +34,7 @@
 #include "shmem.h"
 #include "taken.h"
 #include "transaction.h"
-#include "turns.h"
+#include "turn.h"
 
 FAIRQ_MODULE_MAGIC;
 
