@@ -53,6 +53,14 @@ FROM (SELECT *, lag(id, 1, 0::bigint) OVER (PARTITION BY group_key ORDER BY n) A
 GROUP BY group_key ORDER BY group_key;
 SELECT * FROM fairq.check_queue('fairness_fifo');
 
+-- More tasks of a group than shared memory has room for, each in a transaction
+-- of its own.
+SELECT fairq.create_queue('fairness_hand');
+SELECT pg_temp.pop('fairness_hand');
+DO $$BEGIN FOR i IN 1 .. 12 LOOP PERFORM fairq.enqueue('fairness_hand', 'a', to_jsonb(i)); COMMIT; END LOOP; END$$;
+SELECT pg_temp.pop('fairness_hand', 100);
+SELECT * FROM fairq.check_queue('fairness_hand');
+
 -- A new group has its turn in the present round.
 SELECT fairq.create_queue('fairness_new');
 SELECT pg_temp.add('fairness_new', 'a', 4), pg_temp.add('fairness_new', 'b', 4);

@@ -3,7 +3,8 @@
 # with 1.0, and the update runs in the middle of their transactions.
 #
 # Fails if the new library uses another name for its segment of shared memory,
-# so that each has its own hints, or increments LAYOUT (shmem.c).
+# so that each has its own hints, or increments LAYOUT (shmem.c). Fails if a
+# library with another LAYOUT uses the segment (attach_arena() there).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -74,6 +75,12 @@ SQL
 	change('fairq.control', qr/default_version = '1.0'/,
 		"default_version = '1.1'");
 	change('Makefile', qr/^DATA = /m, 'DATA = fairq--1.0--1.1.sql ');
+	install_it();
+	return;
+}
+
+sub install_it
+{
 	# variables of an outer make would have an effect
 	delete local @ENV{qw(MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL)};
 	system_or_bail('make', '-s', '-C', "$temp/tree",
@@ -184,5 +191,13 @@ foreach my $database ('postgres', 'restored')
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('q')}),
 		'', "$database: the queue is sound");
 }
+
+# A version whose shared memory has another layout needs a restart.
+change('src/base/shmem.c', qr/^#define LAYOUT \d+/m, '#define LAYOUT 0');
+install_it();
+my (undef, undef, $error) = $node->psql('postgres', q{SELECT fairq.enqueue('q', 'a')});
+like($error, qr/set up by another version/, 'another layout: calls fail');
+$node->restart;
+is($sql->(q{SELECT fairq.enqueue('q', 'a') > 0}), 't', 'until a restart');
 
 done_testing();
