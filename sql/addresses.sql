@@ -3,7 +3,7 @@
 --
 -- Fails if a block past a group's last one has an address (fairq_address() in
 -- address.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql

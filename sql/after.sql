@@ -6,7 +6,7 @@
 -- a purge or cancel_batch does not check again for tasks that moved. Fails if
 -- a turn ends after a hundred checks. Fails if a search for unfinished tasks
 -- starts from one side.
-\a \pset footer off
+\a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
 

@@ -3,7 +3,7 @@
 --
 -- Fails if redrive() takes failed tasks of any group (fairq_redrive() in
 -- failed.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 -- Adds tasks; the group is the first letter of each.

@@ -3,7 +3,7 @@
 --
 -- Fails if no number is too large (fairq_check_int() in args.c), or no array
 -- too long (fairq_arg_array()).
-\a \pset footer off
+\a \t
 SET client_encoding = 'UTF8';
 \set VERBOSITY sqlstate
 

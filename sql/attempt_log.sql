@@ -5,7 +5,7 @@
 -- released attempt adds one (fairq_task_return()). Fails if an error is not
 -- cut, an entry is not dropped (add_entry() in store_change.c), or a redriven
 -- task has no log (failed.c).
-\a \pset footer off
+\a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
 

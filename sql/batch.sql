@@ -2,7 +2,7 @@
 --
 -- Fails if ends are not counted (fairq_finish() in outcome.c). Fails if a
 -- batch stays open without its task. Fails if no end makes a check due.
-\a \pset footer off
+\a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
 

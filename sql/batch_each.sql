@@ -2,7 +2,7 @@
 --
 -- Fails if the time of one task also applies to the tasks behind it (put_off()
 -- in enqueue.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 CREATE FUNCTION pg_temp.pop(n int DEFAULT 100) RETURNS text

@@ -3,7 +3,7 @@
 --
 -- Broken on purpose to see it fail.  Calls gave such a turn back, so these groups were
 -- next in each call (fairq_lane_end_part() in lane_end.c).
-\a \pset footer off
+\a \t
 
 SELECT fairq.create_queue('first'), fairq.create_queue('blocked_turns');
 SELECT fairq.enqueue('first', 'a') AS first \gset

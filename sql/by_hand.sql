@@ -3,7 +3,7 @@
 --
 -- Fails if changed settings take no parked group back (publish_rest() in
 -- transaction.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 SET client_min_messages = warning;
 CREATE FUNCTION pg_temp.pop(queue text) RETURNS bigint LANGUAGE sql AS

@@ -4,7 +4,7 @@
 --
 -- Fails if a parallel worker may write (fairq_writes() in args.c), or call
 -- check_queue (check.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 -- Adds tasks; the group is the first letter of each.

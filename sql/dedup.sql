@@ -2,7 +2,7 @@
 -- key is free again.
 --
 -- Fails if a completed task keeps its key (fairq_finish() in outcome.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 -- Enqueues a task with a key. Returns "new", or the payload of the task that

@@ -4,7 +4,7 @@
 -- estimated cost of a turn is not corrected. Fails if a turn without a task is
 -- charged (fairq_account_comes(), fairq_lane_charge(),
 -- fairq_lane_order_back()).
-\a \pset footer off
+\a \t
 
 -- Adds tasks <group><from> to <group><upto> of that cost.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,

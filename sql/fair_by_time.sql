@@ -6,7 +6,7 @@
 -- is not charged, or an abort does not undo starts. Fails if nothing is
 -- forgiven, or a lapsed group keeps its level (fairq_account_apply(),
 -- forgive(), rank_by_time()).
-\a \pset footer off
+\a \t
 
 -- Adds tasks <group><from> to <group><upto>.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,

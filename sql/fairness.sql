@@ -3,7 +3,7 @@
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
 -- lane_take.c).
-\a \pset footer off
+\a \t
 
 -- Adds tasks <group>1 to <group>n.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, n int) RETURNS void

@@ -5,7 +5,7 @@
 -- Fails if the seat does not advance after a turn (fairq_lane_take_in_full()),
 -- or a turn lasts for one task, whatever the weight (take_turn(); both in
 -- lane_take.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 -- Adds tasks; the group is the first letter of each.
@@ -62,14 +62,12 @@ SELECT * FROM fairq.check_queue('full_6');
 SELECT fairq.create_queue('full_again', max_running => 3, max_attempts => 100);
 SELECT pg_temp.add('full_again', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('full_again');
-\t on
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
 -- nor if the queue is full only at times
 SELECT fairq.alter_queue('full_again', max_running => 4);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 5) \gexec
 SELECT fairq.alter_queue('full_again', max_running => 3);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
-\t off
 SELECT * FROM fairq.check_queue('full_again');
 
 -- No group loses its turn by that: b has had two of its three when a's lease
@@ -80,14 +78,10 @@ SELECT fairq.set_group('full_turns', 'b', weight => 3);
 SELECT pg_temp.add('full_turns', 'b1', 'b2', 'b3', 'b4', 'c1', 'c2');
 SELECT pg_temp.pop('full_turns', 1);
 SELECT pg_temp.pop('full_turns', 2, lease => '1 hour');
-\t on
 SELECT $$SELECT pg_temp.pop('full_turns', 1)$$ FROM generate_series(1, 3) \gexec
-\t off
 SELECT fairq.alter_queue('full_turns', max_running => 0);
 -- (a1 is served alone by now)
-\t on
 SELECT $$SELECT pg_temp.pop('full_turns', lease => '1 hour')$$ FROM generate_series(1, 3) \gexec
-\t off
 SELECT * FROM fairq.check_queue('full_turns');
 
 -- A search that finds nothing is not a round. An open transaction leaves a task
@@ -127,10 +121,8 @@ SELECT * FROM fairq.check_queue('full_first');
 SELECT fairq.create_queue('full_weight', max_running => 1);
 SELECT fairq.set_group('full_weight', 'a', weight => 3);
 SELECT pg_temp.add('full_weight', 'a1', 'a2', 'a3', 'a4', 'a5', 'a6', 'b1', 'b2', 'b3');
-\t on
 SELECT $$SELECT payload FROM fairq.pop('full_weight', 5) WHERE fairq.complete(id)$$
 FROM generate_series(1, 8) \gexec
-\t off
 SELECT * FROM fairq.check_queue('full_weight');
 
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'full_%';

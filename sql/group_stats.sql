@@ -6,7 +6,7 @@
 -- there). Fails if the present weight is used for all turns (count_turn()
 -- there). Fails if a group keeps an earlier time after it was empty
 -- (fairq_lane_add_ready()).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 -- The columns, with each time replaced by its event: a task's enqueue, the

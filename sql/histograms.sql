@@ -4,7 +4,7 @@
 -- subtransaction's commit loses them, or hints keep them for the next queue.
 -- Fails if the wait of a returned task begins at its enqueue, or a released
 -- task has a run.
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 -- The buckets that are not empty. Short times, below 8 s, are in "0". "21" is

@@ -5,7 +5,7 @@
 -- turn.c), or only in its own priority (fairq_line_retries() in line.c). Fails
 -- if the group is not put aside (fairq_wait_for_retry() in running.c), or
 -- remains so after the task was cancelled (fairq_finish() in outcome.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 -- The tasks that a pop returns, and whether peek() returned the same.

@@ -4,7 +4,7 @@
 -- Fails if invalid data is shown (is_shown() in lane_view.c). Fails if only
 -- the groups of one set are visited (fairq_lane_waits() in lane_view.c). Fails
 -- if the view creates a queue's hints.
-\a \pset footer off
+\a \t
 SET client_min_messages = warning;
 -- of an interrupted run
 DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue, regress_fairq_monitor;

@@ -3,7 +3,7 @@
 --
 -- Fails if an attempt that is over can end the lease of a later one
 -- (is_leased() in attempt.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql
@@ -122,9 +122,7 @@ SELECT fairq.set_group('leases', 'a', weight => 3);
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT fairq.set_group('leases', 'a', weight => 0);
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
-\t on
 SELECT $$SELECT pg_temp.pop('leases', 1, '1 microsecond')$$ FROM generate_series(1, 9) \gexec
-\t off
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 -- Each group at its turn, however many of its tasks have expired.
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'b1', 'c1');

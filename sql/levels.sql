@@ -11,7 +11,7 @@
 -- over (next_group()). Fails if calls with per_group take many turns
 -- (takes_many() in serve.c). Fails if maintain() frees the number of a tenant
 -- with users.
-\a \pset footer off
+\a \t
 
 -- The model. A flow is a tenant ('acme') or a user ('acme/ann'). tag is its
 -- start tag, and tie orders equal ones. v is the virtual time of each order:

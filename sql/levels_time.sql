@@ -8,7 +8,7 @@
 -- two levels of a tenant (copy_order()). Fails if users are served level by
 -- level (next_in_order()), or a start in a full queue counts only for the user
 -- (fairq_work_begun()).
-\a \pset footer off
+\a \t
 
 CREATE FUNCTION pg_temp.add(queue text, n int, VARIADIC users text[])
 	RETURNS bigint
@@ -176,8 +176,9 @@ SELECT pg_temp.add('timed_peek', 40, 't9/a');
 SELECT count(*) FROM fairq.pop('timed_peek', 60);
 CREATE TEMP TABLE peeked AS SELECT ARRAY(SELECT id FROM fairq.peek('timed_peek', 30)) AS ids;
 SELECT ARRAY(SELECT id FROM fairq.pop('timed_peek', 30)) = ids AS same FROM peeked;
-SELECT count(fairq.complete(id, took => id % 7 * '1 h'::interval)) FROM fairq.live_tasks
-WHERE queue = 'timed_peek' AND status = 'running' AND id % 2 = 0;
+SELECT count(fairq.complete(id, took => n % 7 * '1 h'::interval)) FROM (
+	SELECT id, row_number() OVER (ORDER BY id) AS n FROM fairq.live_tasks
+	WHERE queue = 'timed_peek' AND status = 'running') t WHERE n % 2 = 0;
 UPDATE peeked SET ids = ARRAY(SELECT id FROM fairq.peek('timed_peek', 30));
 SELECT ARRAY(SELECT id FROM fairq.pop('timed_peek', 30)) = ids AS same FROM peeked;
 

@@ -3,7 +3,7 @@
 -- them.
 --
 -- Fails if one task more than the limit has a slot (find_slot() in counter.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql

@@ -3,7 +3,7 @@
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
 -- lane_take.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql

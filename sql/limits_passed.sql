@@ -6,7 +6,7 @@
 -- lane_take.c). Fails if one task more than the limit has a slot (find_slot()
 -- in counter.c).
 --
-\a \pset footer off
+\a \t
 SELECT fairq.create_queue('passed');
 
 -- the tasks of groups, by payload; "a1 a2 b1"

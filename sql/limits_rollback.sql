@@ -2,7 +2,7 @@
 -- tasks or settings has no effect. All can be counted again at any time.
 --
 -- Fails if an abort frees no slot (apply_pending() in transaction.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql

@@ -11,7 +11,7 @@
 -- of a lapsed task needs no start in the tenant (fairq_start_lapsed() in
 -- running.c). Fails if a tenant does not return when its time comes
 -- (fairq_lane_come_back() in lane_aside.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql

@@ -2,7 +2,7 @@
 --
 -- Fails if a group with settings counts as unused (delete_unused() in
 -- maintain.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql

@@ -4,7 +4,7 @@
 -- Fails if a transaction loses some of its changes (fairq_pending() in
 -- pending.c). Fails if the changes of a released savepoint stay separate from
 -- those of the transaction (fairq_pending_sub_committed() there).
-\a \pset footer off
+\a \t
 SET synchronous_commit = off;
 
 SELECT fairq.create_queue('many_groups', concurrency => 1);

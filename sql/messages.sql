@@ -7,7 +7,7 @@
 -- Shared memory was set up by another version of fairq: another library was
 -- installed without a restart. Could not stat file: the database's directory
 -- cannot be read. Connection to client lost: the client of wait() is gone.
-\a \pset footer off
+\a \t
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_fairq_messages;	-- of an interrupted run
 RESET client_min_messages;

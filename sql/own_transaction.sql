@@ -3,7 +3,7 @@
 --
 -- Fails if each pop publishes all tasks of its transaction again, and so reads
 -- the entries of finished ones again (fairq_pending_show() in pending.c).
-\a \pset footer off
+\a \t
 
 -- The index entries of both indexes that scans have read in this transaction.
 CREATE FUNCTION pg_temp.entries() RETURNS bigint

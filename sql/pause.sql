@@ -2,7 +2,7 @@
 -- all tasks are served in order after resume.
 --
 -- Fails if a paused queue is served (serve_lanes() in serve.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql

@@ -3,7 +3,7 @@
 --
 -- Fails if store.c does not check the replica identity, or if
 -- fairq.group_number has none.
-\a \pset footer off
+\a \t
 SET client_min_messages = warning;
 -- nothing is replicated here: wal_level may be insufficient
 SET client_min_messages = error;

@@ -7,7 +7,7 @@
 -- in maintain.c). Fails if a change of a group's rate or hold does not take it
 -- back (publish_rest() in transaction.c). Fails if throttled groups have no
 -- age (return_at() in lane_aside.c).
-\a \pset footer off
+\a \t
 
 CREATE FUNCTION pg_temp.fill(queue text, groups int, tasks int) RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM fairq.enqueue_batch(queue,

@@ -3,7 +3,7 @@
 --
 -- Fails if failed tasks come in the order of scheduled ones (fairq_run_again()
 -- in outcome.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql

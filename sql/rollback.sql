@@ -4,7 +4,7 @@
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
 -- lane_take.c). Fails if a task whose claim is undone is not ready again
 -- (fairq_claim()).
-\a \pset footer off
+\a \t
 
 -- Adds tasks <group><from> to <group><upto>.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int) RETURNS void

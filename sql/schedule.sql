@@ -3,7 +3,7 @@
 -- Fails if a task with a time in the past is scheduled and not queued
 -- (enqueue.c). Fails if the delay is ignored, or run_at precedes it
 -- (arg_run_at() in enqueue.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 -- Adds tasks; the group is the first letter of each.

@@ -4,7 +4,7 @@
 --
 -- Fails with setval() instead of ALTER SEQUENCE (rollback), without
 -- check_no_tasks(), and without check_shard_end() (ids of shard 8).
-\a \pset footer off
+\a \t
 SET client_min_messages = warning;
 SELECT current_database() AS old \gset
 DROP DATABASE IF EXISTS regress_fairq_shard;

@@ -3,7 +3,7 @@
 --
 -- Fails if hints stay when SQL changes fairq.task (fairq_task_changed() in
 -- changed.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 -- Adds tasks <group><from> to <group><upto>.

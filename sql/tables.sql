@@ -3,7 +3,7 @@
 --
 -- Fails if fairq_table_open() does not check (store.c), or if its result is
 -- kept although the table changed.
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('tables'), fairq.create_queue('tables_all', retain => '1 day');

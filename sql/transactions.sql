@@ -2,7 +2,7 @@
 -- the places where they are refused.
 --
 -- Fails if a read-only transaction may write (fairq_writes() in args.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 
 CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100) RETURNS text

@@ -3,7 +3,7 @@
 --
 -- Fails if wait() does not know when a task becomes due (next_due() in
 -- wait.c).
-\a \pset footer off
+\a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql

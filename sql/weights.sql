@@ -3,7 +3,7 @@
 --
 -- Fails if a turn lasts for one task, whatever the weight (take_turn() in
 -- lane_take.c).
-\a \pset footer off
+\a \t
 
 -- Adds tasks <group><from> to <group><upto>.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
