@@ -2,16 +2,17 @@
 """Drives the clients through the situations of README.md.
 
     clients/behaviour.py [--client NAME...] [--only N...] [--jobs N] [--through HOST:PORT]
-    clients/behaviour.py --client NAME --command COMMAND [--only N...] [--jobs N]
+    clients/behaviour.py --client NAME (--command COMMAND | --python PYTHON) [--only N...] [--jobs N]
     clients/behaviour.py --pairs [--client NAME...]
 
 Needs the environment of test/cluster: a server with the extension created, of which
 PGUSER is a superuser, and its programs in PATH.  Situations that restart the server, or
 shift its clock, have servers of their own.  NAME is a folder next to this file with an
 executable "behaviour", all by default.  COMMAND replaces that executable, such as with
-another version of its language.  It is split into words.  With --pairs, each client runs
-a task of each client's producer.  With --through, clients connect to a pooler there, and
-situations with servers of their own are left out.
+another version of its language.  It is split into words.  PYTHON runs the executable of a
+client in Python.  With --pairs, each client runs a task of each client's producer.  With
+--through, clients connect to a pooler there, and situations with servers of their own are
+left out.
 
 Prints a line per client and situation, "ok - CLIENT: N SITUATION" or "not ok - ...", in
 the order in which they end.  --jobs is how many of them run concurrently.
@@ -239,9 +240,11 @@ class Clocks:
 # ---- clients
 
 class Client:
-    def __init__(self, name, builds, command=None):
+    def __init__(self, name, builds, options):
         self.name = name
-        self.command = shlex.split(command or "") or [os.path.join(HERE, name, "behaviour")]
+        self.command = shlex.split(options.command or "") or [os.path.join(HERE, name, "behaviour")]
+        if options.python:
+            self.command.insert(0, options.python)
         self.builds = os.path.join(builds, name)
         os.mkdir(self.builds)
         self.skips = {}     # reasons, by the situation's number; "*": of all of them
@@ -1344,6 +1347,28 @@ def registry(case):
     expect(shown() == [row(1)], "after the other one has ended:", shown())
 
 
+@situation(41, "payloads that the server cannot print, for its limits or its memory: only their tasks fail",
+           own_server=True, seconds=6)
+def unprintable(case):
+    case.queue(max_attempts=2, backoff="0.1 s")
+    case.ask("CREATE FUNCTION text_of(jsonb) RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
+             " IF $1 ->> 'value' ~ '^5....$' THEN"
+             " RAISE 'it cannot be printed' USING ERRCODE = $1 ->> 'value'; END IF;"
+             " RETURN textin(jsonb_out($1)); END $$")
+    case.ask("CREATE CAST (jsonb AS text) WITH FUNCTION text_of(jsonb)")
+    bad = [case.enqueue({"do": "ok", "value": state}, state) for state in ("54000", "54001", "53200")]
+    good = [case.enqueue({"do": "ok"}, f"good{i}") for i in range(3)]
+    worker = case.work(CONCURRENCY=8)
+    for id in good:
+        case.was_done_once(id)
+    for id in bad:
+        task = case.wait_for_status(id, "failed")
+        expect(task.attempt == 2 and "printed" in (task.error or ""), "it ended as", task)
+    expect(worker.is_alive(), "the worker has ended")
+    case.goes_on()
+    worker.stop()
+
+
 # ---- the driver
 
 class Driver:
@@ -1375,7 +1400,7 @@ class Driver:
         case = None
         try:
             # with_clock() has its own
-            own = number in (5, 30)
+            own = number in (5, 30, 41)
             case = Case(client, number, self, OwnServer() if own else None)
             function(case)
             for queue in case.queues:
@@ -1421,7 +1446,7 @@ class Driver:
     def main(self):
         names = self.options.client or sorted(CLIENTS)
         with tempfile.TemporaryDirectory(prefix="builds.") as builds:
-            clients = [Client(name, builds, self.options.command) for name in names]
+            clients = [Client(name, builds, self.options) for name in names]
             for client in list(clients):
                 try:
                     client.ask_skips()
@@ -1453,10 +1478,12 @@ def main():
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--through")
-    parser.add_argument("--command")
+    command = parser.add_mutually_exclusive_group()
+    command.add_argument("--command")
+    command.add_argument("--python")
     options = parser.parse_args()
-    if options.command and len(options.client or ()) != 1:
-        parser.error("--command needs one --client")
+    if (options.command or options.python) and len(options.client or ()) != 1:
+        parser.error("--command and --python need one --client")
     try:
         return Driver(options).main()
     finally:

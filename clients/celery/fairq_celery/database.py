@@ -20,6 +20,9 @@ from psycopg.waiting import Ready, Wait
 # Read-only: the server was the primary, or the database is being moved.
 LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
+# The server cannot print a text, for its limits or its memory.
+UNPRINTABLE = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex, psycopg.errors.OutOfMemory)
+
 # seconds that the server has to answer a statement
 TO_ANSWER = 20
 

@@ -31,7 +31,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import ExecStatus
 
 from . import broadcast, replies
-from .database import LOST, TO_ANSWER, connect, explained, readable, refusal, unanswered
+from .database import LOST, TO_ANSWER, UNPRINTABLE, connect, explained, readable, refusal, unanswered
 from .envelope import COMMON, Unfit, own_options, to_message, to_task
 from .group import group_of, running_task
 from .ledger import Claim, ledger_of
@@ -301,7 +301,7 @@ class Channel(virtual.Channel):
                   queues, room, self.options.lease, f"{socket.gethostname()}:{os.getpid()}")
         try:
             claims = [Claim(row) for row in self.ask(f"{Claim.COLUMNS}, {Claim.TEXTS}", *of_pop)]
-        except psycopg.errors.ProgramLimitExceeded:
+        except UNPRINTABLE:
             # A few kB of jsonb may be more text than the server can print.
             claims = [self.read(row) for row in self.ask(Claim.COLUMNS, *of_pop)]
         for claim in claims:
@@ -316,7 +316,7 @@ class Channel(virtual.Channel):
         """A claim, with its texts fetched separately."""
         try:
             texts = self.ask(Claim.TEXTS, "FROM fairq.tasks WHERE id = %s", row[0])
-        except psycopg.errors.ProgramLimitExceeded as error:
+        except UNPRINTABLE as error:
             return Claim((*row, None, None, None), str(error))
         return Claim((*row, *(texts[0] if texts else (None, None, None))))
 

@@ -27,6 +27,9 @@ HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 # The statement exceeds a limit of PostgreSQL, so no retry helps.
 TOO_LARGE = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 
+# The server cannot print a text.
+UNPRINTABLE = (*TOO_LARGE, psycopg.errors.OutOfMemory)
+
 # seconds until a retry after HELD, and seconds after it during which threads retry one at
 # a time
 HELD_PAUSE, HELD_LATELY = 0.5, 2

@@ -34,7 +34,7 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Dict
 import psycopg
 
 from . import __version__, schedule
-from .database import LOST, TOO_LARGE, WAIT, Database, WorkerError as WorkerError, explain
+from .database import LOST, TOO_LARGE, UNPRINTABLE, WAIT, Database, WorkerError as WorkerError, explain
 from .ends import STOPPED, End, failure, log_end
 from .handler import Handler, arguments_of, close_old_connections, is_async
 from .processes import Processes, place_of
@@ -480,15 +480,15 @@ class Worker:
         try:
             return [Task(shard, *row) for row in shard.popper.query(
                 f"SELECT {CLAIM}, {TEXTS} FROM {POP}", *args, once=True)]
-        except TOO_LARGE:
+        except UNPRINTABLE:
             # A few kB of jsonb may be a GB of text, for example numbers like 1e100000.
             return [Task(shard, *row, *self.read(shard, row[0])) for row in shard.popper.query(
                 f"SELECT {CLAIM} FROM {POP}", *args, once=True)]
 
     def read(self, shard: Shard, id: int) -> Tuple[Any, ...]:
         try:
-            rows = shard.popper.query(f"SELECT {TEXTS} FROM fairq.tasks WHERE id = %s", id)
-        except TOO_LARGE as error:
+            rows = shard.popper.query(f"SELECT {TEXTS} FROM fairq.tasks WHERE id = %s", id, once=True)
+        except UNPRINTABLE as error:
             return None, None, None, Undecodable(f"payload or headers cannot be read: {explain(error)}")
         return rows[0] if rows else (None, None, None, Stopped("the task does not exist any more"))
 

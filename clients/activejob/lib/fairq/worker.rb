@@ -181,7 +181,7 @@ module Fairq
 
     def claims(room)
       claim("#{Task::COLUMNS}, #{Task::TEXTS}", room)
-    rescue PG::ProgramLimitExceeded
+    rescue *Database::UNPRINTABLE
       # A few kB of jsonb may be more text than the server can print.
       claim(Task::COLUMNS, room).map { |row| row.merge(texts(row["id"])) }
     end
@@ -193,8 +193,8 @@ module Fairq
     end
 
     def texts(id)
-      @popper.query("SELECT #{Task::TEXTS} FROM fairq.tasks WHERE id = $1", [id]).first || {}
-    rescue PG::ProgramLimitExceeded => error
+      @popper.query("SELECT #{Task::TEXTS} FROM fairq.tasks WHERE id = $1", [id], once: true).first || {}
+    rescue *Database::UNPRINTABLE => error
       { "unread" => Database.one_line(error) }
     end
 
