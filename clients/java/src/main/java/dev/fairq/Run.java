@@ -159,20 +159,28 @@ final class Run {
             }
             List<Task> popped = List.of();
             SQLException problem = null;
+            Task suspect;
             try {
-                popped = pop(free);
-            } catch (SQLException refused) {
-                problem = refused;
+                try {
+                    popped = pop(free);
+                } catch (SQLException refused) {
+                    problem = refused;
+                }
+                slots.release(free - popped.size());
+                if (problem == null && !registers) {
+                    registers = true;
+                    serve(this::keepRegistered);
+                }
+                if (problem == null && !announced) {
+                    announce();
+                }
+                suspect = startAll(popped);
+            } finally {
+                Gate.PROCESS.leave(); // also after an interrupt, since the gate outlives the worker
             }
-            slots.release(free - popped.size());
-            if (problem == null && !registers) {
-                registers = true;
-                serve(this::keepRegistered);
+            if (suspect != null) {
+                startAlone(suspect);
             }
-            if (problem == null && !announced) {
-                announce();
-            }
-            startAll(popped);
             if (problem == null && popped.isEmpty() && stopping.getCount() > 0) {
                 problem = await();
             }
@@ -300,11 +308,8 @@ final class Run {
         }
     }
 
-    /**
-     * Starts tasks that were popped.  It keeps one of those whose lease has expired before, and
-     * releases the others.  That one starts when no other task runs.
-     */
-    private void startAll(List<Task> popped) {
+    /** Starts tasks that were popped.  It returns one of those whose lease has expired before, and releases the others. */
+    private Task startAll(List<Task> popped) {
         Task suspect = null;
         for (Task task : popped) {
             synchronized (tasks) {
@@ -321,16 +326,17 @@ final class Run {
             start(task, Gate.PROCESS::leave);
         }
         careful = suspect != null;
-        Gate.PROCESS.leave();
-        if (suspect != null) {
-            Task alone = suspect;
-            Future<?> late = timers.schedule(() -> log.about(Level.WARNING, alone, "the task's lease has expired"
-                    + " before, so it waits for all other tasks of the process; if one hangs, set a timeout"),
-                    worker.lease.toMillis(), TimeUnit.MILLISECONDS);
-            Runnable leave = Gate.PROCESS.exclude(stopping);
-            late.cancel(false);
-            start(alone, leave);
-        }
+        return suspect;
+    }
+
+    /** Starts a task when no other task runs. */
+    private void startAlone(Task task) {
+        Future<?> late = timers.schedule(() -> log.about(Level.WARNING, task, "the task's lease has expired"
+                + " before, so it waits for all other tasks of the process; if one hangs, set a timeout"),
+                worker.lease.toMillis(), TimeUnit.MILLISECONDS);
+        Runnable leave = Gate.PROCESS.exclude(stopping);
+        late.cancel(false);
+        start(task, leave);
     }
 
     // ---- running a task

@@ -363,14 +363,29 @@ public final class Tests {
     void testTooDeep() throws Exception {
         long result = Fairq.enqueue(db, QUEUE, NewTask.named("result").group("bob").maxAttempts(1));
         long progress = Fairq.enqueue(db, QUEUE, NewTask.named("progress").group("bob").maxAttempts(1));
-        String deep = "[".repeat(5000) + "]".repeat(5000);
-        with(new Worker().queues(QUEUE).property("options", "-c max_stack_depth=200kB")
-                .handle("result", task -> task.result(deep)).handle("progress", task -> task.progress(deep)), () -> {
+        String deep = "[".repeat(500_000) + "]".repeat(500_000);
+        with(new Worker().queues(QUEUE).handle("result", task -> task.result(deep))
+                .handle("progress", task -> task.progress(deep)), () -> {
                     for (long id : new long[] {result, progress}) {
                         waitFor("failed", () -> text("SELECT status FROM fairq.tasks WHERE id = " + id));
                         equal("t", text("SELECT error LIKE '%stack depth%' FROM fairq.tasks WHERE id = " + id));
                     }
                 });
+    }
+
+    /** All workers of the process share a gate.  It failed when one whose logger throws did not leave it. */
+    void testGate() throws Exception {
+        try {
+            new Worker().queues(QUEUE).handleOthers(task -> { }).logger(new Lines(List.of())).run();
+            throw new AssertionError("it runs");
+        } catch (UnsupportedOperationException problem) {
+            equal(null, problem.getMessage());
+        }
+        long id = Fairq.enqueue(db, QUEUE, task());
+        sql("SELECT count(*) FROM fairq.pop('" + QUEUE + "', lease => '0.01 s')");
+        Thread.sleep(50);
+        with(new Worker().queues(QUEUE).handle("send", task -> { }),
+                () -> waitFor("completed", () -> text("SELECT status FROM fairq.tasks WHERE id = " + id)));
     }
 
     /** An error ends a thread of the worker.  It failed when nothing replaced the thread. */
