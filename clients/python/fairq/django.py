@@ -101,8 +101,8 @@ class Backend(BaseTaskBackend):    # type: ignore[misc]
     def made(self, task: Any, id: str, status: str, args: List[Any], kwargs: Dict[str, Any],
              enqueued_at: datetime, started_at: Optional[datetime] = None,
              finished_at: Optional[datetime] = None, errors: Optional[List[Any]] = None,
-             workers: Optional[List[str]] = None) -> Any:
-        return base.TaskResult(
+             workers: Optional[List[str]] = None, kind: Any = base.TaskResult) -> Any:
+        return kind(
             task=task, id=id, status=base.TaskResultStatus[status], enqueued_at=enqueued_at,
             started_at=started_at, last_attempted_at=started_at, finished_at=finished_at,
             args=args, kwargs=kwargs, backend=self.alias, errors=errors or [],
@@ -117,16 +117,37 @@ class Backend(BaseTaskBackend):    # type: ignore[misc]
         (id, queue, status, attempt, worker, _, payload, headers, value, error, log, enqueued_at,
          popped_at, finished_at) = rows[0]
         headers = fairq_task.decode("headers", headers) or {}
-        args, kwargs = arguments(fairq_task.decode("payload", payload), headers)
+        problems: Dict[str, Exception] = {}
+        args, kwargs, returned = [], {}, None
+        try:
+            args, kwargs = arguments(fairq_task.decode("payload", payload), headers)
+        except (fairq_task.Undecodable, TypeError) as problem:
+            problems.update(args=problem, kwargs=problem)
+        try:
+            returned = fairq_task.decode("result", value)
+        except fairq_task.Undecodable as problem:
+            problems.update(_return_value=problem)
         task = task_of(headers.get("task")).using(queue_name=queue, backend=self.alias)
         errors = [error_of(entry.get("error")) for entry in json.loads(log or "[]")]
         if status == "failed" and not errors:
             errors = [error_of(error)]
         result = self.made(task, str(id), STATUSES.get(status, "READY"), args, kwargs, enqueued_at,
-                           popped_at, finished_at, errors, [worker or ""] * attempt)
-        if value is not None:
-            object.__setattr__(result, "_return_value", fairq_task.decode("result", value))
+                           popped_at, finished_at, errors, [worker or ""] * attempt,
+                           kind=Unread if problems else base.TaskResult)
+        object.__setattr__(result, "_return_value", returned)
+        if problems:
+            vars(result).update(problems)
         return result
+
+
+class Unread(base.TaskResult):      # type: ignore[misc]
+    """A result whose arguments or value cannot be read: they raise the error in their place."""
+
+    def __getattribute__(self, name: str) -> Any:
+        problem = object.__getattribute__(self, "__dict__").get(name)
+        if isinstance(problem, Exception):
+            raise problem
+        return super().__getattribute__(name)
 
 
 def arguments(payload: Any, headers: Any) -> Tuple[List[Any], Dict[str, Any]]:
