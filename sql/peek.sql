@@ -7,7 +7,7 @@
 -- (find_own() in entry.c). Fails if its account is not copied (copy_account()
 -- in lane_order.c). Fails if claimed tasks are not recorded
 -- (fairq_shadow_claim() in pop.c). Fails if throttled groups do not return in
--- the copy (come_back() in copy.c).
+-- the copy (come_back() in serve.c).
 \a \pset footer off
 SET client_min_messages = warning;
 -- of an interrupted run

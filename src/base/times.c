@@ -9,7 +9,7 @@
  *			tasks that wait for a retry.  Addresses are in the order of times,
  *			so this is also the time of the first.  If it has passed, a pop
  *			reads the tasks that are due, and puts their groups into the set
- *			"due" (due.c).  It raises the timer to the first task that is not
+ *			"due" (serve.c).  It raises the timer to the first task that is not
  *			due.
  *
  * deadline	No lease ends before it.  Each 64 groups have their own deadline

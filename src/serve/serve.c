@@ -1,6 +1,7 @@
 /*
  * serve.c
- *		Service: the course of a call.
+ *		Service: the course of a call, its search for due tasks, and its copy
+ *		of a queue's hints, if it changes nothing.
  *
  * Lanes are served in the order of their priorities, or by their shares
  * (shares.c).  With shares, each task comes from the lane that has got least.
@@ -58,7 +59,7 @@
  *	 tasks, such as ones without attempts left (turn.c).  Or a transaction
  *	 block leaves such a task to other calls (is_left() in claim.c), with the
  *	 group's other lapsed tasks for this turn;
- * - they are due, but another call is searching for them (due.c, times.c), or
+ * - they are due, but another call is searching for them (times.c), or
  *	 they became due after the call began;
  * - counters or leases are not known.  With per_group the call does not wait
  *	 for a load once it has served a task (is_to_load() here).  Loads can
@@ -75,26 +76,58 @@
  * task whose row is only locked goes back into its group's hand, because
  * unlocking publishes nothing.
  *
+ * A task is due if it was scheduled, or waits for a retry, and its time has
+ * come.  Its row is not touched by the search.  That puts the task's group
+ * into the set "due" and into the ring.  The group's entry, if there is one,
+ * has the addresses to search (lane.c).  The group's turn decides which tasks
+ * are served (turn.c).  So any call can search in any transaction, for all
+ * sessions.
+ *
+ * A search takes steps, each of which reads a number of index entries.  A pop
+ * takes one step before its first turns, and one more each time after it has
+ * taken turns, until the search is complete.  Otherwise the groups found first
+ * would be served completely before others are found.  Shared memory keeps
+ * where the next step begins (times.c).  For expired leases, a step only
+ * checks the deadlines of the lane, which is fast.  A load finds the leases
+ * from before a restart (load.c).
+ *
+ * fairq_foresee() serves from a copy of the hints.  The copy is a shadow
+ * (shadow.c): it serves a call like shared memory, and no other backend uses
+ * it.  It has no sleepers, so no session is woken.  A task-fair lane is copied
+ * entirely, which takes a few bits for each group.  The accounts of other
+ * lanes are a hundred times larger.  So the copy's ordered set has only the
+ * first groups of each level.  These are one group for each wanted task, plus
+ * some that may yield no task.  Accounts of other groups, and the groups of a
+ * tenant, are copied on demand (lane_order.c).  Throttled groups whose time
+ * has come are taken back in the copy, as by the next call.  After that, no
+ * other groups are taken back in the copy as time passes.
+ *
  * For tasks that it does not return, a call only moves hints, and ends a
  * bounded number of expired ones (claim.c).  So a transaction that stays open
  * after its pop delays only its own tasks.
  *
  * Locking: tuple locks of rows, or rows with SKIP LOCKED (store_task.c), so a
- * call never waits for a row.  Lanes' locks are held briefly, see lane.c.
+ * call never waits for a row.  Lanes' locks are held briefly, see lane.c.  One
+ * backend at a time searches a lane; a flag in the lane ensures this.  The
+ * flag is cleared at the end of the step, at the latest by the callbacks at
+ * the end of the transaction or subtransaction.  A copy takes each lane's
+ * lock, shared, for its bits, and for some accounts at a time.  So the copy is
+ * exact if there are no other calls meanwhile.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-#include "copy.h"
-#include "due.h"
 #include "group.h"
+#include "lane_internal.h"
+#include "lane_order.h"
 #include "load.h"
 #include "registry.h"
 #include "running.h"
 #include "serve.h"
 #include "shadow.h"
+#include "stall.h"
 #include "transaction.h"
 #include "turn.h"
 
@@ -112,6 +145,245 @@
 
 /* throttled groups that a step takes back */
 #define MOST_BACK 16
+
+/* groups of an order that are copied under one hold of the lane's lock */
+#define AT_ONCE 64
+
+/*
+ * Index entries that one step of a search for due tasks reads.  Each published
+ * task adds one more, up to a limit.  A step takes about 1 ms, or 10 ms with
+ * all of these.
+ */
+#define STEP_ENTRIES 4096
+#define MAX_PUBLISHED 32768
+
+/*
+ * Copy the lane and its bits.  False if the copy has no room for all of them.
+ */
+static bool
+copy_bits(FairqLane *lane, FairqLane *copy)
+{
+	bool		all;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	memcpy(copy, lane, sizeof(FairqLane));
+	all = fairq_seats_copy(copy, lane);
+	LWLockRelease(&lane->lock);
+	LWLockInitialize(&copy->lock, fairq_tranche(FAIRQ_LANE_TRANCHE));
+	return all;
+}
+
+/*
+ * Find the first throttled groups behind a rank whose time has come.  Returns
+ * their number.
+ */
+static int
+find_back(FairqLane *lane, FairqRank *behind, int64 now, int32 *group_nos)
+{
+	const FairqOrder *order = &lane->seats.back.order;
+	int			n = 0;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	while (n < AT_ONCE && is_begun(lane))
+	{
+		int32		next = fairq_order_after(order, &lane->seats.back.nodes,
+											 behind);
+		const FairqNode *node;
+
+		if (next == FAIRQ_NO_NODE)
+			break;
+		node = fairq_record(&lane->seats.back.nodes, next);
+		if (node->rank.amount.whole > now)
+			break;
+		*behind = node->rank;
+		group_nos[n++] = next;
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/* Take these groups back in the copy. */
+static void
+come_back(FairqLane *lane, FairqLane *copy)
+{
+	FairqRank	behind = {.amount.whole = PG_INT64_MIN};
+	int64		now = fairq_monotonic();
+	int32		group_nos[AT_ONCE];
+	int			n;
+
+	while ((n = find_back(lane, &behind, now, group_nos)) > 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		for (int i = 0; i < n; i++)
+			fairq_take_back(fairq_hints_of(copy), group_nos[i],
+							1 << copy->priority);
+	}
+}
+
+static void
+copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
+{
+	FairqChunks *chunks = &fairq_hints_of(lane)->chunks;
+
+	do
+		fairq_chunks_have_like(&fairq_hints_of(copy)->chunks, chunks);
+	while (!copy_bits(lane, copy));
+	/* another backend's search does not count in the copy */
+	copy->times.searching = false;
+	fairq_lane_aside_init(copy);
+	fairq_lane_order_init(copy);
+	if (fairq_lane_next_back(lane) != PG_INT64_MAX)
+		come_back(lane, copy);
+	fairq_stall("copy");
+	if (is_begun(copy) && !is_by_turns(copy))
+		fairq_lane_order_copy(copy, max_tasks);
+}
+
+/*
+ * Copy the queue and its hints, for a call for max_tasks tasks.  The copy has
+ * the settings that the caller has read.
+ */
+static FairqQueue *
+copy_queue(const FairqQueue *queue, int64 max_tasks)
+{
+	FairqHints *hints = queue->hints;
+	FairqHints *copy = fairq_shadow_begin(hints, sizeof(FairqHints));
+	FairqQueue *of_copy = fairq_shadow_alloc(sizeof(FairqQueue));
+
+	/* first, because a later load may not be over in the copied data */
+	fairq_tally_keep(&hints->tally);
+	memcpy(copy, hints, sizeof(FairqHints));
+	fairq_chunks_init(&copy->chunks);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		copy_lane(&hints->lanes[p], &copy->lanes[p], max_tasks);
+	pg_atomic_write_u64(&copy->versions.now, queue->as_of.version);
+	pg_atomic_write_u32(&copy->tally.calls, 0);
+	SpinLockInit(&copy->versions.mutex);
+	fairq_counter_copy(&copy->running, &hints->running);
+	fairq_shares_copy(&copy->shares, &hints->shares);
+	fairq_wakeup_init(&copy->wakeup);
+	*of_copy = *queue;
+	of_copy->hints = copy;
+	return of_copy;
+}
+
+/* --------------------------------------------------------------------- */
+
+/* the lane that this backend searches, and its number */
+static FairqLane *searched_lane = NULL;
+static uint32 searched_lane_no = 0;
+
+/* A search for tasks that have become due. */
+typedef struct Search
+{
+	FairqQueue *queue;			/* queue that is searched */
+	int			priority;		/* priority of the lane that is searched */
+	uint32		lane_no;		/* lane_no of the lane */
+	TimestampTz now;			/* time by which tasks have become due */
+	int64	   *found;			/* number of tasks that were published */
+} Search;
+
+/*
+ * Publish that the task has become due.  Returns false if another recovery of
+ * the lane has begun since.
+ */
+static bool
+publish_due(const Search *search, const FairqTask *task)
+{
+	fairq_chunks_have(&search->queue->hints->chunks, task->group_no);
+	if (!fairq_lane_add_due(fairq_queue_lane(search->queue, search->priority),
+							search->lane_no, task->group_no, task->addr))
+		return false;
+	(*search->found)++;
+	return true;
+}
+
+/*
+ * Publish the due tasks of a timed region of the lane, from an address on, in
+ * the order of addresses.  This is one step: returns where the rest begins.
+ */
+static int64
+search_region(const Search *search, FairqTable *tasks, FairqRegion region,
+			  int64 from)
+{
+	int64		end = fairq_due_end(region, search->now);
+	int32		lane = fairq_task_lane(search->queue->id, search->priority);
+	int64		last = fairq_region_from(region) + (FAIRQ_TIMED_SIZE - 1);
+	FairqScan  *scan;
+	int64		next = FAIRQ_ADDR_MAX;
+	int64		npublished = 0;
+	FairqRowState state;
+
+	if (from >= end)
+		return from;
+	scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_TIME,
+						   fairq_range_times(lane, from, last), STEP_ENTRIES);
+	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		FairqTask	task;
+
+		if (state == FAIRQ_ROW_LATER)
+		{
+			/* stop only if the next search begins at a later place */
+			next = fairq_scan_reached(scan);
+			if (next > from)
+				break;
+			next = FAIRQ_ADDR_MAX;
+			continue;
+		}
+		if (state != FAIRQ_ROW_LIVE)
+			continue;
+		fairq_task_read(scan->slot, &task);
+		if (task.addr < end && task.running)
+			continue;
+		if (task.addr >= end || !publish_due(search, &task))
+		{
+			next = task.addr;
+			break;
+		}
+		if (npublished++ < MAX_PUBLISHED)
+			scan->budget++;
+	}
+	fairq_scan_end(scan);
+	return next;
+}
+
+/*
+ * Do one step of the search for timed tasks that have become due, and count
+ * those found.  Returns false if no more can be found at the moment.
+ */
+bool
+fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
+				 TimestampTz now, int64 *found)
+{
+	FairqLane  *lane = fairq_queue_lane(queue, priority);
+	FairqTimerSearch timers;
+	Search		search = {
+		.queue = queue,
+		.priority = priority,
+		.lane_no = fairq_lane_search_begin(lane, now, &timers),
+		.now = now,
+		.found = found
+	};
+	bool		further = false;
+
+	if (search.lane_no == 0)
+		return false;
+	searched_lane = lane;
+	searched_lane_no = search.lane_no;
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+	{
+		int64		from = timers.timers[r];
+
+		timers.timers[r] = search_region(&search, tasks, r, from);
+		further |= timers.timers[r] != from;
+	}
+	searched_lane = NULL;
+	fairq_lane_search_end(lane, search.lane_no, &timers);
+	return further;
+}
+
+/* --------------------------------------------------------------------- */
 
 /*
  * Debts of the call in progress to other calls.  The call has moved the
@@ -140,17 +412,23 @@ tenant_of(void *queue, int32 group_no)
 }
 
 /*
- * Take one more step of the search for due tasks and for groups whose tasks
- * may now start.
+ * Take one more step of the search for due and lapsed tasks, and for groups
+ * whose tasks may now start.  Returns false if there are none, or no more can
+ * be found at the moment.
  */
 static bool
 find_due(FairqService *s)
 {
-	int			n = fairq_lane_come_back(s->lane, MOST_BACK);
+	int64		found = fairq_lane_come_back(s->lane, MOST_BACK);
+	int64		lapsed;
 
-	owed.found += n;
-	return fairq_find_due(s->queue, s->priority, s->tasks, s->call.now,
-						  &owed.found) || n > 0;
+	owed.found += found;
+	if (!fairq_times_due(&s->lane->times, s->call.now))
+		return found > 0;
+	lapsed = fairq_lane_lapse(s->lane, s->call.now);
+	owed.found += lapsed;
+	return fairq_find_timed(s->queue, s->priority, s->tasks, s->call.now,
+							&owed.found) || found + lapsed > 0;
 }
 
 static void
@@ -689,13 +967,17 @@ serve_queue(FairqService *s)
 }
 
 /*
- * If an error has ended the call, other calls get all tasks that it has found.
+ * If an error has ended the call, other calls may search the lane that it
+ * searched, and get all tasks that it has found.
  * Another session then checks the tasks for which this one was woken.  Other
  * modules have given back turns in flight, which may have been in a copy.
  */
 static void
 end_call(void)
 {
+	if (searched_lane != NULL)
+		fairq_lane_search_end(searched_lane, searched_lane_no, NULL);
+	searched_lane = NULL;
 	if (owed.hints != NULL)
 	{
 		pg_atomic_fetch_or_u32(&owed.hints->shares.first, owed.lanes);
@@ -764,7 +1046,7 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
 	(void) fairq_pending_show(queue->hints);
 	fairq_load_begin(queue, tasks);
 	(void) fairq_load_finish(queue, tasks);
-	s.queue = fairq_copy_queue(queue, call->max_tasks);
+	s.queue = copy_queue(queue, call->max_tasks);
 	s.call.foresees = true;
 	serve_queue(&s);
 	fairq_shadow_end();

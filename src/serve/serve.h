@@ -27,6 +27,9 @@ extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,
 						 const FairqCall *call, bool *stopped);
 extern void fairq_foresee(FairqQueue *queue, FairqTable *tasks,
 						  const FairqCall *call);
+extern bool fairq_find_timed(FairqQueue *queue, int priority,
+							 FairqTable *tasks, TimestampTz now,
+							 int64 *found);
 extern bool fairq_begins_alone(FairqQueue *queue);
 extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
 							  TimestampTz now, FairqLook *look);

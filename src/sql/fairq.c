@@ -24,7 +24,6 @@
 #include "utils/lsyscache.h"
 
 #include "compat.h"
-#include "due.h"
 #include "group.h"
 #include "load.h"
 #include "queue.h"
@@ -51,7 +50,6 @@ static const FairqEnding *const endings[] = {
 	&fairq_running_ending,
 	&fairq_load_ending,
 	&fairq_taken_ending,
-	&fairq_due_ending,
 	&fairq_serve_ending,
 	&fairq_groups_ending,
 	&fairq_queues_ending

@@ -7,6 +7,11 @@
  * groups over time than its block length needs it.  Otherwise there is no
  * number for a new group.
  *
+ * A sweep ends expired leases, and tasks that are expired, of all groups of a
+ * queue at once.  Pops end them only at the turns of their groups.  A sweep
+ * searches for running tasks where they are possible according to shared
+ * memory, and for expired tasks with an index.
+ *
  * Unused groups.  maintain forgets a group without tasks and settings, and its
  * number becomes free.  An exception is a group whose rate does not allow it a
  * full burst at the moment.  The danger is an enqueue that has read the number
@@ -34,7 +39,8 @@
  * may affect one of them.  maintain processes one queue after the other, and
  * unlocks each in which it has changed nothing.  There may be more queues than
  * the server's lock table can hold.  It skips tasks that other transactions
- * are changing.  To delete from the archive it waits for an open redrive.
+ * are changing, or whose rows they have locked.  To delete from the archive it
+ * waits for an open redrive.
  */
 #include "postgres.h"
 
@@ -48,13 +54,14 @@
 
 #include "args.h"
 #include "dedup.h"
-#include "due.h"
 #include "group.h"
 #include "lane_view.h"
 #include "line.h"
 #include "load.h"
+#include "outcome.h"
 #include "recover.h"
 #include "registry.h"
+#include "serve.h"
 #include "store_spi.h"
 #include "taken.h"
 #include "transaction.h"
@@ -68,6 +75,141 @@ PG_FUNCTION_INFO_V1(fairq_maintain);
 
 /* --------------------------------------------------------------------- */
 
+/* One sweep through a queue. */
+typedef struct Sweep
+{
+	FairqQueue *queue;
+	FairqTable *tasks;
+	FairqScan  *scan;			/* scan of tasks that may have to end; NULL:
+								 * none yet */
+	TimestampTz now;			/* time at which it began */
+	int64		most;			/* most tasks to end */
+	int64		ended;			/* tasks that were ended so far */
+	MemoryContext each;			/* memory for one task */
+	bool		(*is_over) (const FairqTask *task, TimestampTz now);
+	void		(*end) (FairqQueue *queue, FairqTable *tasks, FairqTask *task);
+} Sweep;
+
+static bool
+has_lapsed(const FairqTask *task, TimestampTz now)
+{
+	return task->running && task->lease_until <= now;
+}
+
+static void
+begin_sweep(Sweep *sweep)
+{
+	sweep->now = GetCurrentTimestamp();
+	sweep->tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
+	sweep->each = AllocSetContextCreate(CurrentMemoryContext, "fairq task",
+										ALLOCSET_DEFAULT_SIZES);
+}
+
+/* End the tasks of the scan whose lease or time is over. */
+static void
+end_found(Sweep *sweep, bool in_order)
+{
+	FairqTask	task;
+	FairqRowState state;
+
+	while (sweep->ended < sweep->most &&
+		   (state = fairq_task_next(sweep->scan, &task,
+									in_order)) != FAIRQ_ROW_END)
+	{
+		MemoryContext old;
+
+		if (state != FAIRQ_ROW_LIVE || !sweep->is_over(&task, sweep->now) ||
+			fairq_task_lock(sweep->tasks, &task, LockTupleExclusive) !=
+			FAIRQ_CLAIMED ||
+			!sweep->is_over(&task, sweep->now))
+			continue;
+		old = MemoryContextSwitchTo(sweep->each);
+		sweep->end(sweep->queue, sweep->tasks, &task);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(sweep->each);
+		sweep->ended++;
+	}
+}
+
+/* Returns the number of tasks that it has ended. */
+static int64
+end_sweep(Sweep *sweep)
+{
+	fairq_scan_end(sweep->scan);
+	fairq_table_close(sweep->tasks);
+	MemoryContextDelete(sweep->each);
+	if (sweep->ended > 0)
+		fairq_written();
+	return sweep->ended;
+}
+
+/* End expired leases of all groups of a lane that are leased. */
+static void
+end_lapsed_in_lane(Sweep *sweep, int priority)
+{
+	FairqLane  *lane = fairq_queue_lane(sweep->queue, priority);
+
+	for (int32 group_no = 0; fairq_lane_next_leased(lane, &group_no); group_no++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		for (int r = 0; r < FAIRQ_REGIONS && sweep->ended < sweep->most; r++)
+		{
+			sweep->scan = fairq_line_search(sweep->scan, sweep->tasks,
+											fairq_task_lane(sweep->queue->id,
+															priority),
+											group_no, fairq_region_from(r),
+											fairq_lane_reach(lane, r) + 1);
+			end_found(sweep, true);
+		}
+		if (sweep->ended == sweep->most || group_no == PG_INT32_MAX)
+			break;
+	}
+}
+
+/* End at most "most" of the queue's expired leases.  Returns how many. */
+static int64
+end_all_lapsed(FairqQueue *queue, int64 most)
+{
+	Sweep		sweep = {
+		.queue = queue,
+		.most = most,
+		.is_over = has_lapsed,
+		.end = fairq_end_lapsed
+	};
+
+	begin_sweep(&sweep);
+	/* after these two, leases are known, even those of our own transaction */
+	(void) fairq_load_finish(queue, sweep.tasks);
+	(void) fairq_pending_show(queue->hints);
+	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
+		end_lapsed_in_lane(&sweep, priority);
+	if (sweep.ended > 0)
+		fairq_notify(queue);
+	return end_sweep(&sweep);
+}
+
+/*
+ * Finish the queue's tasks that are expired.  Returns their number.
+ */
+static int64
+finish_all_expired(FairqQueue *queue)
+{
+	Sweep		sweep = {
+		.queue = queue,
+		.most = PG_INT64_MAX,
+		.is_over = fairq_is_expired,
+		.end = fairq_finish_expired
+	};
+	FairqRange	range = fairq_range(Int32GetDatum(queue->id));
+
+	begin_sweep(&sweep);
+	range = fairq_range_before(range, TimestampTzGetDatum(sweep.now));
+	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRES_AT,
+								  range);
+	end_found(&sweep, false);
+	return end_sweep(&sweep);
+}
+
 Datum
 fairq_expire_leases(PG_FUNCTION_ARGS)
 {
@@ -77,7 +219,7 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 
 	fairq_writes("fairq.expire_leases()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_WORK, AccessShareLock);
-	PG_RETURN_INT64(fairq_end_all_lapsed(queue, most));
+	PG_RETURN_INT64(end_all_lapsed(queue, most));
 }
 
 /* --------------------------------------------------------------------- */
@@ -354,8 +496,8 @@ maintain_tasks(FairqQueue *queue)
 						 &arg, 1, NULL);
 	/* keys without a task exist only after SQL has deleted tasks */
 	changed += fairq_dedup_forget(queue);
-	changed += fairq_end_all_lapsed(queue, PG_INT64_MAX);
-	changed += fairq_finish_all_expired(queue);
+	changed += end_all_lapsed(queue, PG_INT64_MAX);
+	changed += finish_all_expired(queue);
 	return changed > 0;
 }
 
