@@ -2,7 +2,7 @@
 -- ones return to the queue.
 --
 -- Fails if redrive() takes failed tasks of any group (fairq_redrive() in
--- failed.c).
+-- maintain.c).
 \a \t
 \set VERBOSITY sqlstate
 

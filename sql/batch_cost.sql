@@ -3,7 +3,7 @@
 --
 -- Broken on purpose to see it fail.  A search for tasks of a batch began at
 -- the last one (has_tasks() in batch.c).  A check read all rows of fairq.batch_delta
--- (first_failed()).  Each registration searched for old workers (workers.c).
+-- (first_failed()).  Each registration searched for old workers (admin.c).
 \a \t
 
 CREATE FUNCTION pg_temp.buffers(command text) RETURNS int LANGUAGE plpgsql AS $$

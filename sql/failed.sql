@@ -1,7 +1,7 @@
 -- Tasks that have failed permanently: redriven one by one, deleted, kept for
 -- some time.
 --
--- Fails if any role can redrive a task (find_failed() in failed.c). Fails if
+-- Fails if any role can redrive a task (find_failed() in maintain.c). Fails if
 -- maintain() applies retain to failed tasks (maintain_tasks()). Fails if the
 -- archive loses released attempts (archive_task() in outcome.c). Fails if a
 -- redrive decompresses a task's values (redrive_task()).

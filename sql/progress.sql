@@ -1,7 +1,7 @@
 -- A worker reports its progress, for the views and the next attempt.
 --
 -- Fails if put_claim() in pop.c does not return progress, a redriven task has
--- none (failed.c), or a replaced one keeps it (fairq_task_change()).
+-- none (maintain.c), or a replaced one keeps it (fairq_task_change()).
 \a \pset footer off
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate

@@ -1,6 +1,6 @@
 -- Failed tasks that are redriven into another queue, group or priority.
 --
--- Fails if the other queue requires manage, too (arg_target() in failed.c).
+-- Fails if the other queue requires manage, too (arg_target() in maintain.c).
 -- Fails if an unknown group is searched in the other queue (fairq_redrive()).
 \a \pset footer off
 SET client_min_messages = warning;

@@ -2,7 +2,7 @@
 -- again. All tasks of the database are lost.
 --
 -- Fails if hints stay when SQL changes fairq.task (fairq_task_changed() in
--- changed.c).
+-- fairq.c).
 \a \t
 \set VERBOSITY sqlstate
 

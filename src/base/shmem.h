@@ -15,7 +15,7 @@
 
 #include "address.h"
 
-/* The state of the sequence of ids when a chunk was taken; see ids.c. */
+/* The state of the sequence of ids when a chunk was taken; see enqueue.c. */
 typedef struct FairqIdSource
 {
 	uint64		lsn;			/* LSN of the sequence's page; 0: there is no

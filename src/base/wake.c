@@ -8,7 +8,7 @@
  * is visible (transaction.c).  It adds to the queue's calls, and signals.  A
  * waiter that wakes up searches for tasks only if it can take one of the
  * calls.  So as many waiters search as there are calls.  If it finds nothing,
- * it sleeps again in the server (wait.c), and its client does not notice.
+ * it sleeps again in the server (pop.c), and its client does not notice.
  *
  * So no wake-up is lost.  A waiter counts itself before it searches for work.
  * It sleeps only if there is no call once it has joined the sleepers.  A
@@ -21,7 +21,7 @@
  * would find it too.  So no waiter searches without a call.  But one second
  * after the last waiter returned with a task, one waiter searches.  If none
  * has returned, it searches one second after a call.  It is the first waiter
- * that wakes up for its check once a second (wait.c).  If it finds a task,
+ * that wakes up for its check once a second (pop.c).  If it finds a task,
  * pops wake the next waiter, because the number of remaining tasks is unknown.
  * test/model/wake.py has the protocol.
  *

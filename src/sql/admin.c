@@ -1,10 +1,10 @@
 /*
  * admin.c
  *		Functions that make, change, pause, purge and drop queues and groups,
- *		and that grant and revoke privileges.
+ *		that grant and revoke privileges, and that register workers.
  *
  * Settings are written through SPI (store_spi.c), so triggers send
- * invalidation messages (changed.c), as for rows changed by hand.  A list
+ * invalidation messages (fairq.c), as for rows changed by hand.  A list
  * describes for each setting how its argument is checked and which value
  * removes it.  A setting that a call does not name gets the table's default in
  * a new row, and is unchanged in an existing one.
@@ -13,10 +13,21 @@
  * are cached with the queue's settings, and become stale together with them.
  * A grant or a revocation takes effect from the next call.
  *
+ * A worker registers every ten seconds, and the view fairq.workers shows who
+ * has.  Nothing else depends on the registry: the leases of its tasks decide
+ * whether a worker still has them.  A worker that ends removes its row.  The
+ * view hides workers that have not registered for an hour.  The first call of
+ * another worker deletes their rows; later calls do not read other rows.
+ *
+ * The key is a random id, since two workers may have the same name.  No view
+ * shows it, so a role can change only the rows of its own workers.
+ *
  * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
  * for all transactions that have worked on the queue, and the queue's users
  * wait for these calls.  No other function here waits for other transactions
- * that use the queue.
+ * that use the queue.  A worker's own row is locked to the end of the
+ * transaction; other workers' rows are deleted only if no transaction has
+ * locked them.
  */
 #include "postgres.h"
 
@@ -24,6 +35,7 @@
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "nodes/value.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -52,6 +64,8 @@ PG_FUNCTION_INFO_V1(fairq_reset_hints);
 PG_FUNCTION_INFO_V1(fairq_grant_queue);
 PG_FUNCTION_INFO_V1(fairq_revoke_queue);
 PG_FUNCTION_INFO_V1(fairq_has_queue_privilege);
+PG_FUNCTION_INFO_V1(fairq_register_worker);
+PG_FUNCTION_INFO_V1(fairq_unregister_worker);
 
 /*
  * numbers of the queue's lanes, as in fairq_task_lane(): the indexes begin
@@ -828,4 +842,99 @@ fairq_has_queue_privilege(PG_FUNCTION_ARGS)
 	if (privilege == 0)
 		no_such_privilege(name);
 	PG_RETURN_BOOL(queue != NULL && fairq_may(queue, privilege));
+}
+
+/* --------------------------------------------------------------------- */
+
+#define MAX_NAME 1024
+
+static FairqSqlArg
+arg_worker_id(FunctionCallInfo fcinfo)
+{
+	FairqSqlArg arg = {UUIDOID};
+
+	fairq_arg_needed(fcinfo, 0, "worker_id");
+	arg.value = PG_GETARG_DATUM(0);
+	return arg;
+}
+
+static FairqSqlArg
+arg_name(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	FairqSqlArg arg = {TEXTOID, (Datum) 0, PG_ARGISNULL(n)};
+
+	if (!arg.isnull)
+		arg.value = PointerGetDatum(fairq_check_text(name,
+													 PG_GETARG_TEXT_PP(n), 0,
+													 MAX_NAME));
+	return arg;
+}
+
+static FairqSqlArg
+arg_number(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	int32		number = FAIRQ_ARG_INT(n, name, 0, 0, PG_INT32_MAX);
+	FairqSqlArg arg = fairq_sql_int4(number);
+
+	arg.isnull = PG_ARGISNULL(n);
+	return arg;
+}
+
+/*
+ * fairq.register_worker(worker_id, worker, queues, host, client, version,
+ * concurrency, running)
+ */
+Datum
+fairq_register_worker(PG_FUNCTION_ARGS)
+{
+	Datum	   *queues;
+	int			nqueues = fairq_arg_queues(fcinfo, 2, &queues);
+	int64		added = 0;
+	FairqSqlArg args[] = {
+		arg_worker_id(fcinfo),
+		arg_name(fcinfo, 1, "worker"),
+		{TEXTARRAYOID, PG_GETARG_DATUM(2)},
+		arg_name(fcinfo, 3, "host"),
+		arg_name(fcinfo, 4, "client"),
+		arg_name(fcinfo, 5, "version"),
+		arg_number(fcinfo, 6, "concurrency"),
+		arg_number(fcinfo, 7, "running")
+	};
+
+	fairq_arg_needed(fcinfo, 1, "worker");
+	fairq_writes("fairq.register_worker()");
+	for (int i = 0; i < nqueues; i++)
+		(void) fairq_queue_use(DatumGetTextPP(queues[i]), FAIRQ_PRIV_WORK,
+							   AccessShareLock);
+	fairq_sql("INSERT INTO fairq.worker (worker_id, worker, queues, host,"
+			  " client, version, concurrency, running, started_at, last_seen)"
+			  " SELECT $1, $2, $3, $4, $5, $6, $7, $8, now, now"
+			  " FROM clock_timestamp() now"
+			  " ON CONFLICT (worker_id) DO UPDATE SET (worker, queues, host,"
+			  " client, version, concurrency, running, last_seen) = ($2, $3, $4,"
+			  " $5, $6, $7, $8, excluded.last_seen)"
+			  " RETURNING (started_at = last_seen)::int::bigint",
+			  args, lengthof(args), &added);
+	if (added != 0)
+		fairq_sql("DELETE FROM fairq.worker WHERE worker_id IN"
+				  " (SELECT worker_id FROM fairq.worker"
+				  " WHERE last_seen < clock_timestamp() - interval '1 hour'"
+				  " FOR UPDATE SKIP LOCKED)", NULL, 0, NULL);
+	PG_RETURN_VOID();
+}
+
+/* fairq.unregister_worker(worker_id) */
+Datum
+fairq_unregister_worker(PG_FUNCTION_ARGS)
+{
+	FairqSqlArg id = arg_worker_id(fcinfo);
+	ListCell   *lc;
+
+	fairq_writes("fairq.unregister_worker()");
+	foreach(lc, fairq_sql_texts("SELECT unnest(queues) FROM fairq.worker"
+								" WHERE worker_id = $1", &id, 1, false))
+		(void) fairq_queue_use_if_exists(cstring_to_text(strVal(lfirst(lc))),
+										 FAIRQ_PRIV_WORK, AccessShareLock);
+	PG_RETURN_BOOL(fairq_sql("DELETE FROM fairq.worker WHERE worker_id = $1",
+							 &id, 1, NULL) > 0);
 }

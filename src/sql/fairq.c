@@ -1,6 +1,7 @@
 /*
  * fairq.c
- *		The module: magic and version.
+ *		The module: magic, version, its setup when the library is loaded, and
+ *		the hook and triggers by which changes of fairq's tables change hints.
  *
  * By design, the library does almost nothing when it is loaded: any backend
  * can load it at any time.  Shared memory, caches and callbacks are made on
@@ -10,20 +11,40 @@
  *
  * Waiting sessions must detect that the extension is dropped.  No trigger
  * fires then, but a backend that has worked with queues sees that fairq.task
- * is dropped.  A waiter checks by itself for drops by other backends (wait.c).
+ * is dropped.  A waiter checks by itself for drops by other backends (pop.c).
  *
- * Locking: none here.
+ * fairq's direct writes (store.c) fire no triggers, and record their own
+ * changes.  All other changes fire them: SQL by hand, COPY, the worker of
+ * logical replication, and fairq's writes through SPI.  The latter change
+ * settings and privileges.  All triggers are ENABLE ALWAYS or ENABLE REPLICA,
+ * because that worker fires no others.
+ *
+ * Tasks and groups: a statement invalidates all hints.  The worker fires
+ * statement triggers only for TRUNCATE.  Row triggers exist only for it
+ * (ENABLE REPLICA), so other statements do not pay for them.
+ *
+ * Settings and privileges: the row names its queue and group, so only these
+ * become stale.  If the queue has no hints, the triggers make none.  A backend
+ * that reads the queue meanwhile reads it again afterwards.
+ *
+ * Locking: none here; changes are pending until the end (transaction.c).
  */
 #include "postgres.h"
 
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
+#include "commands/trigger.h"
+#include "executor/executor.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/tuplestore.h"
 
+#include "args.h"
 #include "compat.h"
+#include "errors.h"
 #include "group.h"
 #include "load.h"
 #include "queue.h"
@@ -31,13 +52,19 @@
 #include "running.h"
 #include "serve.h"
 #include "shmem.h"
+#include "store.h"
+#include "store_spi.h"
 #include "taken.h"
 #include "transaction.h"
 #include "turn.h"
 
+PG_FUNCTION_INFO_V1(fairq_version);
+PG_FUNCTION_INFO_V1(fairq_task_changed);
+PG_FUNCTION_INFO_V1(fairq_group_number_changed);
+PG_FUNCTION_INFO_V1(fairq_settings_changed);
+
 FAIRQ_MODULE_MAGIC;
 
-PG_FUNCTION_INFO_V1(fairq_version);
 
 /*
  * Actions at the end of a transaction, in their order.  Turns are given back
@@ -106,4 +133,286 @@ Datum
 fairq_version(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_TEXT_P(cstring_to_text(FAIRQ_VERSION));
+}
+
+/* --------------------------------------------------------------------- */
+
+static TriggerData *
+trigger_data(FunctionCallInfo fcinfo)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				errmsg("function was not called by trigger manager"));
+	return (TriggerData *) fcinfo->context;
+}
+
+/* Whether a queue has a separator. */
+static bool
+any_tenants(void)
+{
+	return fairq_sql("SELECT FROM fairq.queue WHERE separator IS NOT NULL"
+					 " LIMIT 1", NULL, 0, NULL) > 0;
+}
+
+/* Refuse the first of these keys, with a message; NIL: there are none. */
+static void
+refuse_key(List *keys, const char *reason)
+{
+	if (keys != NIL)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg_internal("%s", reason),
+				errdetail("The value is \"%s\".", strVal(linitial(keys))));
+}
+
+/*
+ * In queues with tenants, check that no key has an empty part, and that the
+ * tenant of each key has a number.
+ */
+static void
+check_keys(void)
+{
+	refuse_key(fairq_sql_texts("SELECT s.group_key FROM fairq.group_number s"
+							   " JOIN fairq.queue q USING (queue_id)"
+							   " WHERE strpos(s.group_key, q.separator)"
+							   " IN (1, length(s.group_key)) LIMIT 1",
+							   NULL, 0, false),
+			   "group_key must be a tenant, or a tenant, the queue's separator and a user");
+	refuse_key(fairq_sql_texts("SELECT s.group_key FROM fairq.group_number s"
+							   " JOIN fairq.queue q USING (queue_id)"
+							   " LEFT JOIN fairq.group_number t"
+							   " ON t.queue_id = s.queue_id AND t.group_key"
+							   " = split_part(s.group_key, q.separator, 1)"
+							   " WHERE q.separator IS NOT NULL"
+							   " AND t.queue_id IS NULL LIMIT 1",
+							   NULL, 0, false),
+			   "tenant of group_key needs a row in fairq.group_number");
+}
+
+#define TASK_OF_TENANT \
+	"group_key of a task must be a tenant, the queue's separator and a user"
+
+/* In queues with tenants, check that no task's key is a tenant. */
+static void
+check_tasks(void)
+{
+	refuse_key(fairq_sql_texts("SELECT s.group_key FROM fairq.queue q"
+							   " JOIN fairq.group_number s USING (queue_id)"
+							   " JOIN fairq.task t USING (queue_id, group_no)"
+							   " WHERE strpos(s.group_key, q.separator) = 0"
+							   " LIMIT 1",
+							   NULL, 0, false),
+			   TASK_OF_TENANT);
+}
+
+/* Check that no new row of a statement is a task of a tenant. */
+static void
+check_new_tasks(Tuplestorestate *rows, TupleDesc desc)
+{
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+	int			reader = tuplestore_alloc_read_pointer(rows, EXEC_FLAG_REWIND);
+
+	tuplestore_select_read_pointer(rows, reader);
+	tuplestore_rescan(rows);
+	while (tuplestore_gettupleslot(rows, true, false, slot))
+	{
+		int32		queue_id = fairq_int_of(slot, TASK_QUEUE_ID, 0);
+		FairqQueue *queue = fairq_queue_by_id(queue_id);
+		Datum		key = queue == NULL || queue->shares.separator == 0 ?
+			(Datum) 0 :
+			fairq_group_key(queue, fairq_int_of(slot, TASK_GROUP_NO, 0));
+
+		CHECK_FOR_INTERRUPTS();
+		if (key != (Datum) 0 &&
+			fairq_is_tenant_key(queue, DatumGetTextPP(key)))
+			refuse_key(list_make1(makeString(TextDatumGetCString(key))),
+					   TASK_OF_TENANT);
+	}
+	ExecDropSingleTupleTableSlot(slot);
+}
+
+/*
+ * Trigger on fairq.task: SQL or logical replication changes rows, or has
+ * changed them.
+ */
+Datum
+fairq_task_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = trigger_data(fcinfo);
+
+	if (data->tg_newtable != NULL)
+		check_new_tasks(data->tg_newtable,
+						RelationGetDescr(data->tg_relation));
+	else
+	{
+		fairq_load_precedes_sql(RelationGetRelid(data->tg_relation));
+		fairq_pending_reset();
+	}
+	PG_RETURN_POINTER(NULL);
+}
+
+/*
+ * Trigger on fairq.group_number, because backends cache groups, and lanes have
+ * the tenants of groups.  drop_queue() also deletes rows by SQL.
+ * check_queue() finds a missing row.
+ */
+Datum
+fairq_group_number_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = trigger_data(fcinfo);
+
+	fairq_groups_changed(false);
+	if (TRIGGER_FIRED_FOR_ROW(data->tg_event))
+		fairq_pending_reset();
+	else if (!TRIGGER_FIRED_BY_DELETE(data->tg_event) &&
+			 !TRIGGER_FIRED_BY_TRUNCATE(data->tg_event) && any_tenants())
+	{
+		fairq_pending_reset();
+		check_keys();
+		check_tasks();
+	}
+	PG_RETURN_POINTER(NULL);
+}
+
+/* Whether two rows have the same text in that column, or NULL. */
+static bool
+is_same_text(TupleTableSlot *old, TupleTableSlot *new, AttrNumber attno)
+{
+	Datum		of_old = fairq_column(old, attno);
+	Datum		of_new = fairq_column(new, attno);
+
+	if (DatumGetPointer(of_old) == NULL || DatumGetPointer(of_new) == NULL)
+		return of_old == of_new;
+	return fairq_text_equal(DatumGetTextPP(of_old), DatumGetTextPP(of_new));
+}
+
+static bool
+is_same_queue(TupleTableSlot *old, TupleTableSlot *new)
+{
+	return fairq_int_of(old, QUEUE_ID, 0) == fairq_int_of(new, QUEUE_ID, 0) &&
+		is_same_text(old, new, QUEUE_NAME);
+}
+
+/*
+ * Record that a row of fairq.queue was changed; gone: the queue no longer
+ * exists.  No backend has cached the queue of a new row, unless its id was
+ * another row's.
+ */
+static void
+queue_changed(TupleTableSlot *slot, bool is_new, bool gone)
+{
+	FairqHints *hints = fairq_shmem_find_queue(fairq_int_of(slot, QUEUE_ID, 0));
+
+	if (hints != NULL && gone)
+		fairq_pending_queue(hints, FAIRQ_DROPPED);
+	else if (hints != NULL)
+		fairq_pending_settings(hints, -1);
+	else if (!is_new)
+		fairq_pending_unknown_settings();
+}
+
+/* Whether this transaction itself creates the queue. */
+static bool
+is_own_queue(int32 id)
+{
+	FairqTable *table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
+	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID,
+										fairq_range(Int32GetDatum(id)));
+	bool		own = fairq_scan_next_current(scan) && fairq_scan_is_own(scan);
+
+	fairq_scan_end(scan);
+	fairq_table_close(table);
+	return own;
+}
+
+/* Record that a row of the other tables was changed. */
+static void
+setting_changed(TupleTableSlot *slot, bool of_group)
+{
+	int32		queue_id = fairq_int_of(slot, SETTING_QUEUE_ID, 0);
+	FairqHints *hints = fairq_shmem_find_queue(queue_id);
+
+	StaticAssertDecl((int) SETTING_QUEUE_ID == (int) PRIVILEGE_QUEUE_ID,
+					 "rows that begin alike");
+	if (hints == NULL)
+	{
+		/* no other transaction sees a queue that we are creating */
+		if (!is_own_queue(queue_id))
+			fairq_pending_unknown_settings();
+		fairq_queue_all_changed();
+	}
+	else if (of_group)
+	{
+		int32		group_no = fairq_int_of(slot, SETTING_GROUP_NO, 0);
+
+		fairq_pending_settings(hints, group_no);
+		fairq_queue_group_changed(queue_id, group_no);
+	}
+	else
+	{
+		fairq_pending_queue(hints, FAIRQ_GRANTED);
+		fairq_queue_changed();
+	}
+}
+
+/* Record that all rows of a table are gone. */
+static void
+all_changed(Oid relid)
+{
+	ListCell   *lc;
+
+	fairq_pending_unknown_settings();
+	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
+	{
+		FairqHints *hints = lfirst(lc);
+
+		if (relid == fairq_relid(FAIRQ_QUEUE))
+			fairq_pending_queue(hints, FAIRQ_DROPPED);
+		else if (relid == fairq_relid(FAIRQ_GROUP_SETTING))
+			fairq_pending_all_settings(hints);
+		else
+			fairq_pending_queue(hints, FAIRQ_GRANTED);
+	}
+	fairq_queue_all_changed();
+}
+
+/*
+ * Trigger on the tables from which backends cache queues.  It also fires for
+ * fairq's own changes.
+ */
+Datum
+fairq_settings_changed(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = trigger_data(fcinfo);
+	Oid			relid = RelationGetRelid(data->tg_relation);
+	bool		update = TRIGGER_FIRED_BY_UPDATE(data->tg_event);
+
+	if (!TRIGGER_FIRED_FOR_ROW(data->tg_event))
+		all_changed(relid);
+	else if (relid != fairq_relid(FAIRQ_QUEUE))
+	{
+		bool		of_group = relid == fairq_relid(FAIRQ_GROUP_SETTING);
+
+		setting_changed(data->tg_trigslot, of_group);
+		if (update)
+			setting_changed(data->tg_newslot, of_group);
+	}
+	else
+	{
+		TupleTableSlot *old = data->tg_trigslot;
+		TupleTableSlot *new = data->tg_newslot;
+		bool		is_new = TRIGGER_FIRED_BY_INSERT(data->tg_event);
+
+		queue_changed(old, is_new, !is_new &&
+					  !(update && is_same_queue(old, new)));
+		if (update)
+			queue_changed(new, false, false);
+		if (update && !is_same_text(old, new, QUEUE_SEPARATOR))
+			ereport(ERROR,
+					errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					errmsg("separator of a queue cannot be changed"));
+		fairq_queue_changed();
+	}
+	PG_RETURN_POINTER(NULL);
 }

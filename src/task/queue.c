@@ -23,7 +23,7 @@
  * only if its own have changed: a queue can have settings of very many groups.
  * A transaction that changes settings increments the queue's version in shared
  * memory when it ends.  It also records there which settings have changed
- * (changed.c, transaction.c, versions.c).  That is enough:
+ * (fairq.c, transaction.c, versions.c).  That is enough:
  *
  * - The version is incremented after the change is visible, and copied here
  *   before any setting is read.  So settings that were read before the change

@@ -3,7 +3,7 @@
 # its own.
 #
 # Fails if a waiting session searches again every 10 ms (look_once() in
-# wait.c).
+# pop.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -3,7 +3,7 @@
 # old settings.
 #
 # Fails if a change of settings of a queue that shared memory does not know
-# invalidates nothing (setting_changed() in changed.c).
+# invalidates nothing (setting_changed() in fairq.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
