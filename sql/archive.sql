@@ -5,25 +5,8 @@
 -- maintain.c).
 \a \t
 \set VERBOSITY sqlstate
-
--- Adds tasks; the group is the first letter of each.
-CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
-$$;
-
--- The tasks that a pop returns, in its order, each with its attempt.
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL, worker text DEFAULT NULL)
-	RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease, worker => worker)
-$$;
-
--- The task with that payload.
-CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
-$$;
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/tasks.psql
 
 -- Those running tasks fail permanently, in that order.
 CREATE FUNCTION pg_temp.fail(queue text, VARIADIC payloads text[]) RETURNS bigint

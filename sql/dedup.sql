@@ -4,6 +4,8 @@
 -- Fails if a completed task keeps its key (fairq_finish() in outcome.c).
 \a \t
 \set VERBOSITY sqlstate
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/tasks.psql
 
 -- Enqueues a task with a key. Returns "new", or the payload of the task that
 -- has the key.
@@ -27,19 +29,6 @@ BEGIN
 	RETURN (SELECT string_agg(t.payload #>> '{}', ' ' ORDER BY n)
 	FROM unnest(ids) WITH ORDINALITY i (id, n) JOIN fairq.tasks t USING (id));
 END $$;
-
--- The tasks that a pop returns, in its order, each with its attempt.
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
-	RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
-$$;
-
--- The task with that payload.
-CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
-$$;
 
 CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text, attempt int)
 LANGUAGE sql AS $$

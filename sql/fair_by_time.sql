@@ -7,6 +7,8 @@
 -- forgiven, or a lapsed group keeps its level (fairq_account_apply(),
 -- forgive(), rank_by_time()).
 \a \t
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/time.psql
 
 -- Adds tasks <group><from> to <group><upto>.
 CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
@@ -23,16 +25,6 @@ CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1, per_group int DEFAULT N
 LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ')
 	FROM fairq.pop(queue, n, per_group => per_group)
-$$;
-
--- Completes the running tasks of a group, at most this number.
-CREATE FUNCTION pg_temp.done(queue text, group_key text, took interval,
-	n int DEFAULT NULL) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(fairq.complete(id, took => done.took)) FROM (
-		SELECT id FROM fairq.live_tasks t
-		WHERE t.queue = done.queue AND t.group_key = done.group_key AND status = 'running'
-		ORDER BY id LIMIT n) t
 $$;
 
 -- One worker: serves n tasks, one after the other. The tasks of a group take

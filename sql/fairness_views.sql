@@ -7,6 +7,8 @@
 -- last lane only (add_share() in group_stats.c). Fails if groups that got
 -- least come first (compare_shares() there). Fails if any privilege is enough.
 \a \pset footer off
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/time.psql
 
 CREATE FUNCTION pg_temp.add(queue text, group_key text, cost real DEFAULT NULL,
 	n int DEFAULT 1, priority int DEFAULT 0) RETURNS bigint
@@ -16,12 +18,6 @@ LANGUAGE sql AS $$
 $$;
 CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1) RETURNS text
 LANGUAGE sql AS $$ SELECT string_agg(group_key, ' ') FROM fairq.pop(queue, n) $$;
--- Completes the running tasks of a group.
-CREATE FUNCTION pg_temp.done(queue text, group_key text, took interval) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(fairq.complete(id, took => done.took)) FROM fairq.live_tasks t
-	WHERE t.queue = done.queue AND t.group_key = done.group_key AND status = 'running'
-$$;
 -- the columns that do not depend on a clock
 CREATE FUNCTION pg_temp.shares(queue text, top int DEFAULT 20) RETURNS TABLE (group_key text,
 	got float8, ahead float8, running int, level int, waits boolean)

@@ -9,6 +9,8 @@
 -- level (next_in_order()), or a start in a full queue counts only for the user
 -- (fairq_work_begun()).
 \a \t
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/time.psql
 
 CREATE FUNCTION pg_temp.add(queue text, n int, VARIADIC users text[])
 	RETURNS bigint
@@ -21,16 +23,6 @@ $$;
 CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1) RETURNS text
 LANGUAGE sql AS $$
 	SELECT string_agg(group_key, ' ') FROM fairq.pop(queue, n)
-$$;
-
--- Completes the running tasks of groups with such keys, at most n.
-CREATE FUNCTION pg_temp.done(queue text, pattern text, took interval,
-	n int DEFAULT NULL) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(fairq.complete(id, took => done.took)) FROM (
-		SELECT id FROM fairq.live_tasks t
-		WHERE t.queue = done.queue AND t.group_key LIKE done.pattern AND status = 'running'
-		ORDER BY id LIMIT n) t
 $$;
 
 -- One worker: serves n tasks, one after the other. The tasks of a user take

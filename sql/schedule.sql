@@ -5,29 +5,13 @@
 -- (arg_run_at() in enqueue.c).
 \a \t
 \set VERBOSITY sqlstate
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/tasks.psql
 
 -- Adds tasks; the group is the first letter of each.
-CREATE FUNCTION pg_temp.add(queue text, run_at timestamptz, VARIADIC payloads text[]) RETURNS bigint
+CREATE FUNCTION pg_temp.put(queue text, run_at timestamptz, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p), run_at => run_at)) FROM unnest(payloads) p
-$$;
-
--- The tasks that a pop returns, in its order, each with its attempt.
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100, lease interval DEFAULT NULL)
-	RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop(queue, n, lease)
-$$;
-
-CREATE FUNCTION pg_temp.take(queue text, n int DEFAULT 100) RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.take(queue, n)
-$$;
-
--- The task with that payload.
-CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT id FROM fairq.tasks t WHERE t.queue = id.queue AND t.payload = to_jsonb(id.payload)
 $$;
 
 -- All tasks, with their states; "after" is the number of minutes until then.
@@ -50,21 +34,15 @@ LANGUAGE sql AS $$
 	FROM fairq.queues q WHERE q.queue = $1
 $$;
 
--- Completes the running tasks, and returns their number.
-CREATE FUNCTION pg_temp.done(queue text) RETURNS bigint
-LANGUAGE sql AS $$
-	SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks t WHERE t.queue = $1 AND status = 'running'
-$$;
-
 SELECT fairq.create_queue('schedule');
 
 --
 -- A time in the past, now, or none: no effect
 --
 
-SELECT pg_temp.add('schedule', NULL, 'a1'), pg_temp.add('schedule', '-infinity', 'a2'), pg_temp.add('schedule', now(), 'a3'),
-	pg_temp.add('schedule', now() - interval '1 microsecond', 'a4'), pg_temp.add('schedule', '4713-01-01 BC', 'a5'),
-	pg_temp.add('schedule', '2000-01-01 UTC', 'a6'), pg_temp.add('schedule', '1999-12-31 UTC', 'a7');
+SELECT pg_temp.put('schedule', NULL, 'a1'), pg_temp.put('schedule', '-infinity', 'a2'), pg_temp.put('schedule', now(), 'a3'),
+	pg_temp.put('schedule', now() - interval '1 microsecond', 'a4'), pg_temp.put('schedule', '4713-01-01 BC', 'a5'),
+	pg_temp.put('schedule', '2000-01-01 UTC', 'a6'), pg_temp.put('schedule', '1999-12-31 UTC', 'a7');
 SELECT payload, status, run_at FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
 SELECT pg_temp.pop('schedule');
 SELECT pg_temp.done('schedule');
@@ -109,9 +87,9 @@ SELECT fairq.drop_queue('schedule_delay', true);
 -- Later
 --
 
-SELECT pg_temp.add('schedule', now() + interval '1 hour', 'a1'), pg_temp.add('schedule', now() + interval '2 hours', 'b1'),
-	pg_temp.add('schedule', 'infinity', 'c1'), pg_temp.add('schedule', '294276-12-31', 'd1'),
-	pg_temp.add('schedule', '9999-12-31', 'e1'), pg_temp.add('schedule', NULL, 'f1');
+SELECT pg_temp.put('schedule', now() + interval '1 hour', 'a1'), pg_temp.put('schedule', now() + interval '2 hours', 'b1'),
+	pg_temp.put('schedule', 'infinity', 'c1'), pg_temp.put('schedule', '294276-12-31', 'd1'),
+	pg_temp.put('schedule', '9999-12-31', 'e1'), pg_temp.put('schedule', NULL, 'f1');
 SELECT payload, status, addr IS NULL AS placeless, attempt, lease_until FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
 SELECT payload, run_at = 'infinity' AS never, run_at > '9998-01-01' AS late FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
 SELECT * FROM pg_temp.stand('schedule');
@@ -141,7 +119,7 @@ SELECT * FROM fairq.check_queue('schedule');
 
 -- They become due without a call.
 SELECT clock_timestamp() + interval '400 milliseconds' AS t0 \gset
-SELECT pg_temp.add('schedule', :'t0', 'a1', 'b1'), pg_temp.add('schedule', timestamptz :'t0' + interval '1 hour', 'a2');
+SELECT pg_temp.put('schedule', :'t0', 'a1', 'b1'), pg_temp.put('schedule', timestamptz :'t0' + interval '1 hour', 'a2');
 SELECT * FROM pg_temp.tasks('schedule');
 SELECT pg_temp.pop('schedule');
 SELECT * FROM pg_temp.stand('schedule');
@@ -175,24 +153,24 @@ SELECT fairq.set_group('schedule_4', 'a', weight => 3);
 -- late enough for a slow machine to add all tasks before
 SELECT pg_temp.soon() + interval '4 seconds' AS t \gset
 -- 1: times in another order than the ids, and equal times
-SELECT pg_temp.add('schedule_1', :'t', 'a3', 'a4'), pg_temp.add('schedule_1', timestamptz :'t' - interval '2 milliseconds', 'a2'),
-	pg_temp.add('schedule_1', timestamptz :'t' - interval '4 milliseconds', 'a1'), pg_temp.add('schedule_1', :'t', 'b1', 'b2', 'c1');
+SELECT pg_temp.put('schedule_1', :'t', 'a3', 'a4'), pg_temp.put('schedule_1', timestamptz :'t' - interval '2 milliseconds', 'a2'),
+	pg_temp.put('schedule_1', timestamptz :'t' - interval '4 milliseconds', 'a1'), pg_temp.put('schedule_1', :'t', 'b1', 'b2', 'c1');
 -- 2: other tasks of the group before and after
-SELECT pg_temp.add('schedule_2', :'t', 'a3'), pg_temp.add('schedule_2', NULL, 'a1', 'a2');
+SELECT pg_temp.put('schedule_2', :'t', 'a3'), pg_temp.put('schedule_2', NULL, 'a1', 'a2');
 -- 3: many of one group, some of others; 4: with a weight
-SELECT pg_temp.add('schedule_3', :'t', 'a1', 'a2', 'a3', 'a4', 'd1'), pg_temp.add('schedule_3', NULL, 'b1', 'b2', 'b3', 'c1', 'c2');
-SELECT pg_temp.add('schedule_4', :'t', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2');
+SELECT pg_temp.put('schedule_3', :'t', 'a1', 'a2', 'a3', 'a4', 'd1'), pg_temp.put('schedule_3', NULL, 'b1', 'b2', 'b3', 'c1', 'c2');
+SELECT pg_temp.put('schedule_4', :'t', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2');
 -- 5: leases that end before and after
-SELECT pg_temp.add('schedule_5', NULL, 'a1', 'a3');
+SELECT pg_temp.put('schedule_5', NULL, 'a1', 'a3');
 SELECT payload FROM fairq.pop('schedule_5', 1, timestamptz :'t' - interval '10 milliseconds' - clock_timestamp());
 SELECT payload FROM fairq.pop('schedule_5', 1, timestamptz :'t' + interval '10 milliseconds' - clock_timestamp());
-SELECT pg_temp.add('schedule_5', :'t', 'a2'), pg_temp.add('schedule_5', timestamptz :'t' + interval '20 milliseconds', 'a4');
+SELECT pg_temp.put('schedule_5', :'t', 'a2'), pg_temp.put('schedule_5', timestamptz :'t' + interval '20 milliseconds', 'a4');
 -- 6: priorities
 SELECT fairq.enqueue('schedule_6', 'a', '"low"', 9, :'t') > 0 AS ok;
 SELECT fairq.enqueue('schedule_6', 'b', '"high"', 0, :'t') > 0 AS ok;
 SELECT fairq.enqueue('schedule_6', 'b', '"middle"', 5) > 0 AS ok;
 SELECT pg_temp.wait_for(timestamptz :'t' + interval '20 milliseconds');
-SELECT pg_temp.add('schedule_2', NULL, 'a4', 'a5');
+SELECT pg_temp.put('schedule_2', NULL, 'a4', 'a5');
 
 -- In the order of their times, whatever their ids; at the same time in the
 -- order of their ids.
@@ -216,7 +194,7 @@ SELECT count(fairq.drop_queue('schedule_' || n, true)) FROM generate_series(1, 6
 -- Many of one group and some of others: each call serves each group in turn.
 SELECT pg_temp.soon() AS t \gset
 SELECT count(*) FROM fairq.enqueue_batch('schedule', array_fill('g'::text, ARRAY[6000]), array_fill('1'::jsonb, ARRAY[6000]), run_at => :'t');
-SELECT pg_temp.add('schedule', :'t', 'a1', 'b1', 'b2');
+SELECT pg_temp.put('schedule', :'t', 'a1', 'b1', 'b2');
 SELECT pg_temp.wait_for(:'t');
 SELECT * FROM pg_temp.stand('schedule');
 SELECT group_key, count(*) FROM fairq.pop('schedule', 6) GROUP BY group_key ORDER BY group_key;
@@ -246,7 +224,7 @@ SELECT * FROM fairq.check_queue('schedule');
 --
 
 SELECT pg_temp.soon() AS t \gset
-SELECT pg_temp.add('schedule', :'t', 'a1', 'a2', 'b1');
+SELECT pg_temp.put('schedule', :'t', 'a1', 'a2', 'b1');
 SELECT pg_temp.wait_for(:'t');
 BEGIN;
 SELECT pg_temp.take('schedule', 2);
@@ -264,14 +242,14 @@ SELECT * FROM fairq.check_queue('schedule');
 
 SELECT pg_temp.soon() AS t \gset
 BEGIN;
-SELECT pg_temp.add('schedule', :'t', 'a1', 'b1');
-SELECT pg_temp.add('schedule', 'infinity', 'a2');
+SELECT pg_temp.put('schedule', :'t', 'a1', 'b1');
+SELECT pg_temp.put('schedule', 'infinity', 'a2');
 SELECT * FROM fairq.check_queue('schedule');
 ROLLBACK;
 SELECT * FROM pg_temp.tasks('schedule');
 -- in its own transaction, once it is due
 BEGIN;
-SELECT pg_temp.add('schedule', :'t', 'a3', 'b3');
+SELECT pg_temp.put('schedule', :'t', 'a3', 'b3');
 SELECT pg_temp.wait_for(:'t');
 SELECT pg_temp.pop('schedule', 1);
 SELECT * FROM fairq.check_queue('schedule');
@@ -281,7 +259,7 @@ SELECT pg_temp.done('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 -- a rolled back pop of a due task
 SELECT pg_temp.soon() AS t \gset
-SELECT pg_temp.add('schedule', :'t', 'a1', 'a2', 'b1');
+SELECT pg_temp.put('schedule', :'t', 'a1', 'a2', 'b1');
 SELECT pg_temp.wait_for(:'t');
 BEGIN;
 SELECT pg_temp.pop('schedule');
@@ -300,7 +278,7 @@ SELECT * FROM fairq.check_queue('schedule');
 -- popped and completed in one
 SELECT pg_temp.done('schedule');
 SELECT pg_temp.soon() AS t \gset
-SELECT pg_temp.add('schedule', :'t', 'a1', 'b1');
+SELECT pg_temp.put('schedule', :'t', 'a1', 'b1');
 SELECT pg_temp.wait_for(:'t');
 BEGIN;
 SELECT payload, fairq.complete(id, attempt) FROM fairq.pop('schedule');
@@ -312,7 +290,7 @@ COMMIT;
 SELECT * FROM pg_temp.tasks('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 BEGIN ISOLATION LEVEL SERIALIZABLE;
-SELECT pg_temp.add('schedule', now() + interval '1 hour', 'a1');
+SELECT pg_temp.put('schedule', now() + interval '1 hour', 'a1');
 SELECT fairq.cancel(pg_temp.id('schedule', 'a1'));
 COMMIT;
 SELECT * FROM pg_temp.tasks('schedule');
@@ -321,7 +299,7 @@ SELECT fairq.enqueue('schedule', 'a', run_at => 'infinity');
 COMMIT;
 -- a purge and a cancel that are rolled back
 SELECT pg_temp.soon() AS t \gset
-SELECT pg_temp.add('schedule', :'t', 'a1', 'b1', 'b2');
+SELECT pg_temp.put('schedule', :'t', 'a1', 'b1', 'b2');
 BEGIN;
 SELECT fairq.cancel(pg_temp.id('schedule', 'b1')), fairq.purge('schedule');
 SELECT pg_temp.wait_for(:'t');
@@ -332,8 +310,8 @@ SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule');
 -- the same, with tasks some of which are due
 SELECT pg_temp.soon() AS t \gset
-SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', timestamptz :'t' + interval '1 second', 'a2'),
-	pg_temp.add('schedule', timestamptz :'t' + interval '1 hour', 'a3');
+SELECT pg_temp.put('schedule', :'t', 'a1'), pg_temp.put('schedule', timestamptz :'t' + interval '1 second', 'a2'),
+	pg_temp.put('schedule', timestamptz :'t' + interval '1 hour', 'a3');
 SELECT pg_temp.wait_for(:'t');
 BEGIN;
 SELECT fairq.purge('schedule');
@@ -347,7 +325,7 @@ SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule'), fairq.purge('schedule');
 -- also to a savepoint
 SELECT pg_temp.soon() AS t \gset
-SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', timestamptz :'t' + interval '1 hour', 'a2');
+SELECT pg_temp.put('schedule', :'t', 'a1'), pg_temp.put('schedule', timestamptz :'t' + interval '1 hour', 'a2');
 SELECT pg_temp.wait_for(:'t');
 BEGIN;
 SAVEPOINT s;
@@ -365,7 +343,7 @@ SELECT pg_temp.done('schedule'), fairq.purge('schedule');
 
 SELECT fairq.create_queue('schedule_l', concurrency => 1);
 SELECT pg_temp.soon() AS t \gset
-SELECT pg_temp.add('schedule_l', :'t', 'a2', 'a3', 'b1'), pg_temp.add('schedule_l', NULL, 'a1');
+SELECT pg_temp.put('schedule_l', :'t', 'a2', 'a3', 'b1'), pg_temp.put('schedule_l', NULL, 'a1');
 SELECT pg_temp.wait_for(:'t');
 SELECT * FROM pg_temp.stand('schedule_l');
 SELECT pg_temp.pop('schedule_l'), pg_temp.pop('schedule_l');
@@ -387,7 +365,7 @@ SELECT pg_temp.pop('schedule_l');
 SELECT pg_temp.done('schedule_l');
 SELECT fairq.alter_queue('schedule_l', 0, 1);
 SELECT pg_temp.soon() AS t \gset
-SELECT pg_temp.add('schedule_l', :'t', 'a1', 'a2', 'b1');
+SELECT pg_temp.put('schedule_l', :'t', 'a1', 'a2', 'b1');
 SELECT pg_temp.wait_for(:'t');
 SELECT pg_temp.pop('schedule_l'), pg_temp.pop('schedule_l');
 SELECT pg_temp.done('schedule_l');
@@ -401,8 +379,8 @@ SELECT * FROM fairq.check_queue('schedule_l');
 -- entries.
 VACUUM (INDEX_CLEANUP ON) fairq.task;
 SELECT pg_temp.soon() AS t \gset
-SELECT pg_temp.add('schedule', :'t', 'a1'), pg_temp.add('schedule', NULL, 'b1', 'b2'),
-	pg_temp.add('schedule', timestamptz :'t' + interval '1 hour', 'a2');
+SELECT pg_temp.put('schedule', :'t', 'a1'), pg_temp.put('schedule', NULL, 'b1', 'b2'),
+	pg_temp.put('schedule', timestamptz :'t' + interval '1 hour', 'a2');
 SELECT fairq.alter_queue('schedule', block_length => 1000);
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.wait_for(:'t');

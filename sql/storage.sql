@@ -5,19 +5,8 @@
 -- fairq.c).
 \a \t
 \set VERBOSITY sqlstate
-
--- Adds tasks <group><from> to <group><upto>.
-CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int) RETURNS void
-LANGUAGE sql AS $$
-	SELECT count(*) FROM fairq.enqueue_batch(queue,
-		array_fill(group_key, ARRAY[upto - "from" + 1]),
-		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i))
-$$;
-
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 100) RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
-$$;
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/groups.psql
 
 CREATE FUNCTION pg_temp.queue_id(queue text) RETURNS int
 LANGUAGE sql AS $$

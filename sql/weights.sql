@@ -4,21 +4,8 @@
 -- Fails if a turn lasts for one task, whatever the weight (take_turn() in
 -- lane_take.c).
 \a \t
-
--- Adds tasks <group><from> to <group><upto>.
-CREATE FUNCTION pg_temp.add(queue text, group_key text, "from" int, upto int,
-	priority int DEFAULT 0) RETURNS void
-LANGUAGE sql AS $$
-	SELECT count(*) FROM fairq.enqueue_batch(queue,
-		array_fill(group_key, ARRAY[upto - "from" + 1]),
-		(SELECT array_agg(to_jsonb(group_key || i)) FROM generate_series("from", upto) i),
-		priority)
-$$;
-
-CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1) RETURNS text
-LANGUAGE sql AS $$
-	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
-$$;
+\getenv dir PG_ABS_SRCDIR
+\i :dir/sql/include/groups.psql
 
 -- 3 : 1
 SELECT fairq.create_queue('weights');
@@ -30,7 +17,7 @@ SELECT pg_temp.pop('weights', 100);
 
 -- with one task per call, and with two
 SELECT pg_temp.add('weights', 'a', 1, 6), pg_temp.add('weights', 'b', 1, 2);
-SELECT string_agg(pg_temp.pop('weights'), ' ') FROM generate_series(1, 9);
+SELECT string_agg(pg_temp.pop('weights', 1), ' ') FROM generate_series(1, 9);
 SELECT pg_temp.add('weights', 'a', 1, 6), pg_temp.add('weights', 'b', 1, 2);
 SELECT string_agg(pg_temp.pop('weights', 2), ', ') FROM generate_series(1, 4);
 
