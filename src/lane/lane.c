@@ -62,7 +62,7 @@
  * moment on, published tasks count.  After a restart a new block begins; in an
  * empty lane it is the first one.  Otherwise the position is the same as
  * before, and so is the set "served".  Then each group that has any row gets
- * its bits (recover.c), in steps.  They follow the order of the turns,
+ * its bits (line.c), in steps.  They follow the order of the turns,
  * beginning after the position and wrapping around.  A seat is known once a
  * step has passed it.  A turn is taken only if all seats are known whose turns
  * could come before it.  So the order is the same as if all seats had been

@@ -5,8 +5,8 @@
 #ifndef FAIRQ_CLAIM_H
 #define FAIRQ_CLAIM_H
 
+#include "line.h"
 #include "queue.h"
-#include "recover.h"
 #include "store.h"
 
 /*

@@ -12,7 +12,7 @@
  * cost of a call depends on the tasks that it returns, and not on the backlog.
  *
  * After a restart the seats of a lane become known step by step, a little
- * ahead of the turns that are taken (recover.c).
+ * ahead of the turns that are taken (line.c).
  *
  * A turn can yield no task: the group's tasks are in flight, being changed or
  * locked.  The call continues until it has visited all groups for a whole

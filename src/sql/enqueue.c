@@ -100,12 +100,12 @@
 
 #include "add.h"
 #include "args.h"
-#include "assign.h"
 #include "attempt.h"
 #include "batch.h"
 #include "compat.h"
 #include "dedup.h"
 #include "errors.h"
+#include "line.h"
 #include "outcome.h"
 #include "shmem.h"
 #include "store.h"

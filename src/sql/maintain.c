@@ -79,7 +79,6 @@
 #include "line.h"
 #include "load.h"
 #include "outcome.h"
-#include "recover.h"
 #include "registry.h"
 #include "serve.h"
 #include "store_spi.h"

@@ -2,7 +2,7 @@
  * add.c
  *		Adding a task: its key, its address, its row.
  *
- * A task reserves its address in shared memory (assign.c), and then its row is
+ * A task reserves its address in shared memory (line.c), and then its row is
  * written.  Between the two no lock is held, so no backend waits while a large
  * payload is toasted.
  *
@@ -25,11 +25,11 @@
 #include "utils/timestamp.h"
 
 #include "add.h"
-#include "assign.h"
 #include "batch.h"
 #include "dedup.h"
 #include "errors.h"
 #include "group.h"
+#include "line.h"
 #include "outcome.h"
 #include "transaction.h"
 
@@ -80,7 +80,7 @@ fairq_add_end(FairqEnqueue *e, bool any)
 
 /*
  * Give a task, ready or scheduled, its address; make its row, which the caller
- * writes soon (assign.c).
+ * writes soon (line.c).
  */
 void
 fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,

@@ -38,10 +38,10 @@
 #include "utils/timestamp.h"
 
 #include "after.h"
-#include "assign.h"
 #include "batch.h"
 #include "dedup.h"
 #include "group.h"
+#include "line.h"
 #include "outcome.h"
 #include "running.h"
 #include "taken.h"

@@ -2,7 +2,7 @@
 # has committed is done once.
 #
 # Fails if a new recovery of a lane leaves out one group (find_groups() in
-# recover.c).
+# line.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

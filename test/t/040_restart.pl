@@ -3,7 +3,7 @@
 # more than one turn.
 #
 # Fails if a new recovery of a lane leaves out one group (find_groups() in
-# recover.c).
+# line.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
