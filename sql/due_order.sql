@@ -2,7 +2,7 @@
 -- before tasks that were released since. Failed tasks come before all of these
 -- once they are due.
 --
--- Fails if failed tasks come in the order of scheduled ones (fairq_run_again()
+-- Fails if failed tasks come in the order of scheduled ones (run_again()
 -- in outcome.c).
 \a \pset footer off
 \set VERBOSITY sqlstate

@@ -2,7 +2,7 @@
 -- another worker has it, and the attempt distinguishes the two.
 --
 -- Fails if an attempt that is over can end the lease of a later one
--- (is_leased() in attempt.c).
+-- (is_leased() in outcome.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR

@@ -1,7 +1,7 @@
 -- Failed and released attempts: when the task runs again, which attempts
 -- count, and when the task fails permanently.
 --
--- Fails if failed tasks come in the order of scheduled ones (fairq_run_again()
+-- Fails if failed tasks come in the order of scheduled ones (run_again()
 -- in outcome.c).
 \a \t
 \set VERBOSITY sqlstate

@@ -47,6 +47,7 @@
 #include "errors.h"
 #include "group.h"
 #include "load.h"
+#include "outcome.h"
 #include "queue.h"
 #include "registry.h"
 #include "running.h"
@@ -54,7 +55,6 @@
 #include "shmem.h"
 #include "store.h"
 #include "store_spi.h"
-#include "taken.h"
 #include "transaction.h"
 #include "turn.h"
 

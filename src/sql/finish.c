@@ -3,11 +3,11 @@
  *		fairq.complete, fairq.fail, fairq.release, fairq.extend, their batches,
  *		fairq.set_progress, fairq.cancel, and fairq.reschedule.
  *
- * attempt.c and outcome.c change the tasks.  A batch processes its ids in
- * sorted order, so two batches do not deadlock.  Then it returns the ids that
- * the worker has lost, in the order of its input.
+ * outcome.c changes the tasks.  A batch processes its ids in sorted order, so
+ * two batches do not deadlock.  Then it returns the ids that the worker has
+ * lost, in the order of its input.
  *
- * Locking: RowExclusiveLock on fairq.task; see attempt.c.
+ * Locking: RowExclusiveLock on fairq.task; see outcome.c.
  */
 #include "postgres.h"
 
@@ -17,7 +17,6 @@
 #include "utils/timestamp.h"
 
 #include "args.h"
-#include "attempt.h"
 #include "outcome.h"
 #include "transaction.h"
 

@@ -1,6 +1,7 @@
 /*
  * outcome.c
- *		Outcomes: a task is finished, runs again, or is changed.
+ *		Attempts and their outcomes: a task is finished, runs again, or is
+ *		changed.
  *
  * A task that is finished leaves fairq.task, and its dedup_key is free in the
  * same transaction.  It moves to the archive if it has failed, or if its queue
@@ -15,37 +16,235 @@
  * The commit removes the row that pops know, and publishes the new one.  An
  * abort publishes the old one, because pops may have passed over it meanwhile.
  *
+ * Attempts.  A task is found by its id.  These calls may wait for a
+ * transaction that is changing the same row, and then search again.  A call
+ * that renews many leases waits for no row: a locked row must not make the
+ * other leases expire.  The attempt is the fencing token.  It increases with
+ * every lease, even after a release.  A call with an attempt acts only for the
+ * lease that has it.  An expired lease remains valid until another worker gets
+ * the task.  A task that is only deleted, the usual case, is not locked first.
+ *
  * The transaction that ends a lease gives up the task's slot at its commit.
  * If that transaction is rolled back, it records the old lease again
- * (transaction.c).  A task that this transaction has taken no longer has a
- * lease or a row (taken.c), and its slot is already free.  If it has failed or
- * is released, its row is written again.
+ * (transaction.c).
+ *
+ * Taken tasks.  fairq.take() deletes a task's row.  Its worker can still fail
+ * or release the task, in the same transaction.  Then the task is written
+ * again, from the deleted row; it has no lease, and its slot is already free.
+ * A note has the row's TID and file, because CLUSTER and similar commands move
+ * rows or drop deleted ones.  After such a command the task cannot be found.
+ * So a call that ends its attempt raises an error, and the rollback gives the
+ * task back.  A note also has the id of the (sub)transaction that took the
+ * task, and of the one that has put it back.  It counts while both belong to
+ * the present transaction, so no code here reverts notes of a subtransaction
+ * that was rolled back.  A task that is put back can be taken again and so may
+ * have several notes.  The last one that counts is valid.  Most transactions
+ * put no task back.  So notes form a list, and the first search for one makes
+ * a hash table to find them.
  *
  * A blocked task waits for the end of its batch (batch.c), or for other tasks
  * (after.c).  It is timed, and a pop that finds it due checks these.  The
  * longer the task has waited, the later is the next check.  The end of a task
- * that may be the last one makes the blocked task due.
+ * that may be the last one makes the blocked task due.  If many tasks wait for
+ * one, its end makes the first MAX_LOOKS due.  A check that ends a wait makes
+ * the next ones due, unless they are already due.
  *
- * If many tasks wait for one, its end makes the first MAX_LOOKS due.  A check
- * that ends a wait makes the next ones due, unless they are already due.
- *
- * Locking: the caller has locked the row.  It is in tasks->locked.slot, and
- * its fields are in *task.  The queue is also locked.
+ * Locking: the caller has fairq.task open with RowExclusiveLock.
+ * AccessShareLock on the queue, then the row, all to the end of the
+ * transaction.  A caller that has locked the row has it in tasks->locked.slot,
+ * and its fields in *task.  Calls for many tasks handle them one after the
+ * other by their ids, so two of them do not deadlock.
  */
 #include "postgres.h"
 
+#include <math.h>
+
+#include "access/xact.h"
+#include "common/pg_prng.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "after.h"
 #include "batch.h"
+#include "compat.h"
 #include "dedup.h"
 #include "group.h"
+#include "grow.h"
+#include "histogram.h"
 #include "line.h"
 #include "outcome.h"
 #include "running.h"
-#include "taken.h"
 #include "transaction.h"
+
+/* no note */
+#define NO_NOTE (-1)
+
+/* A task that was taken. */
+typedef struct Taken
+{
+	int64		id;				/* id of the task */
+	TimestampTz at;				/* time at which it was taken */
+	int32		attempt;		/* number of the attempt that began then */
+	TransactionId by;			/* transaction, or subtransaction, that has
+								 * taken it */
+	TransactionId ended_by;		/* the one that has ended the attempt; invalid:
+								 * none has */
+	int32		before;			/* earlier note of the same task; NO_NOTE:
+								 * none.  Set when this one is in the index */
+	ItemPointerData tid;		/* TID of the row that was deleted */
+	FairqFile	file;			/* file that contains it */
+} Taken;
+
+/* The last note of a task. */
+typedef struct LastNote
+{
+	int64		id;				/* id of the task; hash key */
+	int32		note;			/* index of the note */
+} LastNote;
+
+static Taken *notes = NULL;		/* in TopTransactionContext */
+static int32 nnotes = 0;
+static int32 max_notes = 0;
+static HTAB *last_notes = NULL; /* last notes by id; NULL: no search so far */
+static int32 nindexed = 0;		/* number of notes in it */
+
+/*
+ * Record that this transaction has taken a task, whose row it has just
+ * deleted.
+ */
+void
+fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
+{
+	Taken	   *note;
+
+	if (nnotes == max_notes)
+		notes = fairq_grow(TopTransactionContext, notes, &max_notes, 16,
+						   sizeof(Taken));
+	note = &notes[nnotes++];
+	note->id = task->id;
+	note->at = at;
+	note->attempt = task->attempt;
+	note->by = GetCurrentTransactionId();
+	note->ended_by = InvalidTransactionId;
+	note->before = NO_NOTE;
+	note->tid = task->tid;
+	note->file = fairq_file(tasks->rel);
+}
+
+/*
+ * Refuse if the table has been rewritten since: the deleted row is no longer
+ * in its place.
+ */
+static void
+check_file(FairqTable *tasks, const Taken *note)
+{
+	FairqFile	file = fairq_file(tasks->rel);
+
+	if (memcmp(&file, &note->file, sizeof(FairqFile)) != 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				errmsg("cannot fail or release task " INT64_FORMAT ": fairq.task was rewritten after this transaction had taken it",
+					   note->id),
+				errhint("Roll back the transaction; the task is then ready again."));
+}
+
+/* Add the notes that are not in the index yet. */
+static void
+index_notes(void)
+{
+	if (last_notes == NULL)
+		last_notes = fairq_hash(TopTransactionContext, "fairq taken tasks",
+								sizeof(int64), sizeof(LastNote));
+	for (; nindexed < nnotes; nindexed++)
+	{
+		bool		found;
+		LastNote   *last = hash_search(last_notes, &notes[nindexed].id,
+									   HASH_ENTER, &found);
+
+		notes[nindexed].before = found ? last->note : NO_NOTE;
+		last->note = nindexed;
+	}
+}
+
+/* The note of a task that is taken and not put back; NULL: none. */
+static Taken *
+find_note(int64 id)
+{
+	LastNote   *last;
+
+	if (nnotes == 0)
+		return NULL;
+	index_notes();
+	last = hash_search(last_notes, &id, HASH_FIND, NULL);
+	for (int32 n = last == NULL ? NO_NOTE : last->note; n != NO_NOTE;
+		 n = notes[n].before)
+	{
+		if (!TransactionIdIsCurrentTransactionId(notes[n].by))
+			continue;
+		return TransactionIdIsValid(notes[n].ended_by) &&
+			TransactionIdIsCurrentTransactionId(notes[n].ended_by) ? NULL :
+			&notes[n];
+	}
+	return NULL;
+}
+
+/*
+ * Find a task that this transaction has taken in an attempt (or any) and that
+ * was not put back.  The row that was deleted is in tasks->locked.slot then,
+ * and *task has that attempt, and is marked as taken: it has no lease.
+ */
+static bool
+find_taken(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
+{
+	Taken	   *note = find_note(id);
+
+	if (note == NULL ||
+		(attempt != FAIRQ_ANY_ATTEMPT && note->attempt != attempt))
+		return false;
+	check_file(tasks, note);
+	if (!fairq_task_find_deleted(tasks, &note->tid, note->by, task) ||
+		task->id != id)
+		return false;
+	task->taken = true;
+	/* it was leased, so the lease had expired */
+	task->lapses += task->running;
+	task->running = false;
+	task->attempt = note->attempt;
+	task->popped_at = note->at;
+	return true;
+}
+
+/* Whether this transaction may put back tasks that have no rows. */
+bool
+fairq_taken_any(void)
+{
+	return nnotes > 0;
+}
+
+/* Record that the attempt of a task that was found has ended. */
+static void
+taken_ended(const FairqTask *task)
+{
+	find_note(task->id)->ended_by = GetCurrentTransactionId();
+}
+
+/*
+ * Forget the notes: the transaction has ended, and their memory is freed with
+ * it.
+ */
+static void
+settle(bool committed, bool all)
+{
+	if (!all)
+		return;
+	notes = NULL;
+	last_notes = NULL;
+	nnotes = max_notes = nindexed = 0;
+}
+
+/* Settle the tasks that a transaction has taken, at its end. */
+const FairqEnding fairq_taken_ending = {.settle = settle};
 
 /* the most tasks that one end or check makes due */
 #define MAX_LOOKS 100
@@ -138,8 +337,8 @@ fairq_leased_for(const FairqTask *task, TimestampTz now)
  * worker reports its length; otherwise it is the time since the claim.  If the
  * lease has expired, its length is at most the time until the expiry.
  */
-void
-fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
+static void
+attempt_ended(FairqQueue *queue, FairqPending *pending,
 					const FairqTask *task)
 {
 	bool		lapsed = task->took == FAIRQ_TOOK_LEASE;
@@ -324,7 +523,7 @@ remove_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 {
 	if (task->running)
 	{
-		fairq_attempt_ended(queue, pending, task);
+		attempt_ended(queue, pending, task);
 		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	}
 	else
@@ -375,7 +574,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	if (stat_of[status] >= 0)
 		pending->stats[stat_of[status]]++;
 	if (task->taken)
-		fairq_taken_ended(task);
+		taken_ended(task);
 	else
 		remove_task(queue, tasks, task, pending);
 	fairq_task_ended(queue, tasks, task, status);
@@ -388,8 +587,8 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
  * released, and follows them or is scheduled.  A task that this transaction
  * has taken gets its key back, unless another task has got the key since.
  */
-void
-fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+static void
+run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 				TimestampTz run_at, const text *error, bool retried)
 {
 	bool		taken = task->taken;
@@ -403,12 +602,12 @@ fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	if (!taken)
 	{
 		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
-		fairq_attempt_ended(queue, pending, task);
+		attempt_ended(queue, pending, task);
 	}
 	fairq_task_return(tasks, task, addr, run_at, error, retried, keeps_key);
 	publish_again(pending, task, run_at, false);
 	if (taken)
-		fairq_taken_ended(task);
+		taken_ended(task);
 	else
 		fairq_slot_is_left(queue, pending);
 }
@@ -451,7 +650,7 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		fairq_finish(queue, tasks, task, FAIRQ_STATUS_FAILED,
 					 cstring_to_text(FAIRQ_LEASE_EXPIRED), (Datum) 0);
 	else
-		fairq_run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);
+		run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);
 }
 
 /* Make a locked task that was blocked ready, with these headers. */
@@ -562,4 +761,333 @@ fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 
 	change(queue, tasks, task, run_at, stays, content);
 	return !fairq_is_timed(task->addr) || (run_at == DT_NOBEGIN && !stays);
+}
+
+/* Whether an attempt (or any) holds the task's lease. */
+static bool
+is_leased(const FairqTask *task, int32 attempt)
+{
+	return task->running &&
+		(attempt == FAIRQ_ANY_ATTEMPT || task->attempt == attempt);
+}
+
+/*
+ * Lock the queue, if the caller has one of these privileges on it.  With
+ * nowait, this does not wait for a transaction that drops the queue: in that
+ * case a->busy is true, and the result false.
+ */
+static bool
+use_queue(FairqAttempt *a, int32 queue_id, int any_privilege, bool nowait)
+{
+	const FairqQueue *queue;
+
+	if (a->queue != NULL && a->queue->id == queue_id)
+		return true;
+	a->queue = fairq_queue_use_id(queue_id, any_privilege, !nowait);
+	if (a->queue != NULL)
+		return true;
+	queue = nowait ? fairq_queue_by_id(queue_id) : NULL;
+	a->busy = queue != NULL && fairq_may(queue, any_privilege);
+	return false;
+}
+
+/*
+ * Record the duration of an attempt that its worker ends.  An attempt in a row
+ * written by SQL may have no beginning.
+ */
+static void
+sample_run(FairqQueue *queue, const FairqTask *task)
+{
+	if (task->popped_at != 0 && !task->taken)
+		fairq_sample(&queue->hints->histograms[FAIRQ_SPAN_RUN],
+					 task->popped_at, GetCurrentTimestamp());
+}
+
+/* Notify listeners that a slot is free, if there is any limit. */
+static void
+notify_slots(FairqQueue *queue)
+{
+	if (queue->limited)
+		fairq_notify(queue);
+}
+
+/*
+ * Finish the task whose lease an attempt holds.  Its queue is locked before
+ * the row, once for consecutive tasks of one queue.  took is the microseconds
+ * of work; -1: the time since its claim.  A cancelled task ends as cancelled,
+ * and a->task.cancelled is true.  Returns false if the lease is lost.
+ */
+bool
+fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
+					   int64 took)
+{
+	FairqTable *tasks = a->tasks;
+	bool		locked = false;
+
+	for (;;)
+	{
+		bool		changing;
+		FairqTask	task;
+		FairqPending *pending;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!fairq_task_find_nowait(tasks, id, &task, &changing))
+			return false;
+		if (!use_queue(a, task.queue_id, FAIRQ_PRIV_WORK, false) ||
+			((locked || changing) &&
+			 !fairq_task_find_locked(tasks, id, &task)) ||
+			!is_leased(&task, attempt))
+			return false;
+		locked |= changing;
+		if (a->queue->retains || task.keyed || task.cancelled)
+		{
+			if (!fairq_task_find_locked(tasks, id, &task) ||
+				!is_leased(&task, attempt))
+				return false;
+			task.took = took;
+			a->task.cancelled = task.cancelled;
+			fairq_finish(a->queue, tasks, &task, task.cancelled ?
+						 FAIRQ_STATUS_CANCELLED : FAIRQ_STATUS_COMPLETED, NULL,
+						 result);
+			sample_run(a->queue, &task);
+			notify_slots(a->queue);
+			return true;
+		}
+		pending = fairq_pending_of(a->queue, &task);
+		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
+		{
+			pending->stats[FAIRQ_STAT_COMPLETED]++;
+			a->task.cancelled = false;
+			task.took = took;
+			attempt_ended(a->queue, pending, &task);
+			fairq_pending_leased_at_abort(pending, task.addr,
+										  task.lease_until);
+			fairq_slot_is_left(a->queue, pending);
+			sample_run(a->queue, &task);
+			notify_slots(a->queue);
+			fairq_task_ended(a->queue, tasks, &task, FAIRQ_STATUS_COMPLETED);
+			return true;
+		}
+		/* another transaction has the row: lock it and read it again */
+		locked = true;
+	}
+}
+
+/*
+ * Lock a task by its id, if the caller has one of these privileges on its
+ * queue.  Like all code, this locks the queue before the row.
+ */
+bool
+fairq_find_task(FairqAttempt *a, int64 id, int any_privilege)
+{
+	bool		changing;
+
+	return fairq_task_find_nowait(a->tasks, id, &a->task, &changing) &&
+		use_queue(a, a->task.queue_id, any_privilege, false) &&
+		fairq_task_find_locked(a->tasks, id, &a->task);
+}
+
+/* Lock a task that passes a check; otherwise no row is locked. */
+static bool
+find_if(FairqAttempt *a, int64 id, int any_privilege,
+		bool (*check) (const FairqTask *task, int32 attempt), int32 attempt)
+{
+	bool		changing;
+
+	CHECK_FOR_INTERRUPTS();
+	return fairq_task_find_nowait(a->tasks, id, &a->task, &changing) &&
+		use_queue(a, a->task.queue_id, any_privilege, false) &&
+		fairq_task_find(a->tasks, id, &a->task) &&
+		check(&a->task, attempt) &&
+		fairq_task_find_locked(a->tasks, id, &a->task) &&
+		check(&a->task, attempt);
+}
+
+/* Lock the task whose lease an attempt holds. */
+bool
+fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
+{
+	return find_if(a, id, FAIRQ_PRIV_WORK, is_leased, attempt);
+}
+
+/* Whether the task may still begin. */
+static bool
+is_waiting(const FairqTask *task, int32 attempt)
+{
+	return !task->running && !fairq_is_expired(task, GetCurrentTimestamp());
+}
+
+/*
+ * Lock a task that is neither running nor expired.  The worker of a running
+ * one would have to wait.
+ */
+bool
+fairq_find_waiting(FairqAttempt *a, int64 id)
+{
+	return find_if(a, id, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK, is_waiting, 0);
+}
+
+/*
+ * Do the same without waiting.  If another transaction has locked the queue,
+ * or the row with that attempt, a->busy is true and the result is false.
+ */
+bool
+fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
+{
+	bool		changing;
+
+	a->busy = false;
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!fairq_task_find_nowait(a->tasks, id, &a->task, &changing) ||
+			!is_leased(&a->task, attempt) ||
+			!use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK, true))
+			return false;
+		a->busy = changing;
+		if (changing)
+			return false;
+		switch (fairq_task_lock(a->tasks, &a->task,
+								LockTupleNoKeyExclusive))
+		{
+			case FAIRQ_CLAIMED:
+				return true;
+			case FAIRQ_GONE:
+				/* as in fairq_task_find_locked() */
+				CommandCounterIncrement();
+				break;
+			case FAIRQ_LOCKED:
+				a->busy = true;
+				return false;
+		}
+	}
+}
+
+/*
+ * Lock the task whose lease an attempt holds, or find it if this transaction
+ * has taken it in that attempt.
+ */
+bool
+fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt)
+{
+	return (find_taken(a->tasks, id, attempt, &a->task) &&
+			use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK, false)) ||
+		fairq_find_attempt(a, id, attempt);
+}
+
+/*
+ * Make the task, whose attempt is over, run again after a delay in
+ * microseconds, unless it was cancelled.
+ */
+static void
+run_again_after(FairqAttempt *a, int64 delay, const text *error, bool counts)
+{
+	if (a->task.cancelled)
+		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_CANCELLED,
+					 error, (Datum) 0);
+	else
+		run_again(a->queue, a->tasks, &a->task,
+						delay == 0 ? DT_NOBEGIN : GetCurrentTimestamp() + delay,
+						error, counts);
+	if (delay == 0)
+		fairq_notify(a->queue);
+	else
+		notify_slots(a->queue);
+}
+
+/*
+ * Returns the delay of the next attempt, in microseconds.  Jitter spreads the
+ * retries of tasks that failed together: up to a quarter more or less, but at
+ * most the queue's backoff_max.
+ */
+static int64
+backoff_delay(const FairqQueue *queue, const FairqTask *task)
+{
+	int32		retries = Max(task->attempt - task->released - 1, 0);
+	double		jitter = pg_prng_double(&pg_global_prng_state);
+	double		most = (double) queue->retries.backoff_max;
+	double		delay = (double) queue->retries.backoff * pow(2, Min(retries, 60));
+
+	return (int64) Min(delay * (0.75 + 0.5 * jitter),
+					   most * (0.75 + 0.25 * jitter));
+}
+
+/*
+ * Fail the attempt, with an error unless it is NULL.  The task is retried
+ * after retry_in microseconds; -1: after the queue's backoff.  If no attempts
+ * are left, or with dead, the task fails for good.
+ */
+void
+fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in, bool dead,
+				   int64 took)
+{
+	a->task.took = took;
+	if (!a->task.cancelled &&
+		(dead || fairq_attempts_left(a->queue, &a->task) == 0))
+	{
+		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_FAILED, error,
+					 (Datum) 0);
+		notify_slots(a->queue);
+	}
+	else
+	{
+		if (!a->task.cancelled)
+			fairq_pending_of(a->queue, &a->task)->stats[FAIRQ_STAT_RETRIED]++;
+		run_again_after(a, retry_in >= 0 ? retry_in :
+						backoff_delay(a->queue, &a->task), error, true);
+	}
+	sample_run(a->queue, &a->task);
+}
+
+/*
+ * The task runs again after a delay in microseconds, unless it was cancelled.
+ */
+void
+fairq_release_attempt(FairqAttempt *a, int64 delay)
+{
+	if (!a->task.cancelled)
+		fairq_pending_of(a->queue, &a->task)->stats[FAIRQ_STAT_RELEASED]++;
+	run_again_after(a, delay, NULL, false);
+}
+
+/* Record the end of a running task's lease, which is about to change. */
+static void
+note_lease(FairqAttempt *a, TimestampTz lease_until)
+{
+	FairqPending *pending = fairq_pending_of(a->queue, &a->task);
+
+	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
+	fairq_pending_leased_at_commit(pending, a->task.addr, lease_until, 0);
+}
+
+/* Write that the lease ends at the given time. */
+void
+fairq_extend_attempt(FairqAttempt *a, TimestampTz until)
+{
+	note_lease(a, until);
+	fairq_task_extend(a->tasks, &a->task, until);
+}
+
+/* Write the progress that the worker reports. */
+void
+fairq_note_progress(FairqAttempt *a, Datum progress)
+{
+	note_lease(a, a->task.lease_until);
+	fairq_task_progress(a->tasks, &a->task, progress);
+}
+
+/* Cancel the task, or ask the worker of a running task to stop. */
+void
+fairq_cancel_task(FairqAttempt *a)
+{
+	if (!a->task.running)
+	{
+		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_CANCELLED, NULL,
+					 (Datum) 0);
+		return;
+	}
+	if (a->task.cancelled)
+		return;
+	note_lease(a, a->task.lease_until);
+	fairq_task_cancel(a->tasks, &a->task);
 }

@@ -1,6 +1,7 @@
 /*
  * outcome.h
- *		Outcomes: a task is finished, runs again, or is changed.
+ *		Attempts and their outcomes: a task is finished, runs again, or is
+ *		changed.
  */
 #ifndef FAIRQ_OUTCOME_H
 #define FAIRQ_OUTCOME_H
@@ -8,6 +9,20 @@
 #include "pending.h"
 #include "queue.h"
 #include "store.h"
+
+/* The present task of a call. */
+typedef struct FairqAttempt
+{
+	FairqTable *tasks;			/* fairq.task, open */
+	FairqQueue *queue;			/* queue of the task, locked; before one is
+								 * found, of the previous task.  NULL: none */
+	FairqTask	task;
+	bool		busy;			/* true: another transaction has the row
+								 * locked, and the call did not wait */
+} FairqAttempt;
+
+/* A function that finds the task of an attempt. */
+typedef bool (*FairqFinder) (FairqAttempt *a, int64 id, int32 attempt);
 
 /* The pending change for a task's group. */
 static inline FairqPending *
@@ -19,12 +34,7 @@ fairq_pending_of(FairqQueue *queue, const FairqTask *task)
 
 extern void fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 						 FairqStatus status, const text *error, Datum result);
-extern void fairq_run_again(FairqQueue *queue, FairqTable *tasks,
-							FairqTask *task, TimestampTz run_at,
-							const text *error, bool counts);
 extern int64 fairq_leased_for(const FairqTask *task, TimestampTz now);
-extern void fairq_attempt_ended(FairqQueue *queue, FairqPending *pending,
-								const FairqTask *task);
 extern int32 fairq_attempts_left(const FairqQueue *queue,
 								 const FairqTask *task);
 extern void fairq_finish_expired(FairqQueue *queue, FairqTable *tasks,
@@ -42,5 +52,23 @@ extern bool fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks,
 extern bool fairq_replace_task(FairqQueue *queue, FairqTable *tasks,
 							   FairqTask *task, TimestampTz run_at, bool timed,
 							   const FairqContent *content);
+extern bool fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt,
+								   Datum result, int64 took);
+extern bool fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt);
+extern bool fairq_find_attempt_nowait(FairqAttempt *a, int64 id,
+									  int32 attempt);
+extern bool fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt);
+extern bool fairq_find_waiting(FairqAttempt *a, int64 id);
+extern bool fairq_find_task(FairqAttempt *a, int64 id, int any_privilege);
+extern void fairq_fail_attempt(FairqAttempt *a, const text *error,
+							   int64 retry_in, bool dead, int64 took);
+extern void fairq_release_attempt(FairqAttempt *a, int64 delay);
+extern void fairq_extend_attempt(FairqAttempt *a, TimestampTz until);
+extern void fairq_note_progress(FairqAttempt *a, Datum progress);
+extern void fairq_cancel_task(FairqAttempt *a);
+extern void fairq_taken_note(FairqTable *tasks, const FairqTask *task,
+							 TimestampTz at);
+extern bool fairq_taken_any(void);
+extern const struct FairqEnding fairq_taken_ending;
 
 #endif							/* FAIRQ_OUTCOME_H */

@@ -355,7 +355,7 @@ def place_back_unpark(rules, s, p, me):
     return "lane_settle"
 
 
-# ---------------------------------------- pop.c, serve.c, attempt.c, admin.c
+# ---------------------------------------- pop.c, serve.c, outcome.c, admin.c
 
 
 def queue_use(rules, s, p, me):
