@@ -3,7 +3,7 @@
 --
 -- Fails if the end of a lapsed lease adds no entry (archive_task()), or a
 -- released attempt adds one (fairq_task_return()). Fails if an error is not
--- cut, an entry is not dropped (add_entry() in store_change.c), or a redriven
+-- cut, an entry is not dropped (add_entry() in store_task.c), or a redriven
 -- task has no log (maintain.c).
 \a \t
 SET client_min_messages = warning;

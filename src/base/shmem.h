@@ -46,7 +46,7 @@ typedef struct FairqDomain
 {
 	pg_atomic_uint64 resets;	/* number of times all hints became invalid */
 	pg_atomic_uint64 moves;		/* number of rows that got new index entries
-								 * (store_change.c) */
+								 * (store_task.c) */
 	pg_atomic_uint64 group_changes; /* number of times that cached groups
 									 * became invalid */
 	pg_atomic_uint64 settings;	/* number of changes of settings of queues that

@@ -100,7 +100,6 @@
 
 #include "add.h"
 #include "args.h"
-#include "attempt.h"
 #include "batch.h"
 #include "compat.h"
 #include "dedup.h"

@@ -22,8 +22,8 @@
  * identify the row that is updated or deleted.
  *
  * This file opens and closes a table, finds and maintains its indexes, and
- * inserts rows.  Scans are in store_scan.c.  Rows of fairq.task are locked and
- * found in store_task.c, and changed in store_change.c.
+ * inserts rows.  Scans are in store_scan.c.  Rows of fairq.task are found,
+ * locked and changed in store_task.c.
  *
  * Locking: relation locks of the requested mode, kept to the end of the
  * transaction.  An index is opened, and locked in the same mode, when it is

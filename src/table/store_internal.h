@@ -8,13 +8,6 @@
 
 #include "store.h"
 
-/* A task that a scan has found. */
-typedef struct FairqScannedTask
-{
-	FairqRowState state;
-	FairqTask	task;
-} ScannedTask;
-
 /* Uses for which a table is checked once, until it changes. */
 typedef enum FairqUse
 {
@@ -29,8 +22,5 @@ extern TupleTableSlot *fairq_new_slot(FairqTable *table);
 extern Relation fairq_find_index(FairqTable *table, FairqIndex which);
 extern void fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot,
 									   bool is_update);
-extern void fairq_remember_leased(const FairqTask *task);
-extern FairqClaimResult fairq_lock_after_all(FairqTable *table,
-											 const FairqTask *task);
 
 #endif							/* FAIRQ_STORE_INTERNAL_H */

@@ -40,6 +40,13 @@
  */
 #define MAX_ABREAST 4096
 
+/* A task that a scan has found. */
+typedef struct FairqScannedTask
+{
+	FairqRowState state;
+	FairqTask	task;
+} ScannedTask;
+
 static RegProcedure
 bound_function(Oid type, StrategyNumber bound)
 {
