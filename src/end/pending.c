@@ -34,9 +34,13 @@
  * records that the transaction has claimed or ended tasks there.  No load
  * counts for the queue's counters before that transaction is over (tally.c).
  *
- * Locking: lanes' locks, to publish; mutexes of counters.  Memory is allocated
- * when a change is recorded: the functions that transaction.c calls neither
- * fail nor allocate.
+ * The news of a change are the tasks that an end publishes.  They keep the
+ * lowest ready tasks, with their TIDs, up to the size of a hand (entry.c), and
+ * the address from which there are more.
+ *
+ * Locking: lanes' locks, one at a time, to publish; mutexes of counters.
+ * Memory is allocated when a change is recorded: the functions that
+ * transaction.c calls neither fail nor allocate.
  */
 #include "postgres.h"
 
@@ -55,8 +59,232 @@
  */
 #define MOST_SETTINGS 65536
 
-/* no change or bucket */
+/* no node, change or bucket */
 #define NO_INDEX (-1)
+
+/*
+ * A task in a list of news.  Nodes are allocated when a change is recorded,
+ * and given back when it is applied.
+ */
+typedef struct ItemNode
+{
+	FairqItem	item;
+	int32		next;			/* NO_INDEX: none */
+} ItemNode;
+
+static ItemNode *nodes = NULL;	/* in TopTransactionContext */
+static int32 nnodes = 0;
+static int32 maxnodes = 0;
+static int32 free_node = NO_INDEX;
+
+static int32
+new_node(void)
+{
+	int32		node = free_node;
+
+	if (node != NO_INDEX)
+	{
+		free_node = nodes[node].next;
+		return node;
+	}
+	if (nnodes == maxnodes)
+		nodes = fairq_grow(TopTransactionContext, nodes, &maxnodes, 64,
+						   sizeof(ItemNode));
+	return nnodes++;
+}
+
+static void
+release_node(int32 node)
+{
+	nodes[node].next = free_node;
+	free_node = node;
+}
+
+/* Add an unknown number of ready tasks from an address on. */
+static void
+add_more(FairqNews *news, int64 addr)
+{
+	news->more = Min(news->more, addr);
+}
+
+/*
+ * Put a node into the list.  If the list is then too long, drop its last node.
+ */
+static void
+put_node(FairqNews *news, int32 node)
+{
+	int32	   *at = &news->items;
+	int32		last;
+	int			n = 1;
+
+	while (*at != NO_INDEX && nodes[*at].item.addr <= nodes[node].item.addr)
+	{
+		at = &nodes[*at].next;
+		n++;
+	}
+	nodes[node].next = *at;
+	*at = node;
+	while (nodes[*at].next != NO_INDEX)
+	{
+		at = &nodes[*at].next;
+		n++;
+	}
+	if (n <= FAIRQ_HAND)
+		return;
+	last = *at;
+	add_more(news, nodes[last].item.addr);
+	release_node(last);
+	*at = NO_INDEX;
+}
+
+/* Add a ready task.  Only the lowest ones are kept individually. */
+static void
+add_item(FairqNews *news, const FairqItem *item)
+{
+	int32		node = new_node();
+
+	nodes[node].item = *item;
+	put_node(news, node);
+}
+
+/* The timed tasks of the news; empty, if there are none. */
+static FairqLater *
+later_of(FairqNews *news)
+{
+	FairqLater *later;
+
+	if (news->later != NULL)
+		return news->later;
+	later = MemoryContextAlloc(TopTransactionContext, sizeof(FairqLater));
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		later->scheduled[r] = FAIRQ_ADDR_MAX;
+	fairq_leases_init(&later->leased);
+	news->later = later;
+	return later;
+}
+
+/* Add a timed task. */
+static void
+add_timed(FairqNews *news, int64 addr)
+{
+	int64	   *first = &later_of(news)->scheduled[fairq_region(addr)];
+
+	*first = Min(*first, addr);
+}
+
+static void
+add_leases(FairqLeases *leases, const FairqLeases *more)
+{
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		leases->low[r] = Min(leases->low[r], more->low[r]);
+		leases->high[r] = Max(leases->high[r], more->high[r]);
+	}
+	leases->until = Min(leases->until, more->until);
+	leases->searches = Min(leases->searches, more->searches);
+}
+
+/* Initialize unused news. */
+static void
+init_news(FairqNews *news)
+{
+	news->items = NO_INDEX;
+	news->nready = 0;
+	news->more = FAIRQ_ADDR_MAX;
+	news->since = DT_NOEND;
+	news->later = NULL;
+}
+
+/* Give back the memory of the news. */
+static void
+release_news(FairqNews *news)
+{
+	while (news->items != NO_INDEX)
+	{
+		int32		node = news->items;
+
+		news->items = nodes[node].next;
+		release_node(node);
+	}
+	if (news->later != NULL)
+		pfree(news->later);
+	news->later = NULL;
+}
+
+/*
+ * Add other news of the same group, which this consumes.  Allocates nothing.
+ */
+static void
+merge_news(FairqNews *news, FairqNews *more)
+{
+	while (more->items != NO_INDEX)
+	{
+		int32		node = more->items;
+
+		more->items = nodes[node].next;
+		put_node(news, node);
+	}
+	add_more(news, more->more);
+	fairq_news_since(news, more->since);
+	news->nready += more->nready;
+	if (news->later == NULL)
+	{
+		news->later = more->later;
+		more->later = NULL;
+	}
+	else if (more->later != NULL)
+	{
+		for (int r = 0; r < FAIRQ_REGIONS; r++)
+			news->later->scheduled[r] = Min(news->later->scheduled[r],
+											more->later->scheduled[r]);
+		add_leases(&news->later->leased, &more->later->leased);
+	}
+	release_news(more);
+}
+
+/* Publish timed tasks.  again: they may be due by now. */
+static void
+publish_scheduled(FairqLane *lane, int32 group_no, int64 addr, bool again)
+{
+	if (addr == FAIRQ_ADDR_MAX)
+		return;
+	if (again)
+		fairq_lane_add_timed(lane, group_no, addr);
+	else
+		fairq_lane_add_scheduled(lane, addr);
+	fairq_wake_in_time(&fairq_hints_of(lane)->wakeup,
+					   fairq_due_time(addr));
+}
+
+/* Publish timed tasks and leases, which make tasks ready as time passes. */
+static void
+publish_later(FairqLane *lane, int32 group_no, const FairqLater *later,
+			  bool again)
+{
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		publish_scheduled(lane, group_no, later->scheduled[r], again);
+	if (later->leased.until == DT_NOEND)
+		return;
+	fairq_lane_add_leases(lane, group_no, &later->leased);
+	fairq_wake_in_time(&fairq_hints_of(lane)->wakeup, later->leased.until);
+}
+
+/* Publish the news of a group.  again: its tasks were ready before. */
+void
+fairq_news_publish(FairqLane *lane, int32 group_no, const FairqNews *news,
+				   bool again)
+{
+	FairqItem	items[FAIRQ_HAND];
+	int			n = 0;
+
+	if (news->later != NULL)
+		publish_later(lane, group_no, news->later, again);
+	for (int32 at = news->items; at != NO_INDEX; at = nodes[at].next)
+		items[n++] = nodes[at].item;
+	if (n > 0 || news->more != FAIRQ_ADDR_MAX)
+		fairq_lane_add_ready(lane, group_no, items, n, news->more,
+							 news->since);
+}
 
 static FairqPending *stack = NULL; /* in TopTransactionContext */
 static int	nstack = 0;
@@ -153,8 +381,8 @@ fairq_pending_pop(void)
 void
 fairq_pending_release(FairqPending *pending)
 {
-	fairq_news_release(&pending->at_commit);
-	fairq_news_release(&pending->at_abort);
+	release_news(&pending->at_commit);
+	release_news(&pending->at_abort);
 	if (pending->work != NULL)
 		pfree(pending->work);
 }
@@ -181,14 +409,16 @@ grow_stack(void)
 		*slot_of(stack[i].lane, stack[i].group_no) = i;
 }
 
-/* Forget all changes, whose memory is freed with the transaction. */
+/* Forget all changes and lists, whose memory is freed with the transaction. */
 void
 fairq_pending_forget(void)
 {
 	stack = NULL;
 	topmost = NULL;
 	max_stack = 0;
-	fairq_news_forget();
+	nodes = NULL;
+	nnodes = maxnodes = 0;
+	free_node = NO_INDEX;
 	first_unshown = 0;
 	shown.hints = NULL;
 	own_tasks = to_undo = own_settings = false;
@@ -258,8 +488,8 @@ merge(FairqPending *pending, FairqPending *more)
 					 more->reserved.lane_no);
 		pending->reserved.torn |= more->reserved.torn;
 	}
-	fairq_news_merge(&pending->at_commit, &more->at_commit);
-	fairq_news_merge(&pending->at_abort, &more->at_abort);
+	merge_news(&pending->at_commit, &more->at_commit);
+	merge_news(&pending->at_abort, &more->at_abort);
 	pending->highest = Max(pending->highest, more->highest);
 	fairq_work_merge(&pending->work, &more->work);
 }
@@ -349,8 +579,8 @@ fairq_pending(FairqLane *lane, int32 group_no)
 	pending->group_no = group_no;
 	pending->below = *slot;
 	*slot = nstack++;
-	fairq_news_init(&pending->at_commit);
-	fairq_news_init(&pending->at_abort);
+	init_news(&pending->at_commit);
+	init_news(&pending->at_abort);
 	pending->highest = FAIRQ_ADDR_NONE;
 	return pending;
 }
@@ -370,25 +600,25 @@ fairq_pending_ready_at_abort(FairqPending *pending, const FairqTask *task,
 	to_undo = true;
 	if (fairq_is_timed(addr))
 	{
-		fairq_news_add_timed(&pending->at_abort, addr);
+		add_timed(&pending->at_abort, addr);
 		return;
 	}
 	pending->highest = Max(pending->highest, addr);
 	fairq_news_since(&pending->at_abort, Max(task->enqueued_at, task->run_at));
 	if (root == NULL || !ItemPointerIsValid(root))
 	{
-		fairq_news_add_more(&pending->at_abort, addr);
+		add_more(&pending->at_abort, addr);
 		return;
 	}
 	item.tid = *root;
-	fairq_news_add_item(&pending->at_abort, &item);
+	add_item(&pending->at_abort, &item);
 }
 
 /* Record that a task is scheduled at an address, if we commit. */
 void
 fairq_pending_scheduled(FairqPending *pending, int64 addr)
 {
-	fairq_news_add_timed(&pending->at_commit, addr);
+	add_timed(&pending->at_commit, addr);
 	own_tasks = true;
 	if (pending->shown != 0)
 		fairq_lane_add_scheduled(pending->lane, addr);
@@ -417,7 +647,7 @@ fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 {
 	FairqLeases lease = lease_of(addr, until, searches);
 
-	fairq_news_add_leases(&pending->at_commit, &lease);
+	add_leases(&later_of(&pending->at_commit)->leased, &lease);
 	if (searches == 0 && pending->shown != 0)
 		fairq_lane_add_leases(pending->lane, pending->group_no, &lease);
 }
@@ -432,7 +662,7 @@ fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 {
 	FairqLeases lease = lease_of(addr, until, 0);
 
-	fairq_news_add_leases(&pending->at_abort, &lease);
+	add_leases(&later_of(&pending->at_abort)->leased, &lease);
 }
 
 /*
@@ -464,7 +694,7 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 	item.addr = in_flight[n].reservation.tail.addr;
 	item.order = (uint32) id;
 	item.tid = *tid;
-	fairq_news_add_item(&pending->at_commit, &item);
+	add_item(&pending->at_commit, &item);
 	own_tasks = true;
 	if (pending->shown != 0)
 		fairq_lane_add_ready(pending->lane, pending->group_no, &item, 1,
@@ -479,7 +709,7 @@ void
 fairq_pending_stays(FairqPending *pending, int64 addr)
 {
 	pending->at_commit.nready++;
-	fairq_news_add_more(&pending->at_commit, addr);
+	add_more(&pending->at_commit, addr);
 	own_tasks = true;
 	if (pending->shown != 0)
 		fairq_lane_add_ready(pending->lane, pending->group_no, NULL, 0, addr,

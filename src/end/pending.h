@@ -6,8 +6,30 @@
 #ifndef FAIRQ_PENDING_H
 #define FAIRQ_PENDING_H
 
-#include "news.h"
+#include "lane.h"
 #include "store.h"
+
+/* Tasks of a group that become ready as time passes. */
+typedef struct FairqLater
+{
+	int64		scheduled[FAIRQ_REGIONS];	/* lowest address of timed tasks,
+											 * per region; FAIRQ_ADDR_MAX:
+											 * none */
+	FairqLeases leased;			/* leases of tasks */
+} FairqLater;
+
+/* The tasks of a group that a commit or an abort publishes. */
+typedef struct FairqNews
+{
+	int32		items;			/* index of the first of the lowest ready
+								 * tasks, a list of nodes; -1: none */
+	int32		nready;			/* number of tasks that need waiters */
+	int64		more;			/* lowest address of other ready tasks;
+								 * FAIRQ_ADDR_MAX: none */
+	TimestampTz since;			/* time at which the first of all these became
+								 * ready; DT_NOEND: there are none */
+	FairqLater *later;			/* timed and leased tasks; NULL: none */
+} FairqNews;
 
 /* Other changes to a group's tasks, or to a queue, as bits. */
 typedef enum FairqDone
@@ -91,6 +113,13 @@ typedef struct FairqPending
 	FairqWork  *work;			/* work that has ended, in a time-fair lane;
 								 * NULL: none */
 } FairqPending;
+
+/* Record the time at which a task of the news became ready. */
+static inline void
+fairq_news_since(FairqNews *news, TimestampTz since)
+{
+	news->since = Min(news->since, since);
+}
 
 /* Count n more tasks of a kind, if we commit. */
 static inline void

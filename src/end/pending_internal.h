@@ -16,6 +16,8 @@ extern FairqPending *fairq_pending_pop(void);
 extern void fairq_pending_release(FairqPending *pending);
 extern void fairq_pending_sub_committed(SubTransactionId sub,
 										SubTransactionId parent);
+extern void fairq_news_publish(FairqLane *lane, int32 group_no,
+							   const FairqNews *news, bool again);
 extern void fairq_pending_forget(void);
 
 #endif							/* FAIRQ_PENDING_INTERNAL_H */
