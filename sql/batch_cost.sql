@@ -2,7 +2,7 @@
 -- of a registration does not depend on other workers.
 --
 -- Broken on purpose to see it fail.  A search for tasks of a batch began at
--- the last one (has_tasks() in batch.c).  A check read all rows of fairq.batch_delta
+-- the last one (has_tasks() in blocked.c).  A check read all rows of fairq.batch_delta
 -- (first_failed()).  Each registration searched for old workers (admin.c).
 \a \t
 

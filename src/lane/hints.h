@@ -209,7 +209,7 @@ struct FairqHints
 								 * that are aside */
 
 	bool		awaited;		/* true: tasks may wait for tasks of the queue
-								 * (after.c).  Only set, without a lock */
+								 * (blocked.c).  Only set, without a lock */
 
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */

@@ -40,8 +40,8 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#include "after.h"
 #include "args.h"
+#include "blocked.h"
 #include "compat.h"
 #include "errors.h"
 #include "group.h"

@@ -14,7 +14,7 @@
  * order, before its first task.
  *
  * create_batch() adds the task that waits for the batch, blocked
- * (task/batch.c).  The first check of the batch is due when it is closed.  If
+ * (blocked.c).  The first check of the batch is due when it is closed.  If
  * all of its tasks have to succeed, checks begin at once, since one of them
  * may fail earlier.
  *
@@ -100,7 +100,7 @@
 
 #include "add.h"
 #include "args.h"
-#include "batch.h"
+#include "blocked.h"
 #include "compat.h"
 #include "dedup.h"
 #include "errors.h"

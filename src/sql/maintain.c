@@ -72,7 +72,7 @@
 
 #include "add.h"
 #include "args.h"
-#include "batch.h"
+#include "blocked.h"
 #include "dedup.h"
 #include "group.h"
 #include "lane_view.h"

@@ -25,7 +25,7 @@
 #include "utils/timestamp.h"
 
 #include "add.h"
-#include "batch.h"
+#include "blocked.h"
 #include "dedup.h"
 #include "errors.h"
 #include "group.h"

@@ -5,7 +5,7 @@
 #ifndef FAIRQ_ADD_H
 #define FAIRQ_ADD_H
 
-#include "after.h"
+#include "blocked.h"
 #include "queue.h"
 #include "store.h"
 

@@ -42,8 +42,8 @@
  * put no task back.  So notes form a list, and the first search for one makes
  * a hash table to find them.
  *
- * A blocked task waits for the end of its batch (batch.c), or for other tasks
- * (after.c).  It is timed, and a pop that finds it due checks these.  The
+ * A blocked task waits for the end of its batch, or for other tasks
+ * (blocked.c).  It is timed, and a pop that finds it due checks these.  The
  * longer the task has waited, the later is the next check.  The end of a task
  * that may be the last one makes the blocked task due.  If many tasks wait for
  * one, its end makes the first MAX_LOOKS due.  A check that ends a wait makes
@@ -65,8 +65,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "after.h"
-#include "batch.h"
+#include "blocked.h"
 #include "compat.h"
 #include "dedup.h"
 #include "group.h"

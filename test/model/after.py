@@ -1,5 +1,5 @@
 """After: the moment at which a task that waits for named tasks becomes ready
-(src/task/after.c).
+(src/task/blocked.c).
 
 A session enqueues a task that waits for others, its predecessors.  Other sessions end
 these, with or without success, or redrive one.  Pops check whether all have ended.

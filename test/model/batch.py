@@ -1,5 +1,5 @@
 """Batches: the moment at which the waiting task becomes ready
-(src/task/batch.c).
+(src/task/blocked.c).
 
 Sessions add tasks to a batch, end them, redrive a failed one and close the batch.
 Pops check whether it is finished.  Each transaction can be rolled back at each

@@ -1,9 +1,9 @@
 /*
- * batch.h
- *		Batches: sets of tasks whose ends another task waits for.
+ * blocked.h
+ *		Blocked tasks: those that wait for a batch, or for named tasks.
  */
-#ifndef FAIRQ_BATCH_H
-#define FAIRQ_BATCH_H
+#ifndef FAIRQ_BLOCKED_H
+#define FAIRQ_BLOCKED_H
 
 #include "store.h"
 
@@ -28,6 +28,25 @@ typedef enum FairqBatchState
 /* fairq.batch_delta.status: of tasks that were added; others: FairqStatus */
 #define FAIRQ_BATCH_ADDED 1
 
+/* the most predecessors of a task */
+#define FAIRQ_MAX_AFTER 1000
+
+/* The predecessors of the tasks of a call. */
+typedef struct FairqAfter
+{
+	int			n;				/* number of predecessors */
+	int64	   *ids;			/* their ids, without duplicates */
+	bool		any;			/* true: they need not succeed */
+} FairqAfter;
+
+/* The result of a look at the predecessors of a task. */
+typedef struct FairqAfterLook
+{
+	FairqBatchState state;		/* whether all have ended, or one failed */
+	int64		task;			/* a predecessor that failed, or the one with
+								 * the highest id */
+} FairqAfterLook;
+
 extern void fairq_batch_create(FairqTable *tasks, const FairqBatch *batch,
 							   TimestampTz now);
 extern bool fairq_batch_read(FairqTable *tasks, int64 id, FairqBatch *batch);
@@ -39,5 +58,13 @@ extern FairqBatchState fairq_batch_look(FairqTable *tasks,
 										Datum *headers, int64 *failed);
 extern bool fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success);
 extern void fairq_batch_end(int64 id, bool finished);
+extern TimestampTz fairq_after_add(FairqTable *tasks, const FairqAfter *after,
+								   int64 id, TimestampTz now);
+extern bool fairq_after_look(FairqTable *tasks, int64 id, bool changing,
+							 FairqAfterLook *look);
+extern bool fairq_after_forget(FairqTable *tasks, int64 id);
+extern bool fairq_after_failed(FairqTable *tasks, int64 id,
+							   FairqStatus status);
+extern int64 fairq_after_next(FairqTable *tasks, int64 id, int64 from);
 
-#endif							/* FAIRQ_BATCH_H */
+#endif							/* FAIRQ_BLOCKED_H */

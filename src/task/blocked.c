@@ -1,0 +1,675 @@
+/*
+ * blocked.c
+ *		Blocked tasks: those that wait for a batch, or for named tasks.
+ *
+ * A blocked task is a row of fairq.task from the beginning, and timed.  When
+ * it becomes due, a pop checks what it waits for (claim.c).  If that is not
+ * over, the task gets a later time.  If it is, the same change of its row
+ * makes the task ready.  So a crash strands no task, and the rollback of a pop
+ * undoes its check.  Checks become less frequent with time.  So the end of a
+ * possibly last task makes the next check due, if the row of the waiting task
+ * is free (outcome.c).
+ *
+ * Batches.  A batch has the id of the task that waits for it.  The rows of its
+ * tasks decide when it is finished.  A closed batch is finished when no row
+ * has its id, including rows that an open transaction inserts or deletes.  An
+ * end touches only its own task, so no row is hot.
+ *
+ * Numbers.  fairq.batch_delta gets a row for each call that adds tasks, and
+ * one for each end without success.  A redriven task reduces the failures by
+ * one.  The transaction that finishes the batch adds them up and deletes them.
+ * Tasks that were added and have no other end have succeeded.
+ *
+ * Adding against finishing.  A transaction that adds a task holds RowShareLock
+ * on the batch as an object, to its end.  It checks under that lock that the
+ * batch is open.  A transaction that finishes a batch takes ExclusiveLock, if
+ * that is free, and then searches for rows.  So once a closed batch is locked,
+ * no transaction adds tasks to it, now or later.  Closing a batch does not
+ * take that lock.
+ *
+ * Predecessors are the named tasks for whose ends a task waits.
+ * fairq.dependency has a row for each of them, which is deleted when the wait
+ * ends.  A predecessor without a row in fairq.task has ended.  A task that
+ * succeeds leaves no row.  A task that ends without success adds a row with
+ * its status for each task that waits for it.  An index finds them.
+ *
+ * An enqueue and a concurrent end.  Neither transaction blocks on the other.
+ * The enqueue inserts its rows, and then reads the predecessor.  The end
+ * deletes the predecessor, and then searches for rows, including those of open
+ * transactions.  So either the end finds the rows, or the enqueue finds that
+ * the predecessor is deleted or being changed.  A changed row does not show
+ * whether its task is ending, and how.  So a transaction that ends a task
+ * without success locks its own id, as an object, before it searches for rows.
+ * The enqueue tests that lock of the transaction that changes the row.  If it
+ * is free, that transaction has not searched yet, and will find the rows.
+ * Otherwise the enqueue fails.
+ *
+ * Only existing tasks can be predecessors, so these waits alone form no cycle.
+ * With a batch a cycle is possible.  fairq_add_to_batch() refuses the shortest
+ * one: a task of a batch waits for the task that waits for the batch.
+ *
+ * Hints.  FairqHints.awaited is true if other tasks may wait for tasks of that
+ * queue.  Without it, an end with success does not search.  An enqueue sets
+ * it; after a restart, a look at a blocked task sets it.
+ *
+ * test/model/batch.py and after.py check these rules.
+ *
+ * Locking: the locks above, to the end of the transaction; an enqueue that
+ * tests the lock of a transaction holds it for a moment.  Only a transaction
+ * that has locked a task that waits changes its row of fairq.batch, or deletes
+ * its rows of fairq.dependency.
+ */
+#include "postgres.h"
+
+#include "access/subtrans.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/fmgrprotos.h"
+
+#include "blocked.h"
+#include "errors.h"
+#include "queue.h"
+#include "store_spi.h"
+
+/* a predecessor that has not ended */
+#define NOT_ENDED (-1)
+
+/*
+ * The last tasks of batches that this backend has seen.  The last task usually
+ * ends last, so most ends and checks read only its row.
+ */
+#define SEEN_SLOTS 64
+
+static struct
+{
+	int64		batch;
+	int64		id;				/* id of the task */
+	ItemPointerData tid;		/* TID to which its index entry points */
+}			seen[SEEN_SLOTS];
+
+/*
+ * Lock the batch as an object.  Returns false if the lock is not free and wait
+ * is false.
+ */
+static bool
+lock_batch(int64 id, LOCKMODE lockmode, bool wait)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_BATCH), (uint32) id,
+					   (uint16) (id >> 32));
+	return LockAcquire(&tag, lockmode, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* Write the row of a new batch. */
+void
+fairq_batch_create(FairqTable *tasks, const FairqBatch *batch, TimestampTz now)
+{
+	Datum		values[BATCH_NATTS];
+	bool		nulls[BATCH_NATTS];
+
+	memset(nulls, true, sizeof(nulls));
+	fairq_set(values, nulls, BATCH_ID, Int64GetDatum(batch->id));
+	fairq_set(values, nulls, BATCH_QUEUE_ID, Int32GetDatum(batch->queue_id));
+	fairq_set(values, nulls, BATCH_ON_SUCCESS,
+			  BoolGetDatum(batch->on_success));
+	fairq_set(values, nulls, BATCH_CREATED_AT, TimestampTzGetDatum(now));
+	fairq_table_insert(fairq_table_beside(tasks, FAIRQ_BATCH), values, nulls,
+					   BATCH_NATTS);
+}
+
+/* Read a batch in its committed state, or in the state of our own changes. */
+bool
+fairq_batch_read(FairqTable *tasks, int64 id, FairqBatch *batch)
+{
+	FairqRange	range = fairq_range(Int64GetDatum(id));
+	FairqScan  *scan = fairq_scan_begin(fairq_table_beside(tasks, FAIRQ_BATCH),
+										FAIRQ_BATCH_BY_ID, range);
+	bool		found = fairq_scan_find_current(scan, range);
+
+	if (found)
+	{
+		TupleTableSlot *slot = scan->slot;
+
+		batch->id = id;
+		batch->queue_id = fairq_int_of(slot, BATCH_QUEUE_ID, 0);
+		batch->on_success = DatumGetBool(fairq_column(slot, BATCH_ON_SUCCESS));
+		batch->closed = !slot_attisnull(slot, BATCH_CLOSED_AT);
+		batch->finished = !slot_attisnull(slot, BATCH_FINISHED_AT);
+	}
+	fairq_scan_end(scan);
+	return found;
+}
+
+/*
+ * Whether the caller may add a task to the batch: it may enqueue, or it
+ * redrives a task of the batch.
+ */
+static bool
+takes_tasks(FairqTable *tasks, int64 id, bool again)
+{
+	FairqBatch	batch;
+	const FairqQueue *queue;
+
+	return fairq_batch_read(tasks, id, &batch) && !batch.finished &&
+		(again || (!batch.closed &&
+				   (queue = fairq_queue_by_id(batch.queue_id)) != NULL &&
+				   fairq_may(queue, FAIRQ_PRIV_ENQUEUE)));
+}
+
+/*
+ * Whether the caller may do so until the end of the transaction.  The first
+ * check is without the lock, so a caller waits for a closed batch only if it
+ * is closed and finished after that check.
+ */
+bool
+fairq_batch_join(FairqTable *tasks, int64 id, bool again)
+{
+	return takes_tasks(tasks, id, again) &&
+		lock_batch(id, RowShareLock, true) && takes_tasks(tasks, id, again);
+}
+
+/* Count n tasks of the batch as added, or one task with its kind of end. */
+void
+fairq_batch_count(FairqTable *tasks, int64 id, int status, int64 n,
+				  int64 task_id)
+{
+	FairqTable *deltas = fairq_table_beside(tasks, FAIRQ_BATCH_DELTA);
+	Datum		values[DELTA_NATTS];
+	bool		nulls[DELTA_NATTS] = {0};
+
+	fairq_set(values, nulls, DELTA_BATCH, Int64GetDatum(id));
+	fairq_set(values, nulls, DELTA_STATUS, Int16GetDatum(status));
+	fairq_set(values, nulls, DELTA_N, Int64GetDatum(n));
+	values[DELTA_TASK_ID - 1] = Int64GetDatum(task_id);
+	nulls[DELTA_TASK_ID - 1] = task_id == 0;
+	fairq_table_insert(deltas, values, nulls, DELTA_NATTS);
+}
+
+/*
+ * Whether a task of the batch has a row.  With changing, rows that an open
+ * transaction is changing or deleting count.
+ */
+static bool
+has_tasks(FairqTable *tasks, int64 id, bool changing)
+{
+	int			slot = (uint64) id % SEEN_SLOTS;
+	FairqTask	task;
+	FairqRowState state = FAIRQ_ROW_END;
+
+	if (seen[slot].batch == id)
+		state = fairq_task_at(tasks, &seen[slot].tid, &task);
+	if (state != FAIRQ_ROW_END && (changing || state != FAIRQ_ROW_CHANGING) &&
+		task.id == seen[slot].id && task.batch == id)
+		return true;
+
+	/*
+	 * First those before it.  Otherwise each search would visit the index
+	 * entries of all tasks after it that have ended.
+	 */
+	if (!(seen[slot].batch == id &&
+		  fairq_task_of_batch(tasks, id, seen[slot].id, changing, &task)) &&
+		!fairq_task_of_batch(tasks, id, 0, changing, &task))
+		return false;
+	seen[slot].batch = id;
+	seen[slot].id = task.id;
+	seen[slot].tid = task.root;
+	return true;
+}
+
+/*
+ * Whether the batch may be over, if we commit: one of its tasks has just
+ * ended, with or without success.  Uncommitted ends of other transactions
+ * count: otherwise neither of the last two ends would detect it.
+ */
+bool
+fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success)
+{
+	FairqBatch	batch;
+
+	return (!success || !has_tasks(tasks, id, false)) &&
+		fairq_batch_read(tasks, id, &batch) && !batch.finished &&
+		((batch.on_success && !success) ||
+		 (batch.closed && !has_tasks(tasks, id, false)));
+}
+
+/* Whether such rows of fairq.batch_delta exist. */
+static bool
+has_deltas(FairqTable *tasks, FairqRange range)
+{
+	FairqTable *deltas = fairq_table_beside(tasks, FAIRQ_BATCH_DELTA);
+	FairqScan  *scan = fairq_scan_begin(deltas, FAIRQ_DELTA_BY_BATCH, range);
+	bool		any = fairq_scan_next_current(scan);
+
+	fairq_scan_end(scan);
+	return any;
+}
+
+/* Returns the id of a task of the batch that did not succeed; 0: none. */
+static int64
+first_failed(FairqTable *tasks, int64 id)
+{
+	FairqRange	all = fairq_range(Int64GetDatum(id));
+	FairqSqlArg arg = {INT8OID, Int64GetDatum(id)};
+	int64		failed = 0;
+
+	/* usually there is none, and many tasks were added */
+	if (!has_deltas(tasks,
+					fairq_range_before(all, Int16GetDatum(FAIRQ_BATCH_ADDED))) &&
+		!has_deltas(tasks,
+					fairq_range_from(all, Int16GetDatum(FAIRQ_BATCH_ADDED + 1))))
+		return 0;
+	fairq_sql("SELECT task_id FROM fairq.batch_delta"
+			  " WHERE batch = $1 AND status <> 1"
+			  " GROUP BY task_id HAVING sum(n) > 0 ORDER BY 1 LIMIT 1",
+			  &arg, 1, &failed);
+	return failed;
+}
+
+/*
+ * Write that the batch is finished, with its numbers.  They are added to its
+ * task's headers, which are returned.  If one of its tasks did not succeed,
+ * the number of successes is not known.
+ */
+static Datum
+finish(int64 id, Datum headers, bool failed)
+{
+	static const char *const sql =
+		"WITH d AS (DELETE FROM fairq.batch_delta WHERE batch = $1"
+		" RETURNING status, n), c AS (SELECT"
+		" CASE WHEN NOT $3 THEN coalesce(sum(n) FILTER (WHERE status = 1), 0)"
+		" - coalesce(sum(n) FILTER (WHERE status <> 1), 0) END AS completed,"
+		" coalesce(sum(n) FILTER (WHERE status = 2), 0) AS failed,"
+		" coalesce(sum(n) FILTER (WHERE status = 3), 0) AS cancelled,"
+		" coalesce(sum(n) FILTER (WHERE status = 4), 0) AS expired,"
+		" coalesce(sum(n) FILTER (WHERE status = 0), 0) AS purged FROM d)"
+		" UPDATE fairq.batch b SET finished_at = clock_timestamp(),"
+		" completed = c.completed, failed = c.failed,"
+		" cancelled = c.cancelled, expired = c.expired, purged = c.purged"
+		" FROM c WHERE b.id = $1"
+		" RETURNING coalesce($2, '{}') || jsonb_build_object('batch',"
+		" to_jsonb(c))";
+	FairqSqlArg args[] = {
+		{INT8OID, Int64GetDatum(id)},
+		{JSONBOID, headers, DatumGetPointer(headers) == NULL},
+		{BOOLOID, BoolGetDatum(failed)}
+	};
+	List	   *texts = fairq_sql_texts(sql, args, lengthof(args), false);
+	char	   *text = texts == NIL ? NULL : strVal(linitial(texts));
+
+	return text == NULL ? headers :
+		DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
+}
+
+/*
+ * Check the batch that a locked task waits for, and finish it if all of its
+ * tasks have ended.  A batch is also over if SQL has deleted its row.  Then
+ * *headers are the headers of the task that waits.  *failed is a task of the
+ * batch that had to succeed and did not; 0: none.
+ */
+FairqBatchState
+fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
+				 int64 *failed)
+{
+	FairqBatch	batch;
+
+	*failed = 0;
+	*headers = fairq_column(tasks->locked.slot, TASK_HEADERS);
+	if (!fairq_batch_read(tasks, task->id, &batch))
+		return FAIRQ_BATCH_DONE;
+	if (batch.on_success)
+		*failed = first_failed(tasks, task->id);
+	if (*failed != 0)
+	{
+		(void) finish(task->id, *headers, true);
+		return FAIRQ_BATCH_FAILED;
+	}
+	if (!batch.closed || has_tasks(tasks, task->id, true) ||
+		!lock_batch(task->id, ExclusiveLock, false) ||
+		has_tasks(tasks, task->id, true))
+		return FAIRQ_BATCH_OPEN;
+	/* a task may have ended without success since */
+	if (batch.on_success && first_failed(tasks, task->id) != 0)
+		return FAIRQ_BATCH_OPEN;
+	*headers = finish(task->id, *headers, false);
+	return FAIRQ_BATCH_DONE;
+}
+
+/* Close the batch, or record that no task waits for it. */
+void
+fairq_batch_end(int64 id, bool finished)
+{
+	FairqSqlArg args[] = {
+		{INT8OID, Int64GetDatum(id)},
+		{BOOLOID, BoolGetDatum(finished)}
+	};
+
+	fairq_sql("UPDATE fairq.batch b SET closed_at = coalesce(closed_at, now),"
+			  " finished_at = coalesce(finished_at, CASE WHEN $2 THEN now END)"
+			  " FROM clock_timestamp() now WHERE b.id = $1",
+			  args, lengthof(args), NULL);
+}
+
+static FairqTable *
+open_dependencies(FairqTable *tasks)
+{
+	return fairq_table_beside(tasks, FAIRQ_DEPENDENCY);
+}
+
+/*
+ * Add a row: a task waits for a predecessor, or the predecessor has ended with
+ * a status.
+ */
+static void
+add_row(FairqTable *tasks, int64 id, int64 predecessor, bool on_success,
+		int status)
+{
+	Datum		values[DEPENDENCY_NATTS];
+	bool		nulls[DEPENDENCY_NATTS] = {0};
+
+	fairq_set(values, nulls, DEPENDENCY_WAITING, Int64GetDatum(id));
+	fairq_set(values, nulls, DEPENDENCY_TASK, Int64GetDatum(predecessor));
+	fairq_set(values, nulls, DEPENDENCY_ON_SUCCESS,
+			  BoolGetDatum(on_success));
+	values[DEPENDENCY_STATUS - 1] = Int16GetDatum(status);
+	nulls[DEPENDENCY_STATUS - 1] = status == NOT_ENDED;
+	fairq_table_insert(open_dependencies(tasks), values, nulls,
+					   DEPENDENCY_NATTS);
+}
+
+/*
+ * Lock the id of a transaction.  Returns false if another transaction holds
+ * the lock.
+ */
+static bool
+lock_transaction(TransactionId xid, LOCKMODE lockmode, bool release)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_DEPENDENCY), xid, 0);
+	if (LockAcquire(&tag, lockmode, false, release) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	if (release)
+		LockRelease(&tag, lockmode, false);
+	return true;
+}
+
+/* Whether the caller may name tasks of a queue. */
+static bool
+may_name(int32 queue_id)
+{
+	const FairqQueue *queue = fairq_queue_by_id(queue_id);
+
+	return queue != NULL &&
+		fairq_may(queue, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK);
+}
+
+static void
+refuse_task(int64 id)
+{
+	ereport(ERROR,
+			errcode(ERRCODE_FAIRQ_NO_TASK),
+			errmsg("no task can wait for task " INT64_FORMAT, id),
+			errdetail("It does not exist, or has ended and is not in the archive, or another transaction is ending it without success."));
+}
+
+/* The end of a task without a row, according to the archive. */
+static int
+archived_status(FairqTable *tasks, int64 id)
+{
+	FairqRange	range = fairq_range(Int64GetDatum(id));
+	FairqTable *archived = fairq_table_beside(tasks, FAIRQ_ARCHIVE);
+	FairqScan  *scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_ID, range);
+	int			status;
+
+	if (!fairq_scan_find_current(scan, range) ||
+		!may_name(fairq_int_of(scan->slot, ARCHIVE_QUEUE_ID, 0)))
+		refuse_task(id);
+	status = DatumGetInt16(fairq_column(scan->slot, ARCHIVE_STATUS));
+	fairq_scan_end(scan);
+	return status;
+}
+
+/* Record that tasks may wait for a task of the queue. */
+static void
+note_awaited(int32 queue_id)
+{
+	FairqQueue *queue = fairq_queue_by_id(queue_id);
+
+	if (queue != NULL)
+		queue->hints->awaited = true;
+}
+
+/*
+ * The end of a predecessor, or NOT_ENDED.  The caller has inserted the rows
+ * that name it.
+ */
+static int
+status_of(FairqTable *tasks, int64 id)
+{
+	TransactionId tested = InvalidTransactionId;
+	TransactionId changer;
+	FairqTask	task;
+
+	while (fairq_task_find_in_index(tasks, id, &task, &changer) ||
+		   TransactionIdIsValid(changer))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!may_name(task.queue_id))
+			refuse_task(id);
+		note_awaited(task.queue_id);
+		if (TransactionIdIsValid(changer))
+			changer = SubTransGetTopmostTransaction(changer);
+		/* the changer was open during the test: it has not searched yet */
+		if (!TransactionIdIsValid(changer) || changer == tested)
+			return NOT_ENDED;
+		if (!lock_transaction(changer, ShareLock, true))
+			refuse_task(id);
+		tested = changer;
+	}
+	return archived_status(tasks, id);
+}
+
+/*
+ * Add the rows of a new task for its predecessors.  Returns when the first
+ * look is due.
+ */
+TimestampTz
+fairq_after_add(FairqTable *tasks, const FairqAfter *after, int64 id,
+				TimestampTz now)
+{
+	bool		waits = false;
+	bool		failed = false;
+
+	for (int i = 0; i < after->n; i++)
+		add_row(tasks, id, after->ids[i], !after->any, NOT_ENDED);
+	for (int i = 0; i < after->n; i++)
+	{
+		int			status = status_of(tasks, after->ids[i]);
+
+		waits |= status == NOT_ENDED;
+		if (after->any || status == NOT_ENDED ||
+			status == FAIRQ_STATUS_COMPLETED)
+			continue;
+		add_row(tasks, id, after->ids[i], true, status);
+		failed = true;
+	}
+	return fairq_as_due(now) + (waits && !failed ? USECS_PER_SEC : 0);
+}
+
+/*
+ * Whether the predecessor in this row has not ended.  With changing, a
+ * predecessor that a transaction is changing or ending has not ended.
+ */
+static bool
+has_not_ended(FairqTable *tasks, int64 id, bool changing)
+{
+	TransactionId changer;
+	FairqTask	task;
+	bool		found = fairq_task_find_in_index(tasks, id, &task, &changer) ||
+		(changing && TransactionIdIsValid(changer));
+
+	if (found)
+		note_awaited(task.queue_id);
+	return found;
+}
+
+/*
+ * Move to the next row that names a predecessor.  Returns this one, or 0 at
+ * the end of the scan.
+ */
+static int64
+next_predecessor(FairqScan *scan)
+{
+	while (fairq_scan_next_current(scan))
+	{
+		TupleTableSlot *slot = scan->slot;
+
+		CHECK_FOR_INTERRUPTS();
+		if (slot_attisnull(slot, DEPENDENCY_STATUS))
+			return DatumGetInt64(fairq_column(slot, DEPENDENCY_TASK));
+	}
+	return 0;
+}
+
+/*
+ * Search for a predecessor that has not ended.  If many have ended, these
+ * usually have the lowest ids, or the highest ones.  So two scans search
+ * alternately from both ends, until they meet.  *last is the highest id.
+ */
+static bool
+waits_for_any(FairqTable *tasks, int64 id, bool changing, int64 *last)
+{
+	FairqRange	range = fairq_range(Int64GetDatum(id));
+	FairqScan  *down = fairq_scan_begin(open_dependencies(tasks),
+										FAIRQ_DEPENDENCY_BY_WAITING,
+										fairq_range_backward(range));
+	FairqScan  *up = NULL;
+	int64		high = next_predecessor(down);
+	int64		low = 0;
+	bool		found = false;
+
+	*last = high;
+	for (; high > low; high = next_predecessor(down))
+	{
+		found = has_not_ended(tasks, high, changing);
+		if (found)
+			break;
+		if (up == NULL)
+			up = fairq_scan_begin(open_dependencies(tasks),
+								  FAIRQ_DEPENDENCY_BY_WAITING, range);
+		low = next_predecessor(up);
+		found = low < high && has_not_ended(tasks, low, changing);
+		if (found)
+			break;
+	}
+	if (up != NULL)
+		fairq_scan_end(up);
+	fairq_scan_end(down);
+	return found;
+}
+
+/*
+ * Check the predecessors of a task.  Returns false if it has none.  With
+ * changing, a predecessor that a transaction is changing or ending counts as
+ * not ended.
+ */
+bool
+fairq_after_look(FairqTable *tasks, int64 id, bool changing,
+				 FairqAfterLook *look)
+{
+	bool		waits = waits_for_any(tasks, id, changing, &look->task);
+	FairqScan  *scan;
+	bool		any;
+
+	/*
+	 * In the index, rows of ends without success precede the others.  This
+	 * search follows the one for predecessors, since one of these may have
+	 * ended meanwhile.
+	 */
+	scan = fairq_scan_begin(open_dependencies(tasks),
+							FAIRQ_DEPENDENCY_BY_WAITING,
+							fairq_range(Int64GetDatum(id)));
+	any = fairq_scan_next_current(scan);
+	look->state = waits ? FAIRQ_BATCH_OPEN : FAIRQ_BATCH_DONE;
+	if (any && !slot_attisnull(scan->slot, DEPENDENCY_STATUS))
+	{
+		look->state = FAIRQ_BATCH_FAILED;
+		look->task = DatumGetInt64(fairq_column(scan->slot, DEPENDENCY_TASK));
+	}
+	fairq_scan_end(scan);
+	return any;
+}
+
+/*
+ * Delete the rows of a locked task whose wait ends.  Returns false if there is
+ * none.
+ */
+bool
+fairq_after_forget(FairqTable *tasks, int64 id)
+{
+	FairqTable *dependencies = open_dependencies(tasks);
+	FairqScan  *scan = fairq_scan_begin(dependencies,
+										FAIRQ_DEPENDENCY_BY_WAITING,
+										fairq_range(Int64GetDatum(id)));
+	bool		any = false;
+
+	while (fairq_scan_next_live(scan))
+	{
+		ItemPointerData tid = scan->slot->tts_tid;
+
+		if (!fairq_table_lock(dependencies, &tid))
+			continue;
+		fairq_table_delete(dependencies, &tid);
+		any = true;
+	}
+	fairq_scan_end(scan);
+	return any;
+}
+
+/*
+ * Record an end without success for the tasks that wait for its success.  The
+ * row of the task that has ended is deleted.  Returns whether any task may
+ * wait for the ended one.
+ */
+bool
+fairq_after_failed(FairqTable *tasks, int64 id, FairqStatus status)
+{
+	FairqScan  *scan;
+	bool		any = false;
+
+	(void) lock_transaction(GetTopTransactionId(), RowExclusiveLock, false);
+	scan = fairq_scan_begin(open_dependencies(tasks), FAIRQ_DEPENDENCY_BY_TASK,
+							fairq_range(Int64GetDatum(id)));
+	while (fairq_scan_next(scan) != FAIRQ_ROW_END)
+	{
+		TupleTableSlot *slot = scan->slot;
+
+		if (!slot_attisnull(slot, DEPENDENCY_STATUS))
+			continue;
+		any = true;
+		if (DatumGetBool(fairq_column(slot, DEPENDENCY_ON_SUCCESS)))
+			add_row(tasks, DatumGetInt64(fairq_column(slot,
+													  DEPENDENCY_WAITING)),
+					id, true, status);
+	}
+	fairq_scan_end(scan);
+	return any;
+}
+
+/* The first task that waits for a task, from an id on; 0: none. */
+int64
+fairq_after_next(FairqTable *tasks, int64 id, int64 from)
+{
+	FairqRange	range = fairq_range_from(fairq_range(Int64GetDatum(id)),
+										 Int64GetDatum(from));
+	FairqScan  *scan = fairq_scan_begin(open_dependencies(tasks),
+										FAIRQ_DEPENDENCY_BY_TASK, range);
+	int64		waiting = 0;
+
+	if (fairq_scan_next_current(scan))
+		waiting = DatumGetInt64(fairq_column(scan->slot, DEPENDENCY_WAITING));
+	fairq_scan_end(scan);
+	return waiting;
+}
