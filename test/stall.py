@@ -1,4 +1,4 @@
-"""Stalled backends (src/base/stall.h), for tests that act during the stall."""
+"""Stalled backends (src/base/tools.h), for tests that act during the stall."""
 
 import os
 import time

@@ -25,8 +25,8 @@
 #include "access/xact.h"
 #include "port/pg_bitutils.h"
 
-#include "grow.h"
 #include "histogram.h"
+#include "tools.h"
 
 /* the longest span that is measured: a century, so that sums do not wrap */
 #define LONGEST_SPAN (36525 * (uint64) USECS_PER_DAY)

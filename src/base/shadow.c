@@ -26,8 +26,8 @@
  */
 #include "postgres.h"
 
-#include "grow.h"
 #include "shadow.h"
+#include "tools.h"
 
 /* The key of a part. */
 typedef struct PartKey

@@ -49,9 +49,9 @@
 #include "utils/memutils.h"
 
 #include "entry.h"
-#include "grow.h"
 #include "pending_internal.h"
 #include "registry.h"
+#include "tools.h"
 
 /*
  * The most changes of groups' settings that are kept individually, since each

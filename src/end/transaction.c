@@ -29,7 +29,7 @@
 #include "pending_internal.h"
 #include "registry.h"
 #include "shmem.h"
-#include "stall.h"
+#include "tools.h"
 #include "transaction.h"
 
 /*

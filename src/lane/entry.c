@@ -84,7 +84,7 @@
 
 #include "entry.h"
 #include "shadow.h"
-#include "stall.h"
+#include "tools.h"
 
 /*
  * Unlock a set.  From now on other backends may evict its entries.  NULL: the

@@ -22,7 +22,7 @@
 
 #include "common/hashfn.h"
 
-#include "grow.h"
+#include "tools.h"
 #include "visits.h"
 
 /* initial room for groups, and for levels */

@@ -24,7 +24,7 @@
 #include "outcome.h"
 #include "running.h"
 #include "shadow.h"
-#include "stall.h"
+#include "tools.h"
 #include "transaction.h"
 
 /* Lock the row of a task, or check whether it could be locked. */

@@ -62,10 +62,9 @@
 
 #include "compat.h"
 #include "group.h"
-#include "grow.h"
 #include "load.h"
 #include "registry.h"
-#include "stall.h"
+#include "tools.h"
 #include "transaction.h"
 
 /* pages that any call itself loads: 8 MB, some ten milliseconds */

@@ -127,7 +127,7 @@
 #include "running.h"
 #include "serve.h"
 #include "shadow.h"
-#include "stall.h"
+#include "tools.h"
 #include "transaction.h"
 #include "turn.h"
 

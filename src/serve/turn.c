@@ -38,10 +38,9 @@
 
 #include "claim.h"
 #include "entry.h"
-#include "grow.h"
 #include "line.h"
 #include "running.h"
-#include "stall.h"
+#include "tools.h"
 #include "transaction.h"
 #include "turn.h"
 

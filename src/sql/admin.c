@@ -43,13 +43,13 @@
 #include "args.h"
 #include "blocked.h"
 #include "compat.h"
-#include "errors.h"
 #include "group.h"
 #include "load.h"
 #include "outcome.h"
 #include "registry.h"
 #include "store.h"
 #include "store_spi.h"
+#include "tools.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_create_queue);

@@ -16,8 +16,8 @@
 
 #include "args.h"
 #include "compat.h"
-#include "errors.h"
 #include "store.h"
+#include "tools.h"
 #include "wake.h"
 
 /* a year, in microseconds */

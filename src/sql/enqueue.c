@@ -103,12 +103,12 @@
 #include "blocked.h"
 #include "compat.h"
 #include "dedup.h"
-#include "errors.h"
 #include "line.h"
 #include "outcome.h"
 #include "shmem.h"
 #include "store.h"
 #include "store_spi.h"
+#include "tools.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_set_shard);

@@ -44,7 +44,6 @@
 
 #include "args.h"
 #include "compat.h"
-#include "errors.h"
 #include "group.h"
 #include "load.h"
 #include "outcome.h"
@@ -55,6 +54,7 @@
 #include "shmem.h"
 #include "store.h"
 #include "store_spi.h"
+#include "tools.h"
 #include "transaction.h"
 #include "turn.h"
 

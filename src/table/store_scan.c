@@ -29,9 +29,9 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "grow.h"
 #include "shadow.h"
 #include "store_internal.h"
+#include "tools.h"
 
 /*
  * The most rows at one address that are sorted at a time.  There can be as

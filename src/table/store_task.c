@@ -49,8 +49,8 @@
 
 #include "compat.h"
 #include "shmem.h"
-#include "stall.h"
 #include "store_internal.h"
+#include "tools.h"
 
 /* bounds of the log of failed attempts */
 #define MOST_ENTRIES 10

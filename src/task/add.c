@@ -27,10 +27,10 @@
 #include "add.h"
 #include "blocked.h"
 #include "dedup.h"
-#include "errors.h"
 #include "group.h"
 #include "line.h"
 #include "outcome.h"
+#include "tools.h"
 #include "transaction.h"
 
 /* Begin a call that adds tasks to that queue. */

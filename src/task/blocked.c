@@ -68,9 +68,9 @@
 #include "utils/fmgrprotos.h"
 
 #include "blocked.h"
-#include "errors.h"
 #include "queue.h"
 #include "store_spi.h"
+#include "tools.h"
 
 /* a predecessor that has not ended */
 #define NOT_ENDED (-1)

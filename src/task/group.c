@@ -43,11 +43,10 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
-#include "errors.h"
-#include "grow.h"
 #include "group.h"
 #include "shmem.h"
 #include "store.h"
+#include "tools.h"
 #include "transaction.h"
 
 /*

@@ -60,9 +60,9 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-#include "errors.h"
 #include "line.h"
 #include "shmem.h"
+#include "tools.h"
 
 /* entries that are checked before a task */
 #define MOST_BACK 100

@@ -69,11 +69,11 @@
 #include "compat.h"
 #include "dedup.h"
 #include "group.h"
-#include "grow.h"
 #include "histogram.h"
 #include "line.h"
 #include "outcome.h"
 #include "running.h"
+#include "tools.h"
 #include "transaction.h"
 
 /* no note */

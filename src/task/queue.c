@@ -88,12 +88,11 @@
 
 #include "compat.h"
 #include "counter.h"
-#include "errors.h"
-#include "grow.h"
 #include "queue.h"
 #include "registry.h"
 #include "shmem.h"
 #include "store.h"
+#include "tools.h"
 #include "transaction.h"
 
 /* 0 if there is no such privilege */

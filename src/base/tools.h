@@ -1,6 +1,60 @@
 /*
- * stall.h
- *		For tests: a point at which a backend can be stopped.
+ * tools.h
+ *		SQLSTATEs, arrays and hash tables that grow, and stalls for tests.
+ */
+#ifndef FAIRQ_TOOLS_H
+#define FAIRQ_TOOLS_H
+
+#include "fmgr.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+/* SQLSTATEs of class QF */
+#define FAIRQ_SQLSTATE(n) MAKE_SQLSTATE('Q', 'F', '0', '0', (n))
+
+#define ERRCODE_FAIRQ_NO_QUEUE			FAIRQ_SQLSTATE('1')
+#define ERRCODE_FAIRQ_QUEUE_EXISTS		FAIRQ_SQLSTATE('2')
+#define ERRCODE_FAIRQ_OUT_OF_RANGE		FAIRQ_SQLSTATE('3')
+#define ERRCODE_FAIRQ_QUEUE_NOT_EMPTY	FAIRQ_SQLSTATE('4')
+#define ERRCODE_FAIRQ_GROUPS_USED_UP	FAIRQ_SQLSTATE('5')
+#define ERRCODE_FAIRQ_BLOCKS_USED_UP	FAIRQ_SQLSTATE('6')
+#define ERRCODE_FAIRQ_NO_GROUP			FAIRQ_SQLSTATE('7')
+#define ERRCODE_FAIRQ_OTHER_SHARD		FAIRQ_SQLSTATE('8')
+#define ERRCODE_FAIRQ_NO_BATCH			FAIRQ_SQLSTATE('9')
+#define ERRCODE_FAIRQ_NO_TASK			FAIRQ_SQLSTATE('A')
+
+/*
+ * A larger array of such entries, or the first one (NULL before).  Sets *most
+ * to the new number of entries: twice the old one, or at first "first".
+ */
+static inline void *
+fairq_grow(MemoryContext context, void *array, int *most, int first,
+		   Size entry)
+{
+	int			n = *most == 0 ? first : *most * 2;
+
+	array = array == NULL ? MemoryContextAllocHuge(context, entry * n) :
+		repalloc_huge(array, entry * n);
+	*most = n;
+	return array;
+}
+
+/*
+ * A hash table in that context, of entries of that size, which begin with a
+ * key of plain bytes.
+ */
+static inline HTAB *
+fairq_hash(MemoryContext context, const char *name, Size key, Size entry)
+{
+	HASHCTL		ctl = {.keysize = key,.entrysize = entry,.hcxt = context};
+
+	return hash_create(name, 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * For tests: a point at which a backend can be stopped.
  *
  * In a build with -DFAIRQ_STALL, tests create a file fairq_stall.PID in the
  * data directory, with a kind and a number n.  The backend stops at the n-th
@@ -22,9 +76,6 @@
  * Tests use them through test/stall.py.  The points of one kind are in one
  * file, which counts them.  In other builds this does nothing.
  */
-#ifndef FAIRQ_STALL_H
-#define FAIRQ_STALL_H
-
 #ifdef FAIRQ_STALL
 
 #include <sys/stat.h>
@@ -76,4 +127,4 @@ fairq_stall(const char *kind)
 
 #endif
 
-#endif							/* FAIRQ_STALL_H */
+#endif							/* FAIRQ_TOOLS_H */
