@@ -1,6 +1,6 @@
 /*
  * counter.c
- *		Counters of running tasks, and their limits.
+ *		Counters of running tasks and of starts, with their limits and paces.
  *
  * A group limited to c never has more than c tasks running.  A task runs from
  * its claim to the moment at which its end is visible.  That is the commit of
@@ -58,16 +58,23 @@
  *	  any later one.  A new counter would have the same numbers.
  *
  * 8.  A start.  After the slot, each claim takes a start from the counter, if
- *	  the pace allows it (pace.h).  A start has the time of the monotonic
- *	  clock, read under the mutex.  If a task was claimed, the start is not
- *	  given back, since two tasks could then start in less than a gap.  If no
- *	  task was claimed, the start is given back unless other tasks have started
- *	  since.  Neither a reset nor a load invalidates starts, since only shared
- *	  memory knows them.  A restart loses them, and a promoted standby has
- *	  none.  So a new counter begins as if a task had just started when its
- *	  queue's hints were created, or were first found after a promotion.  If
- *	  the queue is that new, the whole burst is used up.  A counter is freed
- *	  only when its whole burst is available: then a new counter is equivalent.
+ *	  the pace allows it.  The algorithm is GCRA (the generic cell rate
+ *	  algorithm of ATM).  Each counter keeps one number: the time that the last
+ *	  start would have if starts were evenly spaced.  The next start is allowed
+ *	  one gap later.  After a long pause that number is as old as the burst
+ *	  allows.  So in any stretch of time t there are at most burst + t / gap
+ *	  starts.  Time is that of the monotonic clock, in nanoseconds, read under
+ *	  the mutex: a step of the wall clock does not start more tasks.
+ *
+ *	  If a task was claimed, the start is not given back, since two tasks could
+ *	  then start in less than a gap.  If no task was claimed, the start is given
+ *	  back unless other tasks have started since.  Neither a reset nor a load
+ *	  invalidates starts, since only shared memory knows them.  A restart loses
+ *	  them, and a promoted standby has none.  So a new counter begins as if a
+ *	  task had just started when its queue's hints were created, or were first
+ *	  found after a promotion.  If the queue is that new, the whole burst is
+ *	  used up.  A counter is freed only when its whole burst is available: then
+ *	  a new counter is equivalent.
  *
  * 9.  Throttle: if a group may not start a task yet, the pop that finds this
  *	  puts it aside until it may.  A call that gives a start back takes the
@@ -84,6 +91,42 @@
 
 #include "counter.h"
 
+/* Record that no start after the given time is known. */
+static void
+starts_init(FairqStarts *starts, int64 since)
+{
+	starts->last = since;
+	starts->full_at = FAIRQ_LONG_AGO;
+	starts->lanes = 0;
+}
+
+/* Time at which the next task may start; it may be in the past. */
+static int64
+starts_next(const FairqStarts *starts, const FairqPace *pace)
+{
+	return pace->gap == 0 ? FAIRQ_LONG_AGO : starts->last + pace->gap;
+}
+
+/*
+ * Start a task now, if the pace allows it.  Returns 0, or the time at which it
+ * does.
+ */
+static int64
+starts_take(FairqStarts *starts, const FairqPace *pace, int64 now,
+			FairqStart *start)
+{
+	int64		next = starts_next(starts, pace);
+
+	if (now < next)
+		return next;
+	start->taken = true;
+	start->before = starts->last;
+	starts->last = Max(next, now - pace->spare);
+	start->last = starts->last;
+	starts->full_at = starts->last + pace->gap + pace->spare;
+	return 0;
+}
+
 /*
  * Initialize a counter of a queue in that tenure.  The only known fact is that
  * no task has started since the queue's hints were created.
@@ -94,7 +137,7 @@ fairq_counter_init(FairqCounter *counter, uint64 tenure, int64 born)
 	memset(counter, 0, sizeof(FairqCounter));
 	SpinLockInit(&counter->mutex);
 	counter->tenure = tenure;
-	fairq_starts_init(&counter->starts, born);
+	starts_init(&counter->starts, born);
 }
 
 /* Make a copy of a counter, which no backend is using. */
@@ -113,7 +156,7 @@ void
 fairq_counter_begin_starts(FairqCounter *counter, int64 since)
 {
 	SpinLockAcquire(&counter->mutex);
-	fairq_starts_init(&counter->starts, since);
+	starts_init(&counter->starts, since);
 	SpinLockRelease(&counter->mutex);
 }
 
@@ -329,7 +372,7 @@ fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
 
 	SpinLockAcquire(&counter->mutex);
 	/* read here: with an earlier time, other tasks would start too early */
-	next = fairq_starts_take(&counter->starts, pace, fairq_monotonic(), start);
+	next = starts_take(&counter->starts, pace, fairq_monotonic(), start);
 	SpinLockRelease(&counter->mutex);
 	return next;
 }
@@ -353,7 +396,7 @@ fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace)
 	int64		next;
 
 	SpinLockAcquire(&counter->mutex);
-	next = fairq_starts_next(&counter->starts, pace);
+	next = starts_next(&counter->starts, pace);
 	SpinLockRelease(&counter->mutex);
 	return next > fairq_monotonic() ? next : 0;
 }
@@ -369,7 +412,7 @@ fairq_counter_throttle(FairqCounter *counter, const FairqPace *pace, int lane,
 	bool		early;
 
 	SpinLockAcquire(&counter->mutex);
-	*until = fairq_starts_next(&counter->starts, pace);
+	*until = starts_next(&counter->starts, pace);
 	early = *until > fairq_monotonic();
 	if (early)
 		counter->starts.lanes |= 1 << lane;

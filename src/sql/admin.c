@@ -337,7 +337,7 @@ make_queue_hints(int32 queue_id)
 	{
 		/* none of its tasks has started yet */
 		hints->entry.born = FAIRQ_LONG_AGO;
-		fairq_starts_init(&hints->running.starts, FAIRQ_LONG_AGO);
+		fairq_counter_begin_starts(&hints->running, FAIRQ_LONG_AGO);
 		fairq_pending_queue(hints, FAIRQ_CREATED);
 		fairq_queue_tally_empty(&hints->tally);
 	}

@@ -10,8 +10,8 @@
 #include "storage/lockdefs.h"
 #include "utils/hsearch.h"
 
+#include "counter.h"
 #include "lane.h"
-#include "pace.h"
 
 /* The channel "fairq.<queue>" must fit into a name. */
 #define FAIRQ_MAX_QUEUE_NAME 57
