@@ -1,6 +1,7 @@
 /*
  * times.c
- *		The times at which leases end and scheduled tasks become due in a lane.
+ *		The times at which leases end and scheduled tasks become due in a lane;
+ *		histograms of how long tasks have waited and run.
  *
  * Time makes tasks ready without any call.  To avoid a search for them in each
  * pop, a lane has a timer for each of the two timed regions, and a deadline:
@@ -23,12 +24,34 @@
  * lowest timer entered meanwhile is kept separately (timers_since), and timers
  * are not raised past it.
  *
- * Locking: the caller writes under the lane's lock; atomic fields are read
- * without it.  Nothing here allocates or fails.
+ * A queue has histograms of the spans of time that its tasks waited and ran.
+ * Each bucket is twice as wide as the one before, so 32 of them reach from a
+ * millisecond to twelve days.  A percentile that is read from them is between
+ * half and twice its true value.  That is precise enough to detect that a
+ * queue is late.  The sum of the spans is exact.  All this costs two additions
+ * per bucket and transaction.
+ *
+ * A claim, or the end of an attempt, counts only when it has committed.  Until
+ * then, its measurement is only a sample.  The end of the transaction adds it,
+ * and drops the samples of aborted subtransactions.  Samples are a stack, like
+ * pending changes (pending.c).  Those of a subtransaction are on top of its
+ * parent's, and become the parent's when it commits.  Equal samples are merged
+ * into one with a count.  A transaction has few queues and buckets, so it has
+ * few samples, however many tasks it pops.
+ *
+ * Locking: the caller writes timers and the deadline under the lane's lock;
+ * atomic fields are read without it.  Histograms have no lock: a reader may
+ * see one bucket before a transaction's end and another after it.  Memory is
+ * allocated when a sample is recorded.  All other functions, and so those that
+ * transaction.c calls, neither fail nor allocate.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "port/pg_bitutils.h"
+
 #include "times.h"
+#include "tools.h"
 
 /* The regions of timed tasks. */
 #define FOR_TIMED_REGIONS(r) \
@@ -161,4 +184,163 @@ fairq_times_end(FairqTimes *times, const FairqTimerSearch *search)
 	FOR_TIMED_REGIONS(r)
 		pg_atomic_write_u64(&times->timers[r],
 							Min(search->timers[r], times->timers_since[r]));
+}
+
+/* --------------------------------------------------------------------- */
+
+/* the longest span that is measured: a century, so that sums do not wrap */
+#define LONGEST_SPAN (36525 * (uint64) USECS_PER_DAY)
+
+/* The length of a span of time, in microseconds; 0, if it is negative. */
+static uint64
+length_of(TimestampTz from, TimestampTz until)
+{
+	/* SQL may have set both to infinity */
+	return from >= until ? 0 :
+		Min((uint64) until - (uint64) from, LONGEST_SPAN);
+}
+
+/* The bucket of a span of that length. */
+static int
+bucket_of(uint64 usecs)
+{
+	uint64		ms = usecs / 1000;
+
+	return ms == 0 ? 0 :
+		Min(pg_leftmost_one_pos64(ms) + 1, FAIRQ_BUCKETS - 1);
+}
+
+void
+fairq_histogram_init(FairqHistogram *histogram)
+{
+	for (int i = 0; i < FAIRQ_BUCKETS; i++)
+		pg_atomic_init_u64(&histogram->n[i], 0);
+	pg_atomic_init_u64(&histogram->sum, 0);
+}
+
+/* The lower end of a bucket, in microseconds. */
+static double
+bucket_from(int bucket)
+{
+	return bucket == 0 ? 0 : (double) (INT64CONST(1000) << (bucket - 1));
+}
+
+/*
+ * Returns the span, in microseconds, that the given percentage of spans does
+ * not exceed; -1: there are no spans.  Spans within a bucket are assumed to be
+ * evenly spread.
+ */
+int64
+fairq_percentile(const uint64 *counts, int percent)
+{
+	double		total = 0;
+	double		rank;
+	int			bucket = 0;
+
+	for (int i = 0; i < FAIRQ_BUCKETS; i++)
+		total += counts[i];
+	if (total == 0)
+		return -1;
+	rank = total * percent / 100;
+	while (rank > counts[bucket] && bucket < FAIRQ_BUCKETS - 1)
+		rank -= counts[bucket++];
+	return (int64) (bucket_from(bucket) +
+					(bucket_from(bucket + 1) - bucket_from(bucket)) *
+					(counts[bucket] == 0 ? 0 : rank / counts[bucket]));
+}
+
+/* the most samples that are searched for an equal one */
+#define LOOK_BACK (FAIRQ_SPANS * FAIRQ_BUCKETS)
+
+/* Equal samples of one subtransaction. */
+typedef struct Sample
+{
+	FairqHistogram *histogram;	/* the histogram to which they are added */
+	int			bucket;			/* bucket of it */
+	uint64		n;				/* number of these samples */
+	uint64		usecs;			/* sum of their lengths */
+	SubTransactionId sub;		/* subtransaction that measured them */
+} Sample;
+
+static Sample *samples = NULL;	/* in TopTransactionContext */
+static int	nsamples = 0;
+static int	max_samples = 0;
+
+/* Add to the samples, for which there is room. */
+static void
+add_sample(const Sample *new)
+{
+	for (int i = nsamples - 1; i >= Max(nsamples - LOOK_BACK, 0) &&
+		 samples[i].sub == new->sub; i--)
+	{
+		if (samples[i].bucket == new->bucket &&
+			samples[i].histogram == new->histogram)
+		{
+			samples[i].n += new->n;
+			samples[i].usecs += new->usecs;
+			return;
+		}
+	}
+	samples[nsamples++] = *new;
+}
+
+/*
+ * Record how long a task has waited or run; it counts if we commit.  The
+ * caller has recorded a pending change, so transaction.c runs at the
+ * transaction's end.
+ */
+void
+fairq_sample(FairqHistogram *histogram, TimestampTz from, TimestampTz until)
+{
+	uint64		usecs = length_of(from, until);
+	Sample		new = {
+		.histogram = histogram,
+		.bucket = bucket_of(usecs),
+		.n = 1,
+		.usecs = usecs,
+		.sub = GetCurrentSubTransactionId()
+	};
+
+	if (nsamples == max_samples)
+		samples = fairq_grow(TopTransactionContext, samples, &max_samples, 16,
+							 sizeof(Sample));
+	add_sample(&new);
+}
+
+/* A subtransaction's samples become its parent's, or are dropped. */
+void
+fairq_samples_sub_end(SubTransactionId sub, SubTransactionId parent,
+					  bool committed)
+{
+	int			end = nsamples;
+
+	while (nsamples > 0 && samples[nsamples - 1].sub == sub)
+		nsamples--;
+	for (int i = nsamples; i < end && committed; i++)
+	{
+		Sample		moved = samples[i];
+
+		moved.sub = parent;
+		/* a sample never moves to a higher position */
+		add_sample(&moved);
+	}
+}
+
+/*
+ * Count the transaction's measurements, if it has committed.  Their memory is
+ * freed with the transaction's.
+ */
+void
+fairq_samples_end(bool committed)
+{
+	for (int i = 0; i < nsamples && committed; i++)
+	{
+		FairqHistogram *histogram = samples[i].histogram;
+
+		pg_atomic_fetch_add_u64(&histogram->n[samples[i].bucket],
+								samples[i].n);
+		pg_atomic_fetch_add_u64(&histogram->sum, samples[i].usecs);
+	}
+	samples = NULL;
+	nsamples = max_samples = 0;
 }

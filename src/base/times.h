@@ -1,6 +1,7 @@
 /*
  * times.h
- *		The times at which leases end and scheduled tasks become due in a lane.
+ *		The times at which leases end and scheduled tasks become due in a lane;
+ *		histograms of how long tasks have waited and run.
  */
 #ifndef FAIRQ_TIMES_H
 #define FAIRQ_TIMES_H
@@ -43,5 +44,31 @@ extern bool fairq_times_due(FairqTimes *times, TimestampTz now);
 extern TimestampTz fairq_times_next(FairqTimes *times);
 extern bool fairq_times_begin(FairqTimes *times, FairqTimerSearch *search);
 extern void fairq_times_end(FairqTimes *times, const FairqTimerSearch *search);
+
+/* The kinds of measurements of a queue's tasks. */
+typedef enum FairqSpan
+{
+	FAIRQ_SPAN_WAIT,			/* from readiness to the claim */
+	FAIRQ_SPAN_RUN,				/* from its claim to complete or fail */
+	FAIRQ_SPANS					/* number of these */
+} FairqSpan;
+
+/* buckets: below 1 ms, [1, 2) ms, [2, 4) ms, ...; 2^30 ms and more */
+#define FAIRQ_BUCKETS 32
+
+/* In shared memory, part of a queue: read and written without a lock. */
+typedef struct FairqHistogram
+{
+	pg_atomic_uint64 n[FAIRQ_BUCKETS];	/* number of spans in each bucket */
+	pg_atomic_uint64 sum;		/* of all spans, in microseconds */
+} FairqHistogram;
+
+extern void fairq_histogram_init(FairqHistogram *histogram);
+extern int64 fairq_percentile(const uint64 *counts, int percent);
+extern void fairq_sample(FairqHistogram *histogram, TimestampTz from,
+						 TimestampTz until);
+extern void fairq_samples_sub_end(SubTransactionId sub,
+								  SubTransactionId parent, bool committed);
+extern void fairq_samples_end(bool committed);
 
 #endif							/* FAIRQ_TIMES_H */

@@ -25,10 +25,10 @@
 
 #include "access/xact.h"
 
-#include "histogram.h"
 #include "pending_internal.h"
 #include "registry.h"
 #include "shmem.h"
+#include "times.h"
 #include "tools.h"
 #include "transaction.h"
 

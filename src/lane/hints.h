@@ -13,7 +13,6 @@
 #include "address.h"
 #include "chunks.h"
 #include "counter.h"
-#include "histogram.h"
 #include "order.h"
 #include "shares.h"
 #include "shmem.h"

@@ -72,7 +72,6 @@
 #include "compat.h"
 #include "entry.h"
 #include "group.h"
-#include "histogram.h"
 #include "lane_view.h"
 #include "load.h"
 #include "queue.h"
@@ -80,6 +79,7 @@
 #include "store.h"
 #include "store_spi.h"
 #include "survey.h"
+#include "times.h"
 
 PG_FUNCTION_INFO_V1(fairq_sql_address);
 PG_FUNCTION_INFO_V1(fairq_block_of);

@@ -20,10 +20,10 @@
 #include "access/xact.h"
 
 #include "claim.h"
-#include "histogram.h"
 #include "outcome.h"
 #include "running.h"
 #include "shadow.h"
+#include "times.h"
 #include "tools.h"
 #include "transaction.h"
 

@@ -69,10 +69,10 @@
 #include "compat.h"
 #include "dedup.h"
 #include "group.h"
-#include "histogram.h"
 #include "line.h"
 #include "outcome.h"
 #include "running.h"
+#include "times.h"
 #include "tools.h"
 #include "transaction.h"
 
