@@ -26,7 +26,9 @@
  *			in a block.
  *
  * parked	The group has no slot for another running task (counter.c).  It is
- *			not in the ring, and no pop visits it until there is a slot.
+ *			not in the ring, and no pop visits it until there is a slot.  In a
+ *			full queue, also a group with lapsed tasks whose tenant is paused
+ *			or may not start a task yet (lane_aside.c).
  *
  * throttled No task of the group may start before a time (lane_aside.c).  It
  *			is not in the ring either.

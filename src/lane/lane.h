@@ -209,6 +209,7 @@ typedef struct FairqTaking
 
 	/* these are results */
 	uint32		lane_no;		/* lane_no of the lane */
+	uint32		renewals;		/* renewals of the lane */
 	TimestampTz clock;			/* clock of the lane */
 	uint64		searches;		/* searches of the lane */
 	int			n;				/* number of turns */
@@ -349,6 +350,8 @@ extern bool fairq_lane_next_parked(FairqLane *lane, bool tenants,
 /* lane_order.c */
 extern void fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of,
 									 void *arg);
+extern void fairq_lane_find_tenant(FairqLane *lane, const FairqTaking *taking,
+								   FairqTurn *turn, FairqOfGroup tenant_of);
 extern void fairq_lane_order_renew(FairqLane *lane, int32 group_no);
 extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 							  float cost, int32 weight,

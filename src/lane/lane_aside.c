@@ -16,7 +16,10 @@
  * another cause still holds, the next pop puts it aside again.
  *
  * A tenant without a slot or a start is "shut", as one: its groups stay where
- * they are (lane_order.c).  It returns like a group.
+ * they are (lane_order.c).  It returns like a group.  In a full queue, a call
+ * visits groups with lapsed tasks, and does not ask for their tenants.  So it
+ * parks those of a tenant that is paused or may not start a task yet.  They
+ * return with the tenant.
  *
  * Locking: the lane's lock, exclusively, and under it the counter's mutex.
  * Records of the order are made before the lane is locked.
@@ -102,6 +105,43 @@ has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
 	return early;
 }
 
+/* Move a group, whose entry may be NULL, from the ring to a set. */
+static void
+leave_ring(FairqLane *lane, int32 group_no, FairqSeatSet set)
+{
+	take_out(lane, group_no);
+	remove_group(lane, group_no);
+	fairq_seats_add(lane, set, group_no);
+	fairq_seats_add(lane, FAIRQ_LATE, group_no);
+}
+
+/*
+ * In a full queue, find the next group at or after a seat that has lapsed
+ * tasks, and may serve them.  Parks groups that may not because of their
+ * tenants.  FAIRQ_NO_SEAT: there is none, or *steps is below 0, and the search
+ * must continue.
+ */
+int32
+fairq_lane_next_lapsed(FairqLane *lane, int64 from, int *steps)
+{
+	for (;;)
+	{
+		int32		group_no = fairq_seats_next_but(lane, FAIRQ_LAPSED,
+													FAIRQ_PARKED, from);
+		FairqGroupSet *set;
+		FairqGroup *group;
+
+		if (group_no == FAIRQ_NO_SEAT ||
+			!fairq_lane_order_is_closed(lane, group_no))
+			return group_no;
+		if (--*steps < 0)
+			return FAIRQ_NO_SEAT;
+		group = lock_group(lane, group_no, false, &set);
+		leave_ring(lane, group_no, FAIRQ_PARKED);
+		unlock_group(lane, group_no, group, set);
+	}
+}
+
 /*
  * Put the turn's group aside, if the cause still holds.  With a pace, it stays
  * aside at least until the given time of the monotonic clock.  Returns true if
@@ -125,16 +165,10 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		FairqGroupSet *set;
 		FairqGroup *group = lock_group(lane, group_no, false, &set);
 
-		take_out(lane, group_no);
-		remove_group(lane, group_no);
-		if (cause->pace == NULL)
-			fairq_seats_add(lane, FAIRQ_PARKED, group_no);
-		else
-		{
-			fairq_seats_add(lane, FAIRQ_THROTTLED, group_no);
+		leave_ring(lane, group_no, cause->pace == NULL ? FAIRQ_PARKED :
+				   FAIRQ_THROTTLED);
+		if (cause->pace != NULL)
 			first = return_at(lane, group_no, until);
-		}
-		fairq_seats_add(lane, FAIRQ_LATE, group_no);
 		if (turn->tasks.served == 0 && !turn->state.parked)
 		{
 			/* end it now, because the group may be in the ring again later */
@@ -186,12 +220,17 @@ fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
 		fairq_lane_order_is_tenant(lane, tenant) &&
 		has_cause(lane, tenant, cause, &until))
 	{
-		fairq_lane_order_open(lane, tenant);
+		FairqShut	shut = cause->pace != NULL ? FAIRQ_SHUT_UNTIL :
+			cause->limit == 0 ? FAIRQ_SHUT_PAUSED : FAIRQ_SHUT_FULL;
+
+		/* its parked groups return only if they may have a task to serve */
+		if (shut == FAIRQ_SHUT_FULL)
+			fairq_lane_order_open(lane, tenant);
+		else if (fairq_lane_order_is_shut(lane, tenant, FAIRQ_SHUT_UNTIL))
+			fairq_lane_aside_remove(lane, tenant);
 		if (cause->pace != NULL)
 			first = return_at(lane, tenant, until);
-		fairq_lane_order_shut(lane, tenant, cause->pace != NULL ?
-							  FAIRQ_SHUT_UNTIL : cause->limit == 0 ?
-							  FAIRQ_SHUT_PAUSED : FAIRQ_SHUT_FULL);
+		fairq_lane_order_shut(lane, tenant, shut);
 	}
 	LWLockRelease(&lane->lock);
 	return first;
@@ -273,7 +312,8 @@ fairq_lane_next_back(FairqLane *lane)
 
 /*
  * Find the first parked group, or tenant without a slot, at or after a seat.
- * Returns false if there is none.
+ * Returns false if there is none.  Groups that return with their tenants do
+ * not count.
  */
 bool
 fairq_lane_next_parked(FairqLane *lane, bool tenants, int32 *group_no)
@@ -284,9 +324,11 @@ fairq_lane_next_parked(FairqLane *lane, bool tenants, int32 *group_no)
 	fairq_lane_unpark_if_asked(lane);
 	next = fairq_seats_next(lane, tenants ? FAIRQ_SHUT : FAIRQ_PARKED,
 							*group_no);
-	while (next != FAIRQ_NO_SEAT && tenants &&
-		   fairq_lane_order_is_shut(lane, next, FAIRQ_SHUT_UNTIL))
-		next = fairq_seats_next(lane, FAIRQ_SHUT, next + INT64CONST(1));
+	while (next != FAIRQ_NO_SEAT &&
+		   (tenants ? fairq_lane_order_is_shut(lane, next, FAIRQ_SHUT_UNTIL) :
+			fairq_lane_order_is_closed(lane, next)))
+		next = fairq_seats_next(lane, tenants ? FAIRQ_SHUT : FAIRQ_PARKED,
+								next + INT64CONST(1));
 	LWLockRelease(&lane->lock);
 	*group_no = next;
 	return next != FAIRQ_NO_SEAT;

@@ -39,6 +39,7 @@ extern bool fairq_lane_end_part(FairqLane *lane, FairqGroup *group,
 								const struct FairqTurn *turn, bool over);
 
 /* lane_aside.c */
+extern int32 fairq_lane_next_lapsed(FairqLane *lane, int64 from, int *steps);
 extern void fairq_lane_unpark_if_asked(FairqLane *lane);
 
 /*

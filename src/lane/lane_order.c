@@ -276,6 +276,45 @@ have_records(FairqLane *lane, int32 group_no, int32 tenant)
 }
 
 /*
+ * Record the tenant of a group that was read without the lock.  Both have
+ * records.
+ */
+static void
+note_tenant_read(FairqLane *lane, int32 group_no, int32 tenant,
+				 uint32 renewals)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	/* otherwise the numbers may be those of other groups by now */
+	if (lane->present.renewals == renewals)
+		note_tenant(lane, group_no, tenant);
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * Find the tenant of a group with a turn in a full queue, which may not have
+ * entered.  The lane is not locked.
+ */
+void
+fairq_lane_find_tenant(FairqLane *lane, const FairqTaking *taking,
+					   FairqTurn *turn, FairqOfGroup tenant_of)
+{
+	int32		group_no = turn->group_no;
+	int32		tenant = tenant_of(taking->arg, group_no);
+	bool		known;
+
+	turn->charged.tenant = tenant;
+	if (tenant == FAIRQ_NO_SEAT)
+		return;
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	known = has_account(lane, group_no, true);
+	LWLockRelease(&lane->lock);
+	if (known)
+		return;
+	have_records(lane, group_no, tenant);
+	note_tenant_read(lane, group_no, tenant, taking->renewals);
+}
+
+/*
  * Allocate accounts for the groups that enter.  If groups have tenants
  * (tenant_of), find those of the first ones.  The lane is not locked.
  */
@@ -297,13 +336,8 @@ fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
 			tenant = tenant_of(arg, group_no);
 		have_records(lane, group_no, tenant);
 		from = group_no + INT64CONST(1);
-		if (tenant_of == NULL)
-			continue;
-		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-		/* otherwise the numbers may be those of other groups by now */
-		if (lane->present.renewals == renewals)
-			note_tenant(lane, group_no, tenant);
-		LWLockRelease(&lane->lock);
+		if (tenant_of != NULL)
+			note_tenant_read(lane, group_no, tenant, renewals);
 	}
 }
 
@@ -673,12 +707,34 @@ fairq_lane_order_is_shut(FairqLane *lane, int32 tenant, FairqShut shut)
 		account_of(lane, tenant)->level.shut == shut;
 }
 
+/*
+ * Whether the group's tenant is shut, and not even its lapsed tasks are
+ * served.
+ */
+bool
+fairq_lane_order_is_closed(FairqLane *lane, int32 group_no)
+{
+	const FairqAccount *account = lane->seats.n[FAIRQ_SHUT] == 0 ? NULL :
+		fairq_in_shadow(lane) ? account_of(lane, group_no) :
+		account_if_any(lane, group_no);
+	int32		tenant = account == NULL ? FAIRQ_NO_NODE :
+		account->level.tenant;
+
+	return tenant != FAIRQ_NO_NODE && is_resolved(lane, account) &&
+		has(lane, FAIRQ_SHUT, tenant) &&
+		account_of(lane, tenant)->level.shut != FAIRQ_SHUT_FULL;
+}
+
 /* A tenant is not shut any more.  It may not have been shut at all. */
 void
 fairq_lane_order_open(FairqLane *lane, int32 tenant)
 {
-	if (fairq_lane_order_is_shut(lane, tenant, FAIRQ_SHUT_UNTIL))
+	if (!has(lane, FAIRQ_SHUT, tenant))
+		return;
+	if (account_of(lane, tenant)->level.shut == FAIRQ_SHUT_UNTIL)
 		fairq_lane_aside_remove(lane, tenant);
+	if (account_of(lane, tenant)->level.shut != FAIRQ_SHUT_FULL)
+		fairq_seats_unpark_lapsed(lane);
 	fairq_seats_remove(lane, FAIRQ_SHUT, tenant);
 }
 
@@ -909,6 +965,8 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 			(void) remove_from_order(lane, group_no);
 			done = dissolve(lane, account_of(lane, group_no));
 			fairq_lane_order_open(lane, group_no);
+			/* another group may have been parked because of its tenant */
+			fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
 			if (done)
 				fairq_account_renew(account_of(lane, group_no));
 			if (has(lane, FAIRQ_RING, group_no))

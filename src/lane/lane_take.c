@@ -288,6 +288,7 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 	if (is_ready_for(lane, taking))
 	{
 		taking->lane_no = lane->recovery.lane_no;
+		taking->renewals = lane->present.renewals;
 		taking->clock = lane->clock;
 		return true;
 	}
@@ -440,13 +441,15 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 
 	if (!begin_taking(lane, taking, &result))
 		return result;
+	fairq_lane_unpark_if_asked(lane);
 	*nlapsed = lane->seats.n[FAIRQ_LAPSED];
 	seat = tried_seat != FAIRQ_NO_SEAT ? tried_seat : lane->full.seat;
 	if (tried_seat != FAIRQ_NO_SEAT || lane->full.left == 0)
 		seat++;
-	group_no = fairq_seats_next(lane, FAIRQ_LAPSED, Max(seat, 0));
-	if (group_no == FAIRQ_NO_SEAT)
-		group_no = fairq_seats_next(lane, FAIRQ_LAPSED, 0);
+	group_no = fairq_lane_next_lapsed(lane, Max(seat, 0),
+									  &taking->order.steps);
+	if (group_no == FAIRQ_NO_SEAT && taking->order.steps >= 0)
+		group_no = fairq_lane_next_lapsed(lane, 0, &taking->order.steps);
 	if (group_no != FAIRQ_NO_SEAT)
 		group = lock_group(lane, group_no, true, &set);
 	if (group != NULL)
@@ -475,7 +478,8 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 	}
 	taking->searches = pg_atomic_read_u64(&lane->searches);
 	LWLockRelease(&lane->lock);
-	return group != NULL ? FAIRQ_TAKEN : FAIRQ_NONE_READY;
+	return group != NULL ? FAIRQ_TAKEN :
+		taking->order.steps < 0 ? FAIRQ_NOT_FOUND : FAIRQ_NONE_READY;
 }
 
 /* --------------------------------------------------------------------- */

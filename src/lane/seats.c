@@ -256,6 +256,30 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 }
 
 /*
+ * The first group at or after a seat that is in a set and not in another one;
+ * FAIRQ_NO_SEAT: none.
+ */
+int32
+fairq_seats_next_but(FairqLane *lane, FairqSeatSet set, FairqSeatSet but,
+					 int64 from)
+{
+	for (;;)
+	{
+		int32		seat = fairq_seats_next(lane, set, from);
+		uint64		bits;
+
+		if (seat == FAIRQ_NO_SEAT || lane->seats.n[but] == 0)
+			return seat;
+		/* all of the word's seats at once */
+		bits = *word_of(lane, set, seat) & ~*word_of(lane, but, seat) &
+			(~UINT64CONST(0) << (seat % 64));
+		if (bits != 0)
+			return (seat & ~63) + pg_rightmost_one_pos64(bits);
+		from = (seat | 63) + INT64CONST(1);
+	}
+}
+
+/*
  * The first group at or after a seat that is in any of these sets, a bit for
  * each.  FAIRQ_ALL_SEATS: none.  next has the next group of each set that the
  * walk has found; -1 at the beginning.
@@ -441,6 +465,26 @@ fairq_seats_unpark(FairqLane *lane)
 	empty(lane, FAIRQ_PARKED, unpark_word);
 	empty(lane, FAIRQ_THROTTLED, unpark_word);
 	empty(lane, FAIRQ_SHUT, open_word);
+}
+
+static void
+unpark_lapsed_word(FairqLane *lane, uint64 *first_set, int64 stride,
+				   int64 seat, void *arg)
+{
+	uint64	   *parked = &first_set[FAIRQ_PARKED * stride];
+	uint64		bits = *parked & first_set[FAIRQ_LAPSED * stride];
+
+	let_in_word(lane, first_set, stride, seat, bits);
+	lane->seats.n[FAIRQ_PARKED] -= pg_popcount64(bits);
+	*parked &= ~bits;
+}
+
+/* Put all parked groups that may have lapsed tasks into the ring again. */
+void
+fairq_seats_unpark_lapsed(FairqLane *lane)
+{
+	if (lane->seats.n[FAIRQ_PARKED] > 0)
+		for_each_word(lane, FAIRQ_PARKED, unpark_lapsed_word, NULL);
 }
 
 static int64 *

@@ -556,7 +556,7 @@ serve_in_full(FairqService *s)
 			fairq_turns_back();
 			return false;
 		}
-		turn->charged.tenant = fairq_tenant_no(s->queue, turn->group_no);
+		fairq_lane_find_tenant(s->lane, &taking, turn, tenant_of);
 		served = fairq_serve_turn(s, turn);
 		fairq_turns_back();
 		if (served)

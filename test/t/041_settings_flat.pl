@@ -8,7 +8,9 @@
 # Fails if a rolled back change is not published (publish_versions() in
 # transaction.c). Fails if a tenant without a slot is not shut (fairq_lane_shut()
 # in lane_aside.c). Fails if a paused one is visited for lapsed tasks (is_active()
-# in lane_internal.h).
+# in lane_internal.h). In a full queue, fails if its users are visited
+# (fairq_lane_next_lapsed() in lane_aside.c), or do not return
+# (fairq_seats_unpark_lapsed() in seats.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -95,6 +97,27 @@ foreach (
 		stderr => \$debug);
 	like($debug, qr/passed over [12] groups/, "... and after $begin");
 	$node->safe_psql('postgres', "SELECT fairq.$end");
+}
+
+# In a full queue, which serves lapsed tasks only, no call visits these users again.
+foreach (
+	[ q{pause('f', 'acme')}, q{resume('f', 'acme')} ],
+	[ q{hold('f', 'acme', 'tomorrow')}, q{hold('f', 'acme')} ])
+{
+	my ($begin, $end) = @$_;
+	$node->safe_psql('postgres', qq{
+		SELECT fairq.create_queue('f', separator => '/', max_running => 500, max_attempts => 9);
+		SELECT count(fairq.enqueue('f', 'acme/' || i)) FROM generate_series(1, 500) i;
+		SELECT count(*) FROM fairq.pop('f', 500, lease => '1 ms');
+		SELECT pg_sleep(0.1), fairq.$begin});
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.pop('f', 500);
+		SELECT parked FROM fairq.lanes WHERE queue = 'f' AND priority = 0;
+		SELECT count(*) FROM fairq.check_queue('f')}),
+		"0\n500\n0", "users of a tenant are parked after $begin");
+	is($node->safe_psql('postgres', qq{SELECT count(fairq.$end);
+		SELECT count(*) FROM fairq.pop('f', 500); SELECT count(*) FROM fairq.check_queue('f');
+		SELECT fairq.drop_queue('f', true)}),
+		"1\n500\n0\nt", '... and return with it');
 }
 
 # changes by the session itself
