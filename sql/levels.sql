@@ -340,6 +340,18 @@ ROLLBACK;
 SELECT count(fairq.enqueue('levels_work', 'bill/bob')) FROM generate_series(1, 4);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_work', 8);
 
+-- A tenant has another number by the end of a user's task, and no task so far.
+SELECT fairq.create_queue('levels_number', separator => '/', fair_by => 'time');
+SELECT count(fairq.enqueue('levels_number', 'acme/ann'));
+SELECT count(fairq.enqueue('levels_number', 'bill/' || i, delay => '1 h')) FROM generate_series(1, 100) i;
+DELETE FROM fairq.group_number USING fairq.queue q
+WHERE q.queue_id = group_number.queue_id AND name = 'levels_number' AND group_key = 'acme';
+CREATE TEMP TABLE popped AS SELECT id, attempt, group_key FROM fairq.pop('levels_number');
+SELECT count(fairq.enqueue('levels_number', 'acme/bob', delay => '1 h'));
+SELECT group_key, fairq.complete(id, attempt) FROM popped;
+SELECT * FROM fairq.check_queue('levels_number');
+DROP TABLE popped;
+
 -- A queue with tenants is dropped like any other queue, without an effect on
 -- others.
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue ~ '^levels' ORDER BY queue;

@@ -70,6 +70,8 @@ fairq_hash(MemoryContext context, const char *name, Size key, Size entry)
  *	 changes (test/held_up).
  * - publish: in the middle of a commit's changes, once a group's changes are
  *	 visible (test/held_up).
+ * - tenant: once a call has read a group's tenant, and before it records it
+ *	 (test/held_up).
  * - load: once its pages are read, and after each group and queue that it has
  *	 published (test/held_up, test/evict).
  *

@@ -73,6 +73,7 @@
 #include "lane_internal.h"
 #include "lane_order.h"
 #include "shadow.h"
+#include "stall.h"
 
 /* most groups to add to the ordered set before the next turn is taken */
 #define MOST_ADDED 64
@@ -334,6 +335,7 @@ fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
 			return;
 		if (tenant_of != NULL)
 			tenant = tenant_of(arg, group_no);
+		fairq_stall("tenant");
 		have_records(lane, group_no, tenant);
 		from = group_no + INT64CONST(1);
 		if (tenant_of != NULL)
