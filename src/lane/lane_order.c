@@ -73,7 +73,7 @@
 #include "lane_internal.h"
 #include "lane_order.h"
 #include "shadow.h"
-#include "stall.h"
+#include "tools.h"
 
 /* most groups to add to the ordered set before the next turn is taken */
 #define MOST_ADDED 64
