@@ -96,17 +96,6 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 }
 
 /*
- * A pop would find work, so the call stops there as if the task were locked.
- */
-static FairqClaimResult
-see_task(FairqService *s)
-{
-	s->got.peeked = true;
-	s->call.max_tasks = s->got.served;
-	return FAIRQ_LOCKED;
-}
-
-/*
  * Check whether the row could be locked, and record a row lock of another
  * transaction.
  */
@@ -121,14 +110,19 @@ peek_at_row(FairqService *s, FairqTask *task, bool to_delete)
 
 /*
  * Check whether a pop could claim the task.  If a pop could not, the call
- * continues like a pop.
+ * continues like a pop.  If a pop would find work, the call stops there as if
+ * the task were locked.
  */
 static FairqClaimResult
 peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 {
 	FairqClaimResult result = peek_at_row(s, task, to_delete);
 
-	return result == FAIRQ_CLAIMED ? see_task(s) : result;
+	if (result != FAIRQ_CLAIMED)
+		return result;
+	s->got.peeked = true;
+	s->call.max_tasks = s->got.served;
+	return FAIRQ_LOCKED;
 }
 
 /* Record that the call has ended a task, or its wait. */

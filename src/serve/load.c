@@ -415,25 +415,16 @@ load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
 
 /* --------------------------------------------------------------------- */
 
-/* In the worker: load, unless a lock or another load prevents it. */
-static void
-load_in_worker(Oid task)
-{
-	FairqTable *tasks;
-
-	tasks = fairq_extension_exists() && fairq_relid(FAIRQ_TASK) == task ?
-		fairq_table_try_open(task) : NULL;
-	if (tasks == NULL)
-		return;
-	(void) load_pages(NULL, tasks, false);
-	fairq_table_close(tasks);
-}
-
-/* The worker, started by a call that needs a load. */
+/*
+ * The worker, started by a call that needs a load.  It loads, unless a lock or
+ * another load prevents it.
+ */
 void
 fairq_load_main(Datum arg)
 {
 	Oid			database;
+	Oid			task = DatumGetObjectId(arg);
+	FairqTable *tasks;
 
 	memcpy(&database, MyBgworkerEntry->bgw_extra, sizeof(Oid));
 	pqsignal(SIGTERM, die);
@@ -443,7 +434,13 @@ fairq_load_main(Datum arg)
 	is_worker = true;
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	load_in_worker(DatumGetObjectId(arg));
+	tasks = fairq_extension_exists() && fairq_relid(FAIRQ_TASK) == task ?
+		fairq_table_try_open(task) : NULL;
+	if (tasks != NULL)
+	{
+		(void) load_pages(NULL, tasks, false);
+		fairq_table_close(tasks);
+	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 }

@@ -1114,18 +1114,6 @@ charge_turn(FairqService *s, FairqTurn *turn, float cost)
 }
 
 /*
- * Leave the chosen task to other calls.  If it is scheduled, this also leaves
- * later scheduled tasks, so that they do not delay ready ones.  Otherwise,
- * false.
- */
-static bool
-leave_scheduled(Course *course, const Search *chosen)
-{
-	course->no_scheduled = chosen == &course->due[FAIRQ_REGION_SCHEDULED];
-	return course->no_scheduled;
-}
-
-/*
  * Serve a group at its turn, or its lapsed tasks in a full queue.  Returns
  * false if it yields no task.
  */
@@ -1164,8 +1152,10 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			break;
 		if (chosen != &course.lapsed && fairq_leaves_expired(s, &chosen->task))
 		{
-			if (!leave_scheduled(&course, chosen))
+			/* later scheduled tasks are left, too: they delay no ready ones */
+			if (chosen != &course.due[FAIRQ_REGION_SCHEDULED])
 				break;
+			course.no_scheduled = true;
 			continue;
 		}
 		stops = fairq_stops_before(s, &chosen->task, &result);

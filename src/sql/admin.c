@@ -626,33 +626,13 @@ delete_range(FairqQueue *queue, FairqTable *tasks, FairqIndex index,
 	return deleted;
 }
 
-/* Delete tasks in a lane: of these groups, or of all groups (NIL). */
-static int64
-delete_in_lane(FairqQueue *queue, int32 lane, const List *groups, bool force,
-			   FairqTable *tasks)
-{
-	int64		deleted = 0;
-	const ListCell *lc;
-
-	if (groups == NIL)
-		return delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
-							fairq_range(Int32GetDatum(lane)), force);
-	foreach(lc, groups)
-		deleted += delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
-								fairq_range_2(Int32GetDatum(lane),
-											  Int32GetDatum(lfirst_int(lc))),
-								force);
-	return deleted;
-}
-
 /*
- * Delete blocked tasks that a purge has missed.  The purge has deleted their
- * predecessors, and that made them due.  So it has moved their rows to places
- * that it had already passed.  Tasks that are due are not moved again.
+ * Delete tasks in a lane: of these groups, or of all groups (NIL).  due: only
+ * scheduled tasks that are due.
  */
 static int64
-delete_moved(FairqQueue *queue, int32 lane, const List *groups,
-			 FairqTable *tasks)
+delete_in_lane(FairqQueue *queue, int32 lane, const List *groups, bool force,
+			   bool due, FairqTable *tasks)
 {
 	int64		end = fairq_due_end(FAIRQ_REGION_SCHEDULED,
 									GetCurrentTimestamp());
@@ -660,14 +640,22 @@ delete_moved(FairqQueue *queue, int32 lane, const List *groups,
 	const ListCell *lc;
 
 	if (groups == NIL)
-		return delete_range(queue, tasks, FAIRQ_TASK_BY_TIME,
-							fairq_range_times(lane, FAIRQ_SCHEDULED, end),
-							false);
+		return due ?
+			delete_range(queue, tasks, FAIRQ_TASK_BY_TIME,
+						 fairq_range_times(lane, FAIRQ_SCHEDULED, end), force) :
+			delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
+						 fairq_range(Int32GetDatum(lane)), force);
 	foreach(lc, groups)
-		deleted += delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
-								fairq_range_line(lane, lfirst_int(lc),
-												 FAIRQ_SCHEDULED, end),
-								false);
+	{
+		int32		group_no = lfirst_int(lc);
+
+		deleted += delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP, due ?
+								fairq_range_line(lane, group_no,
+												 FAIRQ_SCHEDULED, end) :
+								fairq_range_2(Int32GetDatum(lane),
+											  Int32GetDatum(group_no)),
+								force);
+	}
 	return deleted;
 }
 
@@ -684,10 +672,17 @@ delete_tasks(FairqQueue *queue, const List *groups, bool force)
 
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		deleted += delete_in_lane(queue, lane + priority, groups, force,
-								  tasks);
+								  false, tasks);
+
+	/*
+	 * The end of a task made blocked tasks due that waited for it.  So their
+	 * rows may have moved to places already passed.  Tasks that are due are
+	 * not moved again.
+	 */
 	if (!force && deleted > 0)
 		for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-			deleted += delete_moved(queue, lane + priority, groups, tasks);
+			deleted += delete_in_lane(queue, lane + priority, groups, false,
+									  true, tasks);
 	fairq_table_close(tasks);
 	if (deleted > 0)
 		fairq_written();
@@ -760,45 +755,40 @@ fairq_reset_hints(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-static void
-no_such_privilege(const char *name)
+/* Returns the bit of the privilege with this name. */
+static int
+privilege_named(const char *name)
 {
-	ereport(ERROR,
-			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-			errmsg("privilege must be \"enqueue\", \"work\", \"monitor\" or \"manage\""),
-			errdetail("The value is \"%.*s\".",
-					  pg_mbcliplen(name, strlen(name), 100), name));
-}
+	int			privilege = fairq_privilege_named(name);
 
-static char *
-arg_privilege(FunctionCallInfo fcinfo, int n)
-{
-	char	   *name = text_to_cstring(fairq_arg_text(fcinfo, n, "privilege"));
-
-	if (fairq_privilege_named(name) == 0)
-		no_such_privilege(name);
-	return name;
+	if (privilege == 0)
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+				errmsg("privilege must be \"enqueue\", \"work\", \"monitor\" or \"manage\""),
+				errdetail("The value is \"%.*s\".",
+						  pg_mbcliplen(name, strlen(name), 100), name));
+	return privilege;
 }
 
 /*
  * Read the arguments that these functions share: the privilege, the role and
  * the queue.
  */
-static FairqQueue *
+static void
 arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
-	char	   *privilege;
+	text	   *privilege;
 	FairqQueue *queue;
 
 	fairq_arg_needed(fcinfo, 1, "role");
-	privilege = arg_privilege(fcinfo, 2);
+	privilege = fairq_arg_text(fcinfo, 2, "privilege");
+	(void) privilege_named(text_to_cstring(privilege));
 	fairq_writes(function);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
 	args[0] = fairq_sql_int4(queue->id);
 	args[1] = (FairqSqlArg) {REGROLEOID, PG_GETARG_DATUM(1)};
-	args[2] = fairq_sql_text(cstring_to_text(privilege));
-	return queue;
+	args[2] = fairq_sql_text(privilege);
 }
 
 Datum
@@ -806,7 +796,7 @@ fairq_grant_queue(PG_FUNCTION_ARGS)
 {
 	FairqSqlArg args[3];
 
-	(void) arg_row(fcinfo, "fairq.grant_queue()", args);
+	arg_row(fcinfo, "fairq.grant_queue()", args);
 	if (!SearchSysCacheExists1(AUTHOID, args[1].value))
 		ereport(ERROR,
 				errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -822,7 +812,7 @@ fairq_revoke_queue(PG_FUNCTION_ARGS)
 {
 	FairqSqlArg args[3];
 
-	(void) arg_row(fcinfo, "fairq.revoke_queue()", args);
+	arg_row(fcinfo, "fairq.revoke_queue()", args);
 	fairq_sql("DELETE FROM fairq.queue_privilege"
 			  " WHERE queue_id = $1 AND role = $2 AND privilege = $3",
 			  args, lengthof(args), NULL);
@@ -835,12 +825,9 @@ fairq_has_queue_privilege(PG_FUNCTION_ARGS)
 {
 	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
 	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(1));
-
 	int			privilege = strcmp(name, "any") == 0 ? FAIRQ_PRIV_ANY :
-		fairq_privilege_named(name);
+		privilege_named(name);
 
-	if (privilege == 0)
-		no_such_privilege(name);
 	PG_RETURN_BOOL(queue != NULL && fairq_may(queue, privilege));
 }
 

@@ -92,6 +92,15 @@ fairq_check_delay(const char *name, const Interval *delay)
 	return fairq_check_span(name, delay, 0, FAIRQ_LIFETIME);
 }
 
+/* Check the length of a lease, if the argument has a value. */
+void
+fairq_check_lease(FunctionCallInfo fcinfo, int n)
+{
+	if (!PG_ARGISNULL(n))
+		(void) fairq_check_span("lease", PG_GETARG_INTERVAL_P(n), 1,
+								FAIRQ_LIFETIME);
+}
+
 /*
  * Returns the end of a lease that is taken now.  The queue's max_run_time
  * since popped_at limits it.
@@ -100,14 +109,11 @@ TimestampTz
 fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,
 				TimestampTz popped_at, TimestampTz now)
 {
-	const Interval *lease = &queue->retries.lease;
+	const Interval *lease = PG_ARGISNULL(n) ? &queue->retries.lease :
+		PG_GETARG_INTERVAL_P(n);
 	TimestampTz until;
 
-	if (!PG_ARGISNULL(n))
-	{
-		lease = PG_GETARG_INTERVAL_P(n);
-		(void) fairq_check_span("lease", lease, 1, FAIRQ_LIFETIME);
-	}
+	fairq_check_lease(fcinfo, n);
 	until = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
 													TimestampTzGetDatum(now),
 													IntervalPGetDatum(lease)));

@@ -46,6 +46,7 @@ extern int64 fairq_check_int(const char *name, int64 value, int64 low,
 							 int64 high);
 extern int64 fairq_check_span(const char *name, const Interval *value,
 							  int least, int years);
+extern void fairq_check_lease(FunctionCallInfo fcinfo, int n);
 extern TimestampTz fairq_arg_lease(FunctionCallInfo fcinfo, int n,
 								   const FairqQueue *queue,
 								   TimestampTz popped_at, TimestampTz now);

@@ -383,10 +383,6 @@ fairq_shard(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* time from which a task may not begin; DT_NOEND: none */
-#define EXPIRES_AT(n) \
-	(PG_ARGISNULL(n) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(n))
-
 /*
  * bytes of payloads and headers that are kept until their rows are written
  * together
@@ -437,9 +433,24 @@ arg_run_at(FunctionCallInfo fcinfo, int run_at, int delay)
 }
 
 static Datum
-empty_payload(void)
+arg_payload(FunctionCallInfo fcinfo, int n)
 {
-	return DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
+	return PG_ARGISNULL(n) ?
+		DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")) :
+		PointerGetDatum(PG_GETARG_JSONB_P(n));
+}
+
+static int
+arg_priority(FunctionCallInfo fcinfo, int n)
+{
+	return FAIRQ_ARG_INT(n, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
+}
+
+static int
+arg_max_attempts(FunctionCallInfo fcinfo, int n)
+{
+	return FAIRQ_ARG_INT(n, "max_attempts", 0, PG_ARGISNULL(n) ? 0 : 1,
+						 PG_INT32_MAX);
 }
 
 /* Arguments of enqueue() and enqueue_or_find(), in their order. */
@@ -506,20 +517,17 @@ static void
 read_task(FunctionCallInfo fcinfo, FairqNewTask *new)
 {
 	new->group_key = fairq_arg_text(fcinfo, ARG_GROUP_KEY, "group_key");
-	new->payload = PG_ARGISNULL(ARG_PAYLOAD) ? empty_payload() :
-		PointerGetDatum(PG_GETARG_JSONB_P(ARG_PAYLOAD));
-	new->priority = FAIRQ_ARG_INT(ARG_PRIORITY, "priority", 0, 0,
-								  FAIRQ_PRIORITIES - 1);
+	new->payload = arg_payload(fcinfo, ARG_PAYLOAD);
+	new->priority = arg_priority(fcinfo, ARG_PRIORITY);
 	read_dedup(fcinfo, new);
-	new->max_attempts = FAIRQ_ARG_INT(ARG_MAX_ATTEMPTS, "max_attempts", 0,
-									  PG_ARGISNULL(ARG_MAX_ATTEMPTS) ? 0 : 1,
-									  PG_INT32_MAX);
+	new->max_attempts = arg_max_attempts(fcinfo, ARG_MAX_ATTEMPTS);
 	if (!PG_ARGISNULL(ARG_COST))
 		new->cost = check_cost(PG_GETARG_FLOAT4(ARG_COST));
 	if (!PG_ARGISNULL(ARG_HEADERS))
 		new->headers = PointerGetDatum(PG_GETARG_JSONB_P(ARG_HEADERS));
 	new->run_at = arg_run_at(fcinfo, ARG_RUN_AT, ARG_DELAY);
-	new->expires_at = EXPIRES_AT(ARG_EXPIRES_AT);
+	new->expires_at = PG_ARGISNULL(ARG_EXPIRES_AT) ? DT_NOEND :
+		PG_GETARG_TIMESTAMPTZ(ARG_EXPIRES_AT);
 }
 
 static int
@@ -805,9 +813,9 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 											   "fairq tasks",
 											   ALLOCSET_DEFAULT_SIZES);
 
-	new.priority = FAIRQ_ARG_INT(3, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
+	new.priority = arg_priority(fcinfo, 3);
 	new.run_at = arg_run_at(fcinfo, 4, 11);
-	new.expires_at = EXPIRES_AT(10);
+	new.expires_at = PG_ARGISNULL(10) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(10);
 	read_args(fcinfo, &batch);
 	given = arg_after(fcinfo, 13, !PG_ARGISNULL(4) ? "run_at" :
 					  !PG_ARGISNULL(8) ? "run_ats" :
@@ -871,11 +879,9 @@ fairq_create_batch(PG_FUNCTION_ARGS)
 		.expires_at = DT_NOEND,
 		.blocked = true,
 		.group_key = fairq_arg_text(fcinfo, 1, "group_key"),
-		.payload = PG_ARGISNULL(2) ? empty_payload() :
-		PointerGetDatum(PG_GETARG_JSONB_P(2)),
-		.priority = FAIRQ_ARG_INT(3, "priority", 0, 0, FAIRQ_PRIORITIES - 1),
-		.max_attempts = FAIRQ_ARG_INT(5, "max_attempts", 0,
-									  PG_ARGISNULL(5) ? 0 : 1, PG_INT32_MAX),
+		.payload = arg_payload(fcinfo, 2),
+		.priority = arg_priority(fcinfo, 3),
+		.max_attempts = arg_max_attempts(fcinfo, 5),
 		.headers = arg_headers(fcinfo, 6)
 	};
 	FairqBatch	batch = {.on_success = FAIRQ_ARG_BOOL(4)};

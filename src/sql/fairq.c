@@ -58,13 +58,12 @@
 #include "transaction.h"
 #include "turn.h"
 
+FAIRQ_MODULE_MAGIC;
+
 PG_FUNCTION_INFO_V1(fairq_version);
 PG_FUNCTION_INFO_V1(fairq_task_changed);
 PG_FUNCTION_INFO_V1(fairq_group_number_changed);
 PG_FUNCTION_INFO_V1(fairq_settings_changed);
-
-FAIRQ_MODULE_MAGIC;
-
 
 /*
  * Actions at the end of a transaction, in their order.  Turns are given back
@@ -145,14 +144,6 @@ trigger_data(FunctionCallInfo fcinfo)
 				errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				errmsg("function was not called by trigger manager"));
 	return (TriggerData *) fcinfo->context;
-}
-
-/* Whether a queue has a separator. */
-static bool
-any_tenants(void)
-{
-	return fairq_sql("SELECT FROM fairq.queue WHERE separator IS NOT NULL"
-					 " LIMIT 1", NULL, 0, NULL) > 0;
 }
 
 /* Refuse the first of these keys, with a message; NIL: there are none. */
@@ -266,7 +257,9 @@ fairq_group_number_changed(PG_FUNCTION_ARGS)
 	if (TRIGGER_FIRED_FOR_ROW(data->tg_event))
 		fairq_pending_reset();
 	else if (!TRIGGER_FIRED_BY_DELETE(data->tg_event) &&
-			 !TRIGGER_FIRED_BY_TRUNCATE(data->tg_event) && any_tenants())
+			 !TRIGGER_FIRED_BY_TRUNCATE(data->tg_event) &&
+			 fairq_sql("SELECT FROM fairq.queue WHERE separator IS NOT NULL"
+					   " LIMIT 1", NULL, 0, NULL) > 0)
 	{
 		fairq_pending_reset();
 		check_keys();

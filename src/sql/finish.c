@@ -159,9 +159,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 	bool		done;
 	TimestampTz until = 0;
 
-	if (!PG_ARGISNULL(2))
-		(void) fairq_check_span("lease", PG_GETARG_INTERVAL_P(2), 1,
-								FAIRQ_LIFETIME);
+	fairq_check_lease(fcinfo, 2);
 	done = begin_one(fcinfo, "fairq.extend()", fairq_find_attempt, &a) &&
 		!a.task.cancelled && extend(fcinfo, &a, &until);
 	close_tasks(a.tasks, done);
@@ -372,9 +370,7 @@ fairq_extend_batch(PG_FUNCTION_ARGS)
 {
 	Batch		batch;
 
-	if (!PG_ARGISNULL(2))
-		(void) fairq_check_span("lease", PG_GETARG_INTERVAL_P(2), 1,
-								FAIRQ_LIFETIME);
+	fairq_check_lease(fcinfo, 2);
 	batch = begin_batch(fcinfo, "fairq.extend_batch()");
 	for (int i = 0; i < batch.n; i++)
 	{

@@ -71,7 +71,6 @@ PG_FUNCTION_INFO_V1(fairq_peek);
 PG_FUNCTION_INFO_V1(fairq_wait);
 PG_FUNCTION_INFO_V1(fairq_wait_queues);
 
-#define CLAIM_NATTS 14
 #define MAX_WORKER 1024
 
 /* default number of tasks that peek shows */
@@ -93,46 +92,52 @@ typedef struct Claims
 } Claims;
 
 /*
- * Returns a copy of a column, which may be stored out of line and whose row
- * may be gone later.  For a NULL column, the usual case, it only reads the
- * row's null bitmap.
+ * Add a copy of a column, which may be stored out of line and whose row may be
+ * gone later.  For a NULL column, the usual case, it only reads the row's null
+ * bitmap.
  */
-static Datum
-copy_detoasted(FairqTable *tasks, AttrNumber attno, bool *isnull)
+static void
+put_detoasted(FairqRow *row, FairqTable *tasks, AttrNumber attno)
 {
 	TupleTableSlot *slot = tasks->locked.slot;
+	bool		isnull = !fairq_task_has(slot, attno);
 
-	*isnull = !fairq_task_has(slot, attno);
-	return *isnull ? (Datum) 0 :
-		PointerGetDatum(PG_DETOAST_DATUM(fairq_column(slot, attno)));
+	fairq_put(row, isnull ? (Datum) 0 :
+			  PointerGetDatum(PG_DETOAST_DATUM(fairq_column(slot, attno))),
+			  isnull);
+}
+
+/* Add the key of a group; NULL: its number was freed. */
+static void
+put_group_key(FairqRow *row, FairqQueue *queue, int32 group_no)
+{
+	Datum		key = fairq_group_key(queue, group_no);
+
+	fairq_put(row, key, DatumGetPointer(key) == NULL);
 }
 
 /* Add a row of type fairq.claim to the result. */
 static void
 put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 {
-	Datum		values[CLAIM_NATTS];
-	bool		nulls[CLAIM_NATTS] = {0};
+	FairqRow	row;
 
-	values[0] = Int64GetDatum(task->id);
-	values[1] = fairq_group_key(claims->queue, task->group_no);
-	nulls[1] = DatumGetPointer(values[1]) == NULL;
-	values[2] = copy_detoasted(tasks, TASK_PAYLOAD, &nulls[2]);
-	values[3] = Int32GetDatum(task->attempt);
-	values[4] = Int32GetDatum((int32) task->priority);
-	values[5] = Int64GetDatum(task->turn);
-	values[6] = TimestampTzGetDatum(task->enqueued_at);
-	values[7] = TimestampTzGetDatum(task->lease_until);
-	nulls[7] = !task->running;
-	values[8] = claims->queue_name;
-	values[9] = copy_detoasted(tasks, TASK_HEADERS, &nulls[9]);
-	values[10] = Int32GetDatum(fairq_attempts_left(claims->queue, task));
-	values[11] = Int32GetDatum(task->lapses);
-	values[12] = copy_detoasted(tasks, TASK_PROGRESS, &nulls[12]);
-	values[13] = Int64GetDatum(task->batch);
-	nulls[13] = task->batch == 0;
-	tuplestore_putvalues(claims->rsinfo->setResult, claims->rsinfo->setDesc,
-						 values, nulls);
+	row.n = 0;
+	fairq_put_int8(&row, task->id, false);
+	put_group_key(&row, claims->queue, task->group_no);
+	put_detoasted(&row, tasks, TASK_PAYLOAD);
+	fairq_put_int4(&row, task->attempt, false);
+	fairq_put_int4(&row, task->priority, false);
+	fairq_put_int8(&row, task->turn, false);
+	fairq_put(&row, TimestampTzGetDatum(task->enqueued_at), false);
+	fairq_put(&row, TimestampTzGetDatum(task->lease_until), !task->running);
+	fairq_put(&row, claims->queue_name, false);
+	put_detoasted(&row, tasks, TASK_HEADERS);
+	fairq_put_int4(&row, fairq_attempts_left(claims->queue, task), false);
+	fairq_put_int4(&row, task->lapses, false);
+	put_detoasted(&row, tasks, TASK_PROGRESS);
+	fairq_put_int8(&row, task->batch, task->batch == 0);
+	fairq_put_row(claims->rsinfo, &row);
 }
 
 static FairqClaimResult
@@ -181,16 +186,17 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 
 /* Begin the result of a call, and open fairq.task for it. */
 static FairqTable *
-begin_claims(FunctionCallInfo fcinfo, Claims *claims)
+begin_claims(FunctionCallInfo fcinfo, Claims *claims, bits32 flags,
+			 LOCKMODE lockmode)
 {
 	FairqTable *tasks;
 
-	InitMaterializedSRF(fcinfo, 0);
+	InitMaterializedSRF(fcinfo, flags);
 	claims->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	claims->each = AllocSetContextCreate(CurrentMemoryContext, "fairq claim",
 										 ALLOCSET_DEFAULT_SIZES);
 	claims->now = GetCurrentTimestamp();
-	tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
+	tasks = fairq_open(FAIRQ_TASK, lockmode);
 	tasks->claims_delete = claims->remove;
 	return tasks;
 }
@@ -265,7 +271,7 @@ pop_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
 	fairq_writes(function);
 	claims->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
 									AccessShareLock);
-	tasks = begin_claims(fcinfo, claims);
+	tasks = begin_claims(fcinfo, claims, 0, RowExclusiveLock);
 	if (!claims->remove)
 		claims->lease_until = fairq_arg_lease(fcinfo, 2, claims->queue,
 											  claims->now, claims->now);
@@ -320,15 +326,13 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 	FairqTable *tasks;
 
 	arg_worker(fcinfo, 3, &claims);
-	if (!PG_ARGISNULL(2))
-		(void) fairq_check_span("lease", PG_GETARG_INTERVAL_P(2), 1,
-								FAIRQ_LIFETIME);
+	fairq_check_lease(fcinfo, 2);
 	fairq_writes("fairq.pop()");
 	/* so that an error does not depend on the tasks of earlier queues */
 	for (int i = 0; i < n; i++)
 		(void) fairq_queue_use(DatumGetTextPP(names[i]), FAIRQ_PRIV_WORK,
 							   AccessShareLock);
-	tasks = begin_claims(fcinfo, &claims);
+	tasks = begin_claims(fcinfo, &claims, 0, RowExclusiveLock);
 	/* first a task that an earlier call has left because it is served alone */
 	for (int i = 1; i < n && left > 0; i++)
 		if (fairq_begins_alone(fairq_queue_use(DatumGetTextPP(names[i]),
@@ -347,10 +351,9 @@ put_foreseen(FairqTable *tasks, FairqTask *task, void *arg)
 	Claims	   *claims = arg;
 	MemoryContext old = MemoryContextSwitchTo(claims->each);
 	FairqRow	row = {0};
-	Datum		group_key = fairq_group_key(claims->queue, task->group_no);
 
 	fairq_put_int8(&row, task->id, false);
-	fairq_put(&row, group_key, DatumGetPointer(group_key) == NULL);
+	put_group_key(&row, claims->queue, task->group_no);
 	fairq_put_int8(&row, task->turn, false);
 	fairq_put(&row, TimestampTzGetDatum(task->enqueued_at), false);
 	fairq_put_row(claims->rsinfo, &row);
@@ -376,16 +379,12 @@ fairq_peek(PG_FUNCTION_ARGS)
 	};
 	FairqTable *tasks;
 
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	claims.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	claims.queue = fairq_queue_use(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
-	claims.each = AllocSetContextCreate(CurrentMemoryContext, "fairq peek",
-										ALLOCSET_DEFAULT_SIZES);
-	tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
-	call.now = GetCurrentTimestamp();
+	tasks = begin_claims(fcinfo, &claims, MAT_SRF_USE_EXPECTED_DESC,
+						 AccessShareLock);
+	call.now = claims.now;
 	fairq_foresee(claims.queue, tasks, &call);
-	fairq_table_close(tasks);
-	MemoryContextDelete(claims.each);
+	end_claims(&claims, tasks);
 	return (Datum) 0;
 }
 
