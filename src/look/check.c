@@ -108,27 +108,27 @@ check_parked(FairqQueue *queue, int priority, bool tenants, List *faults)
 	return faults;
 }
 
-/* Append a number to the text of an array. */
-static void
-append_number(StringInfo text, int64 number)
-{
-	appendStringInfo(text, "%s" INT64_FORMAT, text->len == 0 ? "{" : ",", number);
-}
-
 /*
  * Reads numbers of a queue, including our own transaction's uncommitted
- * changes.  The result is the texts of two arrays without their closing
- * brackets: the keys, and the counts.  Returns false if they are not known.
+ * changes.  The result is a JSON object without its closing bracket.  Returns
+ * false if they are not known.
  */
-typedef bool (*Numbers) (FairqQueue *queue, StringInfo counted,
-						 StringInfo counts);
+typedef bool (*Numbers) (FairqQueue *queue, StringInfo numbers);
+
+/* Append a number with its key. */
+static void
+append_number(StringInfo numbers, int key, int64 number)
+{
+	appendStringInfo(numbers, "%s\"%d\":" INT64_FORMAT,
+					 numbers->len == 0 ? "{" : ",", key, number);
+}
 
 /*
  * The committed running tasks in the counters of the queue (key -1) and its
  * groups.
  */
 static bool
-read_counters(FairqQueue *queue, StringInfo counted, StringInfo counts)
+read_counters(FairqQueue *queue, StringInfo numbers)
 {
 	FairqHints *hints = queue->hints;
 	List	   *group_nos = lcons_int(-1, fairq_shmem_counters(queue->id));
@@ -148,25 +148,22 @@ read_counters(FairqQueue *queue, StringInfo counted, StringInfo counts)
 			fairq_counter_unpin(counter);
 		if (!known)
 			return false;
-		append_number(counted, group_no);
-		append_number(counts, leased + fairq_pending_running(hints, group_no));
+		append_number(numbers, group_no,
+					  leased + fairq_pending_running(hints, group_no));
 	}
 	return true;
 }
 
 /* The numbers of tasks, by kind. */
 static bool
-read_tallies(FairqQueue *queue, StringInfo counted, StringInfo counts)
+read_tallies(FairqQueue *queue, StringInfo numbers)
 {
 	int64		n[FAIRQ_TALLIES];
 	bool		known = fairq_tally_read(&queue->hints->tally, n);
 
 	fairq_pending_tallies(queue->hints, n);
 	for (int i = 0; i < FAIRQ_TALLIES; i++)
-	{
-		append_number(counted, i);
-		append_number(counts, n[i]);
-	}
+		append_number(numbers, i, n[i]);
 	return known;
 }
 
@@ -182,21 +179,18 @@ check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
 
 	for (int tries = 0; tries < COUNT_AT_MOST; tries++)
 	{
-		StringInfoData counted;
 		StringInfoData before;
 		StringInfoData after;
-		FairqSqlArg args[3];
+		FairqSqlArg args[2];
 
-		initStringInfo(&counted);
 		initStringInfo(&before);
 		initStringInfo(&after);
-		if (fairq_has_changed_rows() || !numbers(queue, &counted, &before))
+		if (fairq_has_changed_rows() || !numbers(queue, &before))
 			return faults;
 		args[0] = fairq_sql_int4(queue->id);
-		args[1] = fairq_sql_text(cstring_to_text(psprintf("%s}", counted.data)));
-		args[2] = fairq_sql_text(cstring_to_text(psprintf("%s}", before.data)));
+		args[1] = fairq_sql_text(cstring_to_text(psprintf("%s}", before.data)));
 		found = fairq_sql_texts(sql, args, lengthof(args), false);
-		if (found == NIL || (numbers(queue, &counted, &after) &&
+		if (found == NIL || (numbers(queue, &after) &&
 							 strcmp(before.data, after.data) == 0))
 			return list_concat(faults, found);
 	}
@@ -216,7 +210,8 @@ check_counters(FairqQueue *queue, List *faults)
 						 " ELSE format('%s tasks of group number %s are counted as running, but %s are',"
 						 " counted, group_no, n) END"
 						 " FROM (SELECT group_no, coalesce(c.counted, 0) AS counted, coalesce(r.n, 0) AS n"
-						 " FROM unnest($2::int[], $3::int[]) AS c(group_no, counted)"
+						 " FROM (SELECT key::int AS group_no, value::int AS counted"
+						 " FROM json_each_text($2::json)) AS c"
 						 " FULL JOIN (SELECT coalesce(group_no, -1) AS group_no, count(*) AS n"
 						 " FROM fairq.task WHERE queue_id = $1 AND lease_until IS NOT NULL"
 						 " GROUP BY ROLLUP (group_no)"
@@ -241,9 +236,10 @@ check_tallies(FairqQueue *queue, List *faults)
 	/* if these were rows of a table, the planner would join the three */
 	return check_numbers(queue, read_tallies,
 						 "SELECT format('tasks that are %s: fairq.stats is off by %s',"
-						 " ('{queued,scheduled,running}'::text[])[kind + 1], shown - n)"
-						 " FROM (SELECT unnest($2::int[]) AS kind,"
-						 " unnest($3::bigint[]) AS shown, unnest(ARRAY["
+						 " kind, shown - n) FROM (SELECT"
+						 " unnest('{queued,scheduled,running}'::text[]) AS kind,"
+						 " unnest(ARRAY(SELECT value::bigint"
+						 " FROM json_each_text($2::json))) AS shown, unnest(ARRAY["
 						 "count(*) FILTER (WHERE lease_until IS NULL AND addr < (1::bigint << 62)),"
 						 " count(*) FILTER (WHERE lease_until IS NULL AND addr >= (1::bigint << 62)),"
 						 " count(lease_until)]) AS n"

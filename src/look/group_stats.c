@@ -223,12 +223,13 @@ take_survey(Candidate *candidate, const FairqSurvey *survey)
 }
 
 /*
- * Complete a candidate.  If it only runs, its counter gives the number of
- * running tasks; 1 if that is not known.  If the group waits and its waiting
- * time is not known, read its lines.
+ * Complete a candidate, and keep it if it is one of the first so far.  If it
+ * only runs, its counter gives the number of running tasks; 1 if that is not
+ * known.  If the group waits and its waiting time is not known, read its
+ * lines.
  */
 static void
-complete_candidate(Stats *stats, Candidate *candidate)
+keep_candidate(Stats *stats, Candidate *candidate)
 {
 	FairqSurvey survey;
 
@@ -237,24 +238,18 @@ complete_candidate(Stats *stats, Candidate *candidate)
 		if (!fairq_survey_counter(stats->queue, candidate->group_no,
 								  &candidate->running))
 			candidate->running = 1;
-		return;
 	}
-	if (candidate->since != DT_NOBEGIN)
-		return;
-	/* beyond the limit the time remains unknown; these groups are last */
-	candidate->since = DT_NOEND;
-	if (stats->nunknown++ >= MOST_UNKNOWN)
-		return;
-	fairq_survey(stats->queue, stats->tasks, candidate->group_no, stats->now,
-				 true, &survey);
-	take_survey(candidate, &survey);
-}
-
-/* Keep the group, if it is one of the first so far. */
-static void
-keep_candidate(Stats *stats, Candidate *candidate)
-{
-	complete_candidate(stats, candidate);
+	else if (candidate->since == DT_NOBEGIN)
+	{
+		/* beyond the limit the time remains unknown; these groups are last */
+		candidate->since = DT_NOEND;
+		if (stats->nunknown++ < MOST_UNKNOWN)
+		{
+			fairq_survey(stats->queue, stats->tasks, candidate->group_no,
+						 stats->now, true, &survey);
+			take_survey(candidate, &survey);
+		}
+	}
 	top_put(&stats->kept, candidate);
 }
 
@@ -263,27 +258,6 @@ static Candidate *
 kept(const Stats *stats)
 {
 	return (Candidate *) stats->kept.items;
-}
-
-/* Walk through the groups that wait or run. */
-static void
-walk_groups(Stats *stats)
-{
-	FairqWalk  *walk = fairq_walk_begin(stats->queue, DT_NOEND, 0,
-										FAIRQ_ALL_SEATS);
-	FairqWaiter waiter;
-
-	while (fairq_walk_next(walk, &waiter))
-	{
-		Candidate	candidate = {
-			.group_no = waiter.group_no,
-			.waits = waiter.nlanes > 0,
-			.since = waiter.since
-		};
-
-		keep_candidate(stats, &candidate);
-	}
-	top_cut(&stats->kept);
 }
 
 static bool
@@ -323,14 +297,28 @@ add_scheduled(Stats *stats, int priority)
 	fairq_scan_end(scan);
 }
 
-/* Keep the first of all groups. */
+/* Keep the first of all groups, which wait, run or have scheduled tasks. */
 static void
 keep_groups(Stats *stats)
 {
+	FairqWalk  *walk = fairq_walk_begin(stats->queue, DT_NOEND, 0,
+										FAIRQ_ALL_SEATS);
+	FairqWaiter waiter;
+
 	stats->nunknown = 0;
 	stats->kept = top_begin(sizeof(Candidate), stats->room,
 							compare_candidates);
-	walk_groups(stats);
+	while (fairq_walk_next(walk, &waiter))
+	{
+		Candidate	candidate = {
+			.group_no = waiter.group_no,
+			.waits = waiter.nlanes > 0,
+			.since = waiter.since
+		};
+
+		keep_candidate(stats, &candidate);
+	}
+	top_cut(&stats->kept);
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		add_scheduled(stats, p);
 }
@@ -441,13 +429,6 @@ fairq_all_group_stats(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* The fairness of one lane. */
-typedef struct Lane
-{
-	FairqLane  *lane;
-	FairqFairness fairness;		/* the lane's fairness */
-} Lane;
-
 /* The service of a group, in all priorities. */
 typedef struct Share
 {
@@ -499,36 +480,31 @@ add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
 		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
 }
 
-/* Sum up the service of a group in all lanes. */
+/* Sum up the service of a group in all lanes, which have this fairness. */
 static Share
-find_share(const FairqQueue *queue, Lane *lanes, TimestampTz now,
+find_share(FairqQueue *queue, const FairqFairness *lanes, TimestampTz now,
 		   int32 group_no)
 {
 	Share		share = {.group_no = group_no,.ahead = -1};
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
-		Lane	   *lane = &lanes[p];
 		FairqGroupServed served;
 
-		if (!lane->fairness.begun ||
-			lane->fairness.fair_by != queue->shares.fair_by)
+		if (!lanes[p].begun || lanes[p].fair_by != queue->shares.fair_by)
 			continue;
-		fairq_lane_served(lane->lane, now, group_no, &served);
-		add_share(&share, &lane->fairness, &served);
+		fairq_lane_served(fairq_queue_lane(queue, p), now, group_no, &served);
+		add_share(&share, &lanes[p], &served);
 	}
 	return share;
 }
 
 /* Compute the fairness of all lanes of a queue. */
 static void
-look_at_lanes(FairqQueue *queue, TimestampTz now, Lane *lanes)
+look_at_lanes(FairqQueue *queue, TimestampTz now, FairqFairness *lanes)
 {
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-	{
-		lanes[p].lane = fairq_queue_lane(queue, p);
-		fairq_lane_fairness(lanes[p].lane, now, &lanes[p].fairness);
-	}
+		fairq_lane_fairness(fairq_queue_lane(queue, p), now, &lanes[p]);
 }
 
 static void
@@ -564,7 +540,7 @@ put_shares(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 	Top			first = top_begin(sizeof(Share), top, compare_shares);
 	FairqWalk  *walk;
 	TimestampTz now = GetCurrentTimestamp();
-	Lane		lanes[FAIRQ_PRIORITIES];
+	FairqFairness lanes[FAIRQ_PRIORITIES];
 	FairqWaiter waiter;
 
 	if (queue->shares.fair_by == FAIRQ_BY_TASKS)
@@ -600,7 +576,7 @@ fairq_group_got(PG_FUNCTION_ARGS)
 	int32		group_no = PG_GETARG_INT32(1);
 	FairqQueue *queue;
 	TimestampTz now = GetCurrentTimestamp();
-	Lane		lanes[FAIRQ_PRIORITIES];
+	FairqFairness lanes[FAIRQ_PRIORITIES];
 	Share		share = {.ahead = -1};
 	FairqRow	row = {0};
 
@@ -632,7 +608,7 @@ typedef struct Tenants
 	FairqQueue *queue;
 	TimestampTz now;
 	bool		known;			/* true: shared memory has some lane */
-	Lane		lanes[FAIRQ_PRIORITIES];
+	FairqFairness lanes[FAIRQ_PRIORITIES];
 } Tenants;
 
 /*
@@ -684,7 +660,7 @@ fairq_tenants(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 	look_at_lanes(tenants.queue, tenants.now, tenants.lanes);
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		tenants.known |= tenants.lanes[p].fairness.begun;
+		tenants.known |= tenants.lanes[p].begun;
 	if (tenants.queue->shares.separator != 0)
 		fairq_each_tenant(tenants.queue, put_tenant, &tenants);
 	fairq_queue_id_unlock(tenants.queue->id, AccessShareLock);
@@ -723,11 +699,11 @@ static void
 put_fairness(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 {
 	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
-	Lane		lanes[FAIRQ_PRIORITIES];
+	FairqFairness lanes[FAIRQ_PRIORITIES];
 
 	look_at_lanes(queue, GetCurrentTimestamp(), lanes);
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		put_fairness_of(rsinfo, queue->name, p, &lanes[p].fairness);
+		put_fairness_of(rsinfo, queue->name, p, &lanes[p]);
 	fairq_table_close(tasks);
 }
 

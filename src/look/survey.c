@@ -408,26 +408,24 @@ is_tenant_full(FairqQueue *queue, int32 group_no)
 						 fairq_tenant_setting(queue, tenant)->limit);
 }
 
-/* Convert a start on the monotonic clock to a time; 0: now. */
+/* Time at which the next task may start, by a rate and a hold. */
 static TimestampTz
-start_at(int64 start, TimestampTz now)
+next_start(FairqCounter *counter, const FairqPace *pace,
+		   TimestampTz held_until, TimestampTz now)
 {
-	return start == 0 ? DT_NOBEGIN : fairq_wall_time(start, now);
+	int64		start = pace->gap == 0 ? 0 :
+		fairq_counter_next_start(counter, pace);
+
+	return start == 0 ? held_until :
+		Max(held_until, fairq_wall_time(start, now));
 }
 
-/*
- * Time at which the next task of the queue may start, by its rate and its
- * hold.
- */
+/* The same for the next task of the queue. */
 static TimestampTz
 queue_next_at(FairqQueue *queue, TimestampTz now)
 {
-	TimestampTz start = DT_NOBEGIN;
-
-	if (queue->starts.pace.gap != 0)
-		start = start_at(fairq_counter_next_start(&queue->hints->running,
-												  &queue->starts.pace), now);
-	return Max(queue->starts.held_until, start);
+	return next_start(&queue->hints->running, &queue->starts.pace,
+					  queue->starts.held_until, now);
 }
 
 /*
@@ -440,18 +438,18 @@ next_at_under(FairqQueue *queue, int32 group_no, const FairqSetting *setting,
 {
 	FairqCounter *counter;
 	FairqCounter none;
-	TimestampTz start;
+	TimestampTz next;
 
 	if (setting->pace.gap == 0)
 		return setting->held_until;
 	counter = fairq_shmem_find_counter(queue->hints, group_no);
 	fairq_counter_init(&none, queue->hints->entry.tenure,
 					   queue->hints->entry.born);
-	start = start_at(fairq_counter_next_start(counter != NULL ? counter : &none,
-											  &setting->pace), now);
+	next = next_start(counter != NULL ? counter : &none, &setting->pace,
+					  setting->held_until, now);
 	if (counter != NULL)
 		fairq_counter_unpin(counter);
-	return Max(setting->held_until, start);
+	return next;
 }
 
 /* Time at which the next task of a tenant may start; -1: there is none. */
