@@ -1,6 +1,6 @@
 -- Which role may do what with a queue.
 --
--- Fails if a role with one privilege has all of them (fairq_grants_allow() in
+-- Fails if a role with one privilege has all of them (fairq_may() in
 -- queue.c). Fails if one with enqueue can learn which groups exist
 -- (fairq_sql_address() in inspect.c), or how much they have queued
 -- (fairq_turns_before() in inspect.c). Fails if it can learn whether they are

@@ -1,7 +1,7 @@
 -- fairq refuses tables with objects that its functions would bypass. No task
 -- is lost, and work continues once the object is dropped.
 --
--- Fails if fairq_table_open() does not check (store.c), or if its result is
+-- Fails if fairq_open() does not check (store.c), or if its result is
 -- kept although the table changed.
 \a \t
 \set VERBOSITY sqlstate

@@ -306,7 +306,7 @@ load(FairqQueue *queue)
 
 	if (fairq_tally_is_known(&queue->hints->tally) || RecoveryInProgress())
 		return;
-	tasks = fairq_table_try_open(fairq_relid(FAIRQ_TASK));
+	tasks = fairq_try_open_tasks();
 	if (tasks == NULL)
 		return;
 	fairq_load_begin(queue, tasks);
@@ -699,21 +699,23 @@ static int64
 others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
 				 const FairqWait *own)
 {
-	FairqSettingsWalk walk;
-	const FairqSetting *setting;
-	int64		n;
+	HASH_SEQ_STATUS walk;
+	const int32 *group_no;
+	int64		n = fairq_lane_view_waiting(view) - own->waits;
 
-	n = fairq_lane_view_waiting(view) - own->waits;
-	fairq_settings_walk(&queue->groups, &walk);
-	while ((setting = fairq_settings_next(&walk)) != NULL)
+	if (queue->groups.own == NULL)
+		return Max(n, 0);
+	hash_seq_init(&walk, queue->groups.own);
+	while ((group_no = hash_seq_search(&walk)) != NULL)
 	{
+		int32		weight = fairq_group_setting(queue, *group_no)->weight;
 		FairqWait	wait;
 
 		CHECK_FOR_INTERRUPTS();
-		if (setting->weight == 1 || setting->group_no == own->group_no)
+		if (weight == 1 || *group_no == own->group_no)
 			continue;
-		if (fairq_lane_wait_of(lane, setting->group_no, &wait) && wait.waits)
-			n += setting->weight - 1;
+		if (fairq_lane_wait_of(lane, *group_no, &wait) && wait.waits)
+			n += weight - 1;
 	}
 	return Max(n, 0);
 }

@@ -1050,7 +1050,7 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 		n[FAIRQ_TALLY_READY] <= 0;
 	look.groups = palloc(MOST_LOOKED * sizeof(Looked));
 	all = look_at_all(&look);
-	look.tasks = fairq_table_try_open(fairq_relid(FAIRQ_TASK));
+	look.tasks = fairq_try_open_tasks();
 	waiting->sampled = look.cut;
 	waiting->ready = find_oldest_of_all(&look, true);
 	waiting->limited = find_oldest_of_all(&look, false);

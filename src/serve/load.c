@@ -435,7 +435,7 @@ fairq_load_main(Datum arg)
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	tasks = fairq_extension_exists() && fairq_relid(FAIRQ_TASK) == task ?
-		fairq_table_try_open(task) : NULL;
+		fairq_try_open_tasks() : NULL;
 	if (tasks != NULL)
 	{
 		(void) load_pages(NULL, tasks, false);

@@ -369,7 +369,7 @@ grant_creator(int32 queue_id)
 		fairq_sql_text(cstring_to_text("manage"))
 	};
 
-	if (!fairq_grants_allow(NULL, 0, FAIRQ_PRIV_MANAGE))
+	if (!fairq_may(NULL, FAIRQ_PRIV_MANAGE))
 		write_grant(args);
 }
 

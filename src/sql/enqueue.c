@@ -365,7 +365,7 @@ fairq_shard(PG_FUNCTION_ARGS)
 	 */
 	LOCKMODE	lockmode = PG_ARGISNULL(0) ? AccessShareLock :
 		RowExclusiveLock;
-	FairqTable *tasks = fairq_table_open(fairq_relid(FAIRQ_TASK), lockmode);
+	FairqTable *tasks = fairq_open(FAIRQ_TASK, lockmode);
 	int32		shard = present_shard();
 
 	fairq_table_close(tasks);

@@ -517,8 +517,7 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 	/* tasks that are ended may have values in a TOAST table */
 	if (ends)
 		PushActiveSnapshot(GetTransactionSnapshot());
-	tasks = fairq_table_open(fairq_relid(FAIRQ_TASK),
-							 ends ? RowExclusiveLock : AccessShareLock);
+	tasks = fairq_open(FAIRQ_TASK, ends ? RowExclusiveLock : AccessShareLock);
 	for (int i = 0; i < n && found < 0; i++)
 	{
 		if (look_at(queues[i], tasks, i, looks))

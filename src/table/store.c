@@ -228,7 +228,7 @@ open_index(FairqTable *table, int i)
 }
 
 FairqTable *
-fairq_table_open(Oid relid, LOCKMODE lockmode)
+fairq_open(FairqRelation which, LOCKMODE lockmode)
 {
 	FairqTable *table = palloc0(sizeof(FairqTable));
 	List	   *indexoids;
@@ -237,8 +237,8 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 	watch_tables();
 	table->context = CurrentMemoryContext;
 	table->lockmode = lockmode;
-	table->rel = fairq_open_relation(relid, lockmode);
-	table->which = fairq_relation_of(relid);
+	table->rel = fairq_open_relation(fairq_relid(which), lockmode);
+	table->which = which;
 	fairq_check_use(table, lockmode == AccessShareLock ? FAIRQ_TO_READ :
 					FAIRQ_TO_WRITE);
 	indexoids = RelationGetIndexList(table->rel);
@@ -252,14 +252,15 @@ fairq_table_open(Oid relid, LOCKMODE lockmode)
 }
 
 /*
- * Open a table for reading; NULL if the call would have to wait for another
+ * Open fairq.task for reading; NULL if the call would have to wait for another
  * transaction.
  */
 FairqTable *
-fairq_table_try_open(Oid relid)
+fairq_try_open_tasks(void)
 {
-	return !ConditionalLockRelationOid(relid, AccessShareLock) ? NULL :
-		fairq_table_open(relid, AccessShareLock);
+	return !ConditionalLockRelationOid(fairq_relid(FAIRQ_TASK),
+									   AccessShareLock) ? NULL :
+		fairq_open(FAIRQ_TASK, AccessShareLock);
 }
 
 /*

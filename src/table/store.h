@@ -89,8 +89,8 @@ typedef struct FairqTable
 												 * not opened yet */
 } FairqTable;
 
-extern FairqTable *fairq_table_open(Oid relid, LOCKMODE lockmode);
-extern FairqTable *fairq_table_try_open(Oid relid);
+extern FairqTable *fairq_open(FairqRelation which, LOCKMODE lockmode);
+extern FairqTable *fairq_try_open_tasks(void);
 extern void fairq_table_open_indexes(FairqTable *table);
 extern void fairq_table_close(FairqTable *table);
 extern void fairq_table_leave(FairqTable *table);
@@ -103,12 +103,6 @@ extern void fairq_table_insert_rows(FairqTable *table);
 extern bool fairq_table_lock(FairqTable *table, ItemPointer tid);
 extern void fairq_table_delete(FairqTable *table, ItemPointer tid);
 extern void fairq_table_wait(FairqTable *table, ItemPointer row);
-
-static inline FairqTable *
-fairq_open(FairqRelation which, LOCKMODE lockmode)
-{
-	return fairq_table_open(fairq_relid(which), lockmode);
-}
 
 /* An index, by its columns in their order. */
 typedef enum FairqIndex

@@ -463,8 +463,8 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	check_length(key);
 	if (create && tenant_length(queue, key) >= 0)
 		(void) fairq_group_no(queue, tenant_of_key(queue, key), true);
-	table = fairq_table_open(cached_relid,
-							 create ? RowExclusiveLock : AccessShareLock);
+	table = fairq_open(FAIRQ_GROUP_NUMBER,
+					   create ? RowExclusiveLock : AccessShareLock);
 	group_no = find_group_key(table, queue, key, &committed);
 	if (!committed && !create)
 		group_no = -1;
@@ -596,7 +596,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	range = fairq_range_from(range, Int32GetDatum(group_no));
 	if (end <= PG_INT32_MAX)
 		range = fairq_range_before(range, Int32GetDatum((int32) end));
-	table = fairq_table_open(cached_relid, AccessShareLock);
+	table = fairq_open(FAIRQ_GROUP_NUMBER, AccessShareLock);
 	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, range);
 	for (;;)
 	{
@@ -651,7 +651,7 @@ fairq_tenant_no(FairqQueue *queue, int32 group_no)
 	tenant = fairq_group_no(queue, key, false);
 	if (tenant >= 0)
 		return tenant;
-	table = fairq_table_open(cached_relid, AccessShareLock);
+	table = fairq_open(FAIRQ_GROUP_NUMBER, AccessShareLock);
 	/* one scan can miss a row that was just put back, two cannot */
 	for (int i = 0; i < 2 && tenant < 0; i++)
 		tenant = find_group_key(table, queue, key, &committed);
@@ -775,7 +775,7 @@ fairq_groups_of(FairqQueue *queue, text *key)
 
 	if (!fairq_is_tenant_key(queue, key))
 		return list_make1_int(group_no);
-	table = fairq_table_open(cached_relid, AccessShareLock);
+	table = fairq_open(FAIRQ_GROUP_NUMBER, AccessShareLock);
 	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY,
 							range_of_tenant(queue, key));
 	while (fairq_scan_next(scan) != FAIRQ_ROW_END)

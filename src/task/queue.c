@@ -110,28 +110,6 @@ fairq_privilege_named(const char *name)
 	return 0;
 }
 
-/*
- * Whether the current user has one of these privileges, or one that includes
- * it.
- */
-bool
-fairq_grants_allow(const FairqGrant *grants, int ngrants, int any)
-{
-	any |= FAIRQ_PRIV_MANAGE;
-	if (any & FAIRQ_PRIV_MONITOR)
-		any |= FAIRQ_PRIV_WORK;
-	for (int i = 0; i < ngrants; i++)
-	{
-		if ((grants[i].privilege & any) &&
-			has_privs_of_role(GetUserId(), grants[i].role))
-			return true;
-	}
-	if ((any & FAIRQ_PRIV_MONITOR) &&
-		has_privs_of_role(GetUserId(), ROLE_PG_MONITOR))
-		return true;
-	return has_privs_of_role(GetUserId(), fairq_catalog()->owner);
-}
-
 /* if more have changed, all settings are read again */
 #define MOST_CHANGED 65536
 
@@ -402,28 +380,6 @@ fairq_is_paused(const FairqQueue *queue, int32 group_no, int32 tenant)
 		(tenant >= 0 && fairq_tenant_setting(queue, tenant)->limit == 0);
 }
 
-/* Begin a walk through all groups that have their own settings. */
-void
-fairq_settings_walk(const FairqSettings *settings, FairqSettingsWalk *walk)
-{
-	walk->settings = settings->own == NULL ? NULL : settings;
-	if (settings->own != NULL)
-		hash_seq_init(&walk->status, settings->own);
-}
-
-/* The next of them, in no order; NULL: there are no more. */
-const FairqSetting *
-fairq_settings_next(FairqSettingsWalk *walk)
-{
-	Entry	   *entry = walk->settings == NULL ? NULL :
-		hash_seq_search(&walk->status);
-
-	if (entry == NULL)
-		return NULL;
-	compute(walk->settings, entry);
-	return &entry->of_group;
-}
-
 typedef struct QueueName
 {
 	char		name[FAIRQ_MAX_QUEUE_NAME + 1]; /* hash key */
@@ -575,7 +531,7 @@ settle(bool committed, bool all)
 static int32
 read_id(const char *name)
 {
-	FairqTable *table = fairq_table_open(queue_relid, AccessShareLock);
+	FairqTable *table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
 	FairqRange	range = fairq_range(CStringGetTextDatum(name));
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, range);
 	int32		id = 0;
@@ -756,11 +712,28 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->shares.fair_by = get_fair_by(slot, queue->shares.separator != 0);
 }
 
-/* Whether the current user has one of these privileges on the queue. */
+/*
+ * Whether the current user has one of these privileges on the queue (NULL: on
+ * all), or one that includes it.
+ */
 bool
 fairq_may(const FairqQueue *queue, int any)
 {
-	return fairq_grants_allow(queue->grants.list, queue->grants.n, any);
+	any |= FAIRQ_PRIV_MANAGE;
+	if (any & FAIRQ_PRIV_MONITOR)
+		any |= FAIRQ_PRIV_WORK;
+	for (int i = 0; queue != NULL && i < queue->grants.n; i++)
+	{
+		const FairqGrant *grant = &queue->grants.list[i];
+
+		if ((grant->privilege & any) &&
+			has_privs_of_role(GetUserId(), grant->role))
+			return true;
+	}
+	if ((any & FAIRQ_PRIV_MONITOR) &&
+		has_privs_of_role(GetUserId(), ROLE_PG_MONITOR))
+		return true;
+	return has_privs_of_role(GetUserId(), fairq_catalog()->owner);
 }
 
 static void
@@ -894,7 +867,7 @@ lookup_queue(int32 id)
 		read_stale(queue, &stale);
 		return queue;
 	}
-	table = fairq_table_open(queue_relid, AccessShareLock);
+	table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
 	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, range);
 	if (fairq_scan_find_current(scan, range))
 	{
@@ -1088,7 +1061,7 @@ hash_of_name(const char *name)
 static bool
 name_exists(const char *name, TransactionId *creator)
 {
-	FairqTable *table = fairq_table_open(queue_relid, AccessShareLock);
+	FairqTable *table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
 	FairqRange	range = fairq_range(CStringGetTextDatum(name));
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, range);
 	FairqRowState state;

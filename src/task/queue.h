@@ -63,8 +63,8 @@ typedef struct FairqSettings
 		uint64		version;	/* number of times these were read */
 	}			others;
 
-	HTAB	   *own;			/* settings of groups that have some; NULL: none
-								 * has */
+	HTAB	   *own;			/* settings of groups that have some, by their
+								 * numbers; NULL: none has */
 	int32		nlimiting;		/* number of groups that have a limit, a rate or
 								 * a hold of their own, or are paused */
 	int32		npaused;		/* number of groups that are paused */
@@ -77,14 +77,6 @@ typedef struct FairqSettings
 		int32	   *group_nos;	/* their numbers; NULL: no room yet */
 	}			changed;
 } FairqSettings;
-
-/* A walk through the groups that have their own settings. */
-typedef struct FairqSettingsWalk
-{
-	const FairqSettings *settings;	/* settings of the queue; NULL: no group
-									 * has any */
-	HASH_SEQ_STATUS status;		/* its progress */
-} FairqSettingsWalk;
 
 typedef struct FairqQueue
 {
@@ -172,7 +164,6 @@ extern bool fairq_may(const FairqQueue *queue, int any);
 extern bool fairq_queue_create_begin(const char *name);
 extern void fairq_queue_create_end(const char *name);
 extern FairqPrivilege fairq_privilege_named(const char *name);
-extern bool fairq_grants_allow(const FairqGrant *grants, int ngrants, int any);
 extern List *fairq_queue_ids(void);
 extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
@@ -186,9 +177,6 @@ extern const FairqSetting *fairq_tenant_setting(const FairqQueue *queue,
 												int32 tenant);
 extern bool fairq_is_paused(const FairqQueue *queue, int32 group_no,
 							int32 tenant);
-extern void fairq_settings_walk(const FairqSettings *settings,
-								FairqSettingsWalk *walk);
-extern const FairqSetting *fairq_settings_next(FairqSettingsWalk *walk);
 extern void fairq_notify(const FairqQueue *queue);
 extern double fairq_interval_length(const Interval *interval);
 
