@@ -1091,7 +1091,7 @@ take_slot(FairqService *s, Course *course)
 		course->lapsed.locked == FAIRQ_ADDR_MAX;
 	bool		in_queue = !turn->in_full && fairq_slot_in_queue();
 	bool		in_group = fairq_slot_in_group(s->lane, s->taken.lane_no, turn,
-											   may_park, s->tasks);
+											   may_park);
 
 	course->not_now = in_group && !turn->in_full ? !in_queue :
 		fairq_settings_are_old(s->queue);
@@ -1215,7 +1215,7 @@ fairq_glance(FairqService *s)
 	if (!fairq_lane_glance(s->lane, &taking, &turn))
 		return false;
 	s->taken.lane_no = taking.lane_no;
-	if (fairq_slot_in_group(s->lane, s->taken.lane_no, &turn, false, s->tasks))
+	if (fairq_slot_in_group(s->lane, s->taken.lane_no, &turn, false))
 	{
 		for (int i = 0; i < turn.queued.n && !s->got.peeked; i++)
 		{

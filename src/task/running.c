@@ -22,6 +22,15 @@
 #include "registry.h"
 #include "running.h"
 
+/* A group or tenant in which the next claim takes a slot and a start. */
+typedef struct Place
+{
+	int32		no;				/* its number */
+	FairqCounter *counter;		/* its counter, pinned; NULL: none */
+	bool		slot;			/* true: a slot is taken */
+	FairqStart	start;			/* the start, if one is taken */
+} Place;
+
 /* The call in progress. */
 static struct
 {
@@ -35,27 +44,8 @@ static struct
 								 * claim */
 	bool		throttled;		/* true: no task of the queue may start yet */
 
-	/* the group whose task is claimed */
-	struct
-	{
-		int32		no;			/* the group's number */
-		FairqCounter *counter;	/* its counter, pinned; NULL: none */
-		bool		slot;		/* true: a slot in the group is taken for
-								 * the next claim */
-		FairqStart	start;		/* start in the group, taken for the next
-								 * claim */
-	}			group;
-
-	/* the tenant of that group */
-	struct
-	{
-		int32		no;			/* the tenant's number */
-		FairqCounter *counter;	/* its counter, pinned; NULL: none */
-		bool		slot;		/* true: a slot in the tenant is taken for the
-								 * next claim */
-		FairqStart	start;		/* start in the tenant, taken for the next
-								 * claim */
-	}			tenant;
+	Place		group;			/* the group whose task is claimed */
+	Place		tenant;			/* the tenant of that group */
 }			call;
 
 /*
@@ -74,29 +64,31 @@ fairq_running_begin(FairqQueue *queue, bool peeks)
 	call.queue = queue;
 }
 
-/* Keep a group's counter for the call. */
+/* Keep the counter of a group or tenant for the call. */
 static void
-pin_group(int32 group_no)
+pin(Place *place, int32 no)
 {
-	call.group.no = group_no;
-	call.group.counter = fairq_shmem_counter(call.queue->hints, group_no);
+	if (place->counter != NULL)
+		return;
+	place->no = no;
+	place->counter = fairq_shmem_counter(call.queue->hints, no);
 }
 
-/* Release the counter. */
+/* Release the counter, if it is pinned. */
 static void
-unpin_group(void)
+unpin(Place *place)
 {
-	fairq_counter_unpin(call.group.counter);
-	call.group.counter = NULL;
+	if (place->counter != NULL)
+		fairq_counter_unpin(place->counter);
+	place->counter = NULL;
 }
 
-/* Release the counter of the tenant, if it is pinned. */
-static void
-unpin_tenant(void)
+/* Give back the unused start.  Returns the lanes that it may put back. */
+static uint16
+start_back(Place *place)
 {
-	if (call.tenant.counter != NULL)
-		fairq_counter_unpin(call.tenant.counter);
-	call.tenant.counter = NULL;
+	return place->start.taken ?
+		fairq_counter_unstart(place->counter, &place->start) : 0;
 }
 
 /* Give back the unused slot and start in the tenant. */
@@ -104,15 +96,12 @@ static void
 tenant_back(void)
 {
 	FairqHints *hints = call.queue->hints;
-	uint16		shut = 0;
+	uint16		shut = start_back(&call.tenant);
 
-	if (call.tenant.start.taken)
-		shut = fairq_counter_unstart(call.tenant.counter,
-									 &call.tenant.start);
 	if (call.tenant.slot)
 		shut |= fairq_counter_ended(call.tenant.counter, NULL, 1, 0);
 	call.tenant.slot = false;
-	unpin_tenant();
+	unpin(&call.tenant);
 	/* another call may have found none because of ours, in any group */
 	fairq_take_back(hints, call.tenant.no, shut);
 	if (shut != 0)
@@ -123,10 +112,8 @@ tenant_back(void)
 static void
 group_start_back(void)
 {
-	if (call.group.start.taken)
-		fairq_take_back(call.queue->hints, call.group.no,
-						fairq_counter_unstart(call.group.counter,
-											  &call.group.start));
+	fairq_take_back(call.queue->hints, call.group.no,
+					start_back(&call.group));
 }
 
 /*
@@ -155,7 +142,7 @@ fairq_slot_in_group_back(void)
 	tenant_back();
 	group_start_back();
 	parked = fairq_counter_ended(call.group.counter, NULL, 1, 0);
-	unpin_group();
+	unpin(&call.group);
 	/* another call may have found no slot because of ours */
 	fairq_take_back(call.queue->hints, call.group.no, parked);
 }
@@ -179,7 +166,7 @@ fairq_running_end(void)
 	else if (call.group.counter != NULL)
 	{
 		group_start_back();
-		unpin_group();
+		unpin(&call.group);
 	}
 	tenant_back();
 	queue_start_back();
@@ -251,27 +238,32 @@ fairq_slot_in_queue(void)
 }
 
 /*
- * Put the turn's group aside until the given time, or shut its tenant if that
- * has the counter, because none of its tasks may start.  Ignore settings that
- * only our transaction sees.
+ * Put the turn's group aside for that cause, or shut its tenant if the place
+ * is that.  Ignore settings that only our transaction sees.
  */
+static bool
+put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+		  const Place *place, FairqCause cause, int64 until)
+{
+	if (fairq_has_changed_settings())
+		return false;
+	cause.version = call.queue->as_of.version;
+	cause.counter = place->counter;
+	return place == &call.tenant ?
+		fairq_lane_shut(lane, lane_no, place->no, &cause, until) :
+		fairq_lane_put_aside(lane, lane_no, turn, &cause, until);
+}
+
+/* Do so until the given time, because none of its tasks may start. */
 static void
 throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-		 const FairqSetting *setting, FairqCounter *counter, int64 until)
+		 const FairqSetting *setting, const Place *place, int64 until)
 {
-	bool		of_tenant = counter != call.group.counter;
-	FairqCause	cause = {
-		.version = call.queue->as_of.version,
-		.counter = counter,
-		.pace = &setting->pace
-	};
-
 	turn->state.throttled = true;
 	/* a peek has no turn that it could end */
-	if (turn->state.begun && !fairq_has_changed_settings() &&
-		(of_tenant ?
-		 fairq_lane_shut(lane, lane_no, turn->charged.tenant, &cause, until) :
-		 fairq_lane_put_aside(lane, lane_no, turn, &cause, until)) &&
+	if (turn->state.begun &&
+		put_aside(lane, lane_no, turn, place,
+				  (FairqCause) {.pace = &setting->pace}, until) &&
 		!call.peeks)
 		fairq_wake_in_time(&call.queue->hints->wakeup,
 						   fairq_wall_time(until, GetCurrentTimestamp()));
@@ -297,12 +289,12 @@ fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		due_at = now + Min(Max(now - due_at, USECS_PER_SEC / 1000),
 						   USECS_PER_SEC);
 	if (!pinned)
-		pin_group(turn->group_no);
+		pin(&call.group, turn->group_no);
 	throttle(lane, lane_no, turn,
 			 fairq_group_setting(call.queue, turn->group_no),
-			 call.group.counter, fairq_hold_end_at(due_at, now));
+			 &call.group, fairq_hold_end_at(due_at, now));
 	if (!pinned)
-		unpin_group();
+		unpin(&call.group);
 }
 
 /*
@@ -311,8 +303,7 @@ fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
  */
 static bool
 start_under(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-			const FairqSetting *setting, FairqCounter *counter,
-			FairqStart *start, bool look)
+			const FairqSetting *setting, Place *place, bool look)
 {
 	int64		until = 0;
 
@@ -323,11 +314,12 @@ start_under(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		if (setting->held_until > now)
 			until = fairq_hold_end_at(setting->held_until, now);
 	}
-	if (until == 0 && setting->pace.gap != 0 && !start->taken)
-		until = look ? fairq_counter_next_start(counter, &setting->pace) :
-			fairq_counter_start(counter, &setting->pace, start);
+	if (until == 0 && setting->pace.gap != 0 && !place->start.taken)
+		until = look ?
+			fairq_counter_next_start(place->counter, &setting->pace) :
+			fairq_counter_start(place->counter, &setting->pace, &place->start);
 	if (until != 0)
-		throttle(lane, lane_no, turn, setting, counter, until);
+		throttle(lane, lane_no, turn, setting, place, until);
 	return until == 0;
 }
 
@@ -337,17 +329,7 @@ start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 {
 	return start_under(lane, lane_no, turn,
 					   fairq_group_setting(call.queue, turn->group_no),
-					   call.group.counter, &call.group.start, look);
-}
-
-/* Keep a tenant's counter for the call. */
-static void
-pin_tenant(int32 tenant)
-{
-	if (call.tenant.counter != NULL)
-		return;
-	call.tenant.no = tenant;
-	call.tenant.counter = fairq_shmem_counter(call.queue->hints, tenant);
+					   &call.group, look);
 }
 
 /* Do so for the tenant of the turn's group, if it has one. */
@@ -362,9 +344,8 @@ start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 	setting = fairq_tenant_setting(call.queue, tenant);
 	if (setting->pace.gap == 0 && setting->held_until == DT_NOBEGIN)
 		return true;
-	pin_tenant(tenant);
-	return start_under(lane, lane_no, turn, setting, call.tenant.counter,
-					   &call.tenant.start, look);
+	pin(&call.tenant, tenant);
+	return start_under(lane, lane_no, turn, setting, &call.tenant, look);
 }
 
 /* The lapsed task is served, or its starts were not needed. */
@@ -375,7 +356,7 @@ fairq_start_lapsed_done(void)
 		return;
 	tenant_back();
 	group_start_back();
-	unpin_group();
+	unpin(&call.group);
 }
 
 /*
@@ -393,7 +374,7 @@ fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
 		return false;
 	/* the call may have a slot for another task of the group */
 	if (!call.group.slot)
-		pin_group(turn->group_no);
+		pin(&call.group, turn->group_no);
 	starts = start_in_tenant(lane, lane_no, turn, call.peeks) &&
 		start_in_group(lane, lane_no, turn, call.peeks);
 	if (!starts || call.peeks)
@@ -428,22 +409,17 @@ slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	limit = fairq_tenant_setting(call.queue, tenant)->limit;
 	if (limit > 0 && !now.known)
 		return false;
-	pin_tenant(tenant);
+	pin(&call.tenant, tenant);
 	slot = fairq_counter_enter(call.tenant.counter, now, limit,
 							   !call.in_queue);
 	call.tenant.slot = slot == FAIRQ_SLOT_FREE && call.in_queue;
-	/* not because of settings that only our transaction sees */
-	if (slot == FAIRQ_SLOT_NONE && may_park && !fairq_has_changed_settings())
-		(void) fairq_lane_shut(lane, lane_no, tenant, &(FairqCause)
-							   {
-								   .version = call.queue->as_of.version,
-								   .counter = call.tenant.counter,
-								   .limit = limit
-							   }, 0);
+	if (slot == FAIRQ_SLOT_NONE && may_park)
+		(void) put_aside(lane, lane_no, turn, &call.tenant,
+						 (FairqCause) {.limit = limit}, 0);
 	starts = slot == FAIRQ_SLOT_FREE &&
 		start_in_tenant(lane, lane_no, turn, !call.in_queue);
 	if (!call.tenant.slot)
-		unpin_tenant();
+		unpin(&call.tenant);
 	return starts;
 }
 
@@ -454,7 +430,7 @@ slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
  */
 bool
 fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-					bool may_park, FairqTable *tasks)
+					bool may_park)
 {
 	int32		limit;
 	FairqKnown	now;
@@ -467,7 +443,7 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	now = fairq_tally_now(&call.queue->hints->tally);
 	if (limit > 0 && !now.known)
 		return false;
-	pin_group(turn->group_no);
+	pin(&call.group, turn->group_no);
 	slot = fairq_counter_enter(call.group.counter, now, limit, !call.in_queue);
 	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
 	{
@@ -479,19 +455,14 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_slot_in_group_back();
 		return false;
 	}
-	/* not because of settings that only our transaction sees */
-	if (slot == FAIRQ_SLOT_NONE && may_park && !fairq_has_changed_settings())
-		(void) fairq_lane_put_aside(lane, lane_no, turn, &(FairqCause)
-									{
-										.version = call.queue->as_of.version,
-										.counter = call.group.counter,
-										.limit = limit
-									}, 0);
+	if (slot == FAIRQ_SLOT_NONE && may_park)
+		(void) put_aside(lane, lane_no, turn, &call.group,
+						 (FairqCause) {.limit = limit}, 0);
 	if (slot == FAIRQ_SLOT_FREE &&
 		!(slot_in_tenant(lane, lane_no, turn, may_park, now) &&
 		  start_in_group(lane, lane_no, turn, true)))
 		slot = FAIRQ_SLOT_NONE;
-	unpin_group();
+	unpin(&call.group);
 	return slot == FAIRQ_SLOT_FREE && !fairq_settings_are_old(call.queue);
 }
 
@@ -546,8 +517,8 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 	if (!call.counted)
 		return;
 	call.group.slot = call.tenant.slot = call.in_queue = false;
-	unpin_group();
-	unpin_tenant();
+	unpin(&call.group);
+	unpin(&call.tenant);
 }
 
 /*
@@ -598,6 +569,17 @@ is_within(FairqCounter *counter, FairqKnown now, int32 limit)
 	return running > limit ? FAIRQ_SLOT_NONE : FAIRQ_SLOT_FREE;
 }
 
+/* The same in a group or tenant. */
+static FairqSlot
+is_place_within(int32 no, FairqKnown now, int32 limit)
+{
+	FairqCounter *counter = fairq_shmem_counter(call.queue->hints, no);
+	FairqSlot	slot = is_within(counter, now, limit);
+
+	fairq_counter_unpin(counter);
+	return slot;
+}
+
 /*
  * Whether a task of the group may continue to run with another worker.  It may
  * not if more tasks run than the limit now allows.  FAIRQ_SLOT_UNKNOWN: the
@@ -606,28 +588,23 @@ is_within(FairqCounter *counter, FairqKnown now, int32 limit)
 FairqSlot
 fairq_within_limits(int32 group_no)
 {
-	FairqCounter *counter;
-	int32		tenant;
 	FairqKnown	now;
+	int32		tenant;
 	FairqSlot	in_group;
 	FairqSlot	in_tenant = FAIRQ_SLOT_FREE;
 	FairqSlot	in_queue;
 
 	if (!call.counted)
 		return FAIRQ_SLOT_FREE;
-	counter = fairq_shmem_counter(call.queue->hints, group_no);
 	now = fairq_tally_now(&call.queue->hints->tally);
-	in_group = is_within(counter, now,
-						 fairq_group_setting(call.queue, group_no)->limit);
-	fairq_counter_unpin(counter);
+	in_group = is_place_within(group_no, now,
+							   fairq_group_setting(call.queue,
+												   group_no)->limit);
 	tenant = fairq_tenant_no(call.queue, group_no);
 	if (tenant != FAIRQ_NO_SEAT)
-	{
-		counter = fairq_shmem_counter(call.queue->hints, tenant);
-		in_tenant = is_within(counter, now,
-							  fairq_tenant_setting(call.queue, tenant)->limit);
-		fairq_counter_unpin(counter);
-	}
+		in_tenant = is_place_within(tenant, now,
+									fairq_tenant_setting(call.queue,
+														 tenant)->limit);
 	in_queue = is_within(&call.queue->hints->running, now,
 						 call.queue->max_running);
 	if (in_group == FAIRQ_SLOT_NONE || in_tenant == FAIRQ_SLOT_NONE ||

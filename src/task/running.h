@@ -23,8 +23,7 @@ extern void fairq_wait_for_retry(FairqLane *lane, uint32 lane_no,
 								 FairqTurn *turn, TimestampTz due_at);
 extern void fairq_start_is_used(void);
 extern bool fairq_slot_in_group(FairqLane *lane, uint32 lane_no,
-								FairqTurn *turn, bool may_park,
-								FairqTable *tasks);
+								FairqTurn *turn, bool may_park);
 extern void fairq_slot_prepare(FairqLane *lane);
 extern void fairq_slot_is_used(FairqPending *pending, const FairqTask *task,
 							   bool removed);
