@@ -3,7 +3,7 @@
 -- each pop of its histories.
 --
 -- Fails if a group's counter is not copied (own_counter() in
--- registry_counters.c), or its bits (fairq_seats_copy()), or its entry
+-- registry.c), or its bits (fairq_seats_copy()), or its entry
 -- (find_own() in entry.c). Fails if its account is not copied (copy_account()
 -- in lane_order.c). Fails if claimed tasks are not recorded
 -- (fairq_shadow_claim() in pop.c). Fails if throttled groups do not return in

@@ -6,7 +6,7 @@
  * a copy.  The hints of the queue are copied at once, with the bits of its
  * groups and the order of its lanes (serve.c).  Parts that are found by a key
  * are copied when they are first needed.  They are the entry of a group in the
- * cache (entry.c), its counter (registry_counters.c), its account
+ * cache (entry.c), its counter (registry.c), its account
  * (lane_order.c).  Such parts are kept here, found by the object they belong
  * to and a number.
  *

@@ -4,8 +4,7 @@
  *		them.
  *
  * There are three hash tables in the area of shmem.c.  They contain queues,
- * counters of groups (registry_counters.c), and extensions, one per CREATE
- * EXTENSION in a database.
+ * counters of groups, and extensions, one per CREATE EXTENSION in a database.
  *
  * The hints of a deleted queue are given back for use by another queue.  They
  * are never freed, so a pointer to them can always be followed.  If a backend
@@ -33,10 +32,16 @@
  *
  * A dump can restore the number of a queue that is gone.  So hints that were
  * given back are no longer found.  New ones begin with a number that
- * invalidates counters of the same queue (registry_counters.c).
+ * invalidates counters of the same queue.
  *
  * An allocation that fails leaves no incomplete entry: all memory of an entry
  * is allocated before the entry is made.
+ *
+ * A counter is freed when it is idle and not pinned.  If its queue is gone, it
+ * is freed even if it is not idle.  A search for such counters begins when
+ * there are twice as many counters as the last search left.  That costs a
+ * constant time per new counter.  A search also begins when shared memory is
+ * full.
  *
  * Locking: partitions of hash tables, that of counters before that of queues.
  * Then a lane's lock, the mutex of a counter or of versions, or
@@ -45,6 +50,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "lib/dshash.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/memutils.h"
@@ -53,8 +59,9 @@
 
 #include "compat.h"
 #include "lane_order.h"
-#include "registry_internal.h"
+#include "registry.h"
 #include "seats.h"
+#include "shadow.h"
 #include "shmem.h"
 
 /* bytes that hints take in the area: whole pages of the allocator */
@@ -66,14 +73,32 @@ StaticAssertDecl(HINTS_SIZE == 3 * 4096,
 /* least time between two sweeps for extensions that are gone */
 #define SWEEP_EVERY (INT64CONST(1) * USECS_PER_SEC)
 
+typedef struct QueueEntry
+{
+	FairqQueueKey key;
+	dsa_pointer hints;
+} QueueEntry;
+
+typedef struct CounterEntry
+{
+	FairqQueueKey key;
+	FairqCounter counter;
+} CounterEntry;
+
 typedef struct ExtensionEntry
 {
 	FairqQueueKey key;			/* queue_id is 0 */
 	dsa_pointer tally;			/* its FairqTally */
 } ExtensionEntry;
 
-/* this backend's view */
-FairqRegistryView fairq_view;
+/* This backend's view of the registry; NULL until it has attached. */
+static struct
+{
+	FairqRegistry *registry;	/* handles and lists */
+	dshash_table *queues;		/* QueueEntry, by key */
+	dshash_table *counters;		/* CounterEntry, by key */
+	dshash_table *extensions;	/* entries of extensions, by key */
+}			view;
 
 /* the extension that this backend has entered, or has found */
 static Oid	entered = InvalidOid;
@@ -101,24 +126,22 @@ open_table(dshash_table **table, dsa_pointer *handle, size_t entry_size)
 	}
 }
 
-void
-fairq_registry_attach(void)
+static void
+attach(void)
 {
 	MemoryContext old;
 
-	if (fairq_view.extensions != NULL)
+	if (view.extensions != NULL)
 		return;
 	fairq_shmem_attach();
-	fairq_view.registry = fairq_registry_shared();
+	view.registry = fairq_registry_shared();
 	old = MemoryContextSwitchTo(TopMemoryContext);
-	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
-	open_table(&fairq_view.queues, &fairq_view.registry->queues,
-			   sizeof(FairqQueueEntry));
-	open_table(&fairq_view.counters, &fairq_view.registry->counters,
-			   sizeof(FairqCounterEntry));
-	open_table(&fairq_view.extensions, &fairq_view.registry->extensions,
+	LWLockAcquire(&view.registry->lock, LW_EXCLUSIVE);
+	open_table(&view.queues, &view.registry->queues, sizeof(QueueEntry));
+	open_table(&view.counters, &view.registry->counters, sizeof(CounterEntry));
+	open_table(&view.extensions, &view.registry->extensions,
 			   sizeof(ExtensionEntry));
-	LWLockRelease(&fairq_view.registry->lock);
+	LWLockRelease(&view.registry->lock);
 	MemoryContextSwitchTo(old);
 }
 
@@ -152,9 +175,8 @@ try_insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 }
 
 /* Find or make an entry, and lock it.  No lock may be held. */
-void *
-fairq_registry_insert(dshash_table *table, const FairqQueueKey *key,
-					  bool *found)
+static void *
+insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 {
 	/* most exist, and are cheaper to find */
 	void	   *entry = dshash_find(table, key, true);
@@ -176,10 +198,10 @@ fairq_registry_insert(dshash_table *table, const FairqQueueKey *key,
 static void
 push_hints(dsa_pointer *list, FairqHints *hints)
 {
-	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&view.registry->lock, LW_EXCLUSIVE);
 	hints->entry.next = *list;
 	*list = hints->entry.self;
-	LWLockRelease(&fairq_view.registry->lock);
+	LWLockRelease(&view.registry->lock);
 }
 
 /* NULL if the list is empty. */
@@ -188,13 +210,13 @@ pop_hints(dsa_pointer *list)
 {
 	FairqHints *hints = NULL;
 
-	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&view.registry->lock, LW_EXCLUSIVE);
 	if (DsaPointerIsValid(*list))
 	{
 		hints = fairq_at(*list);
 		*list = hints->entry.next;
 	}
-	LWLockRelease(&fairq_view.registry->lock);
+	LWLockRelease(&view.registry->lock);
 	return hints;
 }
 
@@ -220,7 +242,7 @@ init_once(FairqHints *hints, dsa_pointer self)
 static bool
 are_too_many(uint32 more)
 {
-	uint64		n = pg_atomic_read_u32(&fairq_view.registry->nhints) + more;
+	uint64		n = pg_atomic_read_u32(&view.registry->nhints) + more;
 
 	return n * HINTS_SIZE > fairq_area_size() / 3 * 2;
 }
@@ -264,13 +286,13 @@ make_hints(void)
 		n /= 2;
 		ptr = allocate_hints(n);
 	}
-	pg_atomic_fetch_add_u32(&fairq_view.registry->nhints, n);
+	pg_atomic_fetch_add_u32(&view.registry->nhints, n);
 	all = fairq_at(ptr);
 	for (uint32 i = 0; i < n; i++)
 	{
 		init_once(&all[i], ptr + sizeof(FairqHints) * i);
 		if (i > 0)
-			push_hints(&fairq_view.registry->free, &all[i]);
+			push_hints(&view.registry->free, &all[i]);
 	}
 	return all;
 }
@@ -301,14 +323,14 @@ init_lane(FairqLane *lane, int priority)
 static void
 init_hints(FairqHints *hints, const FairqQueueKey *key)
 {
-	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&view.registry->lock, LW_EXCLUSIVE);
 	hints->entry.key = *key;
 	hints->entry.released = false;
-	LWLockRelease(&fairq_view.registry->lock);
+	LWLockRelease(&view.registry->lock);
 	fairq_version_up(&hints->versions, FAIRQ_ALL_CHANGED);
 	/* counters that have outlived a queue with the same number are invalid */
 	hints->entry.tenure =
-		pg_atomic_add_fetch_u64(&fairq_view.registry->tenures, 1);
+		pg_atomic_add_fetch_u64(&view.registry->tenures, 1);
 	fairq_queue_tally_init(&hints->tally, own_tally);
 	pg_atomic_init_u64(&hints->free_number, 0);
 	pg_atomic_init_u64(&hints->unparks, 0);
@@ -346,10 +368,10 @@ free_chunks(FairqHints *hints)
 static FairqHints *
 pop_dropped(FairqQueueKey *key)
 {
-	dsa_pointer *at = &fairq_view.registry->dropped;
+	dsa_pointer *at = &view.registry->dropped;
 	FairqHints *found = NULL;
 
-	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&view.registry->lock, LW_EXCLUSIVE);
 	while (found == NULL && DsaPointerIsValid(*at))
 	{
 		FairqHints *hints = fairq_at(*at);
@@ -363,7 +385,7 @@ pop_dropped(FairqQueueKey *key)
 		else
 			at = &hints->entry.next;
 	}
-	LWLockRelease(&fairq_view.registry->lock);
+	LWLockRelease(&view.registry->lock);
 	return found;
 }
 
@@ -374,19 +396,19 @@ pop_dropped(FairqQueueKey *key)
 static void
 remove_entry(const FairqQueueKey *key, dsa_pointer self)
 {
-	FairqQueueEntry *entry = dshash_find(fairq_view.queues, key, true);
+	QueueEntry *entry = dshash_find(view.queues, key, true);
 
 	if (entry == NULL)
 		return;
 	if (entry->hints == self)
-		dshash_delete_entry(fairq_view.queues, entry);
+		dshash_delete_entry(view.queues, entry);
 	else
-		dshash_release_lock(fairq_view.queues, entry);
+		dshash_release_lock(view.queues, entry);
 }
 
 /* Make dropped hints available to other queues. */
-void
-fairq_reclaim_dropped(void)
+static void
+reclaim_dropped(void)
 {
 	FairqQueueKey key;
 	FairqHints *hints;
@@ -395,7 +417,7 @@ fairq_reclaim_dropped(void)
 	{
 		remove_entry(&key, hints->entry.self);
 		free_chunks(hints);
-		push_hints(&fairq_view.registry->free, hints);
+		push_hints(&view.registry->free, hints);
 	}
 }
 
@@ -404,12 +426,12 @@ take_free(void)
 {
 	FairqHints *hints;
 
-	fairq_reclaim_dropped();
-	hints = pop_hints(&fairq_view.registry->free);
+	reclaim_dropped();
+	hints = pop_hints(&view.registry->free);
 	if (hints == NULL && are_too_many(1))
 	{
 		fairq_make_room();
-		hints = pop_hints(&fairq_view.registry->free);
+		hints = pop_hints(&view.registry->free);
 	}
 	return hints != NULL ? hints : make_hints();
 }
@@ -424,18 +446,18 @@ release_hints(FairqHints *hints, const FairqQueueKey *key)
 {
 	bool		ours;
 
-	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&view.registry->lock, LW_EXCLUSIVE);
 	ours = !hints->entry.released &&
 		memcmp(&hints->entry.key, key, sizeof(*key)) == 0;
 	hints->entry.released |= ours;
-	LWLockRelease(&fairq_view.registry->lock);
+	LWLockRelease(&view.registry->lock);
 	if (!ours)
 		return;
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 		fairq_lane_forget(&hints->lanes[priority]);
 	/* backends that have cached the queue read it again and do not find it */
 	fairq_version_up(&hints->versions, FAIRQ_ALL_CHANGED);
-	push_hints(&fairq_view.registry->dropped, hints);
+	push_hints(&view.registry->dropped, hints);
 }
 
 void
@@ -475,8 +497,8 @@ extension_is_gone(const FairqQueueKey *key)
 	return key->born != own.born || table_is_gone(key->task);
 }
 
-bool
-fairq_is_of_extension(const FairqQueueKey *key, const FairqQueueKey *extension)
+static bool
+is_of_extension(const FairqQueueKey *key, const FairqQueueKey *extension)
 {
 	return key->born == extension->born &&
 		key->database == extension->database && key->task == extension->task;
@@ -487,12 +509,12 @@ static void
 release_queues(const FairqQueueKey *extension)
 {
 	dshash_seq_status status;
-	FairqQueueEntry *entry;
+	QueueEntry *entry;
 
-	dshash_seq_init(&status, fairq_view.queues, true);
+	dshash_seq_init(&status, view.queues, true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		if (fairq_is_of_extension(&entry->key, extension))
+		if (is_of_extension(&entry->key, extension))
 		{
 			FairqHints *hints = fairq_at(entry->hints);
 			FairqQueueKey key = entry->key;
@@ -507,13 +529,13 @@ release_queues(const FairqQueueKey *extension)
 static void
 delete_extension(const FairqQueueKey *key)
 {
-	ExtensionEntry *extension = dshash_find(fairq_view.extensions, key, true);
+	ExtensionEntry *extension = dshash_find(view.extensions, key, true);
 	dsa_pointer tally;
 
 	if (extension == NULL)
 		return;
 	tally = extension->tally;
-	dshash_delete_entry(fairq_view.extensions, extension);
+	dshash_delete_entry(view.extensions, extension);
 	fairq_free(tally);
 }
 
@@ -530,8 +552,8 @@ fairq_shmem_sweep(void)
 	List	   *keys = NIL;
 	ListCell   *lc;
 
-	fairq_registry_attach();
-	dshash_seq_init(&status, fairq_view.extensions, false);
+	attach();
+	dshash_seq_init(&status, view.extensions, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		FairqQueueKey *key = palloc(sizeof(FairqQueueKey));
@@ -549,7 +571,7 @@ fairq_shmem_sweep(void)
 		delete_extension(lfirst(lc));
 	}
 	list_free_deep(keys);
-	pg_atomic_write_u64(&fairq_view.registry->swept_at, GetCurrentTimestamp());
+	pg_atomic_write_u64(&view.registry->swept_at, GetCurrentTimestamp());
 }
 
 /*
@@ -560,7 +582,7 @@ static bool
 is_sweep_due(void)
 {
 	return GetCurrentTimestamp() >=
-		(int64) pg_atomic_read_u64(&fairq_view.registry->swept_at) +
+		(int64) pg_atomic_read_u64(&view.registry->swept_at) +
 		SWEEP_EVERY;
 }
 
@@ -571,16 +593,16 @@ is_sweep_due(void)
 void
 fairq_shmem_sweep_if_crowded(void)
 {
-	if (pg_atomic_read_u32(&fairq_view.registry->crowded) == 0 ||
+	if (pg_atomic_read_u32(&view.registry->crowded) == 0 ||
 		!is_sweep_due())
 		return;
-	pg_atomic_write_u32(&fairq_view.registry->crowded, 0);
+	pg_atomic_write_u32(&view.registry->crowded, 0);
 	fairq_shmem_sweep();
 }
 
 /* The area is full: possibly with hints of extensions that are gone. */
-void
-fairq_shmem_sweep_if_due(void)
+static void
+sweep_if_due(void)
 {
 	if (is_sweep_due())
 		fairq_shmem_sweep();
@@ -605,7 +627,7 @@ enter_extension(void)
 					 fairq_domain_index());
 	PG_TRY();
 	{
-		extension = fairq_registry_insert(fairq_view.extensions, &key, &found);
+		extension = insert(view.extensions, &key, &found);
 	}
 	PG_CATCH();
 	{
@@ -616,7 +638,7 @@ enter_extension(void)
 	if (!found)
 		extension->tally = tally;
 	own_tally = extension->tally;
-	dshash_release_lock(fairq_view.extensions, extension);
+	dshash_release_lock(view.extensions, extension);
 	if (found)
 		fairq_free(tally);
 	else
@@ -634,12 +656,12 @@ fairq_shmem_tally(Oid task)
 	ExtensionEntry *extension;
 	dsa_pointer tally;
 
-	fairq_registry_attach();
-	extension = dshash_find(fairq_view.extensions, &key, false);
+	attach();
+	extension = dshash_find(view.extensions, &key, false);
 	if (extension == NULL)
 		return NULL;
 	tally = extension->tally;
-	dshash_release_lock(fairq_view.extensions, extension);
+	dshash_release_lock(view.extensions, extension);
 	return fairq_at(tally);
 }
 
@@ -649,24 +671,24 @@ is_of_queue(FairqHints *hints, const FairqQueueKey *key)
 {
 	bool		is_its;
 
-	LWLockAcquire(&fairq_view.registry->lock, LW_SHARED);
+	LWLockAcquire(&view.registry->lock, LW_SHARED);
 	is_its = !hints->entry.released &&
 		memcmp(&hints->entry.key, key, sizeof(*key)) == 0;
-	LWLockRelease(&fairq_view.registry->lock);
+	LWLockRelease(&view.registry->lock);
 	return is_its;
 }
 
 static FairqHints *
 find_queue(const FairqQueueKey *key)
 {
-	FairqQueueEntry *entry = dshash_find(fairq_view.queues, key, false);
+	QueueEntry *entry = dshash_find(view.queues, key, false);
 	FairqHints *hints;
 	dsa_pointer ptr;
 
 	if (entry == NULL)
 		return NULL;
 	ptr = entry->hints;
-	dshash_release_lock(fairq_view.queues, entry);
+	dshash_release_lock(view.queues, entry);
 	hints = fairq_at(ptr);
 	if (is_of_queue(hints, key))
 		return hints;
@@ -681,31 +703,31 @@ find_queue(const FairqQueueKey *key)
 static FairqHints *
 enter_queue(const FairqQueueKey *key, FairqHints *hints)
 {
-	FairqQueueEntry *entry;
+	QueueEntry *entry;
 	bool		found;
 	dsa_pointer ptr;
 
 	PG_TRY();
 	{
 		init_hints(hints, key);
-		entry = fairq_registry_insert(fairq_view.queues, key, &found);
+		entry = insert(view.queues, key, &found);
 	}
 	PG_CATCH();
 	{
-		push_hints(&fairq_view.registry->free, hints);
+		push_hints(&view.registry->free, hints);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	if (!found)
 		entry->hints = hints->entry.self;
 	ptr = entry->hints;
-	dshash_release_lock(fairq_view.queues, entry);
+	dshash_release_lock(view.queues, entry);
 	if (!found)
 	{
 		fairq_queue_tally_entered(&hints->tally);
 		return hints;
 	}
-	push_hints(&fairq_view.registry->free, hints);
+	push_hints(&view.registry->free, hints);
 	return fairq_at(ptr);
 }
 
@@ -716,14 +738,14 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 static void
 end_replay(FairqHints *hints)
 {
-	LWLockAcquire(&fairq_view.registry->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&view.registry->lock, LW_EXCLUSIVE);
 	if (hints->entry.replayed)
 	{
 		hints->entry.born = fairq_monotonic();
 		fairq_counter_begin_starts(&hints->running, hints->entry.born);
 		hints->entry.replayed = false;
 	}
-	LWLockRelease(&fairq_view.registry->lock);
+	LWLockRelease(&view.registry->lock);
 }
 
 /*
@@ -736,7 +758,7 @@ fairq_shmem_queue(int32 queue_id)
 	FairqQueueKey key = fairq_key(queue_id, -1);
 	FairqHints *hints;
 
-	fairq_registry_attach();
+	attach();
 	hints = find_queue(&key);
 	if (hints == NULL)
 	{
@@ -756,7 +778,7 @@ fairq_shmem_find_queue(int32 queue_id)
 {
 	FairqQueueKey key = fairq_key(queue_id, -1);
 
-	fairq_registry_attach();
+	attach();
 	return find_queue(&key);
 }
 
@@ -769,16 +791,16 @@ fairq_shmem_queues(Oid task)
 {
 	FairqQueueKey key = fairq_key_of(task, 0, -1);
 	dshash_seq_status status;
-	FairqQueueEntry *entry;
+	QueueEntry *entry;
 	List	   *all = NIL;
 
-	fairq_registry_attach();
-	dshash_seq_init(&status, fairq_view.queues, false);
+	attach();
+	dshash_seq_init(&status, view.queues, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		FairqHints *hints;
 
-		if (!fairq_is_of_extension(&entry->key, &key))
+		if (!is_of_extension(&entry->key, &key))
 			continue;
 		hints = fairq_at(entry->hints);
 		if (is_of_queue(hints, &entry->key))
@@ -798,13 +820,214 @@ fairq_registry_use(FairqRegistryUse *use)
 	const int64 overhead = 32;
 	dshash_seq_status status;
 
-	fairq_registry_attach();
+	attach();
 	use->nqueues = 0;
-	dshash_seq_init(&status, fairq_view.queues, false);
+	dshash_seq_init(&status, view.queues, false);
 	while (dshash_seq_next(&status) != NULL)
 		use->nqueues++;
 	dshash_seq_term(&status);
-	use->ncounters = pg_atomic_read_u32(&fairq_view.registry->ncounters);
-	use->bytes = use->nqueues * (sizeof(FairqQueueEntry) + overhead) +
-		use->ncounters * (sizeof(FairqCounterEntry) + overhead);
+	use->ncounters = pg_atomic_read_u32(&view.registry->ncounters);
+	use->bytes = use->nqueues * (sizeof(QueueEntry) + overhead) +
+		use->ncounters * (sizeof(CounterEntry) + overhead);
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Read the number of the last load that is over, and the tenure of the hints
+ * of a counter's queue.  False if the queue is gone: then the counter may be
+ * freed, though it is not idle.
+ */
+static bool
+read_queue_of(const FairqQueueKey *key, uint64 *current, uint64 *tenure)
+{
+	FairqQueueKey queue = *key;
+	QueueEntry *entry;
+	FairqHints *hints;
+
+	queue.group_no = -1;
+	entry = dshash_find(view.queues, &queue, false);
+	if (entry == NULL)
+		return false;
+	hints = fairq_at(entry->hints);
+	*current = pg_atomic_read_u64(&fairq_tally_of(&hints->tally)->current);
+	*tenure = hints->entry.tenure;
+	dshash_release_lock(view.queues, entry);
+	return true;
+}
+
+/*
+ * Whether the counter can be freed.  Usually its own fields are enough to
+ * decide.
+ */
+static bool
+is_of_no_use(CounterEntry *entry)
+{
+	uint64		current;
+	uint64		tenure;
+
+	if (fairq_counter_is_idle(&entry->counter, 0))
+		return true;
+	return !fairq_counter_is_pinned(&entry->counter) &&
+		(!read_queue_of(&entry->key, &current, &tenure) ||
+		 tenure != entry->counter.tenure ||
+		 fairq_counter_is_idle(&entry->counter, current));
+}
+
+/* Free the counters that are idle, and those of queues that are gone. */
+static void
+free_idle_counters(void)
+{
+	dshash_seq_status status;
+	CounterEntry *entry;
+	uint32		left = 0;
+
+	reclaim_dropped();
+	dshash_seq_init(&status, view.counters, true);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (is_of_no_use(entry))
+		{
+			dshash_delete_current(&status);
+			pg_atomic_fetch_sub_u32(&view.registry->ncounters, 1);
+		}
+		else
+			left++;
+	}
+	dshash_seq_term(&status);
+	pg_atomic_write_u32(&view.registry->many_counters,
+						Max(FAIRQ_MANY_COUNTERS, 2 * left));
+}
+
+/*
+ * If there are many counters, free those that are only kept for their next
+ * use.
+ */
+static void
+free_if_many(void)
+{
+	if (pg_atomic_read_u32(&view.registry->ncounters) >=
+		pg_atomic_read_u32(&view.registry->many_counters))
+		free_idle_counters();
+}
+
+/*
+ * Find the counter of a group in a copy, or make it from the real one.  It is
+ * pinned.
+ */
+static FairqCounter *
+own_counter(FairqHints *copy, int32 group_no)
+{
+	bool		is_new;
+	FairqCounter *counter = fairq_shadow_part(copy, group_no,
+											  sizeof(FairqCounter), &is_new);
+	FairqCounter *real;
+
+	if (is_new)
+	{
+		fairq_counter_init(counter, copy->entry.tenure, copy->entry.born);
+		real = fairq_shmem_find_counter(fairq_shadow_real(copy), group_no);
+		if (real != NULL)
+		{
+			fairq_counter_copy(counter, real);
+			fairq_counter_unpin(real);
+		}
+	}
+	fairq_counter_pin(counter);
+	return counter;
+}
+
+/* Find the counter of a group in shared memory, or make it. */
+static FairqCounter *
+have_counter(FairqHints *hints, int32 group_no)
+{
+	FairqQueueKey key = fairq_key(hints->entry.key.queue_id, group_no);
+	CounterEntry *entry;
+	bool		found;
+
+	attach();
+	free_if_many();
+	entry = insert(view.counters, &key, &found);
+	if (!found)
+		pg_atomic_fetch_add_u32(&view.registry->ncounters, 1);
+	/* a counter that has outlived a queue with the same number is invalid */
+	if (!found || entry->counter.tenure != hints->entry.tenure)
+		fairq_counter_init(&entry->counter, hints->entry.tenure,
+						   hints->entry.born);
+	fairq_counter_pin(&entry->counter);
+	dshash_release_lock(view.counters, entry);
+	return &entry->counter;
+}
+
+/* Find or make the counter of a group.  It is pinned. */
+FairqCounter *
+fairq_shmem_counter(FairqHints *hints, int32 group_no)
+{
+	fairq_chunks_have(&hints->chunks, group_no);
+	return fairq_in_shadow(hints) ? own_counter(hints, group_no) :
+		have_counter(hints, group_no);
+}
+
+/* Find the counter of a group; NULL: there is none. */
+FairqCounter *
+fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
+{
+	FairqQueueKey key = fairq_key(hints->entry.key.queue_id, group_no);
+	CounterEntry *entry;
+
+	if (fairq_in_shadow(hints))
+		return own_counter(hints, group_no);
+	attach();
+	entry = dshash_find(view.counters, &key, false);
+	if (entry != NULL && entry->counter.tenure != hints->entry.tenure)
+	{
+		dshash_release_lock(view.counters, entry);
+		entry = NULL;
+	}
+	if (entry == NULL)
+		return NULL;
+	fairq_counter_pin(&entry->counter);
+	dshash_release_lock(view.counters, entry);
+	return &entry->counter;
+}
+
+/* Find the groups of a queue that have counters. */
+List *
+fairq_shmem_counters(int32 queue_id)
+{
+	FairqQueueKey key = fairq_key(queue_id, -1);
+	dshash_seq_status status;
+	CounterEntry *entry;
+	List	   *group_nos = NIL;
+
+	attach();
+	dshash_seq_init(&status, view.counters, false);
+	while ((entry = dshash_seq_next(&status)) != NULL)
+	{
+		if (is_of_extension(&entry->key, &key) &&
+			entry->key.queue_id == queue_id)
+			group_nos = lappend_int(group_nos, entry->key.group_no);
+	}
+	dshash_seq_term(&status);
+	return group_nos;
+}
+
+/*
+ * Shared memory is full.  Free idle counters and hints of extensions that are
+ * gone.
+ */
+static void
+free_some(void)
+{
+	sweep_if_due();
+	free_idle_counters();
+}
+
+/*
+ * Once per backend: register the function that frees memory when it is full.
+ */
+void
+fairq_counters_init(void)
+{
+	fairq_when_full(free_some);
 }

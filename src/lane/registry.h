@@ -32,6 +32,5 @@ extern FairqCounter *fairq_shmem_find_counter(FairqHints *hints,
 extern List *fairq_shmem_counters(int32 queue_id);
 extern void fairq_shmem_sweep(void);
 extern void fairq_shmem_sweep_if_crowded(void);
-extern void fairq_shmem_sweep_if_due(void);
 
 #endif							/* FAIRQ_REGISTRY_H */

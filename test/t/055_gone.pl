@@ -2,7 +2,7 @@
 # in shared memory. Others reuse their memory, and never see their hints.
 #
 # Fails if hints of dropped queues are not reused (fairq_shmem_release(),
-# fairq_reclaim_dropped() in registry.c), or if counters of dropped queues stay
+# reclaim_dropped() in registry.c), or if counters of dropped queues stay
 # (free_idle_counters()). Fails if a new extension does not remove the hints of
 # dropped ones (enter_extension()). Fails if keys in shared memory do not
 # contain the database's creation (fairq_key_of() in shmem.c).

@@ -7,7 +7,7 @@
 # so others get none. Fails if the hints of deleted queues are not freed
 # (give_back_deleted() in maintain.c). Fails if those of a dropped extension
 # (object_access() in fairq.c) or database are not (free_some() in
-# registry_counters.c).
+# registry.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
