@@ -4,7 +4,7 @@
 -- or retried.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
--- lane_take.c).
+-- lane_turns.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 

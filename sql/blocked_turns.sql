@@ -2,7 +2,7 @@
 -- from their turns.
 --
 -- Broken on purpose to see it fail.  Calls gave such a turn back, so these groups were
--- next in each call (fairq_lane_end_part() in lane_end.c).
+-- next in each call (end_part() in lane_turns.c).
 \a \t
 
 SELECT fairq.create_queue('first'), fairq.create_queue('blocked_turns');

@@ -2,7 +2,7 @@
 -- tasks a call pops.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
--- lane_take.c).
+-- lane_turns.c).
 \a \t
 
 -- Adds tasks <group>1 to <group>n.

@@ -4,7 +4,7 @@
 --
 -- Fails if the seat does not advance after a turn (fairq_lane_take_in_full()),
 -- or a turn lasts for one task, whatever the weight (take_turn(); both in
--- lane_take.c).
+-- lane_turns.c).
 \a \t
 \set VERBOSITY sqlstate
 

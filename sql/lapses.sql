@@ -7,7 +7,7 @@
 -- outcome.c). Fails if a taken task loses the count (find_taken() in
 -- outcome.c). Fails if no call stops before a task (fairq_stops_before() in
 -- claim.c), or none ends with it (serve_task() there). Fails if the
--- interrupted turn is not the next one (fairq_lane_stopped() in lane_end.c).
+-- interrupted turn is not the next one (fairq_lane_stopped() in lane_turns.c).
 -- Fails if a call does not begin with the lane that another one left
 -- (serve_alone() in serve.c). Fails if several queues count as several calls
 -- (serve_claims() in pop.c).

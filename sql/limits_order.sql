@@ -2,7 +2,7 @@
 -- including those that its limit held back.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
--- lane_take.c).
+-- lane_turns.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR

@@ -3,7 +3,7 @@
 -- active meanwhile have their turns, and no task of either kind is missed.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
--- lane_take.c). Fails if one task more than the limit has a slot (find_slot()
+-- lane_turns.c). Fails if one task more than the limit has a slot (find_slot()
 -- in counter.c).
 --
 \a \t

@@ -2,7 +2,7 @@
 -- lost.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
--- lane_take.c). Fails if a task whose claim is undone is not ready again
+-- lane_turns.c). Fails if a task whose claim is undone is not ready again
 -- (fairq_claim()).
 \a \t
 \getenv dir PG_ABS_SRCDIR

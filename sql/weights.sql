@@ -2,7 +2,7 @@
 -- come first, and each priority is fair.
 --
 -- Fails if a turn lasts for one task, whatever the weight (take_turn() in
--- lane_take.c).
+-- lane_turns.c).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql

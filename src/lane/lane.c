@@ -1,7 +1,7 @@
 /*
  * lane.c
- *		The data of a lane in shared memory: the sets of its groups, the
- *		progress of its recovery, and the tails of its groups.
+ *		The data of a lane in shared memory: the sets of its groups, their
+ *		tails and leases, recovery, and publication.
  *
  * A lane is (queue, priority).  The tables hold the truth.  The hints here
  * save reading them, and may be lost at any time.  Service is round-robin: in
@@ -28,13 +28,13 @@
  * parked	The group has no slot for another running task (counter.c).  It is
  *			not in the ring, and no pop visits it until there is a slot.  In a
  *			full queue, also a group with lapsed tasks whose tenant is paused
- *			or may not start a task yet (lane_aside.c).
+ *			or may not start a task yet (lane_turns.c).
  *
- * throttled No task of the group may start before a time (lane_aside.c).  It
+ * throttled No task of the group may start before a time (lane_turns.c).  It
  *			is not in the ring either.
  *
  * shut		A tenant that has no slot, is paused or may not start a task yet
- *			(lane_aside.c).  Its groups stay in the ring (lane_order.c).
+ *			(lane_turns.c).  Its groups stay in the ring (lane_order.c).
  *
  * late		A ready task of the group may be below its next turn.  The task was
  *			committed late or put back, or the group was parked and has missed
@@ -79,8 +79,28 @@
  * load finds the rest (load.c).  A group that is wrongly in "leased" or
  * "lapsed" only costs a search.
  *
- * lane_take.c takes turns, and lane_end.c ends them.  Leases are in
- * lane_leases.c, and publishing is in lane_publish.c.
+ * A pop that leases tasks notes the leases when it takes the tasks.  It notes
+ * them in the set "leased", in the group's entry, and in the deadline of its
+ * 64 seats.  When a deadline has passed, its groups are lapsed, and no longer
+ * leased.  The next pop that visits a lapsed group searches its running tasks,
+ * and notes the leases that it finds again.
+ *
+ * That search can miss a task that was taken before the search but is claimed
+ * after it.  So a transaction that commits a lease checks, without a lock,
+ * that the group is still leased and that the deadline is not too late.  It
+ * also checks that no such search has begun in the lane since the task was
+ * taken ("searches").  Otherwise it notes the lease again.  A transaction that
+ * rolls back the end of a lease also notes the lease again.
+ *
+ * Only a transaction's own pops see tasks that it has enqueued and not
+ * committed.  So the tasks are published before these pops search (pending.c).
+ * Calls of other backends skip the rows.  They may take the group out of the
+ * ring, or take tasks off the hand, and so undo the publication.  So the lane
+ * counts narrowings: how often another backend than the last one took a turn
+ * or recorded that no task is ready.  As long as that number is the same, the
+ * publication is valid.
+ *
+ * lane_turns.c takes turns and ends them.
  *
  * Locking: a lane's lock protects all that is in struct FairqLane and, with
  * the group set's mutex, its groups' entries; see README.  Lock order: lane,
@@ -424,4 +444,393 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 		fairq_entry_unlock(set);
 	}
 	LWLockRelease(&lane->lock);
+}
+
+/* --------------------------------------------------------------------- */
+
+/* Make leases empty. */
+void
+fairq_leases_init(FairqLeases *leases)
+{
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		leases->low[r] = FAIRQ_ADDR_MAX;
+		leases->high[r] = FAIRQ_ADDR_NONE;
+	}
+	leases->until = DT_NOEND;
+	leases->searches = PG_UINT64_MAX;
+}
+
+/* Add the lease of a task at an address. */
+void
+fairq_leases_add(FairqLeases *leases, int64 addr, TimestampTz until)
+{
+	FairqRegion region = fairq_region(addr);
+
+	leases->low[region] = Min(leases->low[region], addr);
+	leases->high[region] = Max(leases->high[region], addr);
+	leases->until = Min(leases->until, until);
+}
+
+/*
+ * Record that tasks of the group are leased, or will be soon.  The entry may
+ * be NULL.
+ */
+void
+fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
+					   const FairqLeases *leases)
+{
+	if (leases->until == DT_NOEND)
+		return;
+	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
+	fairq_seats_lower_deadline(lane, group_no, leases->until);
+	if (leases->until < (int64) pg_atomic_read_u64(&lane->times.deadline))
+		fairq_times_deadline(&lane->times, leases->until);
+	if (group == NULL)
+		return;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		group->run.low[r] = Min(group->run.low[r], leases->low[r]);
+		group->run.since[r] = Min(group->run.since[r], leases->low[r]);
+	}
+	group->run.high = Max(group->run.high,
+						  leases->high[FAIRQ_REGION_QUEUED]);
+}
+
+/* Record that queued tasks of the group are leased, or will be soon. */
+void
+fairq_lane_note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
+					   const FairqItem *items, int n, TimestampTz until)
+{
+	FairqLeases leases;
+
+	if (n == 0)
+		return;
+	fairq_leases_init(&leases);
+	fairq_leases_add(&leases, items[0].addr, until);
+	fairq_leases_add(&leases, items[n - 1].addr, until);
+	/* if the entry is evicted, a new one searches up to the reach */
+	fairq_lane_reaches(lane, items[n - 1].addr);
+	fairq_lane_note_leases(lane, group_no, group, &leases);
+}
+
+/*
+ * Put a group whose leases may have ended into the set "lapsed" and into the
+ * ring.  It is no longer parked, since a lapsed task already has its slot.
+ */
+void
+fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
+{
+	fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
+	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
+	let_in(lane, group_no);
+	if (lane->order.ledger.ranks_lapsed)
+		fairq_seats_add(lane, FAIRQ_TODO, group_no);
+}
+
+/*
+ * Find the first group at or after that seat that may have running or lapsed
+ * tasks.  A group is missed while a call searches it at its turn.
+ */
+bool
+fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
+{
+	int32		leased;
+	int32		lapsed;
+
+	LWLockAcquire(&lane->lock, LW_SHARED);
+	leased = fairq_seats_next(lane, FAIRQ_LEASED, *group_no);
+	lapsed = fairq_seats_next(lane, FAIRQ_LAPSED, *group_no);
+	LWLockRelease(&lane->lock);
+	/* as an unsigned number, FAIRQ_NO_SEAT comes last */
+	*group_no = (int32) Min((uint32) leased, (uint32) lapsed);
+	return *group_no != FAIRQ_NO_SEAT;
+}
+
+/* Lapse the groups whose leases may have ended.  Returns their number. */
+int64
+fairq_lane_lapse(FairqLane *lane, TimestampTz now)
+{
+	int64		ngroups = 0;
+
+	if ((int64) pg_atomic_read_u64(&lane->times.deadline) > now)
+		return 0;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane) &&
+		(int64) pg_atomic_read_u64(&lane->times.deadline) <= now)
+	{
+		lane->clock = Max(lane->clock, now);
+		fairq_times_deadline(&lane->times,
+							 fairq_seats_lapse(lane, now, &ngroups));
+	}
+	LWLockRelease(&lane->lock);
+	return ngroups;
+}
+
+/*
+ * Add leases of the group's tasks.  Usually they were noted when the tasks
+ * were taken, and still are.  They count even before a recovery of the lane
+ * begins, because the load does not read these tasks again.
+ */
+void
+fairq_lane_add_leases(FairqLane *lane, int32 group_no,
+					  const FairqLeases *leases)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+
+	/* read these hints only after our leases have become visible */
+	pg_memory_barrier();
+	if (leases->searches == pg_atomic_read_u64(&lane->searches) &&
+		has(lane, FAIRQ_LEASED, group_no) &&
+		fairq_seats_deadline(lane, group_no) <= leases->until)
+		return;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	group = is_begun(lane) ? lock_group(lane, group_no, false, &set) : NULL;
+	fairq_lane_note_leases(lane, group_no, group, leases);
+	unlock_group(lane, group_no, group, set);
+	LWLockRelease(&lane->lock);
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Begin to search for tasks that have become due.  Returns the lane's recovery
+ * number; 0 if another backend is searching, or no recovery of the lane has
+ * begun.
+ */
+uint32
+fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
+						FairqTimerSearch *search)
+{
+	uint32		lane_no = 0;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane))
+	{
+		lane->clock = Max(lane->clock, now);
+		if (fairq_times_begin(&lane->times, search))
+			lane_no = lane->recovery.lane_no;
+	}
+	LWLockRelease(&lane->lock);
+	return lane_no;
+}
+
+/* End the search.  "search" is its progress; NULL: it was interrupted. */
+void
+fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
+					  const FairqTimerSearch *search)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+	{
+		note_narrower(lane);
+		if (search != NULL)
+			fairq_times_end(&lane->times, search);
+		else
+			lane->times.searching = false;
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/* Put a group into the set "due": its task at that address is due. */
+static void
+has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
+{
+	FairqRegion region = fairq_region(addr);
+	FairqGroupSet *set;
+	FairqGroup *group = lock_group(lane, group_no, false, &set);
+
+	if (group != NULL)
+		note_since(lane, group_no, group, fairq_due_time(addr));
+	fairq_seats_add(lane, FAIRQ_DUE, group_no);
+	let_in(lane, group_no);
+	if (group == NULL)
+	{
+		/* a new entry searches for all due tasks */
+		return;
+	}
+	if (group->due.n > 0 && group->due.region == region &&
+		addr < group->due.from[region])
+	{
+		/* this task may come before those that the entry has */
+		addr = Min(addr, group->due.items[0].addr);
+		group->due.n = 0;
+	}
+	group->due.from[region] = Min(group->due.from[region], addr);
+	group->due.since[region] = Min(group->due.since[region], addr);
+	unlock_group(lane, group_no, group, set);
+}
+
+/*
+ * Add a timed task of the group, at an address, which has become due.  Returns
+ * false if another recovery of the lane has begun.  The chunk of the group's
+ * bits exists.
+ */
+bool
+fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
+				   int64 addr)
+{
+	bool		same;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	same = lane->recovery.lane_no == lane_no;
+	if (same)
+		has_fallen_due(lane, group_no, addr);
+	LWLockRelease(&lane->lock);
+	return same;
+}
+
+/* For check_queue(): whether a pop would find the ready task at addr. */
+bool
+fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+	bool		finds;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (!is_begun(lane) || !is_known(lane, group_no))
+		finds = true;
+	else if (is_out(lane, group_no))
+		finds = false;
+	else if ((group = lock_group(lane, group_no, false, &set)) == NULL)
+		finds = has(lane, FAIRQ_LATE, group_no) ||
+			addr >= next_turn(lane, group_no);
+	else
+	{
+		finds = addr >= group->upto;
+		for (int i = 0; i < group->in_hand.n; i++)
+			finds |= group->hand[group->in_hand.first + i].addr == addr;
+		fairq_entry_unlock(set);
+	}
+	LWLockRelease(&lane->lock);
+	return finds;
+}
+
+/*
+ * For check_queue(): whether a pop will search for a running or timed task,
+ * now or when it becomes due.
+ */
+bool
+fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
+					 TimestampTz lease_until)
+{
+	FairqRegion region = fairq_region(addr);
+	FairqGroupSet *set;
+	FairqGroup *group;
+	bool		will_look;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	group = lock_group(lane, group_no, false, &set);
+	if (running)
+		will_look = (has(lane, FAIRQ_LAPSED, group_no) ||
+					 (has(lane, FAIRQ_LEASED, group_no) &&
+					  fairq_seats_deadline(lane, group_no) <= lease_until)) &&
+			(group == NULL ||
+			 (group->run.low[region] <= addr &&
+			  (region != FAIRQ_REGION_QUEUED || addr <= group->run.high)));
+	else
+		will_look = !fairq_times_passed(&lane->times, addr) ||
+			(has(lane, FAIRQ_DUE, group_no) &&
+			 (group == NULL || group->pid.searcher != 0 ||
+			  group->due.from[region] <= addr ||
+			  (group->due.n > 0 && group->due.region == region &&
+			   group->due.items[0].addr <= addr)));
+	will_look |= !is_begun(lane) ||
+		(running && !fairq_tally_has_passed(&fairq_hints_of(lane)->tally));
+	if (group != NULL)
+		fairq_entry_unlock(set);
+	LWLockRelease(&lane->lock);
+	return will_look;
+}
+
+/*
+ * Commit and abort callbacks call the functions below, except
+ * fairq_lane_narrowings(), after their changes are visible.  The chunks of the
+ * groups' bits exist.
+ */
+
+/*
+ * Add ready tasks of the group.  "since" is the time at which the first of
+ * them became ready.  There may be others at or above the address "more".
+ */
+void
+fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
+					 int n, int64 more, TimestampTz since)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane))
+	{
+		bool		had_nothing = is_out(lane, group_no) &&
+			is_known(lane, group_no);
+		int64		lowest = n > 0 ? Min(items[0].addr, more) : more;
+
+		group = lock_group(lane, group_no, had_nothing, &set);
+		if (group != NULL)
+		{
+			note_since(lane, group_no, group, since);
+			fairq_hand_add(group, items, n, more);
+		}
+		else if (lowest < next_turn(lane, group_no))
+			fairq_seats_add(lane, FAIRQ_LATE, group_no);
+		else if (had_nothing)
+			fairq_seats_remove(lane, FAIRQ_LATE, group_no);
+		let_in(lane, group_no);
+		unlock_group(lane, group_no, group, set);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * Add timed tasks of the group that can be taken again; addr is the address of
+ * the first one.  They may already be due.
+ */
+void
+fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane))
+	{
+		int64		end = fairq_due_end(fairq_region(addr), lane->clock);
+
+		if (addr < end && fairq_times_passed(&lane->times, addr))
+		{
+			has_fallen_due(lane, group_no, addr);
+			/* a search finds due tasks; others may become due later */
+			fairq_times_scheduled(&lane->times, end);
+		}
+		else
+			fairq_times_scheduled(&lane->times, addr);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/* Add a task that is scheduled at an address. */
+void
+fairq_lane_add_scheduled(FairqLane *lane, int64 addr)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	fairq_times_scheduled(&lane->times, addr);
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * Returns the lane's narrowings.  The caller then publishes tasks that only
+ * its own pops see.  The publication is valid as long as the number does not
+ * change.
+ */
+uint32
+fairq_lane_narrowings(FairqLane *lane)
+{
+	uint32		narrowings;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	note_narrower(lane);
+	narrowings = pg_atomic_read_u32(&lane->narrowing.n);
+	LWLockRelease(&lane->lock);
+	return narrowings;
 }

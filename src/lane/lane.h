@@ -301,8 +301,30 @@ extern FairqReserved fairq_lane_reserve(FairqLane *lane, int32 group_no,
 extern void fairq_lane_unreserve(FairqLane *lane, uint32 lane_no,
 								 int32 group_no, FairqTail last,
 								 FairqTail before);
+extern void fairq_leases_init(FairqLeases *leases);
+extern void fairq_leases_add(FairqLeases *leases, int64 addr,
+							 TimestampTz until);
+extern bool fairq_lane_next_leased(FairqLane *lane, int32 *group_no);
+extern int64 fairq_lane_lapse(FairqLane *lane, TimestampTz now);
+extern void fairq_lane_add_leases(FairqLane *lane, int32 group_no,
+								  const FairqLeases *leases);
+extern uint32 fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
+									  FairqTimerSearch *search);
+extern void fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
+								  const FairqTimerSearch *search);
+extern bool fairq_lane_add_due(FairqLane *lane, uint32 lane_no,
+							   int32 group_no, int64 addr);
+extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr);
+extern bool fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr,
+								 bool running, TimestampTz lease_until);
+extern void fairq_lane_add_ready(FairqLane *lane, int32 group_no,
+								 const FairqItem *items, int n, int64 more,
+								 TimestampTz since);
+extern void fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr);
+extern void fairq_lane_add_scheduled(FairqLane *lane, int64 addr);
+extern uint32 fairq_lane_narrowings(FairqLane *lane);
 
-/* lane_take.c */
+/* lane_turns.c */
 extern FairqTaken fairq_lane_take(FairqLane *lane, FairqTaking *taking);
 extern bool fairq_lane_glance(FairqLane *lane, FairqTaking *taking,
 							  FairqTurn *turn);
@@ -320,8 +342,6 @@ extern void fairq_lane_read_failed(FairqLane *lane, uint32 lane_no,
 								   int32 group_no);
 extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 								int32 group_no, int64 addr);
-
-/* lane_end.c */
 extern bool fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
 								const FairqTurn *turn,
 								const FairqFindings *findings, bool over);
@@ -330,7 +350,6 @@ extern void fairq_lane_part_back(FairqLane *lane, uint32 lane_no,
 extern void fairq_lane_stopped(FairqLane *lane, uint32 lane_no,
 							   const FairqTurn *turn);
 
-/* lane_aside.c */
 /* bits of all lanes of a queue */
 #define FAIRQ_ALL_LANES ((1 << FAIRQ_PRIORITIES) - 1)
 
@@ -366,31 +385,5 @@ extern void fairq_work_ended(FairqLane *lane, int32 group_no, int32 tenant,
 							 int64 took, bool lapsed);
 extern void fairq_work_end(FairqLane *lane, int32 group_no,
 						   const FairqWork *work, bool committed);
-
-/* lane_leases.c */
-extern void fairq_leases_init(FairqLeases *leases);
-extern void fairq_leases_add(FairqLeases *leases, int64 addr,
-							 TimestampTz until);
-extern bool fairq_lane_next_leased(FairqLane *lane, int32 *group_no);
-extern int64 fairq_lane_lapse(FairqLane *lane, TimestampTz now);
-extern void fairq_lane_add_leases(FairqLane *lane, int32 group_no,
-								  const FairqLeases *leases);
-
-/* lane_publish.c */
-extern uint32 fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
-									  FairqTimerSearch *search);
-extern void fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
-								  const FairqTimerSearch *search);
-extern bool fairq_lane_add_due(FairqLane *lane, uint32 lane_no,
-							   int32 group_no, int64 addr);
-extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr);
-extern bool fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr,
-								 bool running, TimestampTz lease_until);
-extern void fairq_lane_add_ready(FairqLane *lane, int32 group_no,
-								 const FairqItem *items, int n, int64 more,
-								 TimestampTz since);
-extern void fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr);
-extern void fairq_lane_add_scheduled(FairqLane *lane, int64 addr);
-extern uint32 fairq_lane_narrowings(FairqLane *lane);
 
 #endif							/* FAIRQ_LANE_H */

@@ -16,7 +16,6 @@
 #include "shadow.h"
 
 struct FairqLeases;
-struct FairqTurn;
 
 /* lane.c */
 extern void fairq_lane_aside_clear(FairqLane *lane);
@@ -24,8 +23,6 @@ extern void fairq_lane_aside_first(FairqLane *lane);
 extern void fairq_lane_aside_remove(FairqLane *lane, int32 group_no);
 extern void fairq_lane_init_entry(FairqLane *lane, int32 group_no,
 								  FairqGroup *group);
-
-/* lane_leases.c */
 extern void fairq_lane_note_leases(FairqLane *lane, int32 group_no,
 								   FairqGroup *group,
 								   const struct FairqLeases *leases);
@@ -33,14 +30,6 @@ extern void fairq_lane_note_leased(FairqLane *lane, int32 group_no,
 								   FairqGroup *group, const FairqItem *items,
 								   int n, TimestampTz until);
 extern void fairq_lane_has_lapsed(FairqLane *lane, int32 group_no);
-
-/* lane_end.c */
-extern bool fairq_lane_end_part(FairqLane *lane, FairqGroup *group,
-								const struct FairqTurn *turn, bool over);
-
-/* lane_aside.c */
-extern int32 fairq_lane_next_lapsed(FairqLane *lane, int64 from, int *steps);
-extern void fairq_lane_unpark_if_asked(FairqLane *lane);
 
 /*
  * Whether a recovery has begun since the last reset invalidated the lane.  If

@@ -45,7 +45,7 @@
  *
  * A tenant that has no slot is "shut", and is not in the lane's order.  So its
  * groups, which stay in its order, cost a call nothing.  If it is to return
- * (lane_aside.c), it is in "todo", and enters like a group.  A lapsed task has
+ * (lane_turns.c), it is in "todo", and enters like a group.  A lapsed task has
  * its slot already.  So groups that may have one are at a lower level of the
  * tenant's order.  If there are any, a tenant that is shut is in the lane's
  * order for these.  Otherwise the level makes no difference: the best of the

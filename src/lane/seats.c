@@ -18,7 +18,7 @@
  * function here allocates, waits or fails.
  *
  * Locking: the lane's lock, exclusively to change anything.  A backend may
- * read without it whether a group is leased, and a deadline; lane_leases.c
+ * read without it whether a group is leased, and a deadline; lane.c
  * explains when.
  */
 #include "postgres.h"

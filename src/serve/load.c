@@ -13,7 +13,7 @@
  * - a backend that claims a task raises the lane's reach before it writes the
  *	 row;
  * - a transaction that has begun or ended a lease publishes it at its end,
- *	 even if the lane is not recovered (lane_leases.c).
+ *	 even if the lane is not recovered (lane.c).
  *
  * Until a load is over, calls serve groups without a limit, and skip limited
  * ones of queues that are not known.  A pop waits for the end of the load if

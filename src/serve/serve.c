@@ -7,7 +7,7 @@
  * (shares.c).  With shares, each task comes from the lane that has got least.
  * A lane without a share is served when the lanes with shares have no task.
  * In a lane, a call takes turns, some dozens at once, and serves each group at
- * its turn.  lane_take.c decides which group is next, and turn.c which of its
+ * its turn.  lane_turns.c decides which group is next, and turn.c which of its
  * tasks.  This file decides when the call continues and when it stops.  The
  * cost of a call depends on the tasks that it returns, and not on the backlog.
  *
@@ -29,7 +29,7 @@
  * searches again.
  *
  * A queue that is full (max_running) has no turns: only tasks whose leases
- * have lapsed are served, in rounds of their groups (lane_take.c).
+ * have lapsed are served, in rounds of their groups (lane_turns.c).
  *
  * A call returns fewer tasks than requested, although some are ready, if
  *
@@ -43,7 +43,7 @@
  * - settings have changed since the call read them (running.c).  It begins
  *	 again (here) only if it has no task yet;
  * - per_group demands it.  It has a window of turns (may_take() in
- *	 lane_take.c).  It uses only the first lane that has tasks, and only turns
+ *	 lane_turns.c).  It uses only the first lane that has tasks, and only turns
  *	 or only rounds in a full queue (here);
  * - one of them is served alone, because its lease has lapsed twice.  The call
  *	 ends with that task, or stops before it and the next call begins there
@@ -51,7 +51,7 @@
  * - they are in flight, or their rows locked or being changed (turn.c,
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c),
- *	 or its due tasks (read_due() in lane_take.c);
+ *	 or its due tasks (read_due() in lane_turns.c);
  * - expired tasks of their group come first, and the call has finished
  *	 FAIRQ_MAX_ENDED.  Or after that, those of FAIRQ_MAX_ENDED other groups
  *	 come first (fairq_leaves_expired() in claim.c);
@@ -67,7 +67,7 @@
  *	 from before the queue's first limit are open (tally.c);
  * - a whole block of turns yielded no task (IDLE_BLOCKS here, may_take());
  * - no cache entry is available for their groups, because all are pinned
- *	 (MAX_CROWDED in lane_take.c);
+ *	 (MAX_CROWDED in lane_turns.c);
  * - they are the transaction's own, and other calls invalidate their
  *	 publication again and again (MAX_OWN_TRIES here).
  *

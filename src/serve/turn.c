@@ -3,7 +3,7 @@
  *		Service: the turn of a group, and the turns that a call has in flight.
  *
  * A call takes a number of turns of a lane at once, with tasks off the hands
- * of their groups (lane_take.c).  Until a task is claimed or given back, no
+ * of their groups (lane_turns.c).  Until a task is claimed or given back, no
  * other call finds it in shared memory.  So the turns are kept here, in static
  * memory.  Unused turns are given back when the call ends, even by an error or
  * the end of the session (transaction.c).  The charge of a lane for tasks that

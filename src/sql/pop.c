@@ -3,7 +3,7 @@
  *		fairq.pop, fairq.take, fairq.peek, which shows the tasks that they
  *		would return, and fairq.wait, which sleeps until a pop can return one.
  *
- * lane_take.c decides which group is next, and turn.c which of its tasks;
+ * lane_turns.c decides which group is next, and turn.c which of its tasks;
  * serve.c takes and serves the turns.  This file gives a chosen task its lease
  * (pop), or removes it (take), and makes it a row of the result.  A call
  * serves several queues one after the other, like separate calls, until it has

@@ -1,6 +1,6 @@
 """The limits: all interleavings of short transactions.
 
-protocol.py has the protocol (src/base/counter.c, running.c, lane_end.c,
+protocol.py has the protocol (src/base/counter.c, running.c, lane_turns.c,
 transaction.c) as atomic steps.  Each scenario has a few tasks and the
 transactions of two or three backends.  The model visits every state that any
 order of the steps can reach, once.  The rules promise

@@ -1,0 +1,1237 @@
+/*
+ * lane_turns.c
+ *		The turns of a lane: taken, ended, given back, and put aside.
+ *
+ * A pop takes several turns at once, with tasks off the hands of their groups.
+ * These turns and tasks are in flight.  Then it claims the rows, without a
+ * lock.  It gives back tasks that it does not need or cannot claim, at the
+ * latest when its transaction ends (turn.c).
+ *
+ * If a turn is given back and its block is still the present one, the group
+ * gets the turn again.  A turn that yielded no task is also given back.  The
+ * section "Fairness" of README lists which function does that and when, and
+ * when the turn is lost.  For this, the group's entry counts the parts of its
+ * last turn that calls have taken.
+ *
+ * A full queue can only serve tasks that already have a slot: those with
+ * lapsed leases.  Their groups are served in the order of their seats, up to
+ * their weights, but not at their turns.  The block does not advance, because
+ * other groups, which cannot be served now, would lose their turns.
+ *
+ * If a pop finds that no task of a group may start, it puts the group aside.
+ * Then the group is not in the ring, and no pop visits it.  A group without a
+ * slot is "parked".  It returns when a backend gives up a slot (counter.c), or
+ * when a lease of its tasks lapses.  A group without a start
+ * is "throttled" until a certain time.  It is also in a set ordered by that
+ * time (order.c).  Each call takes back some groups whose time has come.  A
+ * group returns earlier if a call gives back an unused start.  If it waits for
+ * a retry, it returns at the latest when that task ends or is changed
+ * (transaction.c).  Changes of settings take back both kinds.  The lane
+ * records only the last cause that a pop found.  If the group returns while
+ * another cause still holds, the next pop puts it aside again.
+ *
+ * A tenant without a slot or a start is "shut", as one: its groups stay where
+ * they are (lane_order.c).  It returns like a group.  In a full queue, a call
+ * visits groups with lapsed tasks, and does not ask for their tenants.  So it
+ * parks those of a tenant that is paused or may not start a task yet.  They
+ * return with the tenant.
+ *
+ * Locking: as in lane.c.  To put a group aside, the lane's lock exclusively,
+ * and under it the counter's mutex.  Records of the order of those that return
+ * are made before the lane is locked.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "entry.h"
+#include "lane.h"
+#include "lane_internal.h"
+#include "lane_order.h"
+
+/* most groups without an entry that a call passes over before it gives up */
+#define MAX_CROWDED 64
+
+/*
+ * groups of the order that are examined while the lane's lock is held: less
+ * than a millisecond
+ */
+#define MOST_LOOKED 1000
+
+/* Take back all groups, if that was requested since the last time. */
+static void
+unpark_if_asked(FairqLane *lane)
+{
+	uint64		unparks = pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
+
+	if (lane->present.unparks == unparks)
+		return;
+	lane->present.unparks = unparks;
+	fairq_seats_unpark(lane);
+	fairq_lane_aside_clear(lane);
+}
+
+/*
+ * Record that the group is not aside any more, if it was.
+ */
+static void
+remove_group(FairqLane *lane, int32 group_no)
+{
+	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
+	if (!has(lane, FAIRQ_THROTTLED, group_no))
+		return;
+	fairq_seats_remove(lane, FAIRQ_THROTTLED, group_no);
+	fairq_lane_aside_remove(lane, group_no);
+}
+
+/* Move a group, whose entry may be NULL, from the ring to a set. */
+static void
+leave_ring(FairqLane *lane, int32 group_no, FairqSeatSet set)
+{
+	take_out(lane, group_no);
+	remove_group(lane, group_no);
+	fairq_seats_add(lane, set, group_no);
+	fairq_seats_add(lane, FAIRQ_LATE, group_no);
+}
+
+/*
+ * In a full queue, find the next group at or after a seat that has lapsed
+ * tasks, and may serve them.  Parks groups that may not because of their
+ * tenants.  FAIRQ_NO_SEAT: there is none, or *steps is below 0, and the search
+ * must continue.
+ */
+static int32
+next_lapsed(FairqLane *lane, int64 from, int *steps)
+{
+	for (;;)
+	{
+		int32		group_no = fairq_seats_next_but(lane, FAIRQ_LAPSED,
+													FAIRQ_PARKED, from);
+		FairqGroupSet *set;
+		FairqGroup *group;
+
+		if (group_no == FAIRQ_NO_SEAT ||
+			!fairq_lane_order_is_closed(lane, group_no))
+			return group_no;
+		if (--*steps < 0)
+			return FAIRQ_NO_SEAT;
+		group = lock_group(lane, group_no, false, &set);
+		leave_ring(lane, group_no, FAIRQ_PARKED);
+		unlock_group(lane, group_no, group, set);
+	}
+}
+
+/* Begin to search a group for due and lapsed tasks. */
+static void
+read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
+{
+	turn->sets.due = has(lane, FAIRQ_DUE, turn->group_no);
+	turn->sets.lapsed = has(lane, FAIRQ_LAPSED, turn->group_no);
+	if (!turn->sets.due && !turn->sets.lapsed)
+		return;
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		turn->due.from[r] = group->due.from[r];
+		turn->run.low[r] = group->run.low[r];
+	}
+	turn->due.n = turn->due.next = 0;
+	turn->run.high = group->run.high;
+	turn->cycle.addr = group->cycle.addr;
+	turn->cycle.id = group->cycle.id;
+	if (group->pid.searcher != 0)
+		return;
+	turn->searcher = true;
+	group->pid.searcher = MyProcPid;
+	turn->due.n = group->due.n;
+	turn->due.region = group->due.region;
+	memcpy(turn->due.items, group->due.items, sizeof(group->due.items));
+	group->due.n = 0;
+	if (turn->sets.lapsed)
+	{
+		/* leases that lapse during the search are recorded again */
+		fairq_seats_remove(lane, FAIRQ_LAPSED, turn->group_no);
+		pg_atomic_write_u64(&lane->searches,
+							pg_atomic_read_u64(&lane->searches) + 1);
+	}
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		group->due.since[r] = group->run.since[r] = FAIRQ_ADDR_MAX;
+}
+
+/* The next turn: its group, its place, and how it was found. */
+typedef struct NextTurn
+{
+	int32		group_no;
+	int64		block;
+	int64		addr;
+	int32		left;			/* tasks left, if the turn was begun, or 1 if
+								 * the lane is not task-fair; else 0 */
+	int64		from;			/* no group below this seat has a turn to come
+								 * in the block */
+} NextTurn;
+
+/*
+ * Find the next turn that the hints know.  Returns false if the ring is empty.
+ * In a lane that is not task-fair there are other reasons.  The call passes
+ * over all groups of the ring, or lacks an account.  Or taking->steps is below
+ * 0, and the search must continue.
+ */
+static bool
+find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
+{
+	next->left = 0;
+	next->block = lane->present.block;
+	if (!is_by_turns(lane))
+	{
+		next->left = 1;
+		if (!fairq_lane_order_next(lane, taking, &next->group_no))
+			return false;
+		next->addr = next_turn(lane, next->group_no);
+		return true;
+	}
+	if (lane->turn.left > 0 && has(lane, FAIRQ_RING, lane->turn.seat))
+	{
+		next->group_no = lane->turn.seat;
+		next->addr = lane->turn.addr;
+		next->left = lane->turn.left;
+		return true;
+	}
+	next->group_no = fairq_seats_next(lane, FAIRQ_TODO, next->from);
+	if (next->group_no == FAIRQ_NO_SEAT)
+	{
+		next->group_no = fairq_seats_next(lane, FAIRQ_RING, 0);
+		if (next->group_no == FAIRQ_NO_SEAT)
+			return false;
+		next->block++;
+	}
+	next->from = next->group_no;
+	/* after the last block, that block is served again */
+	next->addr = fairq_address(next->group_no, next->block,
+							   lane->recovery.block_length);
+	if (next->addr == FAIRQ_ADDR_NONE)
+		next->addr = fairq_last_address(next->group_no,
+										lane->recovery.block_length);
+	return true;
+}
+
+/* Whether all seats are known whose turns could come before that one. */
+static bool
+is_covered(FairqLane *lane, const NextTurn *next)
+{
+	int64		seats = next->group_no - lane->recovery.first;
+
+	if (!is_by_turns(lane))
+		return fairq_lane_order_is_covered(lane, next->group_no);
+	if (lane->recovery.known == FAIRQ_ALL_SEATS || next->left > 0 ||
+		(next->block == lane->present.block &&
+		 next->group_no <= lane->present.seat))
+		return true;
+	if (next->block > lane->recovery.block)
+		seats += FAIRQ_ALL_SEATS;
+	return next->block <= lane->recovery.block + 1 &&
+		seats < lane->recovery.known;
+}
+
+/*
+ * Move to a turn, which may be in the next block.  Past the last block, count
+ * another round instead.
+ */
+static void
+pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
+{
+	/* the rest of a turn of a past block is not a turn of the present one */
+	if (!is_by_turns(lane) ||
+		(next->left > 0 && is_past(lane, next->addr)))
+		return;
+	if (next->block != lane->present.block)
+	{
+		fairq_seats_begin_block(lane);
+		if (fairq_address(next->group_no, next->block,
+						  lane->recovery.block_length) != FAIRQ_ADDR_NONE)
+			lane->present.block = next->block;
+		else
+			taking->window.past++;
+		lane->present.seat = FAIRQ_NO_SEAT;
+	}
+	lane->present.seat = Max(lane->present.seat, next->group_no);
+	fairq_seats_remove(lane, FAIRQ_TODO, next->group_no);
+}
+
+/*
+ * Returns the lowest address of the call's turns, including the given one.
+ * The last turn can be the lowest, because a group in front is in the same
+ * block.
+ */
+static int64
+first_with(const FairqTaking *taking, const NextTurn *next)
+{
+	return taking->window.first >= 0 ? Min(taking->window.first, next->addr) :
+		next->addr;
+}
+
+/* Whether the call may take the turn. */
+static bool
+may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
+{
+	int64		first = first_with(taking, next);
+
+	if (taking->order.by != FAIRQ_BY_TASKS)
+		return true;
+	if (next->block + taking->window.past > taking->window.last_block)
+		return false;
+	return taking->window.per_group == 0 ||
+		taking->window.per_group > (FAIRQ_ADDR_MAX - first) / block_length ||
+		next->addr < first + taking->window.per_group * block_length;
+}
+
+/* Fill in a turn.  Returns false if the group has no task to serve. */
+static bool
+take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
+		  FairqGroup *group, FairqTurn *turn)
+{
+	int32		group_no = next->group_no;
+	int32		left = next->left > 0 ? next->left :
+		taking->weight_of(taking->arg, group_no);
+	int64		of_each = taking->wanted / lane->seats.n[FAIRQ_RING];
+
+	turn->in_full = false;
+	turn->group_no = group_no;
+	turn->addr = next->addr;
+	turn->block = lane->present.block + taking->window.past;
+	turn->state.continued = is_by_turns(lane) && next->left > 0;
+	turn->tasks.left = left;
+	turn->tasks.want = (int32) Min(left, taking->wanted);
+	turn->tasks.read_want = (int32) Min(Max(turn->tasks.want, of_each),
+										FAIRQ_MAX_TURNS);
+	turn->sets.entry = group;
+	turn->sets.since = group->turn.since;
+	turn->searcher = false;
+	turn->charged.group.tie = 0;
+	turn->charged.tenant = FAIRQ_NO_SEAT;
+	turn->charged.group.now = taking->order.now;
+	turn->state.begun = turn->state.done = false;
+	turn->state.parked = turn->state.throttled = false;
+	turn->state.left = false;
+	turn->queued.reread = turn->queued.apart = false;
+	turn->queued.next = turn->tasks.served = turn->locked.n = 0;
+	turn->locked.more = FAIRQ_ADDR_MAX;
+	read_due(lane, group, turn);
+	turn->queued.n = fairq_hand_take(group, Min(turn->tasks.want, FAIRQ_HAND),
+									 turn->queued.items);
+	turn->queued.more = !fairq_hand_is_empty(group);
+	if (!turn->queued.more && !turn->sets.due && !turn->sets.lapsed)
+	{
+		take_out(lane, group_no);
+		if (turn->queued.n == 0)
+			return false;
+	}
+	if (!taking->peek)
+		fairq_lane_note_leased(lane, group_no, group, turn->queued.items,
+							   turn->queued.n, taking->lease_until);
+	return true;
+}
+
+/* Record that the turn, or one call's part of it, is in flight. */
+static void
+note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
+		   FairqTurn *turn)
+{
+	if (!is_by_turns(lane))
+	{
+		fairq_lane_order_take(lane, taking, turn);
+		return;
+	}
+	lane->turn.addr = turn->addr;
+	lane->turn.seat = turn->group_no;
+	lane->turn.left = turn->tasks.left - turn->tasks.want;
+	if (turn->state.continued && is_past(lane, turn->addr))
+		return;
+	fairq_seats_add(lane, FAIRQ_SERVED, turn->group_no);
+	if (turn->state.continued)
+	{
+		/* an entry made after the first part has no count of the parts */
+		group->turn.parts += group->turn.parts > 0 ? 1 : 0;
+		return;
+	}
+	group->turn.parts = 1;
+	group->turn.published = false;
+}
+
+/* Whether the lane's fair_by is the one that the backend expects. */
+static bool
+is_ready_for(FairqLane *lane, const FairqTaking *taking)
+{
+	return is_begun(lane) && lane->order.ledger.fair_by == taking->order.by;
+}
+
+/*
+ * Lock the lane to take its turns.  If turns cannot be taken yet, returns
+ * false, and the lane is not locked; *result says why.
+ */
+static bool
+begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
+{
+	taking->n = 0;
+	taking->order.steps = MOST_LOOKED;
+	taking->order.lacks = false;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_ready_for(lane, taking))
+	{
+		taking->lane_no = lane->recovery.lane_no;
+		taking->renewals = lane->present.renewals;
+		taking->clock = lane->clock;
+		return true;
+	}
+	*result = is_begun(lane) ? FAIRQ_NOT_READY : FAIRQ_NOT_KNOWN;
+	LWLockRelease(&lane->lock);
+	return false;
+}
+
+/*
+ * Take the next turns, with tasks off the hands of their groups.  Stops after
+ * "most" turns, or with as many tasks as wanted, or before a group whose hand
+ * must be read first.
+ */
+FairqTaken
+fairq_lane_take(FairqLane *lane, FairqTaking *taking)
+{
+	FairqTaken	result = FAIRQ_TAKEN;
+	NextTurn	next = {0};
+	int64		begun_in;
+	bool		any_search = false;
+	int			crowded = 0;
+
+	if (!begin_taking(lane, taking, &result))
+		return result;
+	note_narrower(lane);
+	unpark_if_asked(lane);
+	begun_in = lane->present.block;
+	while (taking->n < taking->most && taking->wanted > 0)
+	{
+		FairqTurn  *turn = &taking->turns[taking->n];
+		FairqGroupSet *set;
+		FairqGroup *group;
+		bool		taken;
+
+		if (!find_next(lane, taking, &next))
+		{
+			result = taking->order.lacks ? FAIRQ_NOT_READY :
+				taking->order.steps < 0 ? FAIRQ_NOT_FOUND :
+				lane->recovery.known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
+				FAIRQ_NONE_READY;
+			break;
+		}
+		if (!is_covered(lane, &next))
+		{
+			result = FAIRQ_NOT_KNOWN;
+			break;
+		}
+		if (!may_take(taking, &next, lane->recovery.block_length))
+		{
+			result = FAIRQ_NOT_NOW;
+			break;
+		}
+		group = lock_group(lane, next.group_no, true, &set);
+		if (group == NULL)
+		{
+			/* all entries that the group could get are pinned at the moment */
+			result = FAIRQ_NOT_NOW;
+			if (++crowded > MAX_CROWDED || !is_by_turns(lane))
+				break;
+			lane->turn.left = 0;
+			pass_to(lane, taking, &next);
+			fairq_seats_add(lane, FAIRQ_SERVED, next.group_no);
+			fairq_seats_add(lane, FAIRQ_LATE, next.group_no);
+			continue;
+		}
+		/*
+		 * Serve the turns so far before one that needs a search or a reading.
+		 * Those turns may still fill the group's hand, or put back tasks that
+		 * they do not need.  Where the order depends on served tasks, a turn
+		 * that may yield no task must be the call's first.
+		 */
+		if (taking->n > 0 && (next.block > begun_in || !is_by_turns(lane)) &&
+			(any_search ||
+			 (!fairq_hand_has_any(group) && group->upto != FAIRQ_ADDR_MAX)))
+		{
+			fairq_entry_unlock(set);
+			break;
+		}
+		lane->turn.left = 0;
+		pass_to(lane, taking, &next);
+		taken = take_turn(lane, taking, &next, group, turn);
+		if (taken)
+		{
+			note_in_flight(lane, taking, group, turn);
+			any_search |= turn->sets.due || turn->sets.lapsed;
+			taking->window.first = first_with(taking, &next);
+			taking->wanted -= turn->tasks.want;
+			taking->n++;
+		}
+		unlock_group(lane, next.group_no, group, set);
+	}
+	taking->searches = pg_atomic_read_u64(&lane->searches);
+	LWLockRelease(&lane->lock);
+	return taking->n > 0 ? FAIRQ_TAKEN : result;
+}
+
+/*
+ * Copy the hand of the group whose turn is next, without taking its tasks.
+ * Returns false if it has none.
+ */
+bool
+fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
+{
+	NextTurn	next = {0};
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+
+	turn->queued.n = 0;
+	taking->order.steps = MOST_LOOKED;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_ready_for(lane, taking))
+	{
+		unpark_if_asked(lane);
+		if (find_next(lane, taking, &next) && is_covered(lane, &next))
+			group = lock_group(lane, next.group_no, false, &set);
+	}
+	if (group != NULL)
+	{
+		FairqGroup	copy = *group;
+
+		taking->lane_no = lane->recovery.lane_no;
+		turn->group_no = next.group_no;
+		turn->addr = next.addr;
+		turn->charged.tenant = fairq_lane_order_tenant_of(lane, next.group_no);
+		turn->tasks.served = 0;
+		turn->state.begun = false;
+		turn->queued.n = fairq_hand_take(&copy, FAIRQ_HAND,
+										 turn->queued.items);
+		fairq_entry_unlock(set);
+	}
+	LWLockRelease(&lane->lock);
+	return turn->queued.n > 0;
+}
+
+/*
+ * In a full queue, take the next group with lapsed leases after tried_seat, in
+ * the order of seats; -1: after the last one.  This does not count as a turn
+ * of the block: its address is that of the group's next turn.
+ */
+FairqTaken
+fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
+						int32 *nlapsed)
+{
+	FairqTurn  *turn = &taking->turns[0];
+	FairqGroup *group = NULL;
+	FairqGroupSet *set;
+	FairqTaken	result;
+	int64		seat;
+	int32		group_no;
+
+	if (!begin_taking(lane, taking, &result))
+		return result;
+	unpark_if_asked(lane);
+	*nlapsed = lane->seats.n[FAIRQ_LAPSED];
+	seat = tried_seat != FAIRQ_NO_SEAT ? tried_seat : lane->full.seat;
+	if (tried_seat != FAIRQ_NO_SEAT || lane->full.left == 0)
+		seat++;
+	group_no = next_lapsed(lane, Max(seat, 0), &taking->order.steps);
+	if (group_no == FAIRQ_NO_SEAT && taking->order.steps >= 0)
+		group_no = next_lapsed(lane, 0, &taking->order.steps);
+	if (group_no != FAIRQ_NO_SEAT)
+		group = lock_group(lane, group_no, true, &set);
+	if (group != NULL)
+	{
+		note_narrower(lane);
+		memset(turn, 0, sizeof(FairqTurn));
+		turn->group_no = group_no;
+		turn->charged.tenant = FAIRQ_NO_SEAT;
+		turn->addr = next_turn(lane, group_no);
+		turn->in_full = true;
+		turn->locked.more = FAIRQ_ADDR_MAX;
+		turn->queued.more = !fairq_hand_is_empty(group);
+		turn->sets.since = group->turn.since;
+		turn->full_before.seat = lane->full.seat;
+		turn->full_before.left = lane->full.left;
+		turn->state.continued = group_no == lane->full.seat &&
+			lane->full.left > 0;
+		turn->tasks.left = turn->state.continued ? lane->full.left :
+			taking->weight_of(taking->arg, group_no);
+		turn->tasks.want = (int32) Min(turn->tasks.left, taking->wanted);
+		read_due(lane, group, turn);
+		lane->full.seat = group_no;
+		lane->full.left = 0;
+		unlock_group(lane, group_no, group, set);
+		taking->n = 1;
+	}
+	taking->searches = pg_atomic_read_u64(&lane->searches);
+	LWLockRelease(&lane->lock);
+	return group != NULL ? FAIRQ_TAKEN :
+		taking->order.steps < 0 ? FAIRQ_NOT_FOUND : FAIRQ_NONE_READY;
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
+ * Give the caller, whose turn has no task left, up to "most" tasks of the
+ * group's hand.  Returns their number.  If that is 0, the caller must read
+ * from *from on; FAIRQ_ADDR_MAX: there is nothing to read.  *by_row says
+ * whether it examines rows, *offers whether it may offer what it finds.
+ */
+int
+fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
+					  int most, TimestampTz lease_until, FairqItem *out,
+					  int64 *from, bool *by_row, bool *offers)
+{
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+	int			n = 0;
+
+	*from = FAIRQ_ADDR_MAX;
+	*by_row = *offers = false;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+		group = lock_group(lane, group_no, true, &set);
+	if (group != NULL)
+	{
+		n = fairq_hand_take(group, most, out);
+		if (n > 0)
+			note_narrower(lane);
+		fairq_lane_note_leased(lane, group_no, group, out, n, lease_until);
+		if (n == 0 && group->upto != FAIRQ_ADDR_MAX)
+		{
+			*from = group->upto;
+			*by_row = group->by_row;
+			*offers = fairq_hand_read_begin(group, MyProcPid);
+		}
+		unlock_group(lane, group_no, group, set);
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/*
+ * End a reading, which has found these tasks up to "end", in order.  The
+ * caller gets up to "most" of them, or of ready tasks before them.  Returns
+ * their number.  The others are kept for later if the caller may offer them.
+ */
+int
+fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
+					const FairqItem *found, int nfound, int64 end, int most,
+					TimestampTz lease_until, FairqItem *out)
+{
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+	int			n;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+		group = lock_group(lane, group_no, false, &set);
+	if (group != NULL && group->pid.reader == MyProcPid)
+	{
+		note_narrower(lane);
+		n = fairq_hand_offer(group, found, nfound, end, most, out);
+		if (has_nothing(lane, group_no, group))
+			take_out(lane, group_no);
+	}
+	else
+	{
+		n = Min(most, nfound);
+		memcpy(out, found, sizeof(FairqItem) * n);
+	}
+	if (lane->recovery.lane_no == lane_no)
+		fairq_lane_note_leased(lane, group_no, group, out, n, lease_until);
+	unlock_group(lane, group_no, group, set);
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/* End the caller's reading after an error. */
+void
+fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
+{
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+		group = lock_group(lane, group_no, false, &set);
+	if (group != NULL)
+	{
+		if (group->pid.reader == MyProcPid)
+			group->pid.reader = 0;
+		fairq_entry_unlock(set);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * Drop the group's hand: its task at an address no longer exists.
+ */
+void
+fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
+					int64 addr)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+	{
+		group = lock_group(lane, group_no, false, &set);
+		let_in(lane, group_no);
+		if (group != NULL)
+		{
+			fairq_hand_vanished(group, addr);
+			unlock_group(lane, group_no, group, set);
+		}
+		else
+			fairq_seats_add(lane, FAIRQ_LATE, group_no);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/* --------------------------------------------------------------------- */
+
+/* Whether no other call has continued the turn. */
+static bool
+is_last_part(FairqLane *lane, const FairqTurn *turn)
+{
+	return lane->turn.addr == turn->addr &&
+		lane->turn.left == turn->tasks.left - turn->tasks.want;
+}
+
+/*
+ * End the group's turn, which yielded no task.  The rest of the turn would
+ * yield no task either, up to a thousand times.  Returns false if another call
+ * has continued the turn.
+ */
+static bool
+cut_short(FairqLane *lane, const FairqTurn *turn)
+{
+	if (turn->tasks.left == turn->tasks.want)
+		return true;
+	if (!is_last_part(lane, turn))
+		return false;
+	lane->turn.left = 0;
+	return true;
+}
+
+/* Give the group its last turn back, a turn of the present block. */
+static void
+give_back(FairqLane *lane, int32 group_no)
+{
+	/* the group gets the whole turn again, so drop its rest */
+	if (lane->turn.seat == group_no)
+		lane->turn.left = 0;
+	fairq_seats_remove(lane, FAIRQ_SERVED, group_no);
+	if (has(lane, FAIRQ_RING, group_no))
+		let_in(lane, group_no);
+}
+
+/*
+ * Whether the entry shows that a task became ready since the turn was taken.
+ */
+static bool
+was_published_since(FairqLane *lane, const FairqGroup *group,
+					const FairqTurn *turn)
+{
+	return (group != NULL && group->turn.published) ||
+		(has(lane, FAIRQ_DUE, turn->group_no) && !turn->sets.due) ||
+		(has(lane, FAIRQ_LAPSED, turn->group_no) && !turn->sets.lapsed);
+}
+
+/*
+ * End a call's part of a turn, which is over, or which the call has not begun.
+ * A part that served nothing is given back; the group has the turn again if no
+ * call has another part of it.  The entry may be NULL, or a different one than
+ * before.  If so, the turn is given back only if no other call can have a part
+ * of it.  A part in which an error has occurred stays used, unless a task of
+ * the group was published meanwhile.
+ *
+ * Returns true if the part must be given back when the call leaves the lane,
+ * since the group may have a ready task after all.  If the part were given
+ * back at once, the call would visit the group again and again.  If it were
+ * never given back, it would count as a turn.
+ */
+static bool
+end_part(FairqLane *lane, FairqGroup *group, const FairqTurn *turn, bool over)
+{
+	bool		known = group != NULL && group->turn.parts > 0;
+
+	if (!is_by_turns(lane))
+	{
+		if (turn->tasks.served == 0 && turn->charged.group.tie != 0)
+			fairq_lane_order_back(lane, turn, over);
+		return false;
+	}
+	if (turn->in_full || turn->tasks.served > 0)
+		return false;
+	/* otherwise groups with many blocked tasks would be next in each call */
+	if (over && turn->state.left && !was_published_since(lane, group, turn))
+	{
+		(void) cut_short(lane, turn);
+		return false;
+	}
+	if (!is_past(lane, turn->addr))
+	{
+		if (over && has(lane, FAIRQ_RING, turn->group_no) &&
+			!was_published_since(lane, group, turn))
+		{
+			(void) cut_short(lane, turn);
+			return known;
+		}
+		if (known ? --group->turn.parts == 0 :
+			!turn->state.continued && cut_short(lane, turn))
+		{
+			give_back(lane, turn->group_no);
+			return false;
+		}
+	}
+	/* the rest of the turn that another call has left is next again */
+	if (!over && turn->state.continued && is_last_part(lane, turn))
+		lane->turn.left = turn->tasks.left;
+	return false;
+}
+
+/*
+ * Give back a part of a group's turn at an address; the part yielded no task.
+ * Does nothing if the block has ended, or the entry was evicted.
+ */
+void
+fairq_lane_part_back(FairqLane *lane, uint32 lane_no, int32 group_no,
+					 int64 addr)
+{
+	FairqGroupSet *set;
+	FairqGroup *group = NULL;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no && !is_past(lane, addr))
+		group = lock_group(lane, group_no, false, &set);
+	if (group != NULL)
+	{
+		if (group->turn.parts > 0 && --group->turn.parts == 0)
+			give_back(lane, group_no);
+		unlock_group(lane, group_no, group, set);
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/*
+ * Record in the group's entry the findings of a search for due and lapsed
+ * tasks.  The entry is NULL if it was evicted, and findings are NULL if the
+ * search was interrupted.
+ */
+static void
+note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
+			  const FairqFindings *findings)
+{
+	int32		group_no = turn->group_no;
+	bool		due = false;
+
+	if (!turn->searcher)
+		return;
+	if (group == NULL || group->pid.searcher != MyProcPid || findings == NULL)
+	{
+		if (group != NULL && group->pid.searcher == MyProcPid)
+		{
+			group->pid.searcher = 0;
+			if (turn->due.n > 0 && turn->due.region != FAIRQ_REGION_QUEUED)
+				group->due.from[turn->due.region] =
+					Min(group->due.from[turn->due.region],
+						turn->due.items[0].addr);
+		}
+		if (turn->sets.lapsed)
+		{
+			fairq_lane_has_lapsed(lane, group_no);
+			/* an entry made since then does not have the leases */
+			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
+				group->run.low[r] = Min(group->run.low[r], turn->run.low[r]);
+			if (group != NULL)
+				group->run.high = Max(group->run.high, turn->run.high);
+		}
+		return;
+	}
+	group->pid.searcher = 0;
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+	{
+		if (findings->due_done)
+			group->due.from[r] = Min(findings->due_from[r],
+									 group->due.since[r]);
+		due |= group->due.from[r] != FAIRQ_ADDR_MAX;
+	}
+	if (findings->ndue > 0)
+	{
+		int			r = findings->due_region;
+
+		/* no transaction publishes expired leases, so these items are valid */
+		due |= r != FAIRQ_REGION_QUEUED;
+		if (r == FAIRQ_REGION_QUEUED || group->due.since[r] == FAIRQ_ADDR_MAX)
+		{
+			group->due.n = findings->ndue;
+			group->due.region = r;
+			memcpy(group->due.items, findings->due_items,
+				   sizeof(group->due.items));
+		}
+		else
+			group->due.from[r] = Min(group->due.from[r],
+									 findings->due_items[0].addr);
+	}
+	if (!due)
+		fairq_seats_remove(lane, FAIRQ_DUE, group_no);
+	group->cycle.addr = findings->cycle;
+	group->cycle.id = findings->cycle_id;
+	if (!turn->sets.lapsed)
+		return;
+	if (!findings->lapsed_done)
+	{
+		if (findings->paused)
+			fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
+		else
+			fairq_lane_has_lapsed(lane, group_no);
+		return;
+	}
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		group->run.low[r] = Min(findings->run_low[r], group->run.since[r]);
+	/* the addresses are in the entry already */
+	fairq_lane_note_leases(lane, group_no, NULL,
+						   &(FairqLeases) {.until = findings->deadline});
+}
+
+/*
+ * End a turn that is over, or was not begun, and put back the tasks that were
+ * taken for it and not used.  If the group had no task to serve, it has had no
+ * turn in this block.  Returns true if a turn must be given back when the call
+ * leaves the lane.
+ */
+bool
+fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
+					const FairqFindings *findings, bool over)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+	int32		group_no = turn->group_no;
+	bool		in_vain = false;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no != lane_no)
+	{
+		LWLockRelease(&lane->lock);
+		return false;
+	}
+	group = lock_group(lane, group_no, false, &set);
+	if (turn->queued.next < turn->queued.n || turn->locked.n > 0)
+	{
+		if (group != NULL)
+		{
+			fairq_hand_add(group, turn->queued.items + turn->queued.next,
+						   turn->queued.n - turn->queued.next, FAIRQ_ADDR_MAX);
+			fairq_hand_add(group, turn->locked.items, turn->locked.n,
+						   turn->locked.more);
+		}
+		else
+			fairq_seats_add(lane, FAIRQ_LATE, group_no);
+		let_in(lane, group_no);
+	}
+	if (findings != NULL && findings->leased.until != DT_NOEND)
+		fairq_lane_note_leases(lane, group_no, group, &findings->leased);
+	note_findings(lane, group, turn, findings);
+	if (group != NULL)
+	{
+		if (has_nothing(lane, group_no, group))
+			take_out(lane, group_no);
+		else
+		{
+			/* claims at the call's other turns may have raised it meanwhile */
+			if (group->turn.published)
+				group->turn.since = Min(group->turn.since, turn->sets.since);
+			let_in(lane, group_no);
+		}
+	}
+	if (!turn->state.parked)
+		in_vain = end_part(lane, group, turn, over);
+	unlock_group(lane, group_no, group, set);
+	if (turn->in_full && lane->full.seat == group_no)
+	{
+		if (turn->tasks.served > 0)
+			lane->full.left = turn->tasks.left - turn->tasks.served;
+		else
+		{
+			lane->full.seat = turn->full_before.seat;
+			lane->full.left = turn->full_before.left;
+		}
+	}
+	LWLockRelease(&lane->lock);
+	return in_vain;
+}
+
+/*
+ * Record that a call has stopped in a turn and has given back all later turns.
+ * If the turn was begun, its rest is taken next, even if other calls have left
+ * its block.  Otherwise these calls could stop at the group again and again.
+ */
+void
+fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
+{
+	bool		is_last;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	is_last = is_last_part(lane, turn);
+	if (lane->recovery.lane_no == lane_no && is_by_turns(lane) &&
+		!turn->in_full && has(lane, FAIRQ_RING, turn->group_no) &&
+		(turn->tasks.served > 0 || is_past(lane, turn->addr)) &&
+		(lane->turn.left == 0 || is_last ||
+		 !has(lane, FAIRQ_RING, lane->turn.seat)))
+	{
+		lane->turn.addr = turn->addr;
+		lane->turn.seat = turn->group_no;
+		/* other calls may have served the tasks that this call did not use */
+		lane->turn.left = (is_last ? turn->tasks.left : turn->tasks.want) -
+			turn->tasks.served;
+	}
+	LWLockRelease(&lane->lock);
+}
+
+/* --------------------------------------------------------------------- */
+
+void
+fairq_lane_aside_init(FairqLane *lane)
+{
+	fairq_records_init(&lane->seats.back.nodes, sizeof(FairqNode));
+	fairq_order_init(&lane->seats.back.order);
+	pg_atomic_init_u64(&lane->seats.back.first, PG_INT64_MAX);
+}
+
+/* The throttled group or tenant that comes back first; FAIRQ_NO_NODE: none. */
+static int32
+first_back(FairqLane *lane)
+{
+	return fairq_order_first(&lane->seats.back.order, &lane->seats.back.nodes);
+}
+
+/*
+ * Record that a group or tenant returns at a time of the monotonic clock.
+ * Returns whether no other one returns earlier.
+ */
+static bool
+return_at(FairqLane *lane, int32 group_no, int64 until)
+{
+	FairqNode  *node = fairq_record(&lane->seats.back.nodes, group_no);
+
+	memset(node, 0, sizeof(FairqNode));
+	node->rank.amount.whole = until;
+	node->rank.tie = (uint64) group_no + 1;
+	fairq_order_add(&lane->seats.back.order, &lane->seats.back.nodes,
+					group_no);
+	fairq_lane_aside_first(lane);
+	return first_back(lane) == group_no;
+}
+
+/*
+ * Whether settings in effect require that the group is put aside.  If so, the
+ * group's counter records that.  A backend that makes a slot or a start
+ * available there takes the group back. *until is raised to the time at which
+ * the counter allows a task to start.
+ */
+static bool
+has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
+		  int64 *until)
+{
+	FairqHints *hints = fairq_hints_of(lane);
+	int64		next;
+	bool		early;
+
+	/* a lapsed task needs no other slot, unless the limit is 0 */
+	if (cause->pace == NULL)
+		return (cause->limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
+			fairq_counter_park(cause->counter, fairq_tally_now(&hints->tally),
+							   cause->limit, lane->priority,
+							   &hints->versions.now, cause->version);
+	if (pg_atomic_read_u64(&hints->versions.now) != cause->version)
+		return false;
+	early = fairq_counter_throttle(cause->counter, cause->pace,
+								   lane->priority, &next);
+	early |= *until > fairq_monotonic();
+	*until = Max(*until, next);
+	return early;
+}
+
+/*
+ * Put the turn's group aside, if the cause still holds.  With a pace, it stays
+ * aside at least until the given time of the monotonic clock.  Returns true if
+ * it is throttled and no other throttled group returns earlier.
+ */
+bool
+fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+					 const FairqCause *cause, int64 until)
+{
+	int32		group_no = turn->group_no;
+	bool		first = false;
+
+	if (cause->pace != NULL)
+		fairq_record_have(&lane->seats.back.nodes, group_no);
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+		unpark_if_asked(lane);
+	if (lane->recovery.lane_no == lane_no &&
+		has_cause(lane, group_no, cause, &until))
+	{
+		FairqGroupSet *set;
+		FairqGroup *group = lock_group(lane, group_no, false, &set);
+
+		leave_ring(lane, group_no, cause->pace == NULL ? FAIRQ_PARKED :
+				   FAIRQ_THROTTLED);
+		if (cause->pace != NULL)
+			first = return_at(lane, group_no, until);
+		if (turn->tasks.served == 0 && !turn->state.parked)
+		{
+			/* end it now, because the group may be in the ring again later */
+			(void) end_part(lane, group, turn, false);
+			turn->state.parked = true;
+		}
+		unlock_group(lane, group_no, group, set);
+	}
+	LWLockRelease(&lane->lock);
+	return first;
+}
+
+/* Take a group, or a tenant that is shut, back into service. */
+static void
+take_back(FairqLane *lane, int32 group_no)
+{
+	FairqGroupSet *set;
+	FairqGroup *group;
+
+	if (has(lane, FAIRQ_SHUT, group_no))
+	{
+		fairq_lane_order_open(lane, group_no);
+		fairq_seats_add(lane, FAIRQ_TODO, group_no);
+		return;
+	}
+	group = lock_group(lane, group_no, false, &set);
+	remove_group(lane, group_no);
+	let_in(lane, group_no);
+	unlock_group(lane, group_no, group, set);
+}
+
+/*
+ * Shut the tenant of a turn's group, if the cause still holds.  With a pace,
+ * it stays shut at least until the given time of the monotonic clock.  Returns
+ * true if no other group or tenant that is throttled returns earlier.
+ */
+bool
+fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
+				const FairqCause *cause, int64 until)
+{
+	bool		first = false;
+
+	if (cause->pace != NULL)
+		fairq_record_have(&lane->seats.back.nodes, tenant);
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+		unpark_if_asked(lane);
+	if (lane->recovery.lane_no == lane_no &&
+		fairq_lane_order_is_tenant(lane, tenant) &&
+		has_cause(lane, tenant, cause, &until))
+	{
+		FairqShut	shut = cause->pace != NULL ? FAIRQ_SHUT_UNTIL :
+			cause->limit == 0 ? FAIRQ_SHUT_PAUSED : FAIRQ_SHUT_FULL;
+
+		/* its parked groups return only if they may have a task to serve */
+		if (shut == FAIRQ_SHUT_FULL)
+			fairq_lane_order_open(lane, tenant);
+		else if (fairq_lane_order_is_shut(lane, tenant, FAIRQ_SHUT_UNTIL))
+			fairq_lane_aside_remove(lane, tenant);
+		if (cause->pace != NULL)
+			first = return_at(lane, tenant, until);
+		fairq_lane_order_shut(lane, tenant, shut);
+	}
+	LWLockRelease(&lane->lock);
+	return first;
+}
+
+/*
+ * Take the group or tenant back into service in these lanes if it is aside.
+ * It has a slot again, or may start a task.
+ */
+void
+fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)
+{
+	for (int priority = 0; lanes != 0; priority++, lanes >>= 1)
+	{
+		FairqLane  *lane = &hints->lanes[priority];
+
+		if ((lanes & 1) == 0)
+			continue;
+		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+		if (is_begun(lane) && (is_aside(lane, group_no) ||
+							   has(lane, FAIRQ_SHUT, group_no)))
+			take_back(lane, group_no);
+		LWLockRelease(&lane->lock);
+	}
+}
+
+/* Make the next call that takes turns take back all groups that are aside. */
+void
+fairq_take_all_back(FairqHints *hints)
+{
+	pg_atomic_fetch_add_u64(&hints->unparks, 1);
+}
+
+/*
+ * Take back up to "most" groups and tenants whose time has come.  Returns
+ * their number; there may be more.
+ */
+int
+fairq_lane_come_back(FairqLane *lane, int most)
+{
+	int64		first = fairq_lane_next_back(lane);
+	int64		now;
+	int			n = 0;
+
+	if (first == PG_INT64_MAX || first > (now = fairq_monotonic()))
+		return 0;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	while (n < most && is_begun(lane) && fairq_lane_next_back(lane) <= now)
+	{
+		take_back(lane, first_back(lane));
+		n++;
+	}
+	LWLockRelease(&lane->lock);
+	return n;
+}
+
+/*
+ * Returns the time at which the first throttled group returns; PG_INT64_MAX:
+ * there is none.
+ */
+int64
+fairq_lane_next_back(FairqLane *lane)
+{
+	return (int64) pg_atomic_read_u64(&lane->seats.back.first);
+}
+
+/*
+ * Find the first parked group, or tenant without a slot, at or after a seat.
+ * Returns false if there is none.  Groups that return with their tenants do
+ * not count.
+ */
+bool
+fairq_lane_next_parked(FairqLane *lane, bool tenants, int32 *group_no)
+{
+	int32		next;
+
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	unpark_if_asked(lane);
+	next = fairq_seats_next(lane, tenants ? FAIRQ_SHUT : FAIRQ_PARKED,
+							*group_no);
+	while (next != FAIRQ_NO_SEAT &&
+		   (tenants ? fairq_lane_order_is_shut(lane, next, FAIRQ_SHUT_UNTIL) :
+			fairq_lane_order_is_closed(lane, next)))
+		next = fairq_seats_next(lane, tenants ? FAIRQ_SHUT : FAIRQ_PARKED,
+								next + INT64CONST(1));
+	LWLockRelease(&lane->lock);
+	*group_no = next;
+	return next != FAIRQ_NO_SEAT;
+}
