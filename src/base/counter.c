@@ -67,7 +67,7 @@
  *	  the mutex: a step of the wall clock does not start more tasks.
  *
  *	  If a task was claimed, the start is not given back, since two tasks could
- *	  then start in less than a gap.  If no task was claimed, the start is given
+ *	  then start in less than a gap.  If no task was claimed, the start goes
  *	  back unless other tasks have started since.  Neither a reset nor a load
  *	  invalidates starts, since only shared memory knows them.  A restart loses
  *	  them, and a promoted standby has none.  So a new counter begins as if a

@@ -39,9 +39,9 @@
  *	  known if it was made after the load began: then it has no rows in S.
  *
  * 6. "resets" is read before S is taken.  Numbers are known as long as it has
- *	  not changed.  A reader first reads with which resets numbers are known,
- *	  and then which load is current.  The end of a load writes these in the
- *	  other order.  So the reader never uses the resets of a later load.
+ *	  not changed.  A reader first reads the resets of the known numbers, and
+ *	  then the number of the current load.  The end of a load writes these in
+ *	  the other order.  So the reader never uses the resets of a later load.
  *
  * 7.  A load that reports nothing for a while is abandoned.  Another one
  *	  begins in the same book, by rule 1, and the first one adds nothing more.

@@ -15,7 +15,7 @@
 #define FAIRQ_CHANGES_KEPT 256
 
 /* The kind of a change, if it is not a group's number. */
-#define FAIRQ_QUEUE_CHANGED (-1)	/* the queue's own settings, or privileges */
+#define FAIRQ_QUEUE_CHANGED (-1)	/* the queue's own settings, privileges */
 #define FAIRQ_ALL_CHANGED (-2)	/* the queue's settings, privileges, and
 								 * settings of any groups */
 

@@ -75,7 +75,7 @@ typedef enum FairqShut
 {
 	FAIRQ_SHUT_FULL,			/* it has no slot, except those of lapsed
 								 * tasks */
-	FAIRQ_SHUT_PAUSED,			/* none of its tasks may start or run on */
+	FAIRQ_SHUT_PAUSED,			/* no task is served, even if lapsed */
 	FAIRQ_SHUT_UNTIL			/* the same until a time (lane_turns.c) */
 } FairqShut;
 

@@ -230,7 +230,7 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 		if (share[p] == 0)
 			continue;
 		worked = per_share(c, p, c->works[p].got);
-		/* it was recovered again, or shares are new: it begins equal */
+		/* if the lane was recovered, or shares are new, it begins as idle */
 		if (accounts->lane_no[p] != c->works[p].lane_no)
 		{
 			accounts->lane_no[p] = c->works[p].lane_no;
