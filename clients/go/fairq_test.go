@@ -1736,7 +1736,7 @@ func TestEncoding(t *testing.T) {
 	expectRow(t, latin, id, "group_key, error", "bücher|käse")
 }
 
-// A result and a progress that the server refuses, since they are nested too deep: almost as
+// A result and a progress that the server refuses, since they are nested too deeply: almost as
 // deep as encoding/json allows.  The worker's own statements need less of the stack.
 func TestTooDeep(t *testing.T) {
 	db := queue(t, "deep", ", max_attempts => 1")

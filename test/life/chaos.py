@@ -22,7 +22,7 @@ whatever happens to sessions, and show in the end:
     once        exactly the tasks whose enqueue has committed have ended.  Each was
                 completed once or cancelled, has failed permanently, or expired
                 before it started
-    attempts    the attempts of each task are 1, 2, 3 ...  None begins during
+    attempts    the attempts of each task are 1, 2, 3 ...  No attempt begins during
                 another's lease, before run_at, or after the last one, and the
                 first one does not begin after expires_at.
                 The counters of fairq.queues are the sums of the records

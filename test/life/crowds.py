@@ -231,7 +231,7 @@ class Storm:
         drop(db, self.queue)
         expect(len(served) > enough, "hardly any task was served")
         expect(least >= half - 1, f"carol had {least} of {self.window}")
-        # nor do bob's failures delay him
+        # bob's failures do not delay bob either
         expect(most <= half + 1, f"bob had {self.window - most}"
                f" of {self.window}")
         return (f"carol had {least} to {most} of any {self.window},"

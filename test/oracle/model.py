@@ -136,7 +136,7 @@ wait      fairq.wait() is true if a pop serves a task, or ends one that has
 
 A reset of the hints, or a restart of the server, ends all waits and stretches,
 and loses no task.  A restart begins a block: no group has had a turn in it.
-After a reset nothing is known of turns.  It may cost a group a turn, or give it an
+After a reset, past turns are unknown.  A reset may cost a group a turn, or give it an
 additional one, because an empty lane begins with its first block.
 """
 

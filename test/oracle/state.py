@@ -9,7 +9,7 @@ PURGED, GONE = "purged", "gone"     # ended: before it ran; by its worker
 COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 NO_LIMIT = 1 << 60
 FOREVER = 1 << 62               # an instant that never comes
-UNKNOWN = -1                    # a turn: there may have been one
+UNKNOWN = -1                    # of a turn: the group may have had one
 
 
 class Fault(Exception):
@@ -269,7 +269,7 @@ class Lane:
         self.forget_turns()
 
     def forget_turns(self):
-        """Nothing is known of past turns."""
+        """Past turns are unknown."""
         self.stretches.clear()
         for fifo in self.groups.values():
             fifo.forget_turns()

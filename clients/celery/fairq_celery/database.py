@@ -20,7 +20,7 @@ from psycopg.waiting import Ready, Wait
 # Read-only: the server was the primary, or the database is being moved.
 LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
-# The server cannot print a text, for its limits or its memory.
+# The server cannot print a text, because of its limits or its memory.
 UNPRINTABLE = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex, psycopg.errors.OutOfMemory)
 
 # seconds that the server has to answer a statement

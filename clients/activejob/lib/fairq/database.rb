@@ -21,7 +21,7 @@ module Fairq
     # Errors that a new connection may fix.  25006, read-only: the server was the primary,
     # or the database is being moved.
     LOST = /\A(08|25006|53|57P)/.freeze
-    # The server cannot print a text, for its limits or its memory.
+    # The server cannot print a text, because of its limits or its memory.
     UNPRINTABLE = [PG::ProgramLimitExceeded, PG::OutOfMemory].freeze
     # Errors that only a change of the database or of the call fixes.
     REFUSED = /\A(QF|42501|42883|3F000)/.freeze

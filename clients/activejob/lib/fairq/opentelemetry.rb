@@ -55,7 +55,7 @@ module Fairq
         "messaging.destination.name" => queue, "fairq.task" => name }.compact
     end
 
-    # A retry by the same job keeps the traceparent of the first call, as one that the caller gives.
+    # The headers keep a traceparent that the caller, or an earlier call by the same job, has set.
     def send_jobs(jobs, &enqueue)
       return yield if jobs.empty? || jobs.any? { |job| Fairq.current_task&.job?(job) }
 
@@ -90,7 +90,7 @@ module Fairq
       API::Context.attach(API::Trace.context_with_span(span, parent_context: API::Context::ROOT))
     end
 
-    # For a timeout, or at the worker's end, in another thread than the job's.
+    # Called at a timeout or the worker's end, in another thread than the job's.
     def end_attempt(task, type = nil, error = nil)
       span = @spans.delete(task) or return
       if type
@@ -109,7 +109,7 @@ module Fairq
       attributes("process", "process", task.queue, name)
     end
 
-    # The headers may contain anything, or not be readable.
+    # The headers may contain anything, or be unreadable.
     def texts(task)
       task.headers.to_h.select { |_, value| value.is_a?(String) }
     rescue Error, NoMethodError, TypeError
