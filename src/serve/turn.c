@@ -24,9 +24,9 @@
  * ones, in the entry.  So most turns need no search.
  *
  * Lapsed tasks keep their addresses, so a task that expires repeatedly would
- * always be first.  So they are served in cycles: a search begins after the
- * last one served.  It continues to the end, and then from the beginning up to
- * that one.
+ * always be first.  Turns therefore serve them in cycles: a search begins
+ * after the last one served.  It continues to the end, and then from the
+ * beginning up to that one.
  *
  * Locking: only locks that are held briefly, see lane.c.  The callback neither
  * fails nor allocates.

@@ -13,8 +13,8 @@
  * are cached with the queue's settings, and become stale together with them.
  * A grant or a revocation takes effect from the next call.
  *
- * A worker registers every ten seconds, and the view fairq.workers shows who
- * has.  Nothing else depends on the registry: the leases of its tasks decide
+ * Workers register every ten seconds, and the view fairq.workers shows
+ * them.  Nothing else depends on the registry: the leases of its tasks decide
  * whether a worker still has them.  A worker that ends removes its row.  The
  * view hides workers that have not registered for an hour.  The first call of
  * another worker deletes their rows; later calls do not read other rows.

@@ -724,7 +724,7 @@ copy_text(TupleTableSlot *slot, AttrNumber attno)
 		PointerGetDatum(DatumGetTextPP(value));
 }
 
-/* If the batch of a failed task is not finished, it has one failure less. */
+/* If the batch of a failed task is not finished, it has one failure fewer. */
 static void
 rejoin(FairqEnqueue *e, FairqNewTask *new, int64 batch)
 {

@@ -6,9 +6,9 @@
  * it becomes due, a pop checks what it waits for (claim.c).  If that is not
  * over, the task gets a later time.  If it is, the same change of its row
  * makes the task ready.  So a crash strands no task, and the rollback of a pop
- * undoes its check.  Checks become less frequent with time.  So the end of a
- * possibly last task makes the next check due, if the row of the waiting task
- * is free (outcome.c).
+ * undoes its check.  Checks become less frequent with time.  Therefore the end
+ * of a task that may be the last makes the next check due, if the row of the
+ * waiter is free (outcome.c).
  *
  * Batches.  A batch has the id of the task that waits for it.  The rows of its
  * tasks decide when it is finished.  A closed batch is finished when no row
