@@ -523,9 +523,7 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 {
 	fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
 	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
-	let_in(lane, group_no);
-	if (lane->order.ledger.ranks_lapsed)
-		fairq_seats_add(lane, FAIRQ_TODO, group_no);
+	let_in_lapsed(lane, group_no);
 }
 
 /*

@@ -164,6 +164,16 @@ let_in(FairqLane *lane, int32 group_no)
 		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 }
 
+/* Put a group into the ring that may have lapsed tasks. */
+static inline void
+let_in_lapsed(FairqLane *lane, int32 group_no)
+{
+	let_in(lane, group_no);
+	/* its rank in the order may be that of a group without such tasks */
+	if (lane->order.ledger.ranks_lapsed && has(lane, FAIRQ_LAPSED, group_no))
+		fairq_seats_add(lane, FAIRQ_TODO, group_no);
+}
+
 static inline void
 take_out(FairqLane *lane, int32 group_no)
 {

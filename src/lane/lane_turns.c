@@ -1111,7 +1111,7 @@ take_back(FairqLane *lane, int32 group_no)
 	}
 	group = lock_group(lane, group_no, false, &set);
 	remove_group(lane, group_no);
-	let_in(lane, group_no);
+	let_in_lapsed(lane, group_no);
 	unlock_group(lane, group_no, group, set);
 }
 

@@ -426,14 +426,17 @@ fairq_seats_begin_block(FairqLane *lane)
 	empty(lane, FAIRQ_SERVED, begin_word);
 }
 
-/* Put the groups of a word into the ring. */
+/* Put the groups of a word into the ring, like let_in_lapsed(). */
 static void
 let_in_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 			uint64 bits)
 {
+	uint64		lapsed = lane->order.ledger.ranks_lapsed ?
+		first_set[FAIRQ_LAPSED * stride] : 0;
+
 	add_bits(lane, FAIRQ_RING, first_set, stride, seat, bits);
 	add_bits(lane, FAIRQ_TODO, first_set, stride, seat,
-			 bits & ~first_set[FAIRQ_SERVED * stride]);
+			 bits & (~first_set[FAIRQ_SERVED * stride] | lapsed));
 }
 
 static void
@@ -544,9 +547,6 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	/* a throttled group enters the ring when its time has come */
 	let_in_word(lane, first_set, stride, seat,
 				bits & ~first_set[FAIRQ_THROTTLED * stride]);
-	if (lane->order.ledger.ranks_lapsed)
-		add_bits(lane, FAIRQ_TODO, first_set, stride, seat,
-				 bits & ~first_set[FAIRQ_THROTTLED * stride]);
 	/* a parked group has a slot for a lapsed task already */
 	lane->seats.n[FAIRQ_PARKED] -=
 		pg_popcount64(bits & first_set[FAIRQ_PARKED * stride]);
