@@ -118,7 +118,9 @@ class Backend(BaseTaskBackend):    # type: ignore[misc]
          popped_at, finished_at) = rows[0]
         headers = fairq_task.decode("headers", headers) or {}
         problems: Dict[str, Exception] = {}
-        args, kwargs, returned = [], {}, None
+        args: List[Any] = []
+        kwargs: Dict[str, Any] = {}
+        returned = None
         try:
             args, kwargs = arguments(fairq_task.decode("payload", payload), headers)
         except (fairq_task.Undecodable, TypeError) as problem:
