@@ -240,11 +240,11 @@ class Clocks:
 # ---- clients
 
 class Client:
-    def __init__(self, name, builds, options):
+    def __init__(self, name, builds, command=None, python=None):
         self.name = name
-        self.command = shlex.split(options.command or "") or [os.path.join(HERE, name, "behaviour")]
-        if options.python:
-            self.command.insert(0, options.python)
+        self.command = shlex.split(command or "") or [os.path.join(HERE, name, "behaviour")]
+        if python:
+            self.command.insert(0, python)
         self.builds = os.path.join(builds, name)
         os.mkdir(self.builds)
         self.skips = {}     # reasons, by the situation's number; "*": of all of them
@@ -1446,7 +1446,7 @@ class Driver:
     def main(self):
         names = self.options.client or sorted(CLIENTS)
         with tempfile.TemporaryDirectory(prefix="builds.") as builds:
-            clients = [Client(name, builds, self.options) for name in names]
+            clients = [Client(name, builds, self.options.command, self.options.python) for name in names]
             for client in list(clients):
                 try:
                     client.ask_skips()
