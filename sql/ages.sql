@@ -452,6 +452,13 @@ SELECT fairq.pause(queue, 'a') FROM unnest('{ages_gone_due,ages_gone_lapsed}'::t
 SELECT count(*) FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue, fairq.pop(queue);
 SELECT queue, queued, running, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
+-- a due task that is expired does not count
+SELECT fairq.create_queue('ages_gone_expired');
+SELECT count(*) FROM fairq.pop('ages_gone_expired');
+SELECT fairq.enqueue('ages_gone_expired', 'a', run_at => clock_timestamp() + '1 ms', expires_at => clock_timestamp() + '2 ms') > 0 AS ok;
+SELECT pg_sleep(0.01);
+SELECT queue, queued, oldest_ready, oldest_limited FROM pg_temp.gone;
+SELECT fairq.drop_queue('ages_gone_expired', true);
 
 --
 -- There are more groups without tasks than one call reads

@@ -2,7 +2,8 @@
 -- tasks a call pops.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
--- lane_turns.c).
+-- lane_turns.c). Fails if a turn that yields no task counts (give_back()
+-- there).
 \a \t
 
 -- Adds tasks <group>1 to <group>n.
@@ -186,6 +187,15 @@ COMMIT;
 SELECT payload, status FROM fairq.tasks WHERE queue = 'fairness_own' ORDER BY id;
 SELECT pg_temp.pop('fairness_own', 100);
 SELECT * FROM fairq.check_queue('fairness_own');
+
+-- A group whose only task has expired has had no turn: its next task is first.
+SELECT fairq.create_queue('fairness_expired');
+SELECT pg_temp.add('fairness_expired', 'a', 2);
+SELECT fairq.enqueue('fairness_expired', 'b', '"b1"', expires_at => '-infinity') > 0 AS ok;
+SELECT pg_temp.add('fairness_expired', 'c', 2);
+SELECT pg_temp.pop('fairness_expired', 2);
+SELECT pg_temp.add('fairness_expired', 'b', 1);
+SELECT pg_temp.pop('fairness_expired', 100);
 
 -- A task that take() returns is gone, and counts as an attempt.
 SELECT fairq.create_queue('fairness_take');

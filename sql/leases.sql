@@ -2,7 +2,8 @@
 -- another worker has it, and the attempt distinguishes the two.
 --
 -- Fails if an attempt that is over can end the lease of a later one
--- (is_leased() in outcome.c).
+-- (is_leased() in outcome.c). Fails if the last lease that a load finds in a
+-- group counts, and not the first to end (fairq_leases_add() in lane.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
@@ -84,6 +85,16 @@ SELECT pg_temp.pop('leases', 1, '300 milliseconds');
 SELECT pg_temp.pop('leases', 1, '1 hour');
 SELECT pg_temp.pop('leases');
 SELECT pg_sleep(0.3);
+SELECT pg_temp.pop('leases');
+SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
+SELECT * FROM fairq.check_queue('leases');
+
+-- Several leases of a group that SQL has changed: the load that follows finds
+-- each of them.
+SELECT pg_temp.add('leases', 'a1', 'a2', 'a3');
+SELECT pg_temp.pop('leases');
+UPDATE fairq.task SET lease_until = now() + CASE payload WHEN '"a2"' THEN '-1 s' ELSE '1 hour' END::interval
+WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'leases');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');

@@ -3,7 +3,9 @@
 --
 -- Fails if a transaction loses some of its changes (fairq_pending() in
 -- pending.c). Fails if the changes of a released savepoint stay separate from
--- those of the transaction (fairq_pending_sub_committed() there).
+-- those of the transaction (fairq_pending_sub_committed() there). Fails if a
+-- call that notices the end of a lease forgets the next one (lapse_word() in
+-- seats.c).
 \a \t
 SET synchronous_commit = off;
 
@@ -85,3 +87,20 @@ $$;
 SELECT round, count(*), count(DISTINCT group_key) FROM served GROUP BY 1 ORDER BY 1;
 SELECT * FROM fairq.check_queue('many_groups');
 SELECT fairq.drop_queue('many_groups');
+
+-- Leases of groups whose numbers are far apart: each end is noticed, although
+-- a call between them finds only the first.
+SELECT fairq.create_queue('many_groups');
+SELECT count(*) FROM fairq.enqueue_batch('many_groups',
+	ARRAY(SELECT 'g' || i FROM generate_series(0, 199) i),
+	array_fill('1'::jsonb, '{200}'));
+SELECT group_key FROM fairq.pop('many_groups', 1, '0.1 s');
+SELECT count(*) FROM fairq.pop('many_groups', 99, '1 hour');
+SELECT group_key FROM fairq.pop('many_groups', 1, '2 s');
+SELECT count(*) FROM fairq.pop('many_groups', 99, '1 hour');
+SELECT pg_sleep(0.2);
+SELECT count(*) FROM fairq.pop('many_groups', 1, '1 hour');
+SELECT pg_sleep(2);
+SELECT count(*) FROM fairq.pop('many_groups', 1, '1 hour');
+SELECT group_key, attempt FROM fairq.tasks WHERE queue = 'many_groups' AND attempt > 1 ORDER BY 1;
+SELECT fairq.drop_queue('many_groups', true);
