@@ -891,16 +891,17 @@ is_to_go_on(FairqService *s)
 }
 
 /*
- * Whether the call must wait for a load: without it, the call has served fewer
- * tasks than it wants.
+ * Whether the call must search again, after a load: without it, the call has
+ * served fewer tasks than it wants.  If the load was due when the call began
+ * to search, the search may have missed tasks, even if the load is over now.
  */
 static bool
-is_to_load(FairqService *s)
+is_to_load(FairqService *s, bool was_due)
 {
 	return s->got.served < s->call.max_tasks && !s->got.peeked &&
 		!s->queue->paused && !s->call.foresees &&
 		(s->call.per_group == 0 || s->got.served == 0) &&
-		fairq_load_is_due(s->queue);
+		(was_due || fairq_load_is_due(s->queue));
 }
 
 static void
@@ -909,6 +910,7 @@ serve_queue(FairqService *s)
 	int32		id;
 	int			loads = 0;
 	bool		old;
+	bool		due;
 
 	owed.hints = s->queue->hints;
 	owed.found = 0;
@@ -922,6 +924,7 @@ serve_queue(FairqService *s)
 		fairq_take_all_back(s->queue->hints);
 	for (int tries = 0;; tries++)
 	{
+		due = fairq_load_is_due(s->queue);
 		serve_lanes(s);
 		if (is_to_go_on(s))
 			continue;
@@ -941,7 +944,7 @@ serve_queue(FairqService *s)
 		/*
 		 * groups that were passed over may be served once everything is known
 		 */
-		if (is_to_load(s) && loads++ < MOST_LOADS &&
+		if (is_to_load(s, due) && loads++ < MOST_LOADS &&
 			fairq_load_finish(s->queue, s->tasks))
 			continue;
 
