@@ -6,8 +6,7 @@
  *
  * A group's number is its seat, the same in every block; group_no is below
  * block_length.  One block is one round: a group has at most one turn in it.
- * Service is in one block at a time, B, and visits its seats in ascending
- * order.
+ * Calls serve one block at a time, B, and visit its seats in ascending order.
  *
  * The one rule: a new task of a group gets
  *
@@ -71,7 +70,7 @@ fairq_last_address(int32 group_no, int64 block_length)
 /*
  * The one rule: move *tail on to the address of the group's next task, whose
  * next turn is in next_block at the earliest.  False if block numbers are used
- * up; *tail is then as it was.
+ * up; *tail is then unchanged.
  */
 bool
 fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight,

@@ -13,7 +13,7 @@
 /* must stay the same: fairq.task.lane stores it */
 #define FAIRQ_PRIORITIES	10
 
-/* "no address": below every address, and above every address */
+/* "no address": a value below every address, and one above every address */
 #define FAIRQ_ADDR_NONE		INT64CONST(-1)
 #define FAIRQ_ADDR_MAX		PG_INT64_MAX
 
@@ -21,7 +21,7 @@
  * Addresses of tasks in their group's line.  Queued tasks have the address of
  * a turn.  From FAIRQ_RETRIES and from FAIRQ_SCHEDULED on, an address is the
  * millisecond at which the task becomes due, counted from the year 2000.  The
- * low bits are those of its id, so tasks of the same millisecond have
+ * low bits are those of the task's id, so tasks of the same millisecond have
  * different addresses.  A task whose attempt has failed is retried, and is
  * served before others of its group.
  */
@@ -50,8 +50,9 @@ typedef struct FairqTail
 } FairqTail;
 
 /*
- * The number of a lane: one column of the indexes instead of two.  The
- * sequence of queues keeps their ids low enough for that.
+ * The number of a lane combines queue and priority, so indexes have one column
+ * instead of two.  The maximum of the sequence of queue ids keeps it within an
+ * int.
  */
 static inline int32
 fairq_task_lane(int32 queue_id, int priority)
@@ -87,7 +88,10 @@ fairq_is_timed(int64 addr)
 	return addr >= FAIRQ_RETRIES;
 }
 
-/* Infinity, and times about 1,100 years ahead, are never due. */
+/*
+ * The address of a task that becomes due at run_at.  Infinity, and times more
+ * than about 1,100 years after 2000, are never due.
+ */
 static inline int64
 fairq_timed_addr(FairqRegion region, TimestampTz run_at, int64 id)
 {

@@ -8,13 +8,13 @@
  * the sequence.
  *
  * store.c reads and writes the tables without the executor.  So triggers do
- * not fire, foreign keys are neither checked nor cascade, and rules, row-level
- * security, check constraints, NOT NULL and defaults have no effect.  store.c
- * knows columns by their numbers and types, and rows by heap's headers.  A
- * database administrator can add any of these to a table of fairq.  Such a
- * table is refused, before anything is written, with an error that names the
- * object.  An administrator can correct an error in a minute, but may not find
- * a row that a trigger has missed for a year.
+ * not fire, and foreign keys are not checked and do not cascade.  Rules,
+ * row-level security, check constraints, NOT NULL and defaults have no effect.
+ * store.c knows columns by their numbers and types, and rows by heap's
+ * headers.  A database administrator can add any of these to a table of fairq.
+ * fairq refuses such a table before it writes anything, with an error that
+ * names the object.  An administrator can fix an error in a minute, but may
+ * need a year to notice that a trigger has missed a row.
  *
  * Two kinds of objects are allowed.  Some have no effect on direct writes: a
  * disabled trigger, a trigger on TRUNCATE, a nullable column without a
@@ -105,7 +105,7 @@ static const char *const own_checks[] = {
 static uint64 invalidations = 0;
 
 /*
- * The relation to which the last look-up gave this OID; FAIRQ_RELATIONS: none.
+ * The relation that had this OID at the last look-up; FAIRQ_RELATIONS: none.
  */
 FairqRelation
 fairq_relation_of(Oid relid)
@@ -192,8 +192,8 @@ fairq_extension_exists(void)
 }
 
 /*
- * Returns the OIDs of the extension's objects.  Valid until invalidation
- * messages are accepted: don't keep the pointer.
+ * Returns the OIDs of the extension's objects.  They are valid until
+ * invalidation messages are accepted, so don't keep the pointer.
  */
 const FairqCatalog *
 fairq_catalog(void)
@@ -252,7 +252,7 @@ check_inheritance(Relation rel)
 }
 
 /*
- * Check a column that fairq's script made.  If the last ones are missing,
+ * Check a column that fairq's script made.  If the last columns are missing,
  * store_columns() reports an error.
  */
 static void

@@ -1,6 +1,7 @@
 /*
  * catalog.h
- *		fairq's tables: their OIDs, the numbers of their columns, their check.
+ *		fairq's tables: their OIDs, the numbers of their columns, and a check
+ *		of their definitions.
  */
 #ifndef FAIRQ_CATALOG_H
 #define FAIRQ_CATALOG_H
@@ -10,7 +11,7 @@
 
 /*
  * The columns of fairq's tables, in the order of their numbers: number, type,
- * and whether fairq's script declares NOT NULL.
+ * and whether fairq's script declares it NOT NULL.
  */
 #define FAIRQ_TASK_COLUMNS(COLUMN) \
 	COLUMN(TASK_ID, INT8OID, true) \

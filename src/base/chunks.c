@@ -24,7 +24,7 @@ fairq_chunks_init(FairqChunks *chunks)
 		pg_atomic_init_u64(&chunks->chunk[i], InvalidDsaPointer);
 }
 
-/* Free all chunks: the queue is gone, and no backend uses them. */
+/* Free all chunks.  The queue is gone, so no backend uses them. */
 void
 fairq_chunks_free(FairqChunks *chunks)
 {

@@ -12,7 +12,7 @@
 
 /*
  * number of seats of the first chunk; each later chunk has as many seats as
- * all previous ones
+ * all previous ones together
  */
 #define FAIRQ_FIRST_SEATS 64
 #define FAIRQ_CHUNKS 26

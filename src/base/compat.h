@@ -3,8 +3,8 @@
  *		Differences between PostgreSQL major versions, all in one place.
  *
  * Code that has the same form in every supported version is used directly.
- * The rest gets the name and arguments of the newest form that is possible
- * everywhere.
+ * The rest has wrappers here, with the name and arguments of the newest form
+ * that all versions can support.
  */
 #ifndef FAIRQ_COMPAT_H
 #define FAIRQ_COMPAT_H
@@ -85,8 +85,8 @@ fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 }
 
 /*
- * An update that must not wait returns when it meets a row that a transaction
- * has locked, according to the table interface.  But heap_update() asserts
+ * According to the table interface, an update that must not wait returns when
+ * it meets a row that a transaction has locked.  But heap_update() asserts
  * that there is no such row.
  */
 #ifdef USE_ASSERT_CHECKING
@@ -96,8 +96,8 @@ fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 #endif
 
 /*
- * Update a row.  *update_indexes: whether the new version is not HOT, so that
- * every index needs an entry.
+ * Update a row.  *update_indexes becomes true if the new version is not HOT,
+ * so every index needs an entry.
  */
 static inline TM_Result
 fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
@@ -144,8 +144,8 @@ fairq_tuple_delete(Relation rel, ItemPointer tid, CommandId cid, bool wait,
 }
 
 /*
- * Register a tranche made once for the cluster in this backend.  From version
- * 19 on PostgreSQL keeps the names in shared memory itself.
+ * Make a tranche, once for the cluster; each backend registers it.  From
+ * version 19 on PostgreSQL itself keeps the names in shared memory.
  */
 static inline int
 fairq_new_tranche(const char *name)
@@ -304,7 +304,10 @@ fairq_index_fetch_begin(Relation rel)
 #endif
 }
 
-/* Version 17 has a timeout of transactions, also of background workers. */
+/*
+ * Version 17 added transaction_timeout, which also applies to background
+ * workers.
+ */
 static inline void
 fairq_no_transaction_timeout(void)
 {

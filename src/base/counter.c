@@ -3,12 +3,12 @@
  *		Counters of running tasks and of starts, with their limits and paces.
  *
  * A group limited to c never has more than c tasks running.  A task runs from
- * its claim to the moment at which its end is visible.  That is the commit of
- * the transaction that finished or took it, or the abort of the transaction
- * that claimed it.  The group's counter decides before a claim.  It has two
- * numbers.  "committed" is the number of leased tasks according to commits
- * (tally.c).  "open" is the number of slots of calls and transactions that
- * have not ended here.
+ * its claim to the moment at which its end is visible.  That moment is the
+ * commit of the transaction that finished or took it, or the abort of the
+ * transaction that claimed it.  The group's counter decides before a claim.
+ * It has two numbers.  "committed" is the number of leased tasks according to
+ * commits (tally.c).  "open" is the number of slots of calls and transactions
+ * that have not ended here, that is, not closed their slots.
  *
  * 1.  Enter: under the mutex, open goes up if committed + open stays within
  *	  the limit.  Then the row is claimed.
@@ -26,9 +26,8 @@
  * 4.  A counter's numbers in a book are invalid if they are from an older load
  *	  than the book's.  committed then begins at 0.  The counter is known when
  *	  the load is over, if the load counted for the queue.  A call relies on a
- *	  counter only with the number of the load that it has seen.  If the
- *	  counter's book belongs to another load, the call treats the counter as
- *	  unknown.
+ *	  counter only for the load whose number it has read.  If the counter's
+ *	  book belongs to another load, the call treats the counter as unknown.
  *
  *	  The sum is never too low.  Take a moment at which the counter is known,
  *	  and a task that counts.  A transaction C has claimed it, and no end of it
@@ -46,25 +45,25 @@
  *	  group is stranded.
  *
  * 6.  Settings change at a commit.  The transaction that changed them
- *	  increments their version after that is visible.  Then it takes back the
- *	  group that they belong to, or all groups if they are the queue's.  A pop
- *	  parks only by the settings of the present version, which it reads under
- *	  the mutex.  An older pop could park a group that has just been given a
- *	  slot, and no backend would take it back.  A pop also gives its slot back
- *	  if the settings changed while it entered.  So each pop that enters after
- *	  a change respects the new settings.
+ *	  increments their version after its commit is visible.  Then it takes back
+ *	  the group that they belong to, or all groups if they are the queue's.  A
+ *	  pop parks a group only if its settings are of the present version, which
+ *	  it reads under the mutex.  A pop with older settings could park a group
+ *	  that has just got a slot, and no backend would take it back.  A pop also
+ *	  gives its slot back if the settings changed while it entered.  So each
+ *	  pop that enters after a change respects the new settings.
  *
  * 7.  A counter is freed if it is 0 according to the last finished load and
  *	  any later one.  A new counter would have the same numbers.
  *
- * 8.  A start.  After the slot, each claim takes a start from the counter, if
- *	  the pace allows it.  The algorithm is GCRA (the generic cell rate
- *	  algorithm of ATM).  Each counter keeps one number: the time that the last
- *	  start would have if starts were evenly spaced.  The next start is allowed
- *	  one gap later.  After a long pause that number is as old as the burst
- *	  allows.  So in any stretch of time t there are at most burst + t / gap
- *	  starts.  Time is that of the monotonic clock, in nanoseconds, read under
- *	  the mutex: a step of the wall clock does not start more tasks.
+ * 8.  Start: after the slot, each claim takes a start from the counter, if the
+ *	  pace allows it.  The algorithm is GCRA (the generic cell rate algorithm
+ *	  of ATM).  Each counter keeps one number: the time that the last start
+ *	  would have if starts were evenly spaced.  The next start is allowed one
+ *	  gap later.  After a long pause that number is as old as the burst allows.
+ *	  So in any stretch of time t there are at most burst + t / gap starts.
+ *	  Time is that of the monotonic clock, in nanoseconds, read under the
+ *	  mutex.  So a step of the wall clock does not start more tasks.
  *
  *	  If a task was claimed, the start is not given back, since two tasks could
  *	  then start in less than a gap.  If no task was claimed, the start goes
@@ -72,9 +71,9 @@
  *	  invalidates starts, since only shared memory knows them.  A restart loses
  *	  them, and a promoted standby has none.  So a new counter begins as if a
  *	  task had just started when its queue's hints were created, or were first
- *	  found after a promotion.  If the queue is that new, the whole burst is
- *	  used up.  A counter is freed only when its whole burst is available: then
- *	  a new counter is equivalent.
+ *	  found after a promotion.  Right after that moment the whole burst is used
+ *	  up.  A counter is freed only when its whole burst is available, because a
+ *	  new counter is then equivalent.
  *
  * 9.  Throttle: if a group may not start a task yet, the pop that finds this
  *	  puts it aside until it may.  A call that gives a start back takes the
@@ -128,8 +127,8 @@ starts_take(FairqStarts *starts, const FairqPace *pace, int64 now,
 }
 
 /*
- * Initialize a counter of a queue in that tenure.  The only known fact is that
- * no task has started since the queue's hints were created.
+ * Initialize a counter of a queue in the given tenure.  The only known fact is
+ * that no task has started since the queue's hints were created.
  */
 void
 fairq_counter_init(FairqCounter *counter, uint64 tenure, int64 born)

@@ -12,7 +12,10 @@
 
 #define FAIRQ_NO_LIMIT (-1)
 
-/* before all times, and far enough from the ends of an int64 for a sum */
+/*
+ * before all times, and far enough from the end of int64 that sums do not
+ * overflow
+ */
 #define FAIRQ_LONG_AGO (PG_INT64_MIN / 4)
 
 /* the longest span of time that a pace uses: about 36 years */
@@ -23,15 +26,16 @@ typedef struct FairqPace
 {
 	int64		gap;			/* nanoseconds from one start to the next; 0:
 								 * any number may start */
-	int64		spare;			/* nanoseconds by which a start may be earlier:
+	int64		spare;			/* nanoseconds by which a start may be early:
 								 * burst - 1 gaps */
 } FairqPace;
 
 /* The starts of a counter. */
 typedef struct FairqStarts
 {
-	int64		last;			/* time of the last start, if starts were
-								 * evenly paced: not after its real time */
+	int64		last;			/* time that the last start would have if
+								 * starts were evenly spaced; not after its
+								 * real time */
 	int64		full_at;		/* time from which on no start matters any
 								 * more */
 	uint16		lanes;			/* lanes in which the group was throttled; bits
@@ -42,8 +46,8 @@ typedef struct FairqStarts
 typedef struct FairqStart
 {
 	bool		taken;			/* true: the call has one */
-	int64		last;			/* last of FairqStarts after it */
-	int64		before;			/* last of FairqStarts before it */
+	int64		last;			/* FairqStarts.last after this start */
+	int64		before;			/* FairqStarts.last before this start */
 } FairqStart;
 
 /* The time by the monotonic clock, in nanoseconds. */
@@ -60,7 +64,7 @@ fairq_monotonic(void)
 #endif
 }
 
-/* The pace for n starts in a number of microseconds, with a burst. */
+/* The pace for rate starts per usecs microseconds, with a burst. */
 static inline FairqPace
 fairq_pace(int32 rate, double usecs, int32 burst)
 {
@@ -149,8 +153,7 @@ typedef struct FairqCounter
 								 * backends keep */
 	uint64		number[FAIRQ_BOOKS];	/* number of the load from which on
 										 * committed counts */
-	uint64		tenure;			/* the queue's tenure of its hints, by its
-								 * number */
+	uint64		tenure;			/* number of the queue's tenure of its hints */
 	FairqStarts starts;			/* times at which tasks started */
 } FairqCounter;
 

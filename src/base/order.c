@@ -10,9 +10,9 @@
  * nothing is allocated for a change, and a set can have as many groups as the
  * queue.  A group is in at most one of the sets that share its record.
  *
- * Additions are numbered, and each node has a number that none of its subtree
- * exceeds.  So recently added groups are found without visiting others.
- * Removals do not change that number.
+ * Additions are numbered, and each node has an upper bound of the numbers in
+ * its subtree.  So recently added groups are found without visiting others.
+ * Removals do not lower these bounds.
  *
  * Records are kept in chunks by seat (chunks.c).  They are zero at first, and
  * keep their values while their group is in no set.  A copy (shadow.c) makes
@@ -59,7 +59,7 @@ fairq_amount_value(FairqAmount amount)
 	return (double) amount.whole + amount.part / PARTS;
 }
 
-/* Initialize: there are no records yet; each has the given size. */
+/* Initialize: there are no records yet; each will have the given size. */
 void
 fairq_records_init(FairqRecords *records, Size size)
 {
@@ -89,7 +89,7 @@ fairq_own_record(FairqRecords *records, int32 seat)
 		fairq_shadow_part(records, seat, records->size, &is_new) : NULL;
 }
 
-/* An empty set; records stay as they are. */
+/* Make the set empty; records stay as they are. */
 void
 fairq_order_init(FairqOrder *order)
 {
@@ -108,7 +108,7 @@ is_above(int32 seat, int32 other)
 	return a != b ? a > b : seat > other;
 }
 
-/* Add a group, whose record has its rank, and which is not in the set. */
+/* Add a group that is not in the set; its record has its rank. */
 void
 fairq_order_add(FairqOrder *order, FairqRecords *records, int32 seat)
 {

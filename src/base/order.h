@@ -35,7 +35,7 @@ typedef struct FairqNode
 	int32		right;			/* the same, of higher ranks */
 	uint64		added;			/* added of FairqOrder when the group was
 								 * added */
-	uint64		latest;			/* upper bound of added of all nodes of the
+	uint64		latest;			/* upper bound of "added" in the nodes of the
 								 * subtree, including this one */
 } FairqNode;
 

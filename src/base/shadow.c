@@ -11,11 +11,11 @@
  * to and a number.
  *
  * A function can determine from an address whether it is in the copy
- * (fairq_in_shadow()).  All other code works in the copy as in shared memory,
- * even locks and spinlocks.  No other backend sees it.
+ * (fairq_in_shadow()).  All other code, including locks and spinlocks, works
+ * in the copy as in shared memory.  No other backend sees it.
  *
  * Rows are not copied.  Simulated claims are kept by task id.  From then on
- * these rows are read as running (fairq_task_read()).
+ * fairq_task_read() reads their rows as running.
  *
  * If an error ends the call, the callbacks at the end of the transaction give
  * back its turns in the copy.  So the copy lives until they have run, in a

@@ -1,7 +1,7 @@
 /*
  * shmem.c
- *		Shared memory: one block of fixed size, and the part of this
- *		extension.
+ *		Shared memory: one block of fixed size, and this extension's part of
+ *		it.
  *
  * All shared memory of fairq is in one block, whose size is
  * fairq.shared_memory.  With fairq in shared_preload_libraries the block is
@@ -11,10 +11,10 @@
  *
  * At the beginning of the block are structs that always exist.  Behind them,
  * in its first half, is the cache of groups (entry.c).  The rest is an area of
- * PostgreSQL's allocator, a DSA made in place: queues, sets of groups,
- * counters.  That area must never get another segment.  So nothing is mapped
- * after a backend has attached, and pointers are always valid, even in
- * callbacks.
+ * PostgreSQL's allocator, a DSA made in place, which holds queues, sets of
+ * groups and counters.  That area never gets a second segment.  So a backend
+ * maps nothing more once it has attached, and pointers are always valid, even
+ * in callbacks.
  *
  * When the area is full, a call that needs more of it fails before it has
  * changed anything.  The end of a transaction allocates no memory there.
@@ -22,10 +22,10 @@
  * The block can be lost at any time (a crash, an immediate shutdown). fairq
  * then reads the tables again.
  *
- * The hints of an extension are found by a key: the database's OID and birth,
- * and the OID of fairq.task.  So an extension that was dropped and created
- * again does not see hints of the old one.  The same holds for a new database
- * with an old OID.
+ * The hints of an extension are found by a key: the database's OID, a hash
+ * that identifies its creation, and the OID of fairq.task.  So an extension
+ * that was dropped and created again does not see hints of the old one.  The
+ * same holds for a new database with an old OID.
  *
  * Locking: AddinShmemInitLock while the segment is made or found.  The
  * comments of the structs name the lock of each field; README has the order.
@@ -48,8 +48,8 @@
 
 /*
  * Each version that changes anything in shared memory, even the meaning of a
- * field, increments this.  A session with an old library must not share it
- * with a session with a new one.
+ * field, increments this.  A session with an old library must not share the
+ * block with a session with a new one.
  */
 #define LAYOUT 38
 
@@ -60,7 +60,7 @@
 #define DEFAULT_SIZE 24
 #define LEAST_SIZE 4
 
-/* at most the size of an area's single segment */
+/* the maximum: the largest size of an area's single segment */
 #define MOST_SIZE (SIZEOF_SIZE_T > 4 ? 1024 * 1024 / 2 : 64)
 
 #define MEGABYTE ((Size) 1024 * 1024)
@@ -118,7 +118,7 @@ static shmem_startup_hook_type next_startup = NULL;
 
 /* --------------------------------------------------------------------- */
 
-/* Set the addresses of the cache's sets and of the entries after them. */
+/* The addresses of the cache's sets, and of the entries after them. */
 static FairqGroupSet *
 sets_of(Arena *a)
 {
@@ -242,8 +242,8 @@ reserve_block(void)
 }
 
 /*
- * When the library is loaded: define the setting, and reserve memory in the
- * server.
+ * When the library is loaded: define the setting, and reserve the block if the
+ * server preloads the library.
  */
 void
 fairq_shmem_init(void)
@@ -530,7 +530,10 @@ database_born(void)
 	return born;
 }
 
-/* Find or make the domain of this database's fairq.task. */
+/*
+ * The key of a queue, of a group's counter or of an extension, in this
+ * database.
+ */
 FairqQueueKey
 fairq_key_of(Oid task, int32 queue_id, int32 group_no)
 {
@@ -551,7 +554,10 @@ fairq_key(int32 queue_id, int32 group_no)
 	return fairq_key_of(fairq_relid(FAIRQ_TASK), queue_id, group_no);
 }
 
-/* Cached until fairq.task changes: hot paths call this for each row. */
+/*
+ * The index of the domain of this database's fairq.task.  It is cached until
+ * the table's OID changes, because hot paths call this for each row.
+ */
 int32
 fairq_domain_index(void)
 {

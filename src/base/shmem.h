@@ -44,7 +44,8 @@ typedef struct FairqIds
  */
 typedef struct FairqDomain
 {
-	pg_atomic_uint64 resets;	/* number of times all hints became invalid */
+	pg_atomic_uint64 resets;	/* number of times that all hints became
+								 * invalid */
 	pg_atomic_uint64 moves;		/* number of rows that got new index entries
 								 * (store_task.c) */
 	pg_atomic_uint64 group_changes; /* number of times that cached groups
@@ -80,10 +81,10 @@ FairqItem;
  * cache and the protocol of the hand.  All fields are protected by the mutex
  * of the set that the entry is in.  A backend also holds the lane's lock,
  * exclusive, or shared to copy the entry.  Exceptions are the pins, and the
- * time that a claim records.  So the entry does not change after the last
- * holder of that lock, unless it is evicted.  A backend that evicts an entry
- * holds only the mutex: it reads pins and sets, and clears the entry.  An
- * entry with pins is not evicted.
+ * time that a claim records.  Apart from these, the entry changes without that
+ * lock only if it is evicted.  A backend that evicts an entry holds only the
+ * mutex: it reads pins and sets, and clears the entry.  An entry with pins is
+ * not evicted.
  */
 typedef struct FairqGroup
 {
@@ -96,8 +97,9 @@ typedef struct FairqGroup
 	{
 		int32		reader;		/* pid of the backend whose results of reading
 								 * may be stored here; 0: none */
-		int32		searcher;	/* pid of the backend whose results of due and
-								 * lapsed tasks may be stored here; 0: none */
+		int32		searcher;	/* pid of the backend whose results about due
+								 * and lapsed tasks may be stored here; 0:
+								 * none */
 	}			pid;
 
 	/*
@@ -128,9 +130,9 @@ typedef struct FairqGroup
 								 * and not given back */
 		bool		published;	/* true: a task was published since the turn
 								 * was taken */
-		TimestampTz since;		/* time before which no ready task of the group
-								 * became ready, DT_NOBEGIN if not known; valid
-								 * only with ready tasks (survey.c) */
+		TimestampTz since;		/* time before which none of the group's ready
+								 * tasks became ready, DT_NOBEGIN if not known;
+								 * valid only with ready tasks (survey.c) */
 	}			turn;
 
 	int32		tail_count;		/* number of tasks at tail */
@@ -160,7 +162,7 @@ typedef struct FairqGroup
 	FairqItem	hand[FAIRQ_HAND];	/* next ready tasks, by address and order,
 									 * from in_hand.first on */
 
-	/* due tasks, and the next few of these or of lapsed tasks */
+	/* where due tasks may be, and the next few due or lapsed tasks */
 	struct
 	{
 		int64		from[FAIRQ_REGIONS];	/* address of each timed region
@@ -180,8 +182,8 @@ typedef struct FairqGroup
 	/* where the next search for lapsed tasks begins */
 	struct
 	{
-		int64		addr;		/* address at which it begins; after the end
-								 * the search starts again */
+		int64		addr;		/* address at which the search begins; after
+								 * the end of the line it starts again */
 		int64		id;			/* id behind which it begins at that address */
 	}			cycle;
 } FairqGroup;
@@ -233,7 +235,7 @@ typedef struct FairqQueueKey
 	int32		group_no;		/* the group's number; -1: key of the queue */
 } FairqQueueKey;
 
-/* number of counters from which on unused ones are freed */
+/* number of counters from which on idle ones are freed */
 #define FAIRQ_MANY_COUNTERS 16384
 
 /* The registry of queues and counters; see registry.c.  Part of Arena. */

@@ -3,9 +3,10 @@
  *		The numbers of tasks of a queue: commits maintain them, and one pass
  *		over the table initializes them.
  *
- * A queue's numbers are exact at each moment at which no transaction has left
- * the array of running ones and not yet ended here.  So are the counters of
- * its running tasks, of the queue and of each group, if it has limits
+ * A queue's numbers are exact while no transaction has left the array of
+ * running transactions (the ProcArray) but not yet ended here.  A transaction
+ * ends here when its callbacks add its changes.  If the queue has limits, the
+ * same holds for the counters of running tasks of the queue and of its groups
  * (counter.c).  A query that reads the numbers counts no rows.  They are known
  * once a load, one pass over all rows of fairq.task, has ended (load.c).  They
  * become invalid when SQL changes rows ("resets" of the domain), or shared
@@ -13,20 +14,20 @@
  *
  * The load runs concurrently with all other work.  It sees the rows as of one
  * snapshot S, and each transaction decides at its end whether S has its
- * changes.  There are two books, each of one load: both keep all numbers.  The
- * last finished load is the current one, whose numbers are used.  The next
+ * changes.  There are two books, each for one load, and both keep all numbers.
+ * The last finished load is the current one, whose numbers are used.  The next
  * load takes the other book.  So known numbers stay known while a load runs,
  * even if it fails.  The rules:
  *
- * 1.  Under the tally's lock, exclusively, the load takes S, copies the
+ * 1.  Holding the tally's lock exclusively, the load takes S, copies the
  *	  transactions of S into its book, and gets a number.  When a queue or
  *	  counter next uses its numbers in that book, they begin again at 0 and
  *	  belong to that load.
  *
- * 2.  A transaction that commits adds its changes after it has left the array
- *	  of running ones, under the shared lock.  It adds all changes of a queue
- *	  at once, to each book whose S has not seen it end.  A counter gets the
- *	  numbers of both loads in any case.
+ * 2.  A transaction that commits adds its changes after it has left the
+ *	  ProcArray, holding the tally's lock shared.  It adds all changes of a
+ *	  queue at once, to each book whose S has not seen it end.  A counter gets
+ *	  the numbers of both loads in any case.
  *
  * 3.  S stays in the book after the load is over, until the next load begins
  *	  in that book.
@@ -36,7 +37,8 @@
  *	  it has finished all queues.
  *
  * 5.  A queue's numbers are known if the load has counted it.  They are also
- *	  known if it was made after the load began: then it has no rows in S.
+ *	  known if the queue was made after the load began, because S then has no
+ *	  rows of the queue.
  *
  * 6. "resets" is read before S is taken.  Numbers are known as long as it has
  *	  not changed.  A reader first reads the resets of the known numbers, and
@@ -50,18 +52,18 @@
  * rows and commits.  If S has seen T end, S sees the rows as T has left them.
  * If T ends here before S is taken, its additions are gone by rule 1.  If it
  * ends here later, it adds nothing by rules 2 and 3.  If S has not seen T end,
- * S sees the rows as T has found them.  T leaves the array of running ones
- * after S was taken, since both use ProcArrayLock.  So T ends here after that,
- * finds S, and adds its changes; by rule 1 to numbers that are of this load.
- * So each row version counts once: S sees it, or the transaction that made it
- * adds it.  Rule 1 loses no other addition.  Under a queue's mutex one backend
- * at a time sees that the numbers are of an older load.  No load begins while
- * it has the lock.
+ * S sees the rows as T has found them.  T leaves the ProcArray after S was
+ * taken, since both use ProcArrayLock.  So T ends here after that, finds S,
+ * and adds its changes; by rule 1 to numbers that are of this load.  So each
+ * row version counts once: S sees it, or the transaction that made it adds it.
+ * Rule 1 loses no other addition.  Under a queue's mutex one backend at a time
+ * sees that the numbers are of an older load.  No load begins while that
+ * backend has the tally's lock.
  *
- * Only T's xid, that of the whole transaction, decides whether S has seen T
- * end.  S contains all of these that were running, even if it does not contain
- * all subtransactions.  xids include their epochs, because a transaction can
- * be delayed for long between leaving the array and ending here.  The load's
+ * Only T's top-level xid decides whether S has seen T end.  S contains all
+ * top-level xids that were running, even if it does not contain all
+ * subtransactions.  xids include their epochs, because a transaction can be
+ * delayed for long between leaving the ProcArray and ending here.  The load's
  * own xid, if it has one, is kept as running in S.  The load reads rows as of
  * a command before the first one, so it sees none of the changes of its own
  * transaction.  These changes are added at the end, like those of other
@@ -71,25 +73,25 @@
  * at its end.  If S has not seen it end, the increment comes after S was
  * taken.  So the value that was read before S differs (rule 6).
  *
- * An abort adds nothing: it leaves the rows as they were.  If a subtransaction
- * aborts, its pending changes are gone before the commit.
+ * An abort adds nothing, because it leaves the rows as they were.  If a
+ * subtransaction aborts, its pending changes are gone before the commit.
  *
- * Each claim would have to look up its group's counter.  So a queue without
- * limits has no counters except its own numbers.  Calls on such a queue only
- * record that they are in progress ("calls").  A transaction that claims or
- * ends a task in such a call records that until its end ("uncounted").  The
- * first call that sees a limit makes the queue a limited one, for good.  All
- * calls count after that, but some transactions may not count yet.  When these
- * are over, the next load counts for the queue's counters ("counts_since"),
- * and until then limited groups wait.
+ * Counting costs each claim a look-up of its group's counter.  So a queue
+ * without limits has no counters except its own numbers.  Calls on such a
+ * queue only record that they are in progress ("calls").  A transaction that
+ * claims or ends a task in such a call records that until its end
+ * ("uncounted").  The first call that sees a limit makes the queue a limited
+ * one, for good.  All calls count after that, but some older transactions may
+ * not.  When these are over, the next load counts for the queue's counters
+ * ("counts_since"), and until then limited groups wait.
  *
  * The rules have an exhaustive model: test/model/load.py.
  *
  * Locking: the tally's lock, an LWLock.  Backends that hold it take
  * ProcArrayLock, for S, and XidGenLock, for the epoch of its xids.  They also
  * take the mutex of a queue or counter, for a few instructions.  A backend
- * that holds it shared adds numbers and allocates nothing, so it can be taken
- * at the end of a transaction.
+ * that holds it shared adds numbers and allocates nothing, so callbacks can
+ * take it at the end of a transaction.
  */
 #include "postgres.h"
 
@@ -153,7 +155,7 @@ fairq_tally_init(FairqTally *tally, int32 domain)
 	pg_atomic_init_u64(&tally->passed, PG_UINT64_MAX);
 }
 
-/* Begin the numbers of a queue that gets its hints: they are not known. */
+/* Begin the numbers of a queue that gets its hints: they are not known yet. */
 void
 fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 {
@@ -204,7 +206,8 @@ add(FairqTally *tally, FairqQueueTally *queue, int book, const int64 *n)
 }
 
 /*
- * Record that the queue was just made: no load can have seen one of its tasks.
+ * Record that the queue was just made, so no load can have seen one of its
+ * tasks.
  */
 void
 fairq_queue_tally_empty(FairqQueueTally *queue)
@@ -407,10 +410,11 @@ fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
 /* --------------------------------------------------------------------- */
 
 /*
- * Invalidate each load for the queue's counters while any uncounted call or
- * transaction is in progress.  Such a call is about to begin, unless the queue
- * is limited.  The caller checks that afterwards.  A backend that relies on a
- * counter checks it first.  So one of them sees the other.
+ * Make each load invalid for the queue's counters while an uncounted call or
+ * transaction is in progress.  The caller may begin such a call, and then
+ * checks whether the queue is limited.  A backend that relies on counters
+ * makes the queue limited first, and then checks for such calls.  So one of
+ * the two sees the other.
  */
 static void
 count_nothing(FairqQueueTally *queue)
@@ -528,15 +532,15 @@ keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 	seen->nrunning = snapshot->xcnt;
 	for (int i = 0; i < seen->nrunning; i++)
 		running[i] = snapshot->xip[i] - snapshot->xmin;
-	/* a snapshot has room for all others, and none of them is ours */
+	/* a snapshot has room for the xids of all transactions, and omits ours */
 	if (TransactionIdIsValid(own) && TransactionIdPrecedes(own, snapshot->xmax))
 		running[seen->nrunning++] = own - snapshot->xmin;
 	qsort(running, seen->nrunning, sizeof(uint32), compare_xids);
 }
 
 /*
- * Make SQL that changes tasks wait for a moment: SQL has invalidated the last
- * load, and a call waits for another load.
+ * Make SQL that changes tasks wait for a moment, because SQL has invalidated
+ * the last load, and a call waits for another load.
  */
 void
 fairq_tally_delay_sql(FairqTally *tally)
@@ -591,7 +595,7 @@ fairq_tally_begin(FairqTally *tally)
 	int			book;
 
 	Assert(hand.tally == NULL);
-	/* every step that can fail has been done once */
+	/* the first call allocates memory and can fail; later ones cannot */
 	(void) GetLatestSnapshot();
 	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);
 	if (fairq_tally_is_busy(tally))
@@ -697,7 +701,7 @@ fairq_tally_skip(void)
 }
 
 /*
- * End the load, if it is not over: it has failed.  Callbacks also call this,
+ * End the load.  If it is not over, it has failed.  Callbacks also call this,
  * possibly without a load.
  */
 void

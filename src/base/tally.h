@@ -22,7 +22,7 @@ typedef enum FairqTallied
 /* No load counts running tasks for the queue, not even the next one. */
 #define FAIRQ_NO_LOAD PG_UINT64_MAX
 
-/* The state of the loads, in shared memory, under the tally's lock. */
+/* A book: the state of its load, in shared memory, under the tally's lock. */
 typedef struct FairqBook
 {
 	uint64		number;			/* number of the load; 0: none */
@@ -60,15 +60,16 @@ typedef struct FairqTally
 								 * none */
 	pg_atomic_uint64 current;	/* number of the last load that is over; 0:
 								 * none is */
-	pg_atomic_uint64 known;		/* resets of the domain with which its numbers
-								 * are known; PG_UINT64_MAX: they are not */
+	pg_atomic_uint64 known;		/* resets of the domain with which the current
+								 * load's numbers are known; PG_UINT64_MAX:
+								 * they are not */
 	pg_atomic_uint64 passed;	/* resets of the domain before the last load
 								 * that is over; PG_UINT64_MAX: none is */
 	FairqBook	books[FAIRQ_BOOKS]; /* a load in progress uses the book that
 									 * the current one does not use */
-	uint32		running[FLEXIBLE_ARRAY_MEMBER]; /* xids less xmin of those
-												 * that each book's load has
-												 * seen running, ascending */
+	uint32		running[FLEXIBLE_ARRAY_MEMBER]; /* xids, minus xmin, that each
+												 * book's load has seen
+												 * running, ascending */
 } FairqTally;
 
 /* In shared memory, part of FairqHints. */
@@ -77,7 +78,7 @@ typedef struct FairqQueueTally
 	slock_t		mutex;			/* spinlock of number and n, taken with the
 								 * tally's lock held */
 	dsa_pointer tally;			/* the extension's FairqTally; constant while
-								 * the queue is there */
+								 * the queue exists */
 	uint64		number[FAIRQ_BOOKS];	/* number of the load since which n
 										 * counts */
 	pg_atomic_uint64 loaded[FAIRQ_BOOKS];	/* number of the book's last load
@@ -98,7 +99,7 @@ typedef struct FairqQueueTally
 	pg_atomic_uint32 uncounted; /* number of transactions and subtransactions
 								 * in progress in which such a call claims or
 								 * ends tasks */
-	int64		n[FAIRQ_BOOKS][FAIRQ_TALLIES];	/* number of tasks; without
+	int64		n[FAIRQ_BOOKS][FAIRQ_TALLIES];	/* number of tasks; if not
 												 * loaded, only changes by
 												 * transactions since */
 } FairqQueueTally;

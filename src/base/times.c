@@ -13,12 +13,12 @@
  *			"due" (serve.c).  It raises the timer to the first task that is not
  *			due.
  *
- * deadline	No lease ends before it.  Each 64 groups have their own deadline
- *			(seats.c), and this is the lowest of these.  When the deadline of
- *			64 groups has passed, those of them that are leased have lapsed.
- *			Their leases are checked at their turns (turn.c).  After a
- *			restart it includes a lease once a load has read its task
- *			(load.c).
+ * deadline	No lease ends before it.  Each set of 64 groups has its own
+ *			deadline (seats.c), and this is the lowest of these.  When the
+ *			deadline of 64 groups has passed, those of them that are leased
+ *			have lapsed.  Their leases are checked at their turns (turn.c).
+ *			After a restart the deadline includes a lease once a load has read
+ *			its task (load.c).
  *
  * Searches miss no task, because only one backend at a time searches.  The
  * lowest timer entered meanwhile is kept separately (timers_since), and timers
@@ -266,7 +266,7 @@ static Sample *samples = NULL;	/* in TopTransactionContext */
 static int	nsamples = 0;
 static int	max_samples = 0;
 
-/* Add to the samples, for which there is room. */
+/* Add a sample; the array has room for it. */
 static void
 add_sample(const Sample *new)
 {

@@ -49,7 +49,7 @@ extern void fairq_times_end(FairqTimes *times, const FairqTimerSearch *search);
 typedef enum FairqSpan
 {
 	FAIRQ_SPAN_WAIT,			/* from readiness to the claim */
-	FAIRQ_SPAN_RUN,				/* from its claim to complete or fail */
+	FAIRQ_SPAN_RUN,				/* from the claim to complete or fail */
 	FAIRQ_SPANS					/* number of these */
 } FairqSpan;
 
@@ -60,7 +60,7 @@ typedef enum FairqSpan
 typedef struct FairqHistogram
 {
 	pg_atomic_uint64 n[FAIRQ_BUCKETS];	/* number of spans in each bucket */
-	pg_atomic_uint64 sum;		/* of all spans, in microseconds */
+	pg_atomic_uint64 sum;		/* sum of all spans, in microseconds */
 } FairqHistogram;
 
 extern void fairq_histogram_init(FairqHistogram *histogram);

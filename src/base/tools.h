@@ -24,8 +24,9 @@
 #define ERRCODE_FAIRQ_NO_TASK			FAIRQ_SQLSTATE('A')
 
 /*
- * A larger array of such entries, or the first one (NULL before).  Sets *most
- * to the new number of entries: twice the old one, or at first "first".
+ * Returns a larger array of entries of the given size, or the first one if
+ * array is NULL.  Sets *most to the new number of entries: twice the old one,
+ * or at first "first".
  */
 static inline void *
 fairq_grow(MemoryContext context, void *array, int *most, int first,
@@ -40,8 +41,8 @@ fairq_grow(MemoryContext context, void *array, int *most, int first,
 }
 
 /*
- * A hash table in that context, of entries of that size, which begin with a
- * key of plain bytes.
+ * Returns a new hash table in the given context.  Its entries begin with a key
+ * of plain bytes.
  */
 static inline HTAB *
 fairq_hash(MemoryContext context, const char *name, Size key, Size entry)
@@ -70,8 +71,8 @@ fairq_hash(MemoryContext context, const char *name, Size key, Size entry)
  *	 changes (test/held_up).
  * - publish: in the middle of a commit's changes, once a group's changes are
  *	 visible (test/held_up).
- * - tenant: once a call has read a group's tenant, and before it records it
- *	 (test/held_up).
+ * - tenant: once a call has read a group's tenant, and before it records the
+ *	 tenant (test/held_up).
  * - load: once its pages are read, and after each group and queue that it has
  *	 published (test/held_up, test/evict).
  *

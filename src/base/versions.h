@@ -24,7 +24,8 @@ typedef struct FairqVersions
 {
 	slock_t		mutex;			/* spinlock of changes */
 	pg_atomic_uint64 now;		/* present version, written under mutex; only
-								 * increases, even if the queue changes */
+								 * increases, even if another queue gets these
+								 * hints */
 	int32		changes[FAIRQ_CHANGES_KEPT];	/* the last changes: the change
 												 * to version v is at (v - 1) %
 												 * FAIRQ_CHANGES_KEPT */

@@ -10,20 +10,21 @@
  * calls.  So as many waiters search as there are calls.  If it finds nothing,
  * it sleeps again in the server (pop.c), and its client does not notice.
  *
- * So no wake-up is lost.  A waiter counts itself before it searches for work.
- * It sleeps only if there is no call once it has joined the sleepers.  A
- * transaction that has made tasks ready adds its calls if there is any waiter,
- * and then signals.  If an error ends a waiter that may have taken a call, it
- * calls another one.  A waiter searches once more at its timeout.
+ * This protocol loses no wake-up.  A waiter counts itself before it searches
+ * for work.  It sleeps only if there is no call once it has joined the
+ * sleepers.  A transaction that has made tasks ready adds its calls if there
+ * is any waiter, and then signals.  If an error ends a waiter that may have
+ * taken a call, it calls another one.  A waiter searches once more at its
+ * timeout.
  *
  * A waiter that has found a task returns, and its client pops.  The client may
  * be gone, or slow.  Until that pop the task is still ready, and other waiters
  * would find it too.  So no waiter searches without a call.  But one second
  * after the last waiter returned with a task, one waiter searches.  If none
  * has returned, it searches one second after a call.  It is the first waiter
- * that wakes up for its check once a second (pop.c).  If it finds a task,
- * pops wake the next waiter, because the number of remaining tasks is unknown.
- * test/model/wake.py has the protocol.
+ * that wakes up for its check once a second (pop.c).  If it finds a task, pops
+ * wake the next waiter, because the number of remaining tasks is unknown.
+ * test/model/wake.py is a model of the protocol.
  *
  * One of the waiters, the timekeeper, waits for timed tasks; the others sleep
  * until they are woken.  If a task becomes due earlier than the timekeeper
@@ -31,15 +32,16 @@
  * clock.
  *
  * A session can sleep on only one condition variable.  So sessions that wait
- * at several queues share one of their domain, which wakes them all.  A
- * session searches if it can take a call of one of its queues; the others
- * continue to sleep.  A waiter may take the call of one queue but find a task
- * in an earlier one.  It then passes the call on.  Its pop does the same if it
- * has enough tasks before it reaches the queue with the call.
+ * at several queues share one condition variable of their domain, and a
+ * broadcast wakes them all.  A session searches if it can take a call of one
+ * of its queues; the others continue to sleep.  A waiter may take the call of
+ * one queue but find a task in an earlier one.  It then passes the call on.
+ * Its pop does the same if it has enough tasks before it reaches the queue
+ * with the call.
  *
- * Sometimes the number of ready tasks is not known (a queue is resumed, a
- * limit is raised).  Then one waiter is called, and each pop that finds all
- * the tasks it wanted calls the next one.
+ * Sometimes the number of ready tasks is not known, for example after a queue
+ * is resumed or a limit is raised.  Then one waiter is called, and each pop
+ * that finds all the tasks it wanted calls the next one.
  *
  * Locking: shared fields are atomic, and a wakeup's domain is set before the
  * queue has waiters.  Waking takes the condition variable's spinlock,
@@ -60,7 +62,7 @@
 static struct
 {
 	FairqWakeup *wakeup;
-	TimestampTz keeps_until;	/* time for which it waits as timekeeper;
+	TimestampTz keeps_until;	/* time until which it waits as timekeeper;
 								 * DT_NOEND: none */
 }			waits[FAIRQ_MAX_WAITS];
 static int	nwaits = 0;
@@ -69,7 +71,8 @@ static int	called_by = -1;		/* index of the queue whose call it has taken;
 static bool rechecking = false; /* it searches without a call, after a while */
 
 /*
- * with several queues: the one that had a task; NULL: the pop has visited it
+ * if it waits at several queues, the one that had a task; NULL: the pop has
+ * visited that queue
  */
 static FairqWakeup *unreported = NULL;
 
@@ -401,7 +404,8 @@ take_call(FairqWakeup *wakeup)
 }
 
 /*
- * Whether this waiter has to search without a call now; true for one waiter.
+ * Whether this waiter has to search without a call now; true for only one
+ * waiter.
  */
 static bool
 is_to_recheck(FairqWakeup *wakeup)
@@ -441,8 +445,8 @@ has_news(void)
 }
 
 /*
- * Sleep until there is a reason to search again, or until the given time.  It
- * may end earlier.  Returns whether there is such a reason.
+ * Sleep until there is a reason to search again, or until the given time.  The
+ * sleep may end earlier.  Returns whether there is such a reason.
  */
 bool
 fairq_sleep(TimestampTz until)

@@ -27,8 +27,8 @@ typedef struct FairqWakeup
 								 * search or to sleep */
 	pg_atomic_uint32 several;	/* number of these that wait at several
 								 * queues */
-	pg_atomic_uint32 calls;		/* number of waiters that have to search; it
-								 * may be any of them */
+	pg_atomic_uint32 calls;		/* number of waiters that have to search,
+								 * whichever they are */
 	pg_atomic_uint32 surplus;	/* not 0: each pop that finds a task wakes the
 								 * next waiter */
 	pg_atomic_uint64 recheck;	/* time at which one waiter has to search

@@ -8,19 +8,19 @@
  *
  * In cost-fair lanes, this is start-time fair queueing.  The costs of the
  * group's tasks, divided by its weight, are added up as the tasks are claimed.
- * The sum is the start tag of its next task.  The virtual time of its flows is
- * the highest start tag that was served.  A group that arrives with a lower
- * start tag gets the virtual time instead.  So the group precedes all groups
- * that have been served since, but has earned no credit.  A group that arrives
- * with a higher start tag still owes the difference.
+ * The sum is the start tag of its next task.  The virtual time is the highest
+ * start tag that was served.  A group that arrives with a lower start tag gets
+ * the virtual time instead.  So the group precedes all groups that have been
+ * served since, but has earned no credit.  A group that arrives with a higher
+ * start tag still owes the difference.
  *
  * A cost is known once the task's row is read.  So a turn is first charged the
- * cost of the group's last task, and then corrected to the cost of its own
- * task.  If its own cost is less, other groups were served meanwhile although
- * this group precedes them: it keeps its lag behind them.  A group may also
- * lag because it was passed over, since it yielded nothing or because of
- * per_group.  It does not keep such a lag: its next turn adds the difference
- * to its account.
+ * cost of the group's last task.  The charge is then corrected to the cost of
+ * the turn's own task.  If the task costs less, other groups may have been
+ * served meanwhile although this group precedes them.  It keeps its lag behind
+ * them.  A group may also lag because it was passed over, since it yielded
+ * nothing or because of per_group.  It does not keep such a lag: its next turn
+ * adds the difference to its account.
  *
  * In time-fair lanes, the duration of a task is not known in advance, and not
  * estimated.  A group's amount is the time of its finished tasks, and of its
@@ -30,18 +30,18 @@
  *
  *		got + 2 * E * level
  *
- * where E is the longest recent task.  Suppose that all groups have got the
- * same, within 2 * E.  Then the next group is among those with the fewest
+ * where E is the longest recent task.  Suppose that the amounts of all groups
+ * differ by at most 2 * E.  Then the next group is among those with the fewest
  * running tasks, and is the one of them that has got least.  A group that lags
  * by more than 2 * E may have one more task running.
  *
  * A group that arrives is credited with the least that any waiting group has
  * got.  So it is next, but has earned no credit.  If it has got more than
  * that, it owes the difference, up to a limit.  The limit is FAIRQ_MOST_OWED *
- * E, and 2 * E for each task that runs in the lane.  Debts are up to 2 * E for
- * each level.  If a worker dies, it is not known whether its lease was used.
- * The limit bounds the cost of such a lease for its group, and the lease does
- * not count in E.
+ * E, plus 2 * E for each task that runs in the lane.  The reason is that each
+ * level can add a debt of 2 * E.  If a worker dies, it is not known whether
+ * its lease was used.  The limit bounds the cost of such a lease for its
+ * group, and the lease does not count in E.
  *
  * E is the longest of the tasks that have ended, minus a 128th of the work
  * since.  When a task has ended, E is at least the mean age of those that its
@@ -49,17 +49,18 @@
  *
  * All of these amounts change with time.  But the amounts of groups of one
  * level grow at the same pace, so their order does not change.  With weights,
- * it changes by less than a task.  So a rank is the level, and the amount of
- * the group at time 0 if it had grown at that pace since.
+ * the order can be wrong by less than one task.  So a rank is the level, and
+ * the amount of the group at time 0 if it had grown at that pace since.
  *
  * A task counts as running if its row has a pop time after the beginning of
- * the lane's recovery.  Other tasks hold no level until their end, and are
- * then charged the time that they have taken.  A task counts from the moment
- * at which its turn is taken until its end is visible.  A task whose lease has
- * ended counts as running until another call takes it over or ends it.  It is
- * then charged to the end of its lease.  While its group has lapsed, the group
- * is at level 0, with the amount that it has got as of then.  Otherwise the
- * task that waits for another call would itself delay the group.
+ * the lane's recovery.  Other tasks do not count in the level.  At their end
+ * the group is charged the time that they have taken.  A task counts from the
+ * moment at which its turn is taken until its end is visible.  A task whose
+ * lease has ended counts as running until another call takes it over or ends
+ * it.  It is then charged to the end of its lease.  While its group is in the
+ * set "lapsed", the group is at level 0, with the amount that it had got when
+ * it lapsed.  Otherwise the task that waits for another call would itself
+ * delay the group.
  *
  * Among groups with equal accounts, those that were credited on arrival are
  * first, in the order of arrival.  The others follow in the order of their
@@ -83,7 +84,7 @@
 /* E decreases by the work that has ended, divided by this */
 #define LOWERED_BY 128
 
-/* ties from here on are a count, lower ties are seats */
+/* ties from here on are counts, lower ties are seats */
 #define COUNTED_TIES (UINT64CONST(1) << 32)
 
 /* from here on: ties of groups that were not credited on arrival */
@@ -116,7 +117,7 @@ shortage(FairqAmount amount, FairqAmount least)
 		fairq_amount_subtract(least, amount) : (FairqAmount) {0};
 }
 
-/* A new account. */
+/* Initialize an account. */
 void
 fairq_account_init(FairqAccount *account, uint32 lane_no)
 {
@@ -135,7 +136,7 @@ fairq_account_init(FairqAccount *account, uint32 lane_no)
 void
 fairq_account_renew(FairqAccount *account)
 {
-	/* the ledger has none of a tenant's tasks */
+	/* the ledger does not count a tenant's tasks */
 	if (account->level.is_tenant)
 		account->running = account->started = 0;
 	account->node.rank.level = 0;
@@ -144,7 +145,8 @@ fairq_account_renew(FairqAccount *account)
 	account->node.rank.tie = 0;
 	account->level.tenant = FAIRQ_NO_NODE;
 	account->level.resolved = account->level.is_tenant = false;
-	account->level.came = 0;	/* a call passes over a group only with 0 */
+	account->level.came = 0;	/* fairq_visits_pass() requires 0 for a
+								 * group */
 	fairq_flows_begin(&account->level.groups);
 	account->last_cost = 1;
 }
@@ -212,7 +214,8 @@ rank_by_time(const FairqLedger *ledger, FairqAccount *account, FairqMoment at)
 }
 
 /*
- * Add to what the group of a time-fair lane has got; remove if it is negative.
+ * Add an amount, which may be negative, to the amount that the group of a
+ * time-fair lane has got.
  */
 static void
 add_done(FairqAccount *account, double amount)
@@ -231,7 +234,7 @@ count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
 			  int64 started)
 {
 	/*
-	 * SQL may have written pop times after since into rows that do not count
+	 * SQL may have written pop times after "since" into rows that do not count
 	 */
 	if (account->running + n <= 0)
 	{
@@ -312,7 +315,7 @@ fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 
 /*
  * Charge the group or tenant, whose weight is set, for a turn that is taken.
- * In a cost-fair lane, that cost is expected.
+ * In a cost-fair lane, cost is an estimate.
  */
 void
 fairq_account_charge(FairqLedger *ledger, FairqFlows *flows,
@@ -525,8 +528,8 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 }
 
 /*
- * Forgive a group of a time-fair lane that has ended something the part of its
- * debt above the limit.  For least, see fairq_account_comes().
+ * After work of a group of a time-fair lane has ended, forgive the group the
+ * part of its debt above the limit.  For least, see fairq_account_comes().
  */
 void
 fairq_account_forgive(FairqLedger *ledger, FairqAccount *account, double least,

@@ -17,13 +17,10 @@
 
 /* levels of the groups of a tenant */
 #define FAIRQ_LEVEL_LAPSED 0	/* those that may have lapsed tasks */
-#define FAIRQ_LEVEL_READY 1		/* all others; if time-fair, those without a
-								 * level, and their level is added */
+#define FAIRQ_LEVEL_READY 1		/* all others; if time-fair, plus the level of
+								 * the group */
 
-/*
- * The resource of which a queue's groups get equal amounts, times their
- * weights.
- */
+/* The resource that a queue's groups get in proportion to their weights. */
 typedef enum FairqFairBy
 {
 	FAIRQ_BY_TASKS,				/* tasks, one in each block */
@@ -86,8 +83,9 @@ typedef struct FairqAccount
 {
 	FairqNode	node;			/* rank, and place in the order of its flows; a
 								 * tie of 0: the account is new */
-	uint32		lane_no;		/* lane_no of the lane when it was last used;
-								 * invalid if the lane has another one now */
+	uint32		lane_no;		/* lane_no of the lane when the account was
+								 * last used; it is invalid if the lane has
+								 * another one now */
 	int32		weight;			/* weight of the group at its last turn */
 
 	/* in queues with tenants */
@@ -110,13 +108,13 @@ typedef struct FairqAccount
 	int32		running;		/* if time-fair, number of its tasks that count
 								 * and run, or are about to be claimed */
 	int64		started;		/* if time-fair, sum of the times at which
-								 * these began, in microseconds after since of
-								 * the ledger */
+								 * these began, in microseconds after "since"
+								 * of the ledger */
 	union
 	{
 		FairqAmount lag;		/* if cost-fair, the most that its rank may lag
-								 * behind start of its flows, because others
-								 * were served during its last claim */
+								 * behind the virtual time, because others were
+								 * served during its last claim */
 		FairqAmount done;		/* if time-fair, microseconds of work that has
 								 * ended, per weight */
 	}			by;
@@ -131,8 +129,8 @@ typedef struct FairqCharge
 	uint64		before;			/* tie of the group before the turn */
 	FairqAmount start;			/* start of its flows before the turn */
 	FairqAmount given;			/* if cost-fair, its credit before the charge,
-								 * because its start tag was below start of its
-								 * flows */
+								 * because its start tag was below the virtual
+								 * time */
 	FairqAmount amount;			/* if cost-fair, its charge per weight */
 	uint64		tie;			/* tie of the group after the turn; 0: there
 								 * was no charge */
@@ -168,7 +166,7 @@ typedef struct FairqWork
 
 /*
  * For functions below: the time, and whether leases of the group have ended.
- * A tenant has those of its groups.
+ * A tenant's leases are those of its groups.
  */
 typedef struct FairqMoment
 {

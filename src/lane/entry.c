@@ -44,20 +44,20 @@
  * The rules that ensure this:
  *
  * - A task that falls out of a full hand lowers upto to its address.  A task
- *	 that is published at or past upto is not added: it will be read.  Only
- *	 tasks below upto are served from the hand: so all are served in the order
- *	 of their addresses.
+ *	 that is published at or past upto is not added, because a reading will
+ *	 find it.  Only tasks below upto are served from the hand, so all are
+ *	 served in the order of their addresses.
  *
- * - A reading begins at upto and takes no lock.  At its end it is offered: the
- *	 tasks found go into the hand, and upto moves to where the reading ended.
- *	 The reading may have missed tasks that were published since it began.  So
- *	 "lost" is the lowest address published since then that is not in the hand.
- *	 An offer counts only up to that address.
+ * - A reading begins at upto and takes no lock.  At its end the reader offers
+ *	 its result: the tasks found go into the hand, and upto moves to where the
+ *	 reading ended.  The reading may have missed tasks that were published
+ *	 since it began.  So "lost" is the lowest address published since then that
+ *	 is not in the hand.  An offer counts only up to that address.
  *
- * - One reader at a time may offer, the one whose pid is in the entry: lost
- *	 belongs to its reading.  Other readers use what they read only for
- *	 themselves.  So no call waits for a reader, and no call has to read again
- *	 because a task was published.
+ * - Only one reader at a time may offer its result, the one whose pid is in
+ *	 the entry, because "lost" belongs to its reading.  Other readers use what
+ *	 they read only for themselves.  So no call waits for a reader, and no call
+ *	 has to read again because a task was published.
  *
  * - A reading that did not reach the end of the line does not cover the
  *	 address at which it stopped.
@@ -65,12 +65,12 @@
  * - If a task is not where a hand or a reading expects it, the row was moved
  *	 or the index entry is dead.  The rest of the hand may also be outdated.
  *	 The hand is then dropped, and upto is lowered to the lowest address in it.
- *	 The next reading reads rows, and not only index entries: otherwise it
- *	 would find the same entries again.
+ *	 The next reading reads rows, and not only index entries, because it would
+ *	 otherwise find the same entries again.
  *
  * A task that is published, read or missed twice does no harm.  test/model
- * explores all interleavings of this exhaustively, and shows for each rule
- * what goes wrong without it.
+ * explores all interleavings of these steps, and shows for each rule what goes
+ * wrong without it.
  *
  * Locking: a group set's mutex, a spinlock, protects the keys and the entries.
  * It is held for a few instructions, and taken under a lane's lock.  A backend
@@ -99,8 +99,8 @@ fairq_entry_unlock(FairqGroupSet *set)
 }
 
 /*
- * The set of a hash: the hash, relative to all hashes, gives its position
- * among all sets.
+ * The set for a hash.  Its position among all sets is that of the hash among
+ * all hashes.
  */
 static inline FairqGroupSet *
 set_of(uint32 hash)
@@ -243,8 +243,8 @@ typedef struct OwnEntry
 /*
  * The entry of a group in a copy of a lane.  At first it is a copy of the
  * cache's entry.  Readers that are recorded in the real entry do not read for
- * the copy.  No other backend can see it, so it is in no set, and needs no
- * lock.
+ * the copy.  No other backend can see the copy's entry, so it is in no set,
+ * and needs no lock.
  */
 static FairqGroup *
 find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
@@ -285,8 +285,8 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
  * The entry of a group.  With create, possibly a new one: all zero except for
  * an unknown tail.  NULL if there is none.  On return its set is locked, and
  * the caller unlocks it before it does anything that takes time.  No other
- * backend makes an entry for the same group meanwhile: the caller has the
- * lane's lock.
+ * backend makes an entry for the same group meanwhile, because the caller has
+ * the lane's lock.
  */
 FairqGroup *
 fairq_entry_lock(FairqLane *lane, int32 group_no, bool create, bool *is_new,

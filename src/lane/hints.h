@@ -94,12 +94,13 @@ typedef struct FairqLane
 	{
 		uint32		lane_no;	/* number of that recovery; 0: none has
 								 * begun */
-		uint32		covered;	/* in a queue with tenants, known when the last
-								 * turn was taken */
+		uint32		covered;	/* in a queue with tenants, value of "known"
+								 * when the last turn was taken */
 		uint64		resets;		/* resets of the domain when it began; if the
 								 * domain has a larger number, the lane is
 								 * invalid */
-		int64		block_length;	/* the queue's, when it began */
+		int64		block_length;	/* the queue's block length when it
+									 * began */
 		int64		first;		/* seat at which it began */
 		int64		block;		/* present block when it began */
 		int64		known;		/* number of known seats from first on,
@@ -182,17 +183,17 @@ struct FairqHints
 	/* how the registry finds these hints */
 	struct
 	{
-		FairqQueueKey key;		/* key of the queue; under the registry's
-								 * lock, and constant while the queue is
-								 * there */
+		FairqQueueKey key;		/* key of the queue; under the registry's lock,
+								 * and constant while the queue exists */
 		bool		released;	/* true once the hints are given back; under
 								 * the registry's lock */
 		dsa_pointer self;		/* address of these hints; constant */
-		int64		born;		/* when the queue got them, by the monotonic
-								 * clock; FAIRQ_LONG_AGO: at its creation.
-								 * Constant once a task can start */
+		int64		born;		/* when the queue got these hints, by the
+								 * monotonic clock; FAIRQ_LONG_AGO: at the
+								 * queue's creation.  Constant once a task can
+								 * start */
 		uint64		tenure;		/* number of the queue's tenure; constant while
-								 * the queue is there */
+								 * the queue exists */
 		bool		replayed;	/* true: made on a standby, where no task can
 								 * start; under the registry's lock */
 		dsa_pointer next;		/* next hints in a list of the registry; under
@@ -212,7 +213,7 @@ struct FairqHints
 
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */
-	FairqQueueTally tally;		/* number of tasks, and the time from which
+	FairqQueueTally tally;		/* number of tasks, and the load from which on
 								 * running ones are counted */
 	FairqCounter running;		/* counter of the whole queue */
 	FairqShares shares;			/* the amounts that the lanes have received of
@@ -232,7 +233,7 @@ fairq_hints_of(FairqLane *lane)
 						   offsetof(FairqHints, lanes));
 }
 
-/* The number of an event in all lanes of a queue since the server started. */
+/* How often an event occurred in a queue's lanes since the server started. */
 static inline int64
 fairq_hints_stat(FairqHints *hints, FairqStat stat)
 {

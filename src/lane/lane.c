@@ -3,12 +3,12 @@
  *		The data of a lane in shared memory: the sets of its groups, their
  *		tails and leases, recovery, and publication.
  *
- * A lane is (queue, priority).  The tables hold the truth.  The hints here
- * save reading them, and may be lost at any time.  Service is round-robin: in
- * a block each group that has a ready task gets one turn, in the order of the
- * seats.  The lane knows the present block and the seat that was passed last.
- * It has some bits for each group, one for each of these sets of groups
- * (seats.c):
+ * A lane is one priority of a queue.  The tables hold the truth.  The hints
+ * here save reading them, and may be lost at any time.  Service is
+ * round-robin: in a block each group that has a ready task gets one turn, in
+ * the order of the seats.  The lane knows the present block and the seat that
+ * was passed last.  It has some bits for each group, one for each of these
+ * sets of groups (seats.c):
  *
  * ring		The group may have a ready task.  let_in() sets the bit.
  *			Unparking or lapsing many groups at once also sets it (seats.c).
@@ -27,8 +27,8 @@
  *
  * parked	The group has no slot for another running task (counter.c).  It is
  *			not in the ring, and no pop visits it until there is a slot.  In a
- *			full queue, also a group with lapsed tasks whose tenant is paused
- *			or may not start a task yet (lane_turns.c).
+ *			full queue, a group with lapsed tasks is also parked if its tenant
+ *			is paused or may not start a task yet (lane_turns.c).
  *
  * throttled No task of the group may start before a time (lane_turns.c).  It
  *			is not in the ring either.
@@ -50,14 +50,14 @@
  *
  * Bits suffice to find each group.  The rest is in an entry of a cache
  * (entry.c): the group's hand, its tail, and the addresses at which to search
- * for tasks.  An entry can be evicted at any moment: the group gets a new one
- * when its turn is taken.  The new one begins to read at that turn, above the
- * dead index entries of served tasks.  If the group is late, it begins at the
- * start.  If the group is not in the ring, parked or throttled, the new entry
- * records that it has no tasks.  If the group's seat is not known, the new
- * entry is empty and begins to read at the start.  The evicted entry knew how
- * the group's last turn had ended.  Without this knowledge the group can lose
- * its turn in this block.
+ * for tasks.  An entry can be evicted at any moment.  The group then gets a
+ * new one when its turn is taken.  The new one begins to read at that turn,
+ * above the dead index entries of served tasks.  If the group is late, it
+ * begins at the start.  If the group is not in the ring, parked or throttled,
+ * the new entry records that it has no tasks.  If the group's seat is not
+ * known, the new entry is empty and begins to read at the start.  The evicted
+ * entry knew how the group's last turn had ended.  Without this knowledge the
+ * group can lose its turn in this block.
  *
  * A lane is recovered after a restart, or after SQL has changed rows.
  * Recovery begins with all sets empty except leased and lapsed.  From that
@@ -83,7 +83,7 @@
  * them in the set "leased", in the group's entry, and in the deadline of its
  * 64 seats.  When a deadline has passed, its groups are lapsed, and no longer
  * leased.  The next pop that visits a lapsed group searches its running tasks,
- * and notes the leases that it finds again.
+ * and notes again the leases that it finds.
  *
  * That search can miss a task that was taken before the search but is claimed
  * after it.  So a transaction that commits a lease checks, without a lock,
@@ -448,7 +448,7 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 
 /* --------------------------------------------------------------------- */
 
-/* Make leases empty. */
+/* Initialize leases: there are none yet. */
 void
 fairq_leases_init(FairqLeases *leases)
 {
@@ -527,8 +527,8 @@ fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Find the first group at or after that seat that may have running or lapsed
- * tasks.  A group is missed while a call searches it at its turn.
+ * Find the first group at or after the seat *group_no that may have running or
+ * lapsed tasks.  A group is missed while a call searches it at its turn.
  */
 bool
 fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
@@ -545,7 +545,10 @@ fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
 	return *group_no != FAIRQ_NO_SEAT;
 }
 
-/* Lapse the groups whose leases may have ended.  Returns their number. */
+/*
+ * Put the groups whose leases may have ended into the set "lapsed".  Returns
+ * their number.
+ */
 int64
 fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 {
@@ -631,7 +634,7 @@ fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
 	LWLockRelease(&lane->lock);
 }
 
-/* Put a group into the set "due": its task at that address is due. */
+/* Put a group into the set "due", because its task at that address is due. */
 static void
 has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 {
@@ -798,7 +801,7 @@ fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
 		if (addr < end && fairq_times_passed(&lane->times, addr))
 		{
 			has_fallen_due(lane, group_no, addr);
-			/* a search finds due tasks; others may become due later */
+			/* a later search finds the other tasks, once they become due */
 			fairq_times_scheduled(&lane->times, end);
 		}
 		else

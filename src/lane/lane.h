@@ -38,9 +38,9 @@ typedef struct FairqLeases
 										 * region; FAIRQ_ADDR_NONE: none */
 	TimestampTz until;			/* end of the lease that ends first; DT_NOEND:
 								 * there are no leases */
-	uint64		searches;		/* value of "searches" of the lane when taking
-								 * the tasks noted the leases; 0: they were not
-								 * noted */
+	uint64		searches;		/* value of "searches" of the lane when the
+								 * tasks were taken and their leases noted; 0:
+								 * they were not noted */
 } FairqLeases;
 
 /* A turn that a call has taken; only that call reads or writes it. */
@@ -213,8 +213,8 @@ typedef struct FairqTaking
 	TimestampTz clock;			/* clock of the lane */
 	uint64		searches;		/* searches of the lane */
 	int			n;				/* number of turns */
-	FairqTurn  *turns;			/* turns that were taken; FAIRQ_MAX_TURNS
-								 * fit */
+	FairqTurn  *turns;			/* turns that were taken; has room for
+								 * FAIRQ_MAX_TURNS */
 } FairqTaking;
 
 /* The result of taking turns. */
@@ -256,8 +256,8 @@ typedef struct FairqFindings
 								 * tasks begins */
 	int64		cycle_id;		/* id behind which that search begins, at that
 								 * address */
-	FairqLeases leased;			/* leases of served tasks that were timed or
-								 * had expired */
+	FairqLeases leased;			/* new leases of served tasks that were timed
+								 * or lapsed */
 } FairqFindings;
 
 /* Why no task of a group may start. */
@@ -267,8 +267,8 @@ typedef struct FairqCause
 	FairqCounter *counter;		/* the group's counter */
 	int32		limit;			/* the limit that allows no slot; undefined if
 								 * pace is set */
-	const FairqPace *pace;		/* how often tasks may start, if there is no
-								 * start; NULL: there is no slot */
+	const FairqPace *pace;		/* the pace that allows no start; NULL: there
+								 * is no slot */
 } FairqCause;
 
 /* How far the recovery of a lane has come; see FairqLane. */

@@ -2,7 +2,7 @@
  * lane_internal.h
  *		What the lane files share: a group's bits and its entry.
  *
- * The functions about bits are inline, since a turn calls them some dozens of
+ * The functions about bits are inline, since a turn calls them dozens of
  * times.  The caller holds the lane's lock.  A shared lock is enough for
  * functions that change nothing.
  */
@@ -79,8 +79,8 @@ is_past(FairqLane *lane, int64 addr)
 
 /*
  * Returns the first block in which the group can have its next turn.  In a
- * lane that is not task-fair it stays the same: addresses only order a group's
- * own tasks.
+ * lane that is not task-fair it stays the same, because addresses only order a
+ * group's own tasks.
  */
 static inline int64
 next_block(FairqLane *lane, int32 group_no)

@@ -13,8 +13,8 @@
  *
  * served	The group is in the ordered set, at the rank in its account.
  *
- * todo		The group is in the ring and has just entered it, or has lapsed in
- *			a time-fair lane or as one of a tenant.  The next call that takes
+ * todo		The group is in the ring and has just entered it, or has lapsed, in
+ *			a time-fair lane or as a tenant's group.  The next call that takes
  *			turns adds it to the ordered set, or adds it again.  So a call that
  *			publishes a task, or takes groups back into the ring, only sets
  *			bits and needs no account.
@@ -25,9 +25,9 @@
  * A turn that yields no task is not charged: the group returns to its previous
  * place.  The call passes over it from then on (visits.c), and other calls do
  * not.  The call's next search continues after it.  A search that visits very
- * many groups ends, and continues after it has taken the lock again.  In
- * time-fair lanes, a group whose turn yields no task enters again, so it earns
- * no credit meanwhile.
+ * many groups releases the lane's lock, and continues after it has taken the
+ * lock again.  In time-fair lanes, a group whose turn yields no task enters
+ * again, so it earns no credit meanwhile.
  *
  * In cost-fair lanes, a charge stays when the pop is rolled back, because the
  * turn is used (README, "Fairness").  In time-fair lanes, pending changes
@@ -46,11 +46,11 @@
  * A tenant that has no slot is "shut", and is not in the lane's order.  So its
  * groups, which stay in its order, cost a call nothing.  If it is to return
  * (lane_turns.c), it is in "todo", and enters like a group.  A lapsed task has
- * its slot already.  So groups that may have one are at a lower level of the
- * tenant's order.  If there are any, a tenant that is shut is in the lane's
- * order for these.  Otherwise the level makes no difference: the best of the
- * first groups of both levels is next.  A pause, a hold or a rate that
- * shuts a tenant also applies to these.
+ * its slot already.  So groups that may have a lapsed task are at a lower
+ * level of the tenant's order.  If there are any, a tenant that is shut is in
+ * the lane's order for them.  If a tenant is not shut, the level makes no
+ * difference: the best of the first groups of both levels is next.  A pause, a
+ * hold or a rate that shuts a tenant also applies to its lapsed tasks.
  *
  * In a time-fair lane with tenants, both orders have the levels of running
  * tasks.  While a group of a tenant has lapsed, the tenant is at level 0, like
@@ -196,8 +196,8 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 /* --------------------------------------------------------------------- */
 
 /*
- * Whether the group's tenant is known.  A tenant that was rolled back may have
- * left its number to a new group, which has none.
+ * Whether the group's tenant is known.  If the transaction that added the
+ * tenant was rolled back, a new group may have its number.
  */
 static bool
 is_resolved(FairqLane *lane, const FairqAccount *account)
@@ -226,9 +226,9 @@ has_account(FairqLane *lane, int32 group_no, bool tenants)
 }
 
 /*
- * The first group at or after that seat that enters and has no account, or
- * whose tenant is not known; FAIRQ_NO_SEAT: none.  *renewals is the value of
- * the lane's renewals.  The lane is not locked.
+ * The first group at or after the seat "from" that enters and has no account,
+ * or whose tenant is not known; FAIRQ_NO_SEAT: none.  *renewals is the value
+ * of the lane's renewals.  The lane is not locked.
  */
 static int32
 next_without(FairqLane *lane, int64 from, bool tenants, uint32 *renewals)
@@ -292,8 +292,8 @@ note_tenant_read(FairqLane *lane, int32 group_no, int32 tenant,
 }
 
 /*
- * Find the tenant of a group with a turn in a full queue, which may not have
- * entered.  The lane is not locked.
+ * Find the tenant of a group with a turn in a full queue.  The group may not
+ * have entered.  The lane is not locked.
  */
 void
 fairq_lane_find_tenant(FairqLane *lane, const FairqTaking *taking,
@@ -317,7 +317,8 @@ fairq_lane_find_tenant(FairqLane *lane, const FairqTaking *taking,
 
 /*
  * Allocate accounts for the groups that enter.  If groups have tenants
- * (tenant_of), find those of the first ones.  The lane is not locked.
+ * (tenant_of), find the tenants of the first of these groups.  The lane is not
+ * locked.
  */
 void
 fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
@@ -358,9 +359,9 @@ typedef struct Search
 } Search;
 
 /*
- * If a group was added since before the rank up to which the call passes over
- * a level, lower that rank.  A group that the call passes over anyway does not
- * count.
+ * The call passes over all groups of a level up to the rank *upto.  Lower that
+ * rank if a group has been added before it.  A group that the call passes over
+ * anyway does not count.
  */
 static void
 lower_for_added(const Search *search, FairqRank *upto)
@@ -634,7 +635,7 @@ enter(FairqLane *lane, int32 flow, double least, TimestampTz now)
 /*
  * A group has entered the tenant's order, or the tenant is not shut any more.
  * Add the tenant to the lane's order, if it may have a task to serve.  If it
- * has entered before, calls that passed over it notice the addition.
+ * was there already, it is added again, so calls that passed over it notice.
  */
 static void
 bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
@@ -749,10 +750,10 @@ fairq_lane_order_tenant_of(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Add groups that have entered since to their orders.  Returns false if one
- * has no account yet.  Also false if the search has to continue: no turn is
- * taken before all groups that have tenants are added.  Otherwise the groups
- * of one tenant could prevent another tenant from entering.
+ * Add the groups that have entered the ring to their orders.  Returns false if
+ * one has no account yet.  Also false if the search has to continue, because
+ * no turn is taken before all groups that have tenants are added.  Otherwise
+ * the groups of one tenant could prevent another tenant from entering.
  */
 static bool
 add_those_that_come(FairqLane *lane, FairqTaking *taking)
@@ -875,7 +876,7 @@ next_in_order(FairqLane *lane, FairqTaking *taking, const FairqOrder *order,
 		next_behind(&search, NULL);
 }
 
-/* In a time-fair lane, a tenant enters again, so it has saved nothing. */
+/* In a time-fair lane, a tenant enters again, so it earns no credit. */
 static void
 enter_again(FairqLane *lane, int32 tenant, TimestampTz now)
 {
@@ -922,8 +923,8 @@ next_group(FairqLane *lane, FairqTaking *taking)
 }
 
 /*
- * A new group gets the number of a tenant: the tenant's groups, which have no
- * tasks, leave its order.  Returns false if more of them are left.
+ * A new group gets the number of a tenant.  So the tenant's groups, which have
+ * no tasks, leave its order.  Returns false if more of them are left.
  */
 static bool
 dissolve(FairqLane *lane, FairqAccount *account)
@@ -953,7 +954,7 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 	volatile FairqFairBy *fair_by = &lane->order.ledger.fair_by;
 	bool		done;
 
-	/* checked first without the lock: a new group has no tasks yet */
+	/* this needs no lock, because a new group has no tasks yet */
 	if (*fair_by == FAIRQ_BY_TASKS)
 		return;
 	do
@@ -980,8 +981,8 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 
 /*
  * Find the group that is next.  Returns false if there is none, or if an
- * account is missing.  Also false, with steps of taking below 0, if the search
- * has to continue after the lock was released.
+ * account is missing.  Also false, with taking->order.steps below 0, if the
+ * search has to continue after the lock was released.
  */
 bool
 fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
@@ -1181,7 +1182,7 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 	uint32		lane_no;
 	const FairqAccount *account;
 
-	/* checked first without the lock: other lanes need not be locked */
+	/* checked first without the lock, so that other lanes are not locked */
 	if (*(volatile FairqFairBy *) &lane->order.ledger.fair_by != FAIRQ_BY_TIME)
 		return false;
 	LWLockAcquire(&lane->lock, LW_SHARED);
@@ -1204,7 +1205,7 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 									   sizeof(FairqWork));
 		(*work)->tenant = FAIRQ_NO_NODE;
 	}
-	/* if the queue is not time-fair any more, it is not given */
+	/* if the queue is not time-fair any more, the caller gives no tenant */
 	if (tenant != FAIRQ_NO_NODE)
 		(*work)->tenant = tenant;
 	fairq_work_as_of(*work, lane_no);

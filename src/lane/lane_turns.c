@@ -1,11 +1,12 @@
 /*
  * lane_turns.c
- *		The turns of a lane: taken, ended, given back, and put aside.
+ *		The turns of a lane: how calls take, end and give back turns, and how
+ *		they put groups aside.
  *
- * A pop takes several turns at once, with tasks off the hands of their groups.
- * These turns and tasks are in flight.  Then it claims the rows, without a
- * lock.  It gives back tasks that it does not need or cannot claim, at the
- * latest when its transaction ends (turn.c).
+ * A pop takes several turns at once, with tasks from the hands of their
+ * groups.  These turns and tasks are in flight.  Then it claims the rows,
+ * without a lock.  It gives back tasks that it does not need or cannot claim,
+ * at the latest when its transaction ends (turn.c).
  *
  * If a turn is given back and its block is still the present one, the group
  * gets the turn again.  A turn that yielded no task is also given back.  The
@@ -30,15 +31,15 @@
  * records only the last cause that a pop found.  If the group returns while
  * another cause still holds, the next pop puts it aside again.
  *
- * A tenant without a slot or a start is "shut", as one: its groups stay where
- * they are (lane_order.c).  It returns like a group.  In a full queue, a call
- * visits groups with lapsed tasks, and does not ask for their tenants.  So it
- * parks those of a tenant that is paused or may not start a task yet.  They
- * return with the tenant.
+ * A tenant without a slot or a start is "shut" as a whole: its groups stay
+ * where they are (lane_order.c).  It returns like a group.  In a full queue, a
+ * call visits groups with lapsed tasks without asking for their tenants first.
+ * So it parks those of a tenant that is paused or may not start a task yet.
+ * They return with the tenant.
  *
- * Locking: as in lane.c.  To put a group aside, the lane's lock exclusively,
- * and under it the counter's mutex.  Records of the order of those that return
- * are made before the lane is locked.
+ * Locking: as in lane.c.  A backend that puts a group aside holds the lane's
+ * lock exclusively, and under it the counter's mutex.  Records of the order in
+ * which groups return are made before the lane is locked.
  */
 #include "postgres.h"
 
@@ -54,7 +55,7 @@
 #define MAX_CROWDED 64
 
 /*
- * groups of the order that are examined while the lane's lock is held: less
+ * groups of the order that are examined while the lane's lock is held, in less
  * than a millisecond
  */
 #define MOST_LOOKED 1000
@@ -85,7 +86,7 @@ remove_group(FairqLane *lane, int32 group_no)
 	fairq_lane_aside_remove(lane, group_no);
 }
 
-/* Move a group, whose entry may be NULL, from the ring to a set. */
+/* Move a group from the ring to a set. */
 static void
 leave_ring(FairqLane *lane, int32 group_no, FairqSeatSet set)
 {
@@ -97,9 +98,9 @@ leave_ring(FairqLane *lane, int32 group_no, FairqSeatSet set)
 
 /*
  * In a full queue, find the next group at or after a seat that has lapsed
- * tasks, and may serve them.  Parks groups that may not because of their
- * tenants.  FAIRQ_NO_SEAT: there is none, or *steps is below 0, and the search
- * must continue.
+ * tasks, and may serve them.  Parks groups that may not serve them because of
+ * their tenants.  FAIRQ_NO_SEAT: there is none, or *steps is below 0, and the
+ * search must continue.
  */
 static int32
 next_lapsed(FairqLane *lane, int64 from, int *steps)
@@ -173,8 +174,8 @@ typedef struct NextTurn
 /*
  * Find the next turn that the hints know.  Returns false if the ring is empty.
  * In a lane that is not task-fair there are other reasons.  The call passes
- * over all groups of the ring, or lacks an account.  Or taking->steps is below
- * 0, and the search must continue.
+ * over all groups of the ring, or lacks an account.  Or taking->order.steps is
+ * below 0, and the search must continue.
  */
 static bool
 find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
@@ -388,7 +389,7 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 }
 
 /*
- * Take the next turns, with tasks off the hands of their groups.  Stops after
+ * Take the next turns, with tasks from the hands of their groups.  Stops after
  * "most" turns, or with as many tasks as wanted, or before a group whose hand
  * must be read first.
  */
@@ -515,8 +516,9 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 
 /*
  * In a full queue, take the next group with lapsed leases after tried_seat, in
- * the order of seats; -1: after the last one.  This does not count as a turn
- * of the block: its address is that of the group's next turn.
+ * the order of seats; FAIRQ_NO_SEAT: after the seat served last.  This does
+ * not count as a turn of the block: its address is that of the group's next
+ * turn.
  */
 FairqTaken
 fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
@@ -577,7 +579,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
  * Give the caller, whose turn has no task left, up to "most" tasks of the
  * group's hand.  Returns their number.  If that is 0, the caller must read
  * from *from on; FAIRQ_ADDR_MAX: there is nothing to read.  *by_row says
- * whether it examines rows, *offers whether it may offer what it finds.
+ * whether it examines rows, and *offers whether it may offer what it finds.
  */
 int
 fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -666,9 +668,7 @@ fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
 	LWLockRelease(&lane->lock);
 }
 
-/*
- * Drop the group's hand: its task at an address no longer exists.
- */
+/* Drop the group's hand, because its task at an address no longer exists. */
 void
 fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 					int64 addr)
@@ -703,9 +703,9 @@ is_last_part(FairqLane *lane, const FairqTurn *turn)
 }
 
 /*
- * End the group's turn, which yielded no task.  The rest of the turn would
- * yield no task either, up to a thousand times.  Returns false if another call
- * has continued the turn.
+ * End the group's turn, which yielded no task.  The rest of the turn, possibly
+ * for a thousand tasks, would yield no task either.  Returns false if another
+ * call has continued the turn.
  */
 static bool
 cut_short(FairqLane *lane, const FairqTurn *turn)
@@ -943,7 +943,10 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			take_out(lane, group_no);
 		else
 		{
-			/* claims at the call's other turns may have raised it meanwhile */
+			/*
+			 * claims at the call's other turns may have raised "since"
+			 * meanwhile
+			 */
 			if (group->turn.published)
 				group->turn.since = Min(group->turn.since, turn->sets.since);
 			let_in(lane, group_no);

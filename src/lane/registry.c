@@ -31,11 +31,11 @@
  * the queue (maintain.c), or its extension is gone.
  *
  * A dump can restore the number of a queue that is gone.  So hints that were
- * given back are no longer found.  New ones begin with a number that
- * invalidates counters of the same queue.
+ * given back are no longer found.  New hints get a new tenure number, which
+ * invalidates counters of a queue with the same number.
  *
- * An allocation that fails leaves no incomplete entry: all memory of an entry
- * is allocated before the entry is made.
+ * An allocation that fails leaves no incomplete entry, because all memory of
+ * an entry is allocated before the entry is made.
  *
  * A counter is freed when it is idle and not pinned.  If its queue is gone, it
  * is freed even if it is not idle.  A search for such counters begins when
@@ -178,7 +178,7 @@ try_insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 static void *
 insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 {
-	/* most exist, and are cheaper to find */
+	/* most entries exist, and finding one is cheaper */
 	void	   *entry = dshash_find(table, key, true);
 
 	*found = entry != NULL;
@@ -236,8 +236,8 @@ init_once(FairqHints *hints, dsa_pointer self)
 }
 
 /*
- * Whether n more hints would be too many.  Hints are never freed, so a part of
- * the area is reserved for groups.
+ * Whether the given number of additional hints would be too many.  Hints are
+ * never freed, so a part of the area is reserved for groups.
  */
 static bool
 are_too_many(uint32 more)
@@ -270,9 +270,9 @@ allocate_hints(uint32 n)
 
 /*
  * Make hints.  They are allocated together, as many as fill a 16th of the
- * area, or fewer if there is no room.  They are never freed.  Single hints
- * would lie between the memory of groups.  No large piece would be free after
- * that memory is freed.
+ * area, or fewer if there is no room.  They are never freed.  If hints were
+ * allocated one by one, they would lie between the memory of groups.  No large
+ * piece would then be free after that memory is freed.
  */
 static FairqHints *
 make_hints(void)
@@ -363,7 +363,7 @@ free_chunks(FairqHints *hints)
 
 /*
  * Remove hints at which no session waits any more from the list of dropped
- * ones.  *key is that of their queue.  NULL if there are none.
+ * ones.  *key is set to the key of their queue.  NULL if there are none.
  */
 static FairqHints *
 pop_dropped(FairqQueueKey *key)
@@ -439,7 +439,7 @@ take_free(void)
 /*
  * Give back the hints of the queue with that key, which is gone or never
  * existed.  A sweep may find hints that were given back before, or even belong
- * to another queue by now.  Callbacks also call this: it cannot fail.
+ * to another queue by now.  Callbacks also call this, so it must not fail.
  */
 static void
 release_hints(FairqHints *hints, const FairqQueueKey *key)
@@ -574,10 +574,7 @@ fairq_shmem_sweep(void)
 	pg_atomic_write_u64(&view.registry->swept_at, GetCurrentTimestamp());
 }
 
-/*
- * Whether another sweep may find any, because enough time has passed since the
- * last one.
- */
+/* Whether enough time has passed since the last sweep for another one. */
 static bool
 is_sweep_due(void)
 {
@@ -587,8 +584,8 @@ is_sweep_due(void)
 }
 
 /*
- * The cache of groups was full: possibly with groups of extensions that are
- * gone.
+ * Sweep if the cache of groups was full, possibly with groups of extensions
+ * that are gone.
  */
 void
 fairq_shmem_sweep_if_crowded(void)
@@ -600,7 +597,10 @@ fairq_shmem_sweep_if_crowded(void)
 	fairq_shmem_sweep();
 }
 
-/* The area is full: possibly with hints of extensions that are gone. */
+/*
+ * Sweep if that is due.  The area is full, possibly with hints of extensions
+ * that are gone.
+ */
 static void
 sweep_if_due(void)
 {
@@ -609,8 +609,8 @@ sweep_if_due(void)
 }
 
 /*
- * Enter an extension that was not here before: possibly because another one is
- * gone.
+ * Enter this database's extension.  If it is new here, it may replace an
+ * extension that is gone, so this starts a sweep.
  */
 static void
 enter_extension(void)
@@ -733,7 +733,8 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 
 /*
  * Hints that were made on a standby are found after its promotion.  Tasks may
- * have started on the primary until then.  No group has a counter yet.
+ * have started on the primary until then, so starts count from now on.  No
+ * group has a counter yet.
  */
 static void
 end_replay(FairqHints *hints)
@@ -750,7 +751,8 @@ end_replay(FairqHints *hints)
 
 /*
  * Find or make a queue's hints.  They belong to it as long as it exists.  The
- * caller knows that from its row, and holds a lock that keeps the queue.
+ * caller has read the queue's row, and holds a lock that prevents others from
+ * dropping it.
  */
 FairqHints *
 fairq_shmem_queue(int32 queue_id)
@@ -811,8 +813,8 @@ fairq_shmem_queues(Oid task)
 }
 
 /*
- * Count the queues and counters of all databases.  The bytes are not exact:
- * the allocator rounds up sizes, and an entry has one or two buckets.
+ * Count the queues and counters of all databases.  The bytes are not exact,
+ * because the allocator rounds up sizes and an entry has one or two buckets.
  */
 void
 fairq_registry_use(FairqRegistryUse *use)
@@ -1024,7 +1026,8 @@ free_some(void)
 }
 
 /*
- * Once per backend: register the function that frees memory when it is full.
+ * Once per backend: register the function that frees memory when shared memory
+ * is full.
  */
 void
 fairq_counters_init(void)

@@ -12,7 +12,7 @@
  * and deadlines take 112 bits, 14 bytes, for each group number.
  *
  * Each word of seats also has a deadline.  If a group of these seats is in the
- * set of leased ones, no lease of the group ends earlier.
+ * set "leased", no lease of the group ends earlier.
  *
  * A chunk is made (fairq_chunks_have) before a lane is locked.  No other
  * function here allocates, waits or fails.

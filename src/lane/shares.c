@@ -10,15 +10,15 @@
  * last had before that service.  A lane with a lower amount begins there.  So
  * a lane that had no task for a while has earned no credit.
  *
- * The bound: lanes p and q have tasks to serve during a stretch of services.
- * A lane is served only when no other lane has got less, and is then charged
- * one task.  So if their amounts differ by at most 1/s_p or 1/s_q at first,
- * they always differ by at most that.  This holds at first: a lane that joins
- * has at least virtual time.  The other lane is at most one task ahead of it.
- * Over a stretch, the two differences add up: |n_p/s_p - n_q/s_q| <= 1/s_p +
- * 1/s_q.  In cost-fair queues, the highest cost of each lane's tasks replaces
- * one.  A task's cost is known once it is claimed.  So a call chooses lanes
- * there for one task at a time.
+ * For the bound, assume that lanes p and q have tasks to serve during a
+ * stretch of services.  A lane is served only when no other lane has got less,
+ * and is then charged one task.  So if their amounts differ by at most 1/s_p
+ * or 1/s_q at first, they always differ by at most that.  This holds at first,
+ * because a lane that joins has at least virtual time.  The other lane is at
+ * most one task ahead of it.  Over a stretch, the two differences add up:
+ * |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.  In cost-fair queues, the highest cost
+ * of each lane's tasks replaces the 1.  A task's cost is known once it is
+ * claimed.  So a call chooses lanes there for one task at a time.
  *
  * Take S services, where S is the sum of all shares.  A lane p that always has
  * tasks gets at least s_p - 1 of these services.  Suppose that it gets s_p - 2
@@ -40,8 +40,8 @@
  * The arithmetic is exact.  Sums of rounded 1/s_p would differ where three
  * tasks of a share of 3 equal two of a share of 2.  Only a lane that begins at
  * virtual time is charged slightly more: up to 1 / FAIRQ_CHARGE_ONE of a task.
- * The products are below 2^61, and a lane's whole rounds last longer than any
- * server.
+ * The products are below 2^61, and the count of a lane's whole rounds outlasts
+ * any server.
  *
  * In a time-fair queue, lanes follow the rule for groups (account.c).  A
  * lane's weight there is its share, divided by the least of all shares.  A
@@ -88,7 +88,7 @@ typedef struct Choice
 										 * share, and credits */
 } Choice;
 
-/* The last choice of the call in progress; its field charged is in flight. */
+/* The last choice of the call in progress; its charge is not final yet. */
 static struct
 {
 	FairqShares *shares;		/* NULL: none */

@@ -34,8 +34,8 @@ typedef struct FairqLaneWork
 	bool		counts;			/* true: a task that is claimed counts as
 								 * running */
 	int64		running;		/* number of tasks that count as running */
-	double		got;			/* microseconds of work, of running tasks so
-								 * far */
+	double		got;			/* microseconds of work, including running
+								 * tasks so far */
 	double		longest;		/* the longest recent task in microseconds; 0:
 								 * none has ended */
 } FairqLaneWork;
@@ -48,7 +48,7 @@ typedef struct FairqShareAccounts
 	/* virtual time: the amount of the lane served last, before its service */
 	struct
 	{
-		FairqGot	got;		/* that lane's */
+		FairqGot	got;		/* amount of that lane */
 		int32		share;		/* its share; 0: none was served */
 	}			reached;
 
@@ -68,7 +68,7 @@ typedef struct FairqShares
 	pg_atomic_uint32 first;		/* set of lanes without a share, as bits; the
 								 * next call begins there, because one stopped
 								 * before a task that is served alone */
-	slock_t		mutex;			/* protects all below */
+	slock_t		mutex;			/* spinlock of all fields below */
 	uint32		epoch;			/* number of times that the amounts were
 								 * reset */
 	uint64		version;		/* version of the settings with these shares */

@@ -2,8 +2,8 @@
  * visits.c
  *		The groups that a call does not visit again.
  *
- * In a cost-fair lane a group whose turn has yielded no task keeps its place,
- * the first one.  So the call passes over the group from then on, even if
+ * In a cost-fair lane a group whose turn has yielded no task keeps the first
+ * place in the order.  So the call passes over the group from then on, even if
  * shares bring the call back to the lane.  It also passes over a group that
  * has had as many turns as per_group allows.
  *
@@ -15,7 +15,7 @@
  * queue with tenants, each tenant's order has its own ranks.
  *
  * Locking: none, because the data belongs to one call.  Memory is allocated
- * only for the first such group.  fairq_visits_pass() is called with the lane
+ * only if there is such a group.  fairq_visits_pass() is called with the lane
  * locked, and allocates nothing.
  */
 #include "postgres.h"

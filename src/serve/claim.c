@@ -11,7 +11,7 @@
  * A call that predicts simulates the claims and ends of tasks.  It reads tasks
  * that it has visited as running from then on, and locks no row.
  *
- * Locking: for a ready task's row at most the tuple lock, for a moment.  The
+ * Locking: a ready task's row needs at most the tuple lock, for a moment.  The
  * row of a lapsed or expired task is locked with SKIP LOCKED (store_task.c).
  * So a call does not wait for any of them.
  */
@@ -61,8 +61,8 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 }
 
 /*
- * Serve a task at its address, unless it is lost.  A call that predicts has no
- * pending change.
+ * Serve a task at its address, unless another transaction has claimed it.  A
+ * call that predicts has no pending change.
  */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
@@ -135,8 +135,8 @@ note_ended(FairqService *s, const FairqTask *task)
 /*
  * A ready task that is expired or blocked is not served: finish it, or check
  * whether its wait is over.  A look only records that there is such a task.
- * It leaves a few expired ones unfinished, but finishes many of them before it
- * continues.
+ * If it has met a blocked task, or FAIRQ_MAX_ENDED expired ones, it asks for a
+ * look that ends them (saw_over).
  */
 static FairqClaimResult
 end_ready(FairqService *s, FairqTask *task, bool expired)
@@ -179,8 +179,8 @@ end_ready(FairqService *s, FairqTask *task, bool expired)
 /*
  * If the task is expired or blocked and the call has finished enough tasks,
  * leave the task and its turn to others (s->left).  Returns whether the task
- * is left.  After such a group the call visits the next one.  It ends after
- * some of these groups; otherwise it would visit all groups.
+ * is left.  After such a group the call visits the next one.  The call ends
+ * after FAIRQ_MAX_ENDED such groups; otherwise it would visit all groups.
  */
 bool
 fairq_leaves_expired(FairqService *s, const FairqTask *task)
@@ -197,11 +197,11 @@ fairq_leaves_expired(FairqService *s, const FairqTask *task)
 
 /*
  * Whether to leave the task, which is next, to another call.  The call does so
- * if the task is served alone and the call has others, or if the call serves
- * only such a task.  Then the call ends before it. *result is FAIRQ_CLAIMED if
- * the call may claim the task.  If the row of such a task is locked, the call
- * passes it over and does not try to claim it.  The row may be unlocked by
- * then.
+ * if the task is served alone and the call has others.  It also does so if it
+ * serves only tasks that are served alone, and this is not one.  Then the call
+ * ends before it. *result is FAIRQ_CLAIMED if the call may claim the task.  If
+ * the row of such a task is locked, the call passes it over.  It does not try
+ * to claim the task, because the row may be unlocked by then.
  */
 bool
 fairq_stops_before(FairqService *s, const FairqTask *task,

@@ -10,7 +10,8 @@
 #include "store.h"
 
 /*
- * tasks that a call ends for others: most lapsed ones, and most expired ones
+ * maximum number of lapsed tasks that a call ends for others, and of expired
+ * ones
  */
 #define FAIRQ_MAX_ENDED 100
 
@@ -19,8 +20,9 @@
 
 /*
  * The action for a chosen task.  Its row is in tasks->locked.slot, and is
- * locked.  Or at most its tuple lock is held (locked.tuple_only): then it can
- * still be lost to a rival.  Afterwards the task is running, or removed.
+ * locked.  Or at most its tuple lock is held (locked.tuple_only), so another
+ * transaction can still claim the task first.  Afterwards the task is running,
+ * or removed.
  */
 typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
 										 void *arg);
@@ -66,7 +68,8 @@ typedef struct FairqService
 								 * others */
 		bool		peeked;		/* true, with peek: a pop would find a task */
 		bool		saw_locked; /* true: a row was only locked */
-		bool		saw_over;	/* true, with peek: "ends" would end some */
+		bool		saw_over;	/* true, with peek: "ends" would end some
+								 * tasks */
 		bool		freed;		/* true: it has ended a task for which another
 								 * one may have waited */
 		bool		stopped;	/* true: the call ends with a task that is

@@ -1,6 +1,6 @@
 /*
  * load.c
- *		The search for running tasks, and the number of tasks, in one pass.
+ *		One pass over the table: finds the running tasks, and counts all tasks.
  *
  * After a restart, and when SQL has changed rows, the numbers of running tasks
  * of limited groups and queues are unknown (counter.c).  So are each lane's
@@ -8,7 +8,7 @@
  * number of tasks.  The load finds all of these, for all queues of the
  * extension at once.  It reads fairq.task from its first page to its last, as
  * of one snapshot.  tally.c describes how the numbers of tasks stay consistent
- * with concurrent transactions.  The other two need no protocol:
+ * with concurrent transactions.  The reach and the leases need no protocol:
  *
  * - a backend that claims a task raises the lane's reach before it writes the
  *	 row;
@@ -16,19 +16,19 @@
  *	 even if the lane is not recovered (lane.c).
  *
  * Until a load is over, calls serve groups without a limit, and skip limited
- * ones of queues that are not known.  A pop waits for the end of the load if
- * it would return fewer tasks than requested (with per_group: none).  A check
- * of fairq.wait() that finds no task also waits.  Both then search again
- * (serve.c).
+ * ones if the queue's counters are not known.  A pop waits for the end of the
+ * load if it would return fewer tasks than requested; with per_group, only if
+ * it would return none.  A check of fairq.wait() that finds no task also
+ * waits.  Both then search again (serve.c).
  *
- * The first call loads a small table: that takes some milliseconds, or some
- * dozens of them in a queue with limits.  A background worker loads a large
- * table; calls request it at most once a second.  So the statement_timeout of
- * a call does not interrupt it.  If no worker is available, or it does not
+ * The first call loads a small table, which takes a few milliseconds, or a few
+ * dozen in a queue with limits.  A background worker loads a large table;
+ * calls request it at most once a second.  So the statement_timeout of a call
+ * does not interrupt the load.  If no worker is available, or it does not
  * begin, the waiting call itself loads.  The worker waits for no lock, because
- * the call that waits for it may block it.  It gives up if it does not get a
- * lock at once.  It also gives up if another session waits for a lock on the
- * table or wants to drop the database.
+ * the call that waits for it may have a conflicting one.  The worker gives up
+ * if it does not get a lock at once.  It also gives up if another session
+ * waits for a lock on the table or wants to drop the database.
  *
  * SQL that changes tasks invalidates a load.  After a call has waited for such
  * a load, further SQL waits until a load is valid, and a tenth of a second
@@ -36,10 +36,10 @@
  * service of limited groups and lapsed tasks.
  *
  * The load locks a queue while it publishes the queue's numbers, so that the
- * hints belong to it.  It skips a queue that is being dropped or rewritten.
- * This load does not make that queue's numbers known.  It also skips a queue
- * without hints, unless one of its tasks runs: there may be thousands of
- * unused queues.
+ * hints still belong to that queue.  It skips a queue that is being dropped or
+ * rewritten.  This load does not make that queue's numbers known.  It also
+ * skips a queue without hints, unless one of its tasks runs, because there may
+ * be thousands of unused queues.
  *
  * Memory: some 100 bytes per group that has running tasks.
  *
@@ -67,16 +67,18 @@
 #include "tools.h"
 #include "transaction.h"
 
-/* pages that any call itself loads: 8 MB, some ten milliseconds */
+/*
+ * the most pages that any call itself loads: 8 MB, in about ten milliseconds
+ */
 #define FEW_PAGES 1024
 
 /* the same for a call that would skip groups otherwise: 64 MB */
 #define SOME_PAGES 8192
 
-/* pages after which it checks whether the load continues */
+/* pages after which the load checks whether it must stop */
 #define PAGES_AT_ONCE 128
 
-/* published groups after which it reports that the load continues */
+/* published groups after which the load reports that it continues */
 #define GROUPS_AT_ONCE 64
 
 /* how long a call waits for the worker that it has requested, in ns */
@@ -209,8 +211,8 @@ is_in_the_way(Relation rel)
 		return true;
 	LockRelease(&database, RowExclusiveLock, false);
 	/*
-	 * it waits for a lock that conflicts with ours, and does not already hold
-	 * ours
+	 * we do not hold this lock yet, so it is refused if a session waits for a
+	 * lock that conflicts with ours
 	 */
 	if (!ConditionalLockRelationOid(RelationGetRelid(rel), RowShareLock))
 		return true;
@@ -382,8 +384,8 @@ publish(Load *load, const FairqQueueTally *of_call, bool make)
 
 /*
  * Load for a queue, or for none in a worker.  Returns false if another backend
- * loads.  The tally is found by the table: the hints of a queue that is not
- * locked may belong to another database by now.
+ * loads.  The table leads to the tally, because the hints of a queue that is
+ * not locked may belong to another database by now.
  */
 static bool
 load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
@@ -476,8 +478,8 @@ was_asked(FairqTally *tally)
 }
 
 /*
- * Request a worker that loads, unless one was requested.  Returns false if
- * there is none.
+ * Request a worker that loads, unless one was requested.  Returns false if no
+ * worker is available.
  */
 static bool
 ask_worker(FairqTally *tally)
@@ -555,8 +557,8 @@ fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
 
 /*
  * Finish loading the data that calls need of the queue; other backends load it
- * if possible.  Returns false if loads become invalid again and again, or
- * other calls or transactions do not count.
+ * if possible.  Returns false if loads become invalid again and again, or if
+ * uncounted calls or transactions do not end.
  */
 bool
 fairq_load_finish(FairqQueue *queue, FairqTable *tasks)

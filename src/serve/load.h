@@ -1,6 +1,6 @@
 /*
  * load.h
- *		The search for running tasks, and the number of tasks, in one pass.
+ *		One pass over the table: finds the running tasks, and counts all tasks.
  */
 #ifndef FAIRQ_LOAD_H
 #define FAIRQ_LOAD_H

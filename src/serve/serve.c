@@ -6,17 +6,17 @@
  * Lanes are served in the order of their priorities, or by their shares
  * (shares.c).  With shares, each task comes from the lane that has got least.
  * A lane without a share is served when the lanes with shares have no task.
- * In a lane, a call takes turns, some dozens at once, and serves each group at
- * its turn.  lane_turns.c decides which group is next, and turn.c which of its
+ * In a lane, a call takes turns, dozens at once, and serves each group at its
+ * turn.  lane_turns.c decides which group is next, and turn.c which of its
  * tasks.  This file decides when the call continues and when it stops.  The
  * cost of a call depends on the tasks that it returns, and not on the backlog.
  *
  * After a restart the seats of a lane become known step by step, a little
  * ahead of the turns that are taken (line.c).
  *
- * A turn can yield no task: the group's tasks are in flight, being changed or
- * locked.  The call continues until it has visited all groups for a whole
- * block without success.
+ * A turn can yield no task, because the group's tasks are in flight, being
+ * changed or locked.  The call continues until it has visited all groups for a
+ * whole block without success.
  *
  * With per_group = c the call takes turns only in a window of c blocks from
  * its first turn on.  So it takes at most c turns of a group.
@@ -25,8 +25,8 @@
  * until it has one (counter.c).
  *
  * After a restart a load finds the running tasks (load.c).  A call that finds
- * fewer tasks than requested (with per_group: none) waits for the load and
- * searches again.
+ * fewer tasks than requested waits for the load and searches again.  With
+ * per_group it does so only if it finds none.
  *
  * A queue that is full (max_running) has no turns: only tasks whose leases
  * have lapsed are served, in rounds of their groups (lane_turns.c).
@@ -42,9 +42,9 @@
  *	 (waits_for_other() in turn.c);
  * - settings have changed since the call read them (running.c).  It begins
  *	 again (here) only if it has no task yet;
- * - per_group demands it.  It has a window of turns (may_take() in
- *	 lane_turns.c).  It uses only the first lane that has tasks, and only turns
- *	 or only rounds in a full queue (here);
+ * - per_group demands it.  Such a call takes turns only in a window
+ *	 (may_take() in lane_turns.c).  It uses only the first lane that has tasks,
+ *	 and either only turns or only rounds in a full queue (here);
  * - one of them is served alone, because its lease has lapsed twice.  The call
  *	 ends with that task, or stops before it and the next call begins there
  *	 (fairq_stops_before() in claim.c, serve_alone() here);
@@ -53,8 +53,8 @@
  * - another call is reading the line of their group (read_group() in turn.c),
  *	 or its due tasks (read_due() in lane_turns.c);
  * - expired tasks of their group come first, and the call has finished
- *	 FAIRQ_MAX_ENDED.  Or after that, those of FAIRQ_MAX_ENDED other groups
- *	 come first (fairq_leaves_expired() in claim.c);
+ *	 FAIRQ_MAX_ENDED.  Or after that, it has left expired tasks at
+ *	 FAIRQ_MAX_ENDED other turns (fairq_leaves_expired() in claim.c);
  * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED other lapsed
  *	 tasks, such as ones without attempts left (turn.c).  Or a transaction
  *	 block leaves such a task to other calls (is_left() in claim.c), with the
@@ -77,10 +77,10 @@
  * unlocking publishes nothing.
  *
  * A task is due if it was scheduled, or waits for a retry, and its time has
- * come.  Its row is not touched by the search.  That puts the task's group
- * into the set "due" and into the ring.  The group's entry, if there is one,
- * has the addresses to search (lane.c).  The group's turn decides which tasks
- * are served (turn.c).  So any call can search in any transaction, for all
+ * come.  The search does not touch its row.  It puts the task's group into the
+ * set "due" and into the ring.  The group's entry, if there is one, has the
+ * addresses to search (lane.c).  The group's turn decides which tasks are
+ * served (turn.c).  So any call can search in any transaction, for all
  * sessions.
  *
  * A search takes steps, each of which reads a number of index entries.  A pop
@@ -135,8 +135,8 @@
 #define MAX_OWN_TRIES 100
 
 /*
- * how often it waits for a load: one for leases, and one that it needs after
- * that
+ * how often a call waits for a load: once for leases, and once for a load that
+ * it needs after that
  */
 #define MOST_LOADS 2
 
@@ -300,7 +300,8 @@ publish_due(const Search *search, const FairqTask *task)
 
 /*
  * Publish the due tasks of a timed region of the lane, from an address on, in
- * the order of addresses.  This is one step: returns where the rest begins.
+ * the order of addresses.  This is one step.  Returns where the next one
+ * begins.
  */
 static int64
 search_region(const Search *search, FairqTable *tasks, FairqRegion region,
@@ -450,7 +451,7 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->arg = s->queue;
 }
 
-/* Note what turns belong to that were taken. */
+/* Record the lane's numbers to which the taken turns belong. */
 static void
 note_taken(FairqService *s, const FairqTaking *taking)
 {
@@ -498,8 +499,8 @@ make_ready(FairqService *s, FairqTaken taken)
 }
 
 /*
- * In a full queue: whether each group has had its round if this group begins
- * another one.
+ * In a full queue: whether this turn begins another round, because it reaches
+ * or passes the seat that was served first.
  */
 static bool
 begins_round(FairqService *s, const FairqTurn *turn)
@@ -525,8 +526,8 @@ serve_in_full(FairqService *s)
 	int32		most_lapsed = 0;
 
 	/*
-	 * each attempt that finds nothing reduces these groups, unless other calls
-	 * change them
+	 * each attempt that finds nothing reduces the number of lapsed groups,
+	 * unless other calls change them
 	 */
 	for (int tries = 0; s->got.ended < FAIRQ_MAX_ENDED; tries++)
 	{
@@ -591,8 +592,8 @@ prefetch(FairqService *s, const FairqTaking *taking)
 }
 
 /*
- * In a cost-fair or time-fair lane: whether the call may visit the group
- * again.
+ * In a cost-fair or time-fair lane: record whether the call may visit the
+ * group again.
  */
 static void
 note_visit(FairqService *s, const FairqTurn *turn, bool served)
@@ -610,8 +611,8 @@ note_visit(FairqService *s, const FairqTurn *turn, bool served)
 /*
  * Whether the call can take turns before earlier ones are served.  Each slot
  * in the queue is taken separately, and so is each start.  In a cost-fair lane
- * the next group is known after a cost is.  In others that are not task-fair
- * the next group depends on slots, and on per_group.
+ * the next group is known only once the cost of the last task is.  In others
+ * that are not task-fair the next group depends on slots, and on per_group.
  */
 static bool
 takes_many(FairqService *s)
@@ -754,9 +755,9 @@ fairq_begins_alone(FairqQueue *queue)
 }
 
 /*
- * Choose a lane by shares, and the greatest number of its tasks to serve in a
- * row.  Their charges are known; 0: one task with an unknown charge.  NULL:
- * there is none.
+ * Choose a lane by shares, and the number of its tasks to serve in a row, up
+ * to "most".  In a cost-fair queue it is one task, whose charge is not known
+ * yet.  Returns NULL if there is no lane.
  */
 static const FairqShareRun *
 choose_lane(FairqService *s, uint32 without, int64 most)
@@ -779,9 +780,9 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 }
 
 /*
- * Serve lanes by their shares, a run of tasks at a time: the same run as if
- * they were served one by one.  A lane that yields fewer tasks has no more
- * tasks for this call.
+ * Serve lanes by their shares, a run of tasks at a time.  A run has the same
+ * tasks as if they were served one by one.  A lane that yields fewer has no
+ * more tasks for this call.
  */
 static void
 serve_by_shares(FairqService *s)
@@ -813,9 +814,9 @@ serve_by_shares(FairqService *s)
 
 /*
  * Begin with lanes at which another call has stopped, before a task that is
- * served alone.  Serve only that task, if it is still the lane's next one.
- * Otherwise the task and its lane would wait while calls find other tasks
- * first.
+ * served alone.  Serve only that task, if it is still the lane's next one.  If
+ * calls did not begin there, the task and its lane would wait while calls find
+ * other tasks first.
  */
 static void
 serve_alone(FairqService *s)
@@ -928,7 +929,7 @@ serve_queue(FairqService *s)
 		serve_lanes(s);
 		if (is_to_go_on(s))
 			continue;
-		/* a load sets them again, if it reads this queue */
+		/* check this before a load, which may read the settings again */
 		old = fairq_settings_are_old(s->queue);
 
 		/*
@@ -971,9 +972,9 @@ serve_queue(FairqService *s)
 
 /*
  * If an error has ended the call, other calls may search the lane that it
- * searched, and get all tasks that it has found.
- * Another session then checks the tasks for which this one was woken.  Other
- * modules have given back turns in flight, which may have been in a copy.
+ * searched, and get all tasks that it has found.  Another session then checks
+ * the tasks for which this one was woken.  Other modules have given back turns
+ * in flight, which may have been in a copy.
  */
 static void
 end_call(void)
@@ -1007,8 +1008,8 @@ static bool takes = false;
 /*
  * Choose up to max_tasks tasks in the order of service, and serve each of
  * them.  Returns how many there were.  If *stopped, the caller gets no more,
- * also not of other queues: a task is served alone, or the call has stopped
- * before it.
+ * not even from other queues.  Either a task is served alone, or the call has
+ * stopped before such a task.
  */
 int64
 fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,

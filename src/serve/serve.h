@@ -15,7 +15,7 @@ typedef struct FairqLook
 {
 	bool		ends;			/* true: it ends tasks that a pop would end and
 								 * not return */
-	bool		ended;			/* true: it has ended some */
+	bool		ended;			/* true: it has ended some tasks */
 	bool		saw_over;		/* true: a look that ends such tasks would be
 								 * useful */
 	bool		saw_locked;		/* true: a pop would find a task if others had

@@ -2,7 +2,7 @@
  * turn.c
  *		Service: the turn of a group, and the turns that a call has in flight.
  *
- * A call takes a number of turns of a lane at once, with tasks off the hands
+ * A call takes a number of turns of a lane at once, with tasks from the hands
  * of their groups (lane_turns.c).  Until a task is claimed or given back, no
  * other call finds it in shared memory.  So the turns are kept here, in static
  * memory.  Unused turns are given back when the call ends, even by an error or
@@ -14,14 +14,15 @@
  * Then comes its first queued task, or its first scheduled task that is due,
  * whichever became ready first.
  *
- * Its queued tasks come from its hand, or from the index when that is used up
- * (entry.c).  That is enough for most turns.  If the group is in the set "due"
- * or "lapsed", its turn searches three more places of its line.  They are its
- * tasks that wait for a retry, its scheduled tasks, and the addresses at which
- * it may have running tasks.  A search for due tasks begins at an address
- * below which only the group's entry has any.  The end of the turn records the
- * results of a search.  It keeps the next few due tasks of a region, or lapsed
- * ones, in the entry.  So most turns need no search.
+ * Its queued tasks come from its hand, or from the index when the hand is used
+ * up (entry.c).  That is enough for most turns.  If the group is in the set
+ * "due" or "lapsed", its turn searches three more places of its line.  They
+ * are its tasks that wait for a retry, its scheduled tasks, and the addresses
+ * at which it may have running tasks.  A search for due tasks begins at an
+ * address below which the only due tasks are those in the group's entry.  The
+ * end of the turn records the results of a search.  It keeps the next few due
+ * tasks of a region, or lapsed ones, in the entry.  So most turns need no
+ * search.
  *
  * Lapsed tasks keep their addresses, so a task that expires repeatedly would
  * always be first.  Turns therefore serve them in cycles: a search begins
@@ -54,9 +55,9 @@ static struct
 	uint32		lane_no;
 	int			n;
 	FairqTurn	turns[FAIRQ_MAX_TURNS];
-	FairqTurn  *reading;		/* the one whose group is being read, to offer
+	FairqTurn  *reading;		/* the turn whose group is being read, to offer
 								 * the result; NULL: none */
-	FairqTurn  *stopped;		/* the one in which the call has stopped, and
+	FairqTurn  *stopped;		/* the turn in which the call has stopped, and
 								 * whose rest becomes the next turn; NULL:
 								 * none */
 }			hand;
@@ -146,7 +147,7 @@ give_back(FairqTurn *turn)
 	 */
 	(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL,
 							   turn->state.begun);
-	/* a call that searched meanwhile has not found it */
+	/* a call that searched meanwhile has not found its tasks */
 	fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
 }
 
@@ -231,7 +232,7 @@ keep_in_vain(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 	};
 }
 
-/* Give back wasted turns: the call leaves the lane. */
+/* Give back wasted turns, because the call leaves the lane. */
 void
 fairq_turns_leave(void)
 {
@@ -259,8 +260,8 @@ end_call(void)
 	fairq_turns_leave();
 
 	/*
-	 * One is charged, so a lane with a row that fails repeatedly is not always
-	 * next.
+	 * One task is charged, so a lane with a row that fails repeatedly is not
+	 * always next.
 	 */
 	fairq_shares_settle(1, FAIRQ_CHARGE_ONE);
 }
@@ -308,7 +309,8 @@ typedef struct Course
 												 * tasks */
 	int			nstretches;
 	int			next_stretch;
-	int64		cycle;			/* address and id behind which they begin */
+	int64		cycle;			/* address and id behind which the cycle
+								 * begins */
 	int64		cycle_id;
 	bool		claimed;		/* a queued or scheduled task was claimed */
 	bool		no_scheduled;	/* its scheduled tasks are left to other
@@ -359,8 +361,9 @@ is_scheduled(FairqService *s, const Course *course, FairqRowState state,
 }
 
 /*
- * Drop the due tasks from the entry: one no longer exists, and the others may
- * be as old.  If rows were moved, the search begins again from there.
+ * Drop the due tasks from the entry, because one no longer exists, and the
+ * others may be as old.  Rows may have been moved, so the search begins again
+ * at that task's address.
  */
 static void
 forget_due(Search *search, FairqTurn *turn, int64 addr, int64 end)
@@ -521,7 +524,7 @@ begin_lapsed(FairqService *s, Course *course)
 	course->cycle_id = course->findings.cycle_id;
 }
 
-/* Continue with the next section.  False if there is none. */
+/* Continue with the next stretch.  False if there is none. */
 static bool
 next_stretch(FairqService *s, Course *course)
 {
@@ -551,7 +554,7 @@ still_runs(FairqFindings *findings, const FairqTask *task, bool changing)
 }
 
 /*
- * Whether the task is in this section of the cycle.  Where the cycle begins,
+ * Whether the task is in this stretch of the cycle.  Where the cycle begins,
  * several tasks may have one address.
  */
 static bool
@@ -732,8 +735,9 @@ is_tried(FairqTurn *turn, const FairqTask *task)
 }
 
 /*
- * Read the group's ready tasks by their rows.  It stops between two addresses
- * when it has found enough, or (in_steps) has read a certain number of rows.
+ * Read the group's ready tasks by their rows.  The reading stops between two
+ * addresses when it has found enough or, with in_steps, has read a certain
+ * number of rows.
  */
 static void
 read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
@@ -801,7 +805,10 @@ read_group(FairqService *s, FairqTurn *turn)
 		}
 		if (offers)
 			hand.reading = turn;
-		/* it would find again the tasks that other calls have claimed since */
+		/*
+		 * index entries would also show the tasks that other calls have
+		 * claimed since
+		 */
 		by_row |= weight > 1 || turn->queued.apart;
 		turn->queued.apart = !offers;
 		if (!by_row)
@@ -878,14 +885,14 @@ look_for_queued(FairqService *s, Course *course)
 			turn->queued.next++;
 		else
 		{
-			/* or the time of its return, if it was put back since */
+			/* when it was enqueued, or put back since */
 			search->since = Max(task->enqueued_at, task->run_at);
 			search->have = true;
 		}
 	}
 }
 
-/* Put aside the queued task that was found: its row is only locked. */
+/* Put aside the queued task that was found, because its row is only locked. */
 static void
 put_by_locked(FairqTurn *turn, const FairqTask *task)
 {
@@ -979,9 +986,9 @@ note_result(FairqService *s, Course *course, Search *chosen,
 
 /*
  * Whether the turn leaves tasks that other calls could not find because they
- * were in flight.  Then this wakes a waiter, which would otherwise sleep.  For
- * a locked row the waiter has to check again, because an unlock publishes
- * nothing.
+ * were in flight.  If so, the caller wakes a waiter, which would otherwise
+ * sleep.  For a locked row the waiter has to check again, because an unlock
+ * publishes nothing.
  */
 static bool
 leaves_something(const Course *course)
@@ -1098,7 +1105,10 @@ take_slot(FairqService *s, Course *course)
 	return in_group && in_queue;
 }
 
-/* In a cost-fair lane, or one with tenants, charge the turn for a task. */
+/*
+ * In a cost-fair lane, or a task-fair one with tenants, charge the turn for a
+ * task.
+ */
 static void
 charge_turn(FairqService *s, FairqTurn *turn, float cost)
 {
@@ -1180,7 +1190,10 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			have_slot = false;
 		}
 
-		/* if an ended task has its only slot, park it until that is visible */
+		/*
+		 * if an ended task has the group's only slot, the group is parked
+		 * until the end is visible
+		 */
 		if (result == FAIRQ_GONE && chosen == &course.lapsed && !have_slot)
 		{
 			fairq_slot_in_group_back();
