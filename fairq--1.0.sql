@@ -142,8 +142,8 @@ COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work (includes mo
 -- half of them are not, and they log 2.2 times as much.  A batch of enqueues is at
 -- most a tenth faster.  These settings of autovacuum keep the table 7 % and its
 -- indexes 6 to 11 % smaller than the defaults.  That was measured with 300,000 old
--- tasks and many short ones.  Deduplication of index entries would gain nothing,
--- since equal keys occur only in versions of a row, or if a group has a weight.
+-- tasks and many short ones.  Deduplication of index entries would gain nothing.
+-- Equal keys occur only in versions of a row, or if a group has a weight above 1.
 CREATE TABLE fairq.task (
 	id bigint NOT NULL,
 	addr bigint NOT NULL,
@@ -238,7 +238,7 @@ COMMENT ON COLUMN fairq.dedup.dedup_key IS 'The key.';
 COMMENT ON COLUMN fairq.dedup.id IS 'The task.';
 COMMENT ON COLUMN fairq.dedup.free_at IS 'When the key becomes free; NULL: the task still has it.';
 
--- The column has a group's key, because its number may now belong to another
+-- The table has a group's key, because its number may now belong to another
 -- group.
 CREATE TABLE fairq.archive (
 	id bigint PRIMARY KEY,
@@ -327,8 +327,8 @@ COMMENT ON COLUMN fairq.batch.cancelled IS 'Number of its tasks that were cancel
 COMMENT ON COLUMN fairq.batch.expired IS 'Number of its tasks that expired; NULL: not known.';
 COMMENT ON COLUMN fairq.batch.purged IS 'Number of its tasks that were purged; NULL: not known.';
 
--- Rows are only inserted, so that no transaction waits for another, until the
--- batch is finished: then they are added up and deleted.
+-- Until the batch is finished, rows are only inserted, so that no transaction
+-- waits for another.  Then they are added up and deleted.
 CREATE TABLE fairq.batch_delta (
 	batch bigint NOT NULL,
 	status smallint NOT NULL,
@@ -407,9 +407,10 @@ SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 
 -- Changes of rows by SQL invalidate all hints in shared memory.  The trigger is
 -- BEFORE, so that it also fires for a statement that fails half-way.  The apply
--- worker of logical replication fires no statement triggers.  A row trigger
--- that fires only there serves it.  task_inserted and task_updated refuse tasks
--- of tenants.  check_tables() has a list of all triggers.
+-- worker of logical replication fires statement triggers only for TRUNCATE.
+-- The row trigger task_applied fires only in that worker.  task_inserted and
+-- task_updated refuse tasks of tenants.  check_tables() has a list of all
+-- triggers.
 CREATE FUNCTION fairq_internal.task_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_task_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq_internal.task_changed() IS 'Trigger: records that SQL changes tasks.';
@@ -899,12 +900,13 @@ COMMENT ON FUNCTION fairq_internal.wait_reason(int, int, timestamptz, timestampt
 -- The views show only rows that the caller may see.  A caller's condition is not
 -- evaluated for other rows.
 
--- Each part has its own security barrier: one around a UNION ALL would not stop
--- the planner.  The condition on lanes makes an index scan of a queue possible.
--- Comparisons of texts are leakproof, so the planner may evaluate them before the
--- privilege.  EXPLAIN would then reveal texts, by their statistics and by the rows
--- removed.  A volatile function prevents that. "expired" has the same definition
--- as fairq_is_expired() in src/table/store.h.
+-- Each of the two parts of fairq.tasks has its own security barrier.  One around a
+-- UNION ALL would not stop the planner from moving a caller's condition.  The
+-- condition on lanes makes an index scan of a queue possible.  Comparisons of
+-- texts are leakproof, so they may be evaluated before the privilege is checked.
+-- EXPLAIN would then reveal texts, by their statistics and by the rows removed.  A
+-- volatile function prevents that. "expired" has the same definition as
+-- fairq_is_expired() in src/table/store.h.
 CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 	SELECT t.id, q.name AS queue, fairq_internal.kept_back(s.group_key) AS group_key,
 		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
@@ -1126,8 +1128,8 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 	CROSS JOIN LATERAL fairq_internal.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
 
--- Each reads shared memory and settings, and only the tasks that it shows or
--- whose ages it shows.
+-- Each of these functions reads shared memory and settings, and only the tasks
+-- that it shows or whose ages it shows.
 CREATE FUNCTION fairq_internal.visible_names()
 	RETURNS TABLE (queue_id int, queue text)
 	AS 'MODULE_PATHNAME', 'fairq_visible_names'
@@ -1163,7 +1165,7 @@ COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a
 	'restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may '
 	'not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Number of groups that have no free slot under their limit. NULL: as groups_active.';
-COMMENT ON COLUMN fairq.stats.groups_sampled IS 'Too many groups wait to examine each one. The columns groups_active, groups_limited and groups_throttled are estimates then, and other tasks may be older than oldest_ready and oldest_limited say. NULL: as groups_active.';
+COMMENT ON COLUMN fairq.stats.groups_sampled IS 'True: too many groups wait to examine each one. Then groups_active, groups_limited and groups_throttled are estimates, and some tasks may be older than oldest_ready and oldest_limited. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.wait_sum IS 'Sum of the times that wait_histogram counts. run_sum is that of run_histogram.';
 COMMENT ON COLUMN fairq.stats.queued IS 'Queued tasks, including those that a limit keeps back. Commits maintain this number. NULL for a moment after a restart, until one pass over the table has found it.';
 COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, including due ones that no pop has taken yet. NULL: as queued.';
@@ -1201,7 +1203,7 @@ CREATE VIEW fairq.fairness WITH (security_barrier) AS
 	SELECT * FROM fairq_internal.visible_fairness();
 COMMENT ON VIEW fairq.fairness IS 'The fairness of the priorities of queues, as far as shared memory has them. The cost does not depend on the tasks queued. In a task-fair queue, turns keep groups equal, and spread and longest are NULL.';
 COMMENT ON COLUMN fairq.fairness.groups_active IS 'Groups that may have a ready task. NULL: fairq is still reading the table after a restart.';
-COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these groups got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known after a restart, before a pop, or if a thousand groups without tasks got as much.';
+COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these groups got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known before the first pop after a restart, or if a thousand groups without tasks got as much.';
 COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest recent task. NULL: none has ended, or the queue is not time-fair.';
 
 CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)

@@ -13,18 +13,18 @@
  * reservations back one after the other.
  *
  * A hash table finds the topmost change for each group of a lane.  Each change
- * links to the one below it.  They are added and removed like a stack.  So a
- * bucket is simply given back to the one below, or emptied: later entries of
- * the bucket have been removed before.
+ * links to the one below it.  Changes are added and removed in the order of a
+ * stack.  So removing one only sets its bucket to the change below, or empties
+ * it.  Buckets that were filled later are empty by then.
  *
  * A transaction's own pops find tasks that it has enqueued and leased.  So a
  * pop first publishes the changes of its queue that are not published yet.  An
  * addition to a published change is published at once.  The commit publishes
  * the whole change again.  Pops of other sessions cannot see these tasks.  But
  * these pops may remove the tasks from hands, and the groups from the ring.
- * So each lane counts when other transactions take turns
- * (fairq_lane_narrowings()).  If other transactions have taken turns since,
- * all changes of the lane are published once more.
+ * So each lane counts how often other transactions take turns
+ * (fairq_lane_narrowings()).  If that count has changed, all changes of the
+ * lane are published once more.
  *
  * A transaction holds a slot in a queue and a group for each task that it has
  * claimed.  It also holds one in the group's tenant, if there is one; a tenant
@@ -39,7 +39,7 @@
  * the address from which there are more.
  *
  * Locking: lanes' locks, one at a time, to publish; mutexes of counters.
- * Memory is allocated when a change is recorded: the functions that
+ * Memory is allocated when a change is recorded, because the functions that
  * transaction.c calls neither fail nor allocate.
  */
 #include "postgres.h"
@@ -55,7 +55,8 @@
 
 /*
  * The most changes of groups' settings that are kept individually, since each
- * pins a counter in shared memory.  Past that all settings count as changed.
+ * pins a counter in shared memory.  Beyond that number, all settings count as
+ * changed.
  */
 #define MOST_SETTINGS 65536
 
@@ -289,10 +290,10 @@ fairq_news_publish(FairqLane *lane, int32 group_no, const FairqNews *news,
 static FairqPending *stack = NULL; /* in TopTransactionContext */
 static int	nstack = 0;
 static int	max_stack = 0;
-static int32 *topmost = NULL;	/* 2 * max_stack buckets, with room like the
-								 * stack */
+static int32 *topmost = NULL;	/* 2 * max_stack buckets, allocated together
+								 * with the stack */
 
-/* our own pops were shown all changes before that one */
+/* index of the first change that our own pops were not shown */
 static int	first_unshown = 0;
 
 /* the last queue of which they were shown changes, and its narrowings then */

@@ -23,7 +23,8 @@ typedef struct FairqNews
 {
 	int32		items;			/* index of the first of the lowest ready
 								 * tasks, a list of nodes; -1: none */
-	int32		nready;			/* number of tasks that need waiters */
+	int32		nready;			/* number of tasks for which waiters are
+								 * woken */
 	int64		more;			/* lowest address of other ready tasks;
 								 * FAIRQ_ADDR_MAX: none */
 	TimestampTz since;			/* time at which the first of all these became

@@ -1,7 +1,7 @@
 /*
  * transaction.c
  *		The end of a transaction: it applies pending changes, and modules
- *		settle.
+ *		settle their caches.
  *
  * Hints must follow what other backends can see: a task becomes ready exactly
  * when its enqueue has committed, and again when its pop has aborted.  So each
@@ -9,8 +9,7 @@
  * subtransaction will make (pending.c).  PostgreSQL does the same with files
  * to be deleted.  The callbacks here apply them.  They run after the end is
  * visible to all backends.  At XACT_EVENT_COMMIT and ABORT the transaction has
- * left the array of running ones.  At ABORT_SUB the subtransaction is marked
- * as aborted.
+ * left the ProcArray.  At ABORT_SUB the subtransaction is marked as aborted.
  *
  * Changes are applied in reverse order, and all of them before any module
  * settles its caches.
@@ -79,9 +78,10 @@ end_level(bool committed)
 }
 
 /*
- * Make backends reread the settings and privileges that changes from an index
- * on affect.  This precedes the publication of the same transaction's tasks:
- * if it pauses a queue and adds a task, the task must not start.
+ * Make backends reread the settings and privileges that are affected by the
+ * changes from an index on.  This precedes the publication of the same
+ * transaction's tasks.  If the transaction pauses a queue and adds a task, the
+ * task must not start.
  */
 static void
 publish_versions(int first)
@@ -158,8 +158,8 @@ apply_pending(FairqPending *pending, bool committed)
 }
 
 /*
- * End the call in progress, if an error or the transaction's end has broken it
- * off.
+ * End the call in progress, if an error or the end of the transaction has
+ * interrupted it.
  */
 static void
 end_calls(void)
@@ -212,7 +212,7 @@ close_all_slots(int first, int end, bool committed)
 
 		if (pending->held.counter == NULL)
 			continue;
-		/* there may be two extensions, one after the other */
+		/* the extension may have been dropped and created again */
 		if (committed && (entered == NULL || entered->tally != tally->tally))
 		{
 			if (entered != NULL)
@@ -236,8 +236,9 @@ slots_are_closed(FairqPending *pending, bool committed)
 
 	fairq_take_back(hints, pending->group_no, pending->held.parked);
 	/*
-	 * Other groups may also be waiting for a slot in the queue.  Even if the
-	 * load has seen it: waiters may have searched before.
+	 * Other groups may also be waiting for a slot in the queue.  Wake waiters
+	 * even if the load has counted the freed slots, because they may have
+	 * searched before that.
 	 */
 	if (freed > 0)
 		fairq_wake(&hints->wakeup, freed);
@@ -245,9 +246,9 @@ slots_are_closed(FairqPending *pending, bool committed)
 }
 
 /*
- * Apply the changes from an index on, which are those of the subtransaction,
- * or all, the last one first.  The hints of queues that this removes are given
- * back after all their changes.
+ * Apply the changes from an index on, the last one first.  These are the
+ * changes of the subtransaction, or all.  The hints of queues that this
+ * removes are given back after all their changes.
  */
 static void
 apply_from(int first, bool committed)
@@ -263,7 +264,7 @@ apply_from(int first, bool committed)
 		fairq_pending_release(pending);
 	}
 	fairq_tally_committed();
-	/* changes that were taken off stay in place */
+	/* changes that were taken off the stack stay in the array */
 	close_all_slots(first, end, committed);
 	for (int i = first; i < end; i++)
 	{
@@ -364,7 +365,7 @@ fairq_written(void)
 /*
  * Record that settings have changed for queues without hints.  The queues may
  * have hints by the time of the commit.  Then all hints are invalid, including
- * which groups are parked.  Backends that have read the settings meanwhile
+ * the sets of parked groups.  Backends that have read the settings meanwhile
  * read them again.
  */
 void
@@ -391,11 +392,11 @@ fairq_pending_reset(void)
 }
 
 /*
- * Invalidate cached groups, now and at the end of the transaction.  The
- * numbers of some groups may have been freed.  Otherwise other backends are
- * notified once, although this is called for each row: groups that they read
- * meanwhile become invalid at the end.  Returns false if no backend was
- * notified, so the caller has to invalidate its own cache.
+ * Invalidate cached groups, now and at the end of the transaction.  With
+ * freed, numbers of groups may have been freed.  Without it, this notifies
+ * other backends only once, although it is called for each row.  Groups that
+ * they read meanwhile become invalid at the end.  Returns false if no backend
+ * was notified, so the caller has to invalidate its own cache.
  */
 bool
 fairq_pending_groups(bool freed)

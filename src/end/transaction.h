@@ -1,7 +1,7 @@
 /*
  * transaction.h
  *		The end of a transaction: it applies pending changes, and modules
- *		settle.
+ *		settle their caches.
  */
 #ifndef FAIRQ_TRANSACTION_H
 #define FAIRQ_TRANSACTION_H
@@ -16,7 +16,7 @@ typedef struct FairqEnding
 {
 	/*
 	 * Ends the module's part of a call that an error or the transaction's end
-	 * has broken off, before pending changes are applied; NULL: none.
+	 * has interrupted, before pending changes are applied; NULL: none.
 	 */
 	void		(*end_call) (void);
 

@@ -15,7 +15,7 @@
  * - The committed number of a known counter equals the number of leased rows.
  * - The tally of the queue, if it is known, equals a count of the rows.
  *
- * While other sessions work, each may be violated for a moment: a
+ * While other sessions work, each may be violated for a moment, because a
  * transaction's end is visible before it is published.  So faults are checked
  * again for some time.  Only those that every check has found are reported.
  *
@@ -198,8 +198,8 @@ check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
 }
 
 /*
- * Compare counters with the rows that are leased.  Those of a tenant are the
- * rows of its groups.  A missing counter counts as 0.
+ * Compare counters with the rows that are leased.  The leased rows of a tenant
+ * are those of its groups.  A missing counter counts as 0.
  */
 static List *
 check_counters(FairqQueue *queue, List *faults)
@@ -227,13 +227,13 @@ check_counters(FairqQueue *queue, List *faults)
 
 /*
  * Compare the numbers of tasks with a count of the rows.  A fault contains the
- * difference: if the numbers are only late because of other transactions, it
- * changes from one check to the next.
+ * difference, which changes from one check to the next if the numbers are only
+ * late because of other transactions.
  */
 static List *
 check_tallies(FairqQueue *queue, List *faults)
 {
-	/* if these were rows of a table, the planner would join the three */
+	/* if the three were in the FROM clause, the planner would join them */
 	return check_numbers(queue, read_tallies,
 						 "SELECT format('tasks that are %s: fairq.stats is off by %s',"
 						 " kind, shown - n) FROM (SELECT"

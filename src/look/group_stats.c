@@ -5,7 +5,7 @@
  *		have got most, tenants, and the fairness of queues.
  *
  * A walk visits the groups that wait or run (survey.c) at little cost per
- * group, and keeps the first ones in the order.
+ * group, and keeps those that come first in the wanted order.
  *
  * group_stats() first keeps groups that wait, ordered by the time since which
  * they wait according to shared memory.  Then it keeps groups that only run,
@@ -29,8 +29,8 @@
  * Locking: an AccessShareLock on the queue and on fairq.task, to the end of
  * the transaction, for the reasons in inspect.c.  The function behind the view
  * fairq.groups locks the queue only if the lock is available at once.  So that
- * view does not wait for a queue that is being dropped.  A lane's lock,
- * shared, for each group, and the locks of survey.c.
+ * view does not wait for a queue that is being dropped.  The functions also
+ * take a lane's lock, shared, for each group, and the locks of survey.c.
  */
 #include "postgres.h"
 
@@ -79,8 +79,8 @@ typedef struct Top
 	size_t		size;			/* size of an item */
 	int			most;			/* number of items that are kept */
 	int			n;				/* number of items at present */
-	bool		full;			/* true: an item behind the last kept one is
-								 * not added */
+	bool		full;			/* true: an item after the last kept one is not
+								 * added */
 	Compare compare;
 } Top;
 
@@ -188,7 +188,7 @@ typedef struct Stats
 	FairqTable *tasks;
 	TimestampTz now;
 	int			room;			/* groups to keep, for now */
-	int			nunknown;		/* groups that were read since their waiting
+	int			nunknown;		/* groups that were read because their waiting
 								 * time was not known */
 	Top			kept;			/* the first groups, as candidates; there is
 								 * space for "room" of them */
@@ -443,7 +443,7 @@ typedef struct Share
 	int32		level;			/* if time-fair, its highest level in any
 								 * lane */
 	TimestampTz since;			/* time from which it waits; not finite: it
-								 * does not wait, or it is not known */
+								 * does not wait, or the time is not known */
 } Share;
 
 static void
@@ -480,7 +480,7 @@ add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
 		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
 }
 
-/* Sum up the service of a group in all lanes, which have this fairness. */
+/* Sum up the service of a group in all lanes, whose fairness is in "lanes". */
 static Share
 find_share(FairqQueue *queue, const FairqFairness *lanes, TimestampTz now,
 		   int32 group_no)

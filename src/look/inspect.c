@@ -18,8 +18,8 @@
  *
  * fairq.lanes has a row for each lane in shared memory, and
  * fairq.lane_groups() one for each group of a lane that waits or runs
- * (lane_view.c).  Both show the data on which pops rely: check_queue() reports
- * a task that is in the tables but missing here.
+ * (lane_view.c).  Both show the data on which pops rely.  So check_queue()
+ * reports a task that is in the tables but missing here.
  *
  * The functions for lanes and turns change nothing, and do not count as use of
  * a queue.  They make no hints for a queue and no entry for a group, and take
@@ -30,9 +30,9 @@
  * tasks.  Each turn of the group serves w of these, as long as there are w.
  * So the task is served at turn k / w + 1 at the latest.  A group has one turn
  * in each block.  Its next turn is in this block, or in the next one if it has
- * had this one.  No other group has more than one turn in a block.  So the
- * turns of another group are at most the blocks from this one up to that turn.
- * At each turn it is served at most its weight in tasks.
+ * had this one.  No other group has more than one turn in a block.  So another
+ * group has at most one turn in each block from this one up to that turn.  At
+ * each turn it is served at most its weight in tasks.
  *
  * The tasks before it are the group's queued tasks at lower addresses, its due
  * tasks, and those whose leases have ended.  The call counts a bounded number
@@ -47,14 +47,14 @@
  * transaction.  The first blocks drop_queue(), which frees the queue's chunks,
  * the second DROP EXTENSION, which locks no queue.  Numbers in shared memory
  * may change while they are read.  The tally is read under its lock, shared
- * (tally.c).  The locks of survey.c.
+ * (tally.c).  The calls also take the locks of survey.c.
  *
- * A lane's lock is shared, to copy one lane, or GROUPS_AT_ONCE groups.  Rows
- * are made from the copy.  So one row shows one moment, but the rows of a call
- * show several moments.  The function behind fairq.lanes reads only the lanes,
- * which are never freed (registry.c).  So it locks no queue, and does not wait
- * for one that is being dropped.  If the hints belong to another queue by now,
- * it discards the copy.
+ * To copy one lane, or GROUPS_AT_ONCE groups, a call takes a lane's lock,
+ * shared.  Rows are made from the copy.  So one row shows one moment, but the
+ * rows of a call show several moments.  The function behind fairq.lanes reads
+ * only the lanes, which are never freed (registry.c).  So it locks no queue,
+ * and does not wait for one that is being dropped.  If the hints belong to
+ * another queue by now, it discards the copy.
  */
 #include "postgres.h"
 
@@ -131,7 +131,7 @@ fairq_block_of(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(fairq_block(addr, queue->block_length));
 }
 
-/* counters(queue_id): one row, counted since the server started */
+/* counters(queue_id): one row, with the events since the server started */
 Datum
 fairq_counters(PG_FUNCTION_ARGS)
 {
@@ -361,7 +361,7 @@ put_groups(FairqRow *row, FairqQueue *queue)
 
 /*
  * Add a histogram, as an array.  Like other counts, it is NULL on a standby,
- * which changes no task: the primary's counts are not in the log.
+ * which changes no task and does not have the primary's counts.
  */
 static void
 put_histogram(FairqRow *row, const uint64 *counts)
@@ -602,7 +602,7 @@ typedef struct Look
 	const FairqTask *task;
 	TimestampTz now;
 	int			budget;			/* index entries that may still be read */
-	bool		more;			/* true: there were not enough */
+	bool		more;			/* true: the budget was too small */
 	int64		n;				/* tasks that were found */
 	int64		first;			/* address of the first task in the last
 								 * section; FAIRQ_ADDR_NONE: none */
@@ -669,7 +669,7 @@ count_begun(Look *look, const FairqWait *wait)
 					  true);
 }
 
-/* Returns the greatest number of its group's tasks that precede it. */
+/* Returns the greatest number of tasks of its own group that precede ours. */
 static int64
 own_ahead(Look *look, const FairqWait *wait, int32 weight)
 {

@@ -3,14 +3,14 @@
  *		Groups that wait or run: their number, their tasks, how long these have
  *		waited, and the reason.
  *
- * A survey of one group: shared memory has lower bounds of addresses in its
- * line (lane_view.c).  They are for the first ready, running and timed tasks.
- * From there on the survey reads a few index entries and their rows.  So its
- * cost does not depend on the group's backlog.  It estimates the number of
- * further tasks: there is a turn in each block up to the tail.  It counts the
- * tasks of a few turns, evenly spread, because weights may have changed since
- * the enqueue and some tasks are gone.  The group's counter gives the number
- * of running tasks, if it is known.
+ * Survey of one group.  For the addresses of its first ready, running and
+ * timed tasks, shared memory has lower bounds (lane_view.c).  From these on
+ * the survey reads a few index entries and their rows.  So its cost does not
+ * depend on the group's backlog.  It estimates the number of further tasks:
+ * there is a turn in each block up to the tail.  It counts the tasks of a few
+ * turns, evenly spread, because weights may have changed since the enqueue and
+ * some tasks are gone.  The group's counter gives the number of running tasks,
+ * if it is known.
  *
  * The reason is the first obstacle that a pop would meet at this moment:
  *
@@ -48,9 +48,9 @@
  * there is none, the earliest time of the others.
  *
  * Lapsed tasks are found in the same way, by the deadlines of leases.  Such a
- * deadline alone is never shown, as the lease may have been extended.  Due
- * tasks that no call has found yet are in no set.  The call reads them from
- * the index of times.
+ * deadline alone is never shown, as the lease may have been extended.  The
+ * groups of due tasks that no call has found yet may be in no set.  The call
+ * reads them from the index of times.
  *
  * If more groups wait than a call may visit, it begins with those whose turns
  * come next.  They have waited longest for service.  It extrapolates the
@@ -60,7 +60,7 @@
  * So the numbers are not known, unless the counts of commits show that the
  * queue has no tasks.
  *
- * Nothing here changes anything; no counter is made.
+ * No code here changes anything or creates a counter.
  *
  * Locking: a lane's lock, shared, for a moment, and the mutex of one counter
  * at a time.  The group's counter is pinned meanwhile.  A walk takes a lane's
@@ -68,9 +68,9 @@
  *
  * fairq_waiting() takes an AccessShareLock on the queue for the duration of
  * the call, because groups' bits are freed with its hints.  If that is not
- * available, the queue is being dropped, and the numbers are not known.  It
- * takes an AccessShareLock on fairq.task, to the end of the transaction; if
- * that is not available, the call reads no task.
+ * available, the queue is being dropped or gets another block length, and the
+ * numbers are not known.  It takes an AccessShareLock on fairq.task, to the
+ * end of the transaction; if that is not available, the call reads no task.
  */
 #include "postgres.h"
 
@@ -429,8 +429,8 @@ queue_next_at(FairqQueue *queue, TimestampTz now)
 }
 
 /*
- * Time at which the next task may start under settings of a group or tenant;
- * it may have no counter.
+ * Time at which the next task may start under the settings of a group or
+ * tenant, which may have no counter.
  */
 static TimestampTz
 next_at_under(FairqQueue *queue, int32 group_no, const FairqSetting *setting,
@@ -452,7 +452,7 @@ next_at_under(FairqQueue *queue, int32 group_no, const FairqSetting *setting,
 	return next;
 }
 
-/* Time at which the next task of a tenant may start; -1: there is none. */
+/* Time at which the next task of a tenant (-1: none) may start. */
 static TimestampTz
 tenant_next_at(FairqQueue *queue, int32 tenant, TimestampTz now)
 {
@@ -490,8 +490,8 @@ fairq_next_at(FairqQueue *queue, int32 group_no, bool is_tenant)
 }
 
 /*
- * Whether the group does not have its own limit, rate or hold, nor a tenant
- * that may have one.
+ * Whether no limit, rate or hold is in effect for the group, and it has no
+ * tenant that may have one.
  */
 static bool
 is_free(const FairqQueue *queue, const FairqSetting *setting)
@@ -732,7 +732,7 @@ typedef struct Looked
 typedef struct Look
 {
 	FairqQueue *queue;
-	FairqTable *tasks;			/* NULL: another session has a lock on it */
+	FairqTable *tasks;			/* NULL: another session has locked it */
 	TimestampTz now;
 	FairqReason of_queue;		/* obstacle for all groups */
 	bool		none_ready;		/* no task can start */
@@ -881,7 +881,7 @@ compare_times(Datum a, Datum b, void *arg)
 	return of_a < of_b ? 1 : of_a > of_b ? -1 : 0;
 }
 
-/* All groups with such tasks, in a heap. */
+/* All groups with selected tasks, in a heap. */
 static binaryheap *
 make_heap(Look *look, Part *part)
 {
@@ -954,7 +954,7 @@ find_oldest(Look *look, Part part)
 
 /*
  * Time at which the oldest task that may be claimed began to wait; with
- * !ready, of the other tasks.
+ * !ready, the oldest of the other tasks.
  */
 static TimestampTz
 find_oldest_of_all(Look *look, bool ready)
@@ -977,7 +977,7 @@ note_due(Look *look, const FairqTask *task)
 		*oldest = Min(*oldest, task->run_at);
 }
 
-/* Find such tasks in a timed region of a lane. */
+/* Find due tasks that no call has found yet, in a timed region of a lane. */
 static void
 find_timed(Look *look, int priority, FairqRegion region)
 {

@@ -42,7 +42,7 @@ typedef struct FairqSurvey
 								 * many */
 } FairqSurvey;
 
-/* A group that waits or runs, by the information of all of its lanes. */
+/* A group that waits or runs, according to all of its lanes. */
 typedef struct FairqWaiter
 {
 	int32		group_no;		/* the group's number */

@@ -1,6 +1,6 @@
 /*
  * admin.c
- *		Functions that make, change, pause, purge and drop queues and groups,
+ *		Functions that create, change, pause, purge and drop queues and groups,
  *		that grant and revoke privileges, and that register workers.
  *
  * Settings are written through SPI (store_spi.c), so triggers send
@@ -13,10 +13,10 @@
  * are cached with the queue's settings, and become stale together with them.
  * A grant or a revocation takes effect from the next call.
  *
- * Workers register every ten seconds, and the view fairq.workers shows
- * them.  Nothing else depends on the registry: the leases of its tasks decide
- * whether a worker still has them.  A worker that ends removes its row.  The
- * view hides workers that have not registered for an hour.  The first call of
+ * Workers register every ten seconds, and the view fairq.workers shows them.
+ * Nothing else depends on the registry: whether a worker still has its tasks
+ * depends only on their leases.  A worker that ends removes its row.  The view
+ * hides workers that have not registered for an hour.  The first call of
  * another worker deletes their rows; later calls do not read other rows.
  *
  * The key is a random id, since two workers may have the same name.  No view
@@ -123,7 +123,9 @@ check_fair_by(text *arg)
 static void
 check_separator(text *arg)
 {
-	/* in one-byte encodings, other characters also have one byte */
+	/*
+	 * in one-byte encodings, a character that is not ASCII also has one byte
+	 */
 	if (VARSIZE_ANY_EXHDR(arg) != 1 || IS_HIGHBIT_SET(*VARDATA_ANY(arg)))
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
@@ -221,8 +223,8 @@ begin_given(Given *given, const char *columns, const char *values, int nargs)
 }
 
 /*
- * Give a value.  If the argument removes the setting, write the SQL of
- * "instead".
+ * Add a column and its value.  If the argument removes the setting, the value
+ * is the SQL of "instead".
  */
 static void
 give(Given *given, const char *column, FairqSqlArg arg, const char *none,
@@ -269,8 +271,8 @@ change_queue(FairqQueue *queue, Given *given)
 }
 
 /*
- * Write the given columns of a group, or of the queue (-1).  A group's row
- * without any setting is deleted.
+ * Write the given columns of a group.  A group's row without any setting is
+ * deleted.
  */
 static void
 change_group(FairqQueue *queue, int32 group_no, Given *given)
@@ -305,7 +307,7 @@ check_in_order(int32 concurrency)
 				errhint("Set concurrency to 1, too."));
 }
 
-/* Do this check for a queue with its new concurrency. */
+/* Check that a queue with this new limit, and its groups, allow in_order. */
 static void
 check_in_order_of(FairqQueue *queue, int32 limit)
 {
@@ -327,7 +329,7 @@ check_in_order_of(FairqQueue *queue, int32 limit)
 				errhint("Remove it with fairq.set_group(concurrency => 0)."));
 }
 
-/* Make the hints of a new queue.  An abort gives them back. */
+/* Create the hints of a new queue.  An abort gives them back. */
 static void
 make_queue_hints(int32 queue_id)
 {
@@ -359,7 +361,9 @@ write_grant(const FairqSqlArg *args)
 			  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", args, 3, NULL);
 }
 
-/* Grant MANAGE to the role that creates a queue, unless it has all grants. */
+/*
+ * Grant MANAGE to the role that creates a queue, unless it has all privileges.
+ */
 static void
 grant_creator(int32 queue_id)
 {
@@ -420,7 +424,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Give every task its address with another block length. */
+/* Give every task its address under the new block length. */
 static void
 readdress(FairqQueue *queue, int64 block_length)
 {
@@ -488,7 +492,8 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 
 /*
  * Returns the number of a group that gets settings.  It may get them before it
- * has a task; the caller has to check the key for mistakes.
+ * has a task.  A NOTICE then reports the new group, because its key may be
+ * misspelled.
  */
 static int32
 group_to_set(FairqQueue *queue, text *group_key)
@@ -504,7 +509,7 @@ group_to_set(FairqQueue *queue, text *group_key)
 
 /*
  * Change a setting of a whole queue, or of one group.  If the group does not
- * exist, the change may create it.
+ * exist, this creates it (makes), or raises an error.
  */
 static void
 change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
@@ -581,7 +586,10 @@ fairq_set_group(PG_FUNCTION_ARGS)
 			  false);
 	fairq_writes("fairq.set_group()");
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
-	/* a tenant's limit may exceed 1, since the order is that of a user */
+	/*
+	 * a tenant's limit may exceed 1, since only the tasks of a user are in
+	 * order
+	 */
 	if (queue->retries.in_order && !PG_ARGISNULL(2) &&
 		PG_GETARG_INT32(2) > 1 && !fairq_is_tenant_key(queue, group_key))
 		check_in_order(PG_GETARG_INT32(2));
@@ -676,8 +684,8 @@ delete_tasks(FairqQueue *queue, const List *groups, bool force)
 
 	/*
 	 * The end of a task made blocked tasks due that waited for it.  So their
-	 * rows may have moved to places already passed.  Tasks that are due are
-	 * not moved again.
+	 * rows may have moved to places that the scan had passed.  Tasks that are
+	 * due are not moved again.
 	 */
 	if (!force && deleted > 0)
 		for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
@@ -771,8 +779,8 @@ privilege_named(const char *name)
 }
 
 /*
- * Read the arguments that these functions share: the privilege, the role and
- * the queue.
+ * Read the arguments that grant_queue() and revoke_queue() share: the
+ * privilege, the role and the queue.
  */
 static void
 arg_row(FunctionCallInfo fcinfo, const char *function, FairqSqlArg *args)

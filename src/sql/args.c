@@ -70,7 +70,7 @@ refuse_span(const char *name, const Interval *value, bool more_than_0,
 
 /*
  * Check that an interval has at least a number of microseconds, 0 or 1, and at
- * most a number of years.  Infinity is more.  Returns its length in
+ * most a number of years.  Infinity is too long.  Returns its length in
  * microseconds.
  */
 int64

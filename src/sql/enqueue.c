@@ -13,10 +13,9 @@
  * the row of a task that it replaces (add.c).  It takes its keys in sorted
  * order, before its first task.
  *
- * create_batch() adds the task that waits for the batch, blocked
- * (blocked.c).  The first check of the batch is due when it is closed.  If
- * all of its tasks have to succeed, checks begin at once, since one of them
- * may fail earlier.
+ * create_batch() adds the blocked task that waits for the batch (blocked.c).
+ * The first check of the batch is due when it is closed.  If all of its tasks
+ * have to succeed, checks begin at once, since one of them may fail earlier.
  *
  * Ids increase, and come from a sequence in chunks.  The high bits are the
  * number of the database's shard.
@@ -31,19 +30,19 @@
  * Therefore a chunk is valid as long as the sequence is unchanged since the
  * chunk was taken.  Each nextval(), setval() and ALTER SEQUENCE changes the
  * sequence's page, whether a restore or a user runs it.  So does TRUNCATE with
- * RESTART IDENTITY.  The page's LSN, last_value or its file differ.  The rest
- * of an older chunk is never used.  So if several sessions take a chunk at the
- * same time, they only waste the rest of one.
+ * RESTART IDENTITY.  Then the page's LSN, its last_value or its file differs.
+ * The rest of an older chunk is never used.  So if several sessions take
+ * chunks at the same time, they only waste the rest of all except one.
  *
- * The page also shows which extension has a chunk, because extensions may
- * share an entry in shared memory (FairqDomain).  No two records of the log
- * have the same LSN.  Two copies of a database may have the same LSN until one
- * of them takes a chunk.  Before that they take different ids from the same
+ * The page also shows to which extension a chunk belongs, because extensions
+ * may share an entry in shared memory (FairqDomain).  No two WAL records have
+ * the same LSN.  Two copies of a database may have the same LSN until one of
+ * them takes a chunk.  Before that they take different ids from the same
  * chunk.
  *
- * Ids are logged before they are used.  nextval() has written its record
- * before others see the chunk, so that record is on disk when a task's commit
- * is.
+ * Ids are WAL-logged before they are used.  nextval() has written its record
+ * before others see the chunk.  So that record is on disk once the commit of a
+ * task is.
  *
  * A restart wastes the rest of a chunk.  After a crash PostgreSQL continues up
  * to 32 values later.  For that reason the step is small (see the script): 33
@@ -52,29 +51,32 @@
  * The step is read from the catalog with each chunk: if the sequence is
  * altered, the length of chunks follows.
  *
- * Shards.  The ids of several databases differ if each has a shard's number:
+ * Shards.  The ids of several databases differ if each has its own shard
+ * number:
  *
  *		id = shard * 2^43 + 1, 2, 3 ...		(shard from 1 to 1,023)
  *
  * So an id shows the shard of its task.  All ids are below 2^53, so JavaScript
- * and JSON readers keep them exactly.  Other databases count from 1.  Only the
- * sequence's own value keeps the number.  It is copied with the tasks: in a
- * dump, a base backup or a copy of the database.  It is set before there are
- * tasks and can only increase, so no id is used twice.  A shard can use 2^43
- * ids for fourteen years at 20,000 tasks a second.  The last KEPT_BACK ids are
- * not used, so concurrent sessions cannot reach those of the next shard.
+ * and JSON readers keep them exactly.  Other databases count from 1.  The
+ * number is stored only in the sequence's value.  It is copied with the tasks:
+ * in a dump, a base backup or a copy of the database.  It is set before there
+ * are tasks and can only increase, so no id is used twice.  The 2^43 ids of a
+ * shard last for fourteen years at 20,000 tasks a second.  The last KEPT_BACK
+ * ids are not used, so concurrent sessions cannot reach those of the next
+ * shard.
  *
  * Locking: AccessShareLock on the queues, RowExclusiveLock on the tables, and
  * the rows of tasks that are changed, to the end of the transaction.  Tasks
  * that other transactions are changing are not cancelled.
  *
- * Ids take the page's content lock to read the sequence's state, and a
- * spinlock for the chunk.  A lock on the sequence is not needed: the caller
- * has fairq.task open, which owns it.  nextval() locks the sequence to the end
- * of the transaction.  set_shard() locks fairq.task against all writers, to
- * the end of the transaction.  So it sees every other transaction's task, and
- * a session that waits for it takes ids of the new number.  If a shard is
- * expected, fairq_shard() takes a lock that blocks set_shard() until then.
+ * To get ids, a call takes the page's content lock to read the sequence's
+ * state, and a spinlock for the chunk.  A lock on the sequence is not needed,
+ * because the caller has fairq.task open, which owns it.  nextval() locks the
+ * sequence to the end of the transaction.  set_shard() locks fairq.task
+ * against all writers, to the end of the transaction.  So it sees every other
+ * transaction's task, and a session that waits for it takes ids of the new
+ * number.  If its caller expects a shard, fairq_shard() takes a lock that
+ * blocks set_shard() until the end of the transaction.
  */
 #include "postgres.h"
 
@@ -131,10 +133,11 @@ PG_FUNCTION_INFO_V1(fairq_cancel_batch);
 static struct
 {
 	Oid			seq;
-	uint64		as_of;			/* fairq_catalog_changes() by then */
+	uint64		as_of;			/* fairq_catalog_changes() at that time */
 	FairqFile	file;
 	Buffer		buffer;
-	bool		logged;			/* so that changes are visible in the LSN */
+	bool		logged;			/* true: the page is WAL-logged, so its LSN
+								 * shows changes */
 }			page;
 
 /* Returns the buffer of the sequence's page, pinned. */
@@ -224,7 +227,8 @@ present_shard(void)
 }
 
 /*
- * Refuse if a shard's ids are used up: the next ids belong to another shard.
+ * Refuse if a shard's ids are used up, because the next ids belong to another
+ * shard.
  */
 static void
 check_shard_end(int64 value)
@@ -250,7 +254,7 @@ chunk_size(Oid seq, int64 value)
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for sequence %u", seq);
 	form = (Form_pg_sequence) GETSTRUCT(tuple);
-	/* if the sequence descends or cycles, each value is only itself */
+	/* if the sequence descends or cycles, each of its values is one id */
 	n = form->seqincrement < 1 || form->seqcycle ? 1 :
 		Min(form->seqincrement, PG_INT32_MAX);
 	if (pg_add_s64_overflow(value, n, &end) || end - 1 > form->seqmax)
@@ -345,7 +349,7 @@ fairq_set_shard(PG_FUNCTION_ARGS)
 				errmsg("the number of a shard can only increase"),
 				errdetail("The database is shard %d.", present),
 				errhint("To start again, drop and create the extension."));
-	/* unlike setval() it is undone by a rollback */
+	/* a rollback undoes this, unlike setval() */
 	/* START applies to TRUNCATE fairq.task RESTART IDENTITY */
 	sql = psprintf("ALTER SEQUENCE fairq.task_id_seq START WITH " INT64_FORMAT " RESTART",
 				   shard_begin(shard) + 1);
@@ -389,7 +393,7 @@ fairq_shard(PG_FUNCTION_ARGS)
  */
 #define MAX_KEPT (1024 * 1024)
 
-/* A dedup_key. */
+/* Check the length of a dedup_key. */
 static text *
 check_key(text *key)
 {
@@ -654,8 +658,8 @@ typedef struct Batch
 	FairqOfEach priorities;
 	FairqOfEach run_ats;
 	FairqOfEach headers;
-	int64	   *ids;			/* ids of the tasks, or of those with their
-								 * keys */
+	int64	   *ids;			/* ids of the tasks, or of the tasks that have
+								 * their keys */
 	bool	   *add;			/* true: the task is to be added */
 	int64		kept;			/* bytes of payloads and headers of the
 								 * postponed tasks */

@@ -3,25 +3,27 @@
  *		The module: magic, version, its setup when the library is loaded, and
  *		the hook and triggers by which changes of fairq's tables change hints.
  *
- * By design, the library does almost nothing when it is loaded: any backend
- * can load it at any time.  Shared memory, caches and callbacks are made on
- * first use.  A server that loads it at its start only reserves room in shared
- * memory (shmem.c).  This file lists the modules' actions at the end of a
- * transaction, because their order matters.
+ * By design, the library does almost nothing when it is loaded, because any
+ * backend can load it at any time.  Shared memory, caches and callbacks are
+ * created on first use.  A server that loads it at its start only reserves
+ * room in shared memory (shmem.c).  This file lists the modules' actions at
+ * the end of a transaction, because their order matters.
  *
  * Waiting sessions must detect that the extension is dropped.  No trigger
  * fires then, but a backend that has worked with queues sees that fairq.task
  * is dropped.  A waiter checks by itself for drops by other backends (pop.c).
  *
  * fairq's direct writes (store.c) fire no triggers, and record their own
- * changes.  All other changes fire them: SQL by hand, COPY, the worker of
- * logical replication, and fairq's writes through SPI.  The latter change
+ * changes.  All other changes fire them: SQL by hand, COPY, the apply worker
+ * of logical replication, and fairq's writes through SPI.  The latter change
  * settings and privileges.  All triggers are ENABLE ALWAYS or ENABLE REPLICA,
- * because that worker fires no others.
+ * because the apply worker fires no others.
  *
- * Tasks and groups: a statement invalidates all hints.  The worker fires
- * statement triggers only for TRUNCATE.  Row triggers exist only for it
- * (ENABLE REPLICA), so other statements do not pay for them.
+ * Tasks and groups: a statement on fairq.task invalidates all hints, and one
+ * on fairq.group_number all cached groups.  If there are tenants, the latter
+ * also invalidates hints.  The apply worker fires statement triggers only for
+ * TRUNCATE.  Row triggers exist only for that worker (ENABLE REPLICA), so
+ * other statements do not pay for them.
  *
  * Settings and privileges: the row names its queue and group, so only these
  * become stale.  If the queue has no hints, the triggers make none.  A backend
@@ -82,8 +84,8 @@ static const FairqEnding *const endings[] = {
 };
 
 /*
- * Whether a relation is fairq.task.  Possibly there has been no look-up of the
- * tables yet.
+ * Whether a relation is fairq.task.  This compares names, because this backend
+ * may not have looked up the tables yet.
  */
 static bool
 is_task_table(Oid relid)
@@ -112,7 +114,9 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
 		!fairq_shmem_can_be_had() || !is_task_table(object_id))
 		return;
-	/* it is locked exclusively: no other transaction uses any of its queues */
+	/*
+	 * it is locked exclusively, so no other transaction uses any of its queues
+	 */
 	foreach(lc, fairq_shmem_queues(object_id))
 		fairq_pending_queue(lfirst(lc), FAIRQ_DROPPED | FAIRQ_REMOVED);
 }
@@ -319,7 +323,10 @@ is_own_queue(int32 id)
 	return own;
 }
 
-/* Record that a row of the other tables was changed. */
+/*
+ * Record that a row of fairq.group_setting or fairq.queue_privilege was
+ * changed.
+ */
 static void
 setting_changed(TupleTableSlot *slot, bool of_group)
 {

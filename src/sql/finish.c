@@ -1,7 +1,7 @@
 /*
  * finish.c
- *		fairq.complete, fairq.fail, fairq.release, fairq.extend, their batches,
- *		fairq.set_progress, fairq.cancel, and fairq.reschedule.
+ *		fairq.complete, fairq.fail, fairq.release, fairq.extend, their batch
+ *		versions, fairq.set_progress, fairq.cancel, and fairq.reschedule.
  *
  * outcome.c changes the tasks.  A batch processes its ids in sorted order, so
  * two batches do not deadlock.  Then it returns the ids that the worker has
@@ -228,7 +228,7 @@ typedef struct Batch
 	FairqAttempt a;
 	Held	   *items;			/* by their ids */
 	int			n;
-	bool		done;			/* anything */
+	bool		done;			/* true: a task was found */
 } Batch;
 
 static int

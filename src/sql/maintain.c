@@ -3,10 +3,10 @@
  *		fairq.expire_leases, fairq.maintain; fairq.redrive and
  *		fairq.purge_failed, for tasks that have failed for good.
  *
- * fairq's guarantees do not depend on maintain: pops themselves find lapsed
- * tasks.  maintain removes rows that would accumulate.  A queue that gets more
- * groups over time than its block length needs it.  Otherwise there is no
- * number for a new group.
+ * fairq's guarantees do not depend on maintain, because pops themselves find
+ * lapsed tasks.  maintain removes rows that would accumulate.  A queue that
+ * gets more groups over time than its block length needs it.  Otherwise there
+ * is no number for a new group.
  *
  * A sweep ends expired leases, and tasks that are expired, of all groups of a
  * queue at once.  Pops end them only at the turns of their groups.  A sweep
@@ -19,9 +19,9 @@
  * but has not written its task yet.  So:
  *
  * 1.  maintain deletes the rows of such groups.  The groups that backends have
- *	  cached become invalid at once.  A transaction that searches a key from
- *	  now on finds that its row is being changed.  It inserts a row of its own
- *	  with the same number (group.c).
+ *	  cached become invalid at once.  A transaction that searches for a key
+ *	  from now on finds that its row is being changed.  It inserts a row of its
+ *	  own with the same number (group.c).
  *
  * 2.  All transactions that work on the queue at this moment may have read the
  *	  number before.  maintain waits for their end, but not for long, and
@@ -33,7 +33,8 @@
  *
  * The same transaction must not add groups, because it no longer sees the rows
  * that others still find.  So maintain does not remove groups in a transaction
- * block.  Otherwise, adding a group afterwards is an error (group.c).
+ * block.  In a transaction that has removed groups, adding one is an error
+ * (group.c).
  *
  * Tasks that have failed for good are in the archive until a call puts them
  * back, into their queue or another one, or deletes them.  A task that is put
@@ -47,12 +48,12 @@
  * row in memory.
  *
  * Locking: AccessShareLock on the queue; for a moment, if available,
- * ShareUpdateExclusiveLock for the groups.  A change of settings in progress
- * may affect one of them.  maintain processes one queue after the other, and
- * unlocks each in which it has changed nothing.  There may be more queues than
- * the server's lock table can hold.  It skips tasks that other transactions
- * are changing, or whose rows they have locked.  To delete from the archive it
- * waits for an open redrive.
+ * ShareUpdateExclusiveLock for the groups.  That lock excludes changes of
+ * settings, which may affect one of them.  maintain processes one queue after
+ * the other, and unlocks each in which it has changed nothing.  There may be
+ * more queues than the server's lock table can hold.  It skips tasks that
+ * other transactions are changing, or whose rows they have locked.  To delete
+ * from the archive it waits for an open redrive.
  *
  * redrive takes AccessShareLock on the queues, RowExclusiveLock on the tables
  * and the archived row, to the end of the transaction.  It skips rows that
@@ -164,7 +165,7 @@ end_sweep(Sweep *sweep)
 	return sweep->ended;
 }
 
-/* End expired leases of all groups of a lane that are leased. */
+/* End the expired leases of a lane, in all groups that are leased. */
 static void
 end_lapsed_in_lane(Sweep *sweep, int priority)
 {
@@ -247,7 +248,7 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 
 /*
  * Wait until all transactions have ended that work on the queue at this
- * moment.  Returns false if some last longer than "end".
+ * moment.  Returns false if some are still open at the time "end".
  */
 static bool
 wait_for_users(FairqQueue *queue, TimestampTz end)
@@ -282,7 +283,7 @@ typedef struct TasksLook
 	Datum		lanes[FAIRQ_PRIORITIES];
 } TasksLook;
 
-/* Whether the lane has a task of such groups, in any state. */
+/* Whether the range of groups has a task, in any state. */
 static bool
 has_any(FairqScan *scan, FairqRange groups)
 {
@@ -563,9 +564,9 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
- * Recover the lanes of the queues that the caller may manage.  Count all tasks
- * if those of one queue are not counted.  This precedes all writes.  Each
- * queue is locked for this, so the hints belong to it.
+ * Recover the lanes of the queues that the caller may manage.  Count all
+ * tasks, if the tasks of any of these queues are not counted.  This precedes
+ * all writes.  Each queue is locked for this, so the hints belong to it.
  */
 static void
 read_tasks(const List *ids)
@@ -588,9 +589,9 @@ read_tasks(const List *ids)
 }
 
 /*
- * Do one part of maintain() for each of these queues that still exists and may
- * be managed.  A queue that was changed stays locked until the end of the
- * transaction.  Other queues may be dropped or altered at once.
+ * Do one part of maintain() for each of these queues that still exists and
+ * that the caller may manage.  A queue that was changed stays locked until the
+ * end of the transaction.  Other queues may be dropped or altered at once.
  */
 static void
 maintain_each(const List *ids, bool groups, MemoryContext each)
@@ -801,7 +802,10 @@ redrive_task(FairqEnqueue *e, const Target *to, FairqTable *archived,
 		fairq_take_key(e, new.dedup.key, new.id, false) != new.id)
 		return false;
 	rejoin(e, &new, DatumGetInt64(fairq_column(slot, ARCHIVE_BATCH)));
-	/* first, because it deletes values that are stored out of line */
+	/*
+	 * before the deletion, which also deletes values that are stored out of
+	 * line
+	 */
 	fairq_add_task(e, &new);
 	fairq_table_delete(archived, &tid);
 	return true;
@@ -945,7 +949,7 @@ of_tenant(const FairqQueue *queue, const text *group_key)
 	return fairq_sql_text(cstring_to_text(prefix));
 }
 
-/* A group may be known only by its failed tasks.  Otherwise raise an error. */
+/* Raise an error, unless the group exists or has failed tasks. */
 static void
 check_group(FairqQueue *queue, text *group_key)
 {

@@ -25,9 +25,9 @@
  * snapshot and no lock.  If a backend that has worked with queues drops the
  * extension, sleepers detect this at once (fairq.c).
  *
- * A row that is only locked does not justify a pop, which would skip it.
- * Nothing publishes its unlocking.  A waiter that finds only such rows looks
- * again at increasing intervals.
+ * A row that is only locked does not justify a pop, which would skip it.  No
+ * transaction publishes that it has unlocked a row.  A waiter that finds only
+ * such rows looks again at increasing intervals.
  *
  * Tasks that a pop would end and not return (claim.c) do not wake a client.  A
  * wait that finds only such tasks ends them itself, and looks again.
@@ -84,7 +84,7 @@ typedef struct Claims
 	ReturnSetInfo *rsinfo;
 	MemoryContext each;
 	bool		remove;
-	bool		any;			/* was served */
+	bool		any;			/* true: a task was served */
 	TimestampTz now;
 	TimestampTz lease_until;
 	Datum		worker;
@@ -176,7 +176,7 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 		fairq_dedup_free(tasks, task, true);
 	if (result == FAIRQ_CLAIMED)
 		put_claim(claims, tasks, task);
-	/* the commit is its end, unless its worker fails or releases it */
+	/* the commit completes the task, unless its worker fails or releases it */
 	if (result == FAIRQ_CLAIMED && claims->remove)
 		fairq_task_ended(claims->queue, tasks, task, FAIRQ_STATUS_COMPLETED);
 	MemoryContextSwitchTo(old);
@@ -203,7 +203,8 @@ begin_claims(FunctionCallInfo fcinfo, Claims *claims, bits32 flags,
 
 /*
  * Serve tasks of claims->queue; with only_alone, only a task that is served
- * alone.  Returns the number of tasks that the caller gets from other queues.
+ * alone.  Returns the number of tasks that the caller may get from other
+ * queues.
  */
 static int64
 serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group,
@@ -253,7 +254,7 @@ arg_worker(FunctionCallInfo fcinfo, int n, Claims *claims)
 
 /*
  * Serve one queue, for fairq.pop() and fairq.take().  per_group_arg is the
- * number of the argument for the most tasks of a group.
+ * number of the argument for the most turns of a group.
  */
 static Datum
 pop_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
@@ -298,7 +299,7 @@ fairq_take(PG_FUNCTION_ARGS)
 
 /*
  * Serve one of several queues.  Returns the number of tasks that the caller
- * still gets.
+ * may still get.
  */
 static int64
 serve_one_of(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
@@ -398,7 +399,8 @@ fairq_peek(PG_FUNCTION_ARGS)
 #define RETRY (INT64CONST(10) * 1000)
 
 /*
- * the longest wait for rows that are only locked: it doubles each time
+ * the longest time until another look at rows that are only locked; the time
+ * doubles with each look
  */
 #define LONGEST_RETRY USECS_PER_SEC
 
@@ -418,7 +420,8 @@ typedef struct Looks
 } Looks;
 
 /*
- * Returns the time at which a task of the queue becomes due; DT_NOEND: never.
+ * Returns the next time at which a task of the queue becomes due or may start;
+ * DT_NOEND: never.
  */
 static TimestampTz
 next_due(FairqQueue *queue)
@@ -514,7 +517,7 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 	*again = false;
 	looks->look.ends = ends;
 	begin_wait(names, n, queues, looks);
-	/* tasks that are ended may have values in a TOAST table */
+	/* reading TOAST values of the tasks that it ends needs a snapshot */
 	if (ends)
 		PushActiveSnapshot(GetTransactionSnapshot());
 	tasks = fairq_open(FAIRQ_TASK, ends ? RowExclusiveLock : AccessShareLock);
@@ -561,7 +564,7 @@ sleep_until(TimestampTz until, const Looks *looks)
 		if (news || GetCurrentTimestamp() >= until)
 			return;
 		AcceptInvalidationMessages();
-		/* the processing of messages may have taken it */
+		/* the processing of messages may have taken such a snapshot */
 		InvalidateCatalogSnapshot();
 		if (!fairq_catalog_is_valid() ||
 			pg_atomic_read_u64(&looks->domain->resets) != looks->resets)
@@ -571,7 +574,7 @@ sleep_until(TimestampTz until, const Looks *looks)
 
 /*
  * Sleep until one of the queues has a task.  Returns its index; -1: none has
- * one until "end".
+ * one by "end".
  */
 static int
 wait_until(TimestampTz end, text *const *names, int n)

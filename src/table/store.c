@@ -16,10 +16,10 @@
  * Disadvantages: rules, triggers, defaults, generated columns, constraints
  * other than unique btree indexes, privileges and row security have no effect.
  * fairq's script creates none of these that matter here, except task.lane,
- * which add.c writes.  A table to which one was added is refused when it is
- * opened (catalog.c).  An index that fairq cannot maintain is refused when the
- * index is opened.  Like the executor, this file checks that publications can
- * identify the row that is updated or deleted.
+ * which add.c writes.  fairq refuses to open a table to which one was added
+ * (catalog.c), or an index that it cannot maintain.  Like the executor, this
+ * file checks that publications can identify the row that is updated or
+ * deleted.
  *
  * This file opens and closes a table, finds and maintains its indexes, and
  * inserts rows.  Scans are in store_scan.c.  Rows of fairq.task are found,
@@ -84,7 +84,7 @@ forget_table(Datum arg, Oid relid)
 	FairqRelation which = fairq_relation_of(relid);
 
 	/*
-	 * the other tables have not changed; this matters since settings change
+	 * keep the checks of other tables, because the tables of settings change
 	 * often
 	 */
 	if (relid == InvalidOid)
@@ -311,7 +311,7 @@ fairq_table_close(FairqTable *table)
 	table_end(table, NoLock);
 }
 
-/* Close a table after a call that has done nothing: it releases the locks. */
+/* Close a table and release its locks, after a call that has done nothing. */
 void
 fairq_table_leave(FairqTable *table)
 {
@@ -380,7 +380,7 @@ is_in_order(Relation index, TupleDesc desc, const AttrNumber *columns)
 
 /*
  * Find an index that begins with the wanted columns.  Its name does not
- * matter: it may have been rebuilt.
+ * matter, because it may have been rebuilt.
  */
 Relation
 fairq_find_index(FairqTable *table, FairqIndex which)
@@ -562,7 +562,7 @@ fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
 	return table->batch.n == FAIRQ_MAX_ROWS;
 }
 
-/* Insert the postponed rows, with a log record per page instead of per row. */
+/* Insert the postponed rows, with a WAL record per page instead of per row. */
 void
 fairq_table_insert_rows(FairqTable *table)
 {

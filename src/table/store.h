@@ -41,8 +41,8 @@ typedef struct FairqTable
 	{
 		TupleTableSlot *slot;	/* row that was locked, or read to be
 								 * changed */
-		bool		tuple_only; /* true: the row is not locked, and at most its
-								 * tuple lock is held: another transaction may
+		bool		tuple_only; /* true: the row is not locked (at most its
+								 * tuple lock is), so another transaction may
 								 * change it first */
 		bool		tuple;		/* true: the tuple lock of that row is held */
 	}			locked;

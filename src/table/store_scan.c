@@ -4,7 +4,7 @@
  *
  * Scans by an index use a dirty snapshot: store.c describes its advantages,
  * and store_task.c which rows such a scan can miss.  The load (load.c) reads
- * all rows once, as of its snapshot; through an index that would be a random
+ * all rows once, as of its snapshot; through an index it would read a random
  * page for each row.  Scans take no predicate lock.
  *
  * Locking: only buffer locks, briefly, and the locks of store.c.
@@ -189,7 +189,10 @@ fairq_scan_again(FairqScan *scan, FairqRange range)
 	index_rescan(scan->desc, keys, nkeys, NULL, 0);
 }
 
-/* Move to the next entry.  After its end an index scan would start again. */
+/*
+ * Move to the next entry.  An index scan that has ended would start again, so
+ * at_end remembers the end.
+ */
 static bool
 next_entry(FairqScan *scan)
 {
@@ -373,8 +376,8 @@ read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
 /*
  * Returns the task of the next row, like fairq_scan_next().  With in_order,
  * tasks at the same address are ordered by their ids.  Such tasks exist if the
- * group has a weight.  The indexes do not contain ids, because that would make
- * all entries of all tasks a third longer.
+ * group has a weight above 1.  The indexes do not contain ids, because that
+ * would make all entries of all tasks a third longer.
  */
 FairqRowState
 fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
@@ -404,10 +407,10 @@ fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
 
 /*
  * Read the next entries of a scan in order, after the last task that it
- * returned, whatever the state of their rows.  It stops after "most" entries,
- * and before entries at the same address, whose order depends on their rows.
- * Returns their number, and in *next the address of the entry behind.  The
- * scan cannot be used after that.
+ * returned, whatever the state of their rows.  The call stops after "most"
+ * entries, and before entries at the same address, whose order depends on
+ * their rows.  Returns their number, and in *next the address of the entry
+ * after them.  The scan cannot be used after that.
  */
 int
 fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
@@ -465,8 +468,8 @@ fairq_task_keyed(TupleTableSlot *slot)
 }
 
 /*
- * Read a row.  A task is also running if a call that predicts has claimed it
- * on a copy (shadow.c).
+ * Read a row.  A task also counts as running if peek() has claimed it on a
+ * copy (shadow.c).
  */
 void
 fairq_task_read(TupleTableSlot *slot, FairqTask *task)
@@ -525,7 +528,7 @@ is_prefetching(FairqTable *table)
 		if (table->nblocks == 0)
 			table->nblocks = RelationGetNumberOfBlocks(table->rel);
 		table->prefetch.last = InvalidBlockNumber;
-		/* a table that fits into the server's buffers is mostly cached */
+		/* a table of at most half the shared buffers is mostly cached */
 		table->prefetch.worth = table->nblocks > NBuffers / 2 &&
 			get_tablespace_io_concurrency(tablespace) > 0 ? 1 : -1;
 	}

@@ -4,10 +4,10 @@
  *
  * A dirty scan can miss a row.  It copies an index page and then visits the
  * heap.  In between, a transaction can move the row (to a new version with its
- * own index entries) and commit.  The scan can then miss it in both places.
- * Every such move is counted in shared memory, after its index entries are
- * inserted and before its commit.  fairq_task_find() must not miss a row: it
- * searches again if the counter has changed meanwhile.
+ * own index entries) and commit.  The scan can then miss it in both places.  A
+ * transaction counts each such move in shared memory, after it has inserted
+ * the index entries and before it commits.  fairq_task_find() must not miss a
+ * row, so it searches again if the counter has changed meanwhile.
  *
  * Each change of a row writes a new version of it, with some columns changed.
  * The row was locked or read before.
@@ -20,7 +20,7 @@
  *
  * Locking: rows, or their tuple locks, as each function describes.  A claim
  * waits for no transaction (store.c).  To change a row, the caller has locked
- * it, or at most its tuple lock is held.
+ * it, or holds at most its tuple lock.
  */
 #include "postgres.h"
 
@@ -229,15 +229,15 @@ lock_tuple(FairqTable *table, FairqTask *task, HeapTupleHeader header)
 	table->locked.tuple_only = table->locked.tuple = true;
 	if (header->t_infomask & HEAP_XMAX_INVALID)
 		return FAIRQ_CLAIMED;
-	/* whether the row is free is not known */
+	/* it is not known whether the row is free */
 	fairq_task_unlock_tuple(table, task);
 	return lock_to_claim(table, task);
 }
 
 /*
- * If a scan has just read this row, move it to table->locked.slot.  It has
- * been pinned since, so it exists, although other transactions may have
- * changed it.
+ * If a scan has just read this row, move it to table->locked.slot.  Its page
+ * has been pinned since, so the row exists, although other transactions may
+ * have changed it.
  */
 static HeapTupleHeader
 row_at_hand(FairqTable *table, ItemPointer tid)
@@ -256,8 +256,8 @@ row_at_hand(FairqTable *table, ItemPointer tid)
 }
 
 /*
- * Prepare to change a row that a scan found live, without waiting.  Like
- * fairq_task_lock(), but without a row lock in the table and in the log.  The
+ * Prepare to change a row that a scan found live, without waiting.  This is
+ * like fairq_task_lock(), but writes no row lock to the table or the WAL.  The
  * row is read again unless the scan has just read it.
  *
  * This does not exclude other transactions.  The first transaction to change
@@ -357,7 +357,7 @@ fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task)
 	table->locked.tuple_only = table->locked.tuple = false;
 }
 
-/* Lock a row, if it is still free.  At most its tuple lock is held yet. */
+/* Lock a row, if it is still free.  So far at most its tuple lock is held. */
 static FairqClaimResult
 lock_after_all(FairqTable *table, const FairqTask *task)
 {
@@ -434,8 +434,8 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 
 /*
  * Whether the task is still at the TID that this backend remembers.  The check
- * is complete: the row may have been moved or vacuumed away, and another row
- * may be there.
+ * is complete, because the row may have been moved or vacuumed away, and
+ * another row may be there.
  */
 static bool
 look_where_leased(FairqTable *table, int64 id, FairqTask *task)
@@ -552,7 +552,7 @@ fairq_task_find_in_index(FairqTable *table, int64 id, FairqTask *task,
 	return found;
 }
 
-/* Search for a task by its id, if the row's TID is not known. */
+/* Search for a task by its id, at the remembered TID and then in the index. */
 static bool
 look_for(FairqTable *table, int64 id, FairqTask *task, TransactionId *changer)
 {
@@ -698,7 +698,7 @@ insert_again(FairqTable *table, FairqTask *task, const Change *changes,
 	task->taken = false;
 }
 
-/* Add the first bytes of a text; NULL: null. */
+/* Add the first bytes of a text to the JSON; null if it is NULL. */
 static void
 put_text(StringInfo json, const char *name, const text *value, int most)
 {
@@ -763,8 +763,8 @@ fairq_task_log(FairqTable *table, const FairqTask *task, const text *error)
  * Write that the task runs from popped_at until lease_until, at the same
  * address.  Its attempt is the next one.  Its row is locked, or was read by
  * fairq_task_lock_tuple().  If it was running, its lease has expired.  The log
- * of failed attempts does not get this: a wider row would not be HOT, and the
- * pop would read twice as much.  "lapses" counts it.
+ * of failed attempts does not record that.  A wider row would make the update
+ * non-HOT, and the pop would read twice as much.  "lapses" counts it.
  */
 FairqClaimResult
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
@@ -833,10 +833,10 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 }
 
 /*
- * Write to the locked task, which is not running, its address and the time
+ * Write the address of the locked task, which is not running, and the time
  * run_at at which it is ready (0: since it was enqueued).  Unless content is
- * NULL, write its content, too, and whether it is still blocked; its progress
- * was that of the old content.
+ * NULL, also write its content, and whether it is still blocked.  That removes
+ * the progress, which belonged to the old content.
  */
 void
 fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,

@@ -2,9 +2,9 @@
  * add.c
  *		Adding a task: its key, its address, its row.
  *
- * A task reserves its address in shared memory (line.c), and then its row is
- * written.  Between the two no lock is held, so no backend waits while a large
- * payload is toasted.
+ * An enqueue reserves the task's address in shared memory (line.c), and then
+ * writes its row.  It holds no lock between the two, so no backend waits while
+ * a large payload is toasted.
  *
  * A task with a key is added unless another one has the key (dedup.c).  That
  * task may be replaced while it is not running.  Then the task that was
@@ -12,12 +12,12 @@
  * is finished and its key is taken over.
  *
  * Locking: the caller has the queue and fairq.task locked, to the end of the
- * transaction.  To replace or finish another task, its row is locked for the
- * same time.  A replacement waits for a transaction that is changing the row,
- * which has an equal key or works on the same task.  An expired task whose row
- * is being changed is not finished, because a pop that began it in time may
- * stay open during its work.  Finishing an expired task waits only for a row
- * that is locked, or changed after that check.
+ * transaction.  A call that replaces or finishes another task locks its row
+ * for the same time.  A replacement waits for another transaction that is
+ * changing the row, such as an enqueue of an equal key.  A call does not
+ * finish an expired task whose row is being changed.  A pop that began the
+ * task in time may stay open during its work.  Finishing an expired task waits
+ * only for a row that is locked, or changed after that check.
  */
 #include "postgres.h"
 
@@ -33,7 +33,7 @@
 #include "tools.h"
 #include "transaction.h"
 
-/* Begin a call that adds tasks to that queue. */
+/* Begin a call that adds tasks to the queue. */
 void
 fairq_add_begin(FairqEnqueue *e, text *queue_name)
 {
@@ -79,8 +79,8 @@ fairq_add_end(FairqEnqueue *e, bool any)
 }
 
 /*
- * Give a task, ready or scheduled, its address; make its row, which the caller
- * writes soon (line.c).
+ * Give a ready or scheduled task its address, and make its row, which the
+ * caller writes soon (line.c).
  */
 void
 fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
@@ -163,8 +163,9 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 }
 
 /*
- * Finish the task that has the key, if it is expired: no worker will ever
- * begin it.  Returns whether it was finished.
+ * Finish the task that has the key, if it is expired, since no worker will
+ * ever begin it.  Returns false if it is not expired.  Otherwise the caller
+ * tries again to take the key.
  */
 static bool
 finish_expired(FairqEnqueue *e, int64 id)
@@ -215,12 +216,12 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 
 	if (!fairq_task_find(e->tasks, id, &task))
 		return false;
-	/* without a lock, because its worker would have to wait */
+	/* do not lock a running task, because its worker would have to wait */
 	if (task.running)
 		return true;
 	if (!fairq_task_find_locked(e->tasks, id, &task))
 		return false;
-	/* or it has given up the key, which is now held */
+	/* a task without the key has given it up, and the key is now held */
 	if (task.running || !task.keyed)
 		return true;
 	content.blocked = task.blocked;

@@ -2,25 +2,25 @@
  * blocked.c
  *		Blocked tasks: those that wait for a batch, or for named tasks.
  *
- * A blocked task is a row of fairq.task from the beginning, and timed.  When
- * it becomes due, a pop checks what it waits for (claim.c).  If that is not
- * over, the task gets a later time.  If it is, the same change of its row
+ * A blocked task has a row in fairq.task from the beginning, and is timed.
+ * When it becomes due, a pop checks whether its wait is over (claim.c).  If it
+ * is not, the task gets a later time.  If it is, the same change of its row
  * makes the task ready.  So a crash strands no task, and the rollback of a pop
- * undoes its check.  Checks become less frequent with time.  Therefore the end
- * of a task that may be the last makes the next check due, if the row of the
- * waiter is free (outcome.c).
+ * undoes its check.  Checks become less frequent with time.  Therefore, if a
+ * task that ends may be the last one, it makes the next check due, unless the
+ * waiting task's row is locked (outcome.c).
  *
  * Batches.  A batch has the id of the task that waits for it.  The rows of its
  * tasks decide when it is finished.  A closed batch is finished when no row
- * has its id, including rows that an open transaction inserts or deletes.  An
- * end touches only its own task, so no row is hot.
+ * has its id, including rows that an open transaction inserts or deletes.  The
+ * end of a task changes only that task's row, so no row is hot.
  *
  * Numbers.  fairq.batch_delta gets a row for each call that adds tasks, and
  * one for each end without success.  A redriven task reduces the failures by
  * one.  The transaction that finishes the batch adds them up and deletes them.
  * Tasks that were added and have no other end have succeeded.
  *
- * Adding against finishing.  A transaction that adds a task holds RowShareLock
+ * Adding while finishing.  A transaction that adds a task holds RowShareLock
  * on the batch as an object, to its end.  It checks under that lock that the
  * batch is open.  A transaction that finishes a batch takes ExclusiveLock, if
  * that is free, and then searches for rows.  So once a closed batch is locked,
@@ -56,8 +56,8 @@
  *
  * Locking: the locks above, to the end of the transaction; an enqueue that
  * tests the lock of a transaction holds it for a moment.  Only a transaction
- * that has locked a task that waits changes its row of fairq.batch, or deletes
- * its rows of fairq.dependency.
+ * that has locked a waiting task changes the task's row of fairq.batch, or
+ * deletes its rows of fairq.dependency.
  */
 #include "postgres.h"
 
@@ -119,7 +119,9 @@ fairq_batch_create(FairqTable *tasks, const FairqBatch *batch, TimestampTz now)
 					   BATCH_NATTS);
 }
 
-/* Read a batch in its committed state, or in the state of our own changes. */
+/*
+ * Read a batch as it is committed, or as our own transaction has changed it.
+ */
 bool
 fairq_batch_read(FairqTable *tasks, int64 id, FairqBatch *batch)
 {
@@ -143,8 +145,9 @@ fairq_batch_read(FairqTable *tasks, int64 id, FairqBatch *batch)
 }
 
 /*
- * Whether the caller may add a task to the batch: it may enqueue, or it
- * redrives a task of the batch.
+ * Whether the caller may add a task to the batch.  It needs the privilege to
+ * enqueue, and an open batch.  To redrive a task of the batch (again), it only
+ * needs a batch that is not finished.
  */
 static bool
 takes_tasks(FairqTable *tasks, int64 id, bool again)
@@ -159,8 +162,8 @@ takes_tasks(FairqTable *tasks, int64 id, bool again)
 }
 
 /*
- * Whether the caller may do so until the end of the transaction.  The first
- * check is without the lock, so a caller waits for a closed batch only if it
+ * Whether the caller may add a task until the end of the transaction.  The
+ * first check takes no lock, so a caller waits for a closed batch only if it
  * is closed and finished after that check.
  */
 bool
@@ -205,8 +208,8 @@ has_tasks(FairqTable *tasks, int64 id, bool changing)
 		return true;
 
 	/*
-	 * First those before it.  Otherwise each search would visit the index
-	 * entries of all tasks after it that have ended.
+	 * First search the tasks before the last one seen.  Otherwise each search
+	 * would visit the index entries of all tasks after it that have ended.
 	 */
 	if (!(seen[slot].batch == id &&
 		  fairq_task_of_batch(tasks, id, seen[slot].id, changing, &task)) &&
@@ -234,7 +237,7 @@ fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success)
 		 (batch.closed && !has_tasks(tasks, id, false)));
 }
 
-/* Whether such rows of fairq.batch_delta exist. */
+/* Whether fairq.batch_delta has rows in the range. */
 static bool
 has_deltas(FairqTable *tasks, FairqRange range)
 {
@@ -254,7 +257,10 @@ first_failed(FairqTable *tasks, int64 id)
 	FairqSqlArg arg = {INT8OID, Int64GetDatum(id)};
 	int64		failed = 0;
 
-	/* usually there is none, and many tasks were added */
+	/*
+	 * skip the rows of added tasks, which may be many; usually no other rows
+	 * exist
+	 */
 	if (!has_deltas(tasks,
 					fairq_range_before(all, Int16GetDatum(FAIRQ_BATCH_ADDED))) &&
 		!has_deltas(tasks,
@@ -268,9 +274,9 @@ first_failed(FairqTable *tasks, int64 id)
 }
 
 /*
- * Write that the batch is finished, with its numbers.  They are added to its
- * task's headers, which are returned.  If one of its tasks did not succeed,
- * the number of successes is not known.
+ * Record that the batch is finished, with its numbers.  Returns the headers of
+ * its task, to which the numbers are added.  If one of its tasks did not
+ * succeed, the number of successes is not known.
  */
 static Datum
 finish(int64 id, Datum headers, bool failed)
@@ -304,9 +310,10 @@ finish(int64 id, Datum headers, bool failed)
 
 /*
  * Check the batch that a locked task waits for, and finish it if all of its
- * tasks have ended.  A batch is also over if SQL has deleted its row.  Then
- * *headers are the headers of the task that waits.  *failed is a task of the
- * batch that had to succeed and did not; 0: none.
+ * tasks have ended.  A batch is also over if SQL has deleted its row.
+ * *headers are the headers of the waiting task, with the batch's numbers if it
+ * is done.  *failed is a task of the batch that had to succeed and did not; 0:
+ * none.
  */
 FairqBatchState
 fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
@@ -379,8 +386,8 @@ add_row(FairqTable *tasks, int64 id, int64 predecessor, bool on_success,
 }
 
 /*
- * Lock the id of a transaction.  Returns false if another transaction holds
- * the lock.
+ * Lock the id of a transaction; with release, only for a moment.  Returns
+ * false if another transaction holds the lock.
  */
 static bool
 lock_transaction(TransactionId xid, LOCKMODE lockmode, bool release)
@@ -414,7 +421,7 @@ refuse_task(int64 id)
 			errdetail("It does not exist, or has ended and is not in the archive, or another transaction is ending it without success."));
 }
 
-/* The end of a task without a row, according to the archive. */
+/* How a task without a row has ended, according to the archive. */
 static int
 archived_status(FairqTable *tasks, int64 id)
 {
@@ -442,7 +449,7 @@ note_awaited(int32 queue_id)
 }
 
 /*
- * The end of a predecessor, or NOT_ENDED.  The caller has inserted the rows
+ * How a predecessor has ended, or NOT_ENDED.  The caller has inserted the rows
  * that name it.
  */
 static int
@@ -472,8 +479,8 @@ status_of(FairqTable *tasks, int64 id)
 }
 
 /*
- * Add the rows of a new task for its predecessors.  Returns when the first
- * look is due.
+ * Add the rows of a new task for its predecessors.  Returns the time of the
+ * first check.
  */
 TimestampTz
 fairq_after_add(FairqTable *tasks, const FairqAfter *after, int64 id,
@@ -499,7 +506,7 @@ fairq_after_add(FairqTable *tasks, const FairqAfter *after, int64 id,
 }
 
 /*
- * Whether the predecessor in this row has not ended.  With changing, a
+ * Whether the predecessor with this id has not ended.  With changing, a
  * predecessor that a transaction is changing or ending has not ended.
  */
 static bool
@@ -516,8 +523,8 @@ has_not_ended(FairqTable *tasks, int64 id, bool changing)
 }
 
 /*
- * Move to the next row that names a predecessor.  Returns this one, or 0 at
- * the end of the scan.
+ * Move to the next row that names a predecessor.  Returns the predecessor's
+ * id, or 0 at the end of the scan.
  */
 static int64
 next_predecessor(FairqScan *scan)
@@ -630,8 +637,8 @@ fairq_after_forget(FairqTable *tasks, int64 id)
 
 /*
  * Record an end without success for the tasks that wait for its success.  The
- * row of the task that has ended is deleted.  Returns whether any task may
- * wait for the ended one.
+ * caller has deleted the row of the task that has ended.  Returns whether any
+ * task may wait for the ended one.
  */
 bool
 fairq_after_failed(FairqTable *tasks, int64 id, FairqStatus status)

@@ -4,32 +4,32 @@
  *
  * fairq.dedup has a row for each key of an unfinished task.  An enqueue
  * inserts it, and the transaction that finishes the task deletes it.  If the
- * task has its key only until it starts, its first claim deletes it.  A
+ * task has its key only until it starts, its first claim deletes the row.  A
  * retried task does not get the key back, since another task may own it by
  * then.  An enqueue that finds the row returns its task's id.  If the row is
  * being inserted or changed, the enqueue waits for the end of that
  * transaction, which decides whether there is such a task.  Tasks without a
- * key do not use this.
+ * key do not use this table.
  *
  * A key can be held for some time after it was given up (dedup_for), if its
  * task was started.  Then another row with that time replaces the first.  That
  * row is invalid after the time, and is removed when the key is taken, or by
  * maintain().
  *
- * The row may be stale: fairq.task was truncated, or comes from a dump without
- * its rows.  So an enqueue that finds a key checks whether its task exists,
- * and deletes the row if not.  A task that is being changed exists.
+ * The row may be stale, if fairq.task was truncated or restored without its
+ * rows.  So an enqueue that finds a key checks whether its task exists, and
+ * deletes the row if not.  A task that is being changed exists.
  *
  * Locking: between the search and the new row, ExclusiveLock on the object
- * (fairq.dedup, queue_id, hash of the key), released at once.  No backend
- * waits for a transaction while it holds this lock.  An enqueue waits for the
- * end of the transaction that inserts or changes the row.  A stale or invalid
- * row is locked before it is deleted, if that is possible at once.  The row of
- * a held key is inserted under the same lock, even by a claim, which has
- * locked its task's row.  A backend that holds the lock does not wait.  A call
- * that takes several keys takes them in order.  Transactions that take keys in
- * several calls may deadlock, as with any unique key.  PostgreSQL then ends
- * one of them.
+ * (fairq.dedup, queue_id, hash of the key), released at once.  Without the
+ * lock, an enqueue waits for the end of the transaction that inserts or
+ * changes the row.  A stale or invalid row is locked before it is deleted, if
+ * that is possible at once.  The row of a held key is inserted under the same
+ * lock, even by a claim, which has locked its task's row.  That is safe,
+ * because no backend waits while it holds this lock.  A call that takes
+ * several keys takes them in order.  Transactions that take keys in several
+ * calls may deadlock, as with any unique key.  PostgreSQL then ends one of
+ * them.
  */
 #include "postgres.h"
 
@@ -229,7 +229,10 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
 			if (row.free_at != DT_NOEND ||
 				has_task(tasks, queue->id, key, row.id))
 				return row.id;
-			/* search again under the lock, where waiting is not allowed */
+			/*
+			 * the next search is under the lock, where waiting for another
+			 * lock is not allowed
+			 */
 			fairq_table_open_indexes(tasks);
 			gone = row.id;
 		}

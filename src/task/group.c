@@ -28,7 +28,7 @@
  *
  * Keys and numbers are cached in the backend.  If our own row is rolled back,
  * entries that were read earlier are forgotten.  A standby caches nothing.
- * The primary counts freed numbers in its shared memory and not in the log, so
+ * The primary counts freed numbers in its shared memory and not in the WAL, so
  * no backend on a standby would notice.  After a promotion, the session could
  * write with an old entry.
  */
@@ -133,7 +133,7 @@ check_group_cache(void)
 		MAX_CACHED)
 		return;
 
-	/* until the whole cache exists */
+	/* the cache counts as stale until all of it exists */
 	stale = true;
 	by_key = by_number = NULL;
 	if (cache_context == NULL)
@@ -205,7 +205,7 @@ no_at(FairqScan *scan)
 	return fairq_int_of(scan->slot, NUMBER_GROUP_NO, 0);
 }
 
-/* A copy of the key in that row. */
+/* A copy of the key in the scan's row. */
 static text *
 key_at(FairqScan *scan)
 {
@@ -241,7 +241,7 @@ find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 /*
  * The lowest number from "from" on that no row has; limit if there is none
  * below it.  It proceeds in steps, so that it does not read the dead entries
- * of all free numbers behind the first one.
+ * of all free numbers after the first one.
  */
 static int32
 next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
@@ -341,7 +341,7 @@ new_number(FairqTable *table, FairqQueue *queue)
 	return group_no;
 }
 
-/* Empty the accounts of a number that a new group gets. */
+/* Reset the accounts of a number that a new group gets. */
 static void
 renew_accounts(FairqQueue *queue, int32 group_no)
 {
@@ -713,7 +713,7 @@ fairq_key_is_of(const FairqQueue *queue, const text *key, const text *group)
 }
 
 /*
- * Find the first tenant behind a key (NULL: the first of all).  Returns its
+ * Find the first tenant after a key (NULL: the first of all).  Returns its
  * key; NULL: there is none.  It skips the groups of tenants: it reads at most
  * one of each.
  */

@@ -5,9 +5,9 @@
  * A line is a contiguous piece of the index by group, and a lane consists of
  * its lines, one after the other.  So reading a section of a line costs one
  * descent and its entries.  Moving from one group to the next costs one
- * descent, however long the line is.  One scan serves several places.  That
- * saves the cost of another scan, and the first search is in the page that the
- * scan holds.
+ * descent, however long the line is.  One scan is reused for several sections.
+ * That saves the cost of another scan, and a search begins in the page that
+ * the scan holds.
  *
  * Addresses.  A new task follows the last address of its line, the tail.
  * Shared memory has the tails of the groups that it has entries for (lane.c);
@@ -24,10 +24,11 @@
  * released it after its commit, so the row of a task whose attempt has failed
  * is visible.  A call that visited the group before the slot was free may have
  * an earlier task in flight, and then give it back.  So the claim checks
- * MOST_BACK index entries before its task: tasks in flight are right before
- * it.  A row that an open transaction is changing counts, because it may exist
- * afterwards.  If it does not, the end of that transaction takes the group
- * back (fairq_finish() in outcome.c).  An expired task blocks no other task.
+ * MOST_BACK index entries before its task, because tasks in flight are right
+ * before it.  A row that an open transaction is changing counts, because it
+ * may exist afterwards.  If it does not, the end of that transaction takes the
+ * group back (fairq_finish() in outcome.c).  An expired task blocks no other
+ * task.
  *
  * Recovery.  After a restart, and after SQL has changed rows, shared memory
  * has no data of a lane.  Its recovery has two parts:
@@ -72,7 +73,7 @@
 #define FAIRQ_GROUPS_AT_ONCE 64
 #endif
 
-/* and up to twice that number, without reading more entries */
+/* index entries within which a step may find up to twice that number */
 #define ENTRIES_AT_ONCE 1024
 
 /* entries of a group that are skipped before a search for the next group */
@@ -275,9 +276,9 @@ last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 }
 
 /*
- * The least block of a first ready task, among the last group and samples from
- * the first group on, increasingly far apart.  0: none of them has a ready
- * task; -1: there is no group.
+ * The least block of the first ready tasks of some groups.  These are the last
+ * group, and samples from the first group on, increasingly far apart.  0: none
+ * of them has a ready task; -1: there is no group.
  */
 static int64
 least_block(FairqQueue *queue, int priority, FairqTable *tasks)
@@ -304,7 +305,9 @@ least_block(FairqQueue *queue, int priority, FairqTable *tasks)
 	return least == PG_INT64_MAX ? 0 : least;
 }
 
-/* Begin.  From now on tasks that are published in the lane count. */
+/*
+ * Begin a lane's recovery.  From now on tasks that are published in it count.
+ */
 static void
 begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks,
 			   FairqRecovered *at)

@@ -16,13 +16,14 @@
  * The commit removes the row that pops know, and publishes the new one.  An
  * abort publishes the old one, because pops may have passed over it meanwhile.
  *
- * Attempts.  A task is found by its id.  These calls may wait for a
- * transaction that is changing the same row, and then search again.  A call
- * that renews many leases waits for no row: a locked row must not make the
- * other leases expire.  The attempt is the fencing token.  It increases with
- * every lease, even after a release.  A call with an attempt acts only for the
- * lease that has it.  An expired lease remains valid until another worker gets
- * the task.  A task that is only deleted, the usual case, is not locked first.
+ * Attempts.  A call finds its task by the id.  It may wait for a transaction
+ * that is changing the same row, and then searches again.  A call that renews
+ * many leases waits for no row, because a locked row must not make the other
+ * leases expire.  The attempt is the fencing token.  It increases with every
+ * lease, even after a release.  A call that names an attempt acts only for the
+ * lease of that attempt.  An expired lease remains valid until another worker
+ * gets the task.  A task that is only deleted, the usual case, is not locked
+ * first.
  *
  * The transaction that ends a lease gives up the task's slot at its commit.
  * If that transaction is rolled back, it records the old lease again
@@ -44,16 +45,16 @@
  *
  * A blocked task waits for the end of its batch, or for other tasks
  * (blocked.c).  It is timed, and a pop that finds it due checks these.  The
- * longer the task has waited, the later is the next check.  The end of a task
+ * longer the task has waited, the later the next check.  The end of a task
  * that may be the last one makes the blocked task due.  If many tasks wait for
  * one, its end makes the first MAX_LOOKS due.  A check that ends a wait makes
  * the next ones due, unless they are already due.
  *
- * Locking: the caller has fairq.task open with RowExclusiveLock.
- * AccessShareLock on the queue, then the row, all to the end of the
- * transaction.  A caller that has locked the row has it in tasks->locked.slot,
- * and its fields in *task.  Calls for many tasks handle them one after the
- * other by their ids, so two of them do not deadlock.
+ * Locking: the caller has fairq.task open with RowExclusiveLock.  The call
+ * locks the queue with AccessShareLock, and then the row, both to the end of
+ * the transaction.  A caller that has locked the row has it in
+ * tasks->locked.slot, and its fields in *task.  Calls for many tasks handle
+ * them one after the other by their ids, so two of them do not deadlock.
  */
 #include "postgres.h"
 
@@ -190,8 +191,8 @@ find_note(int64 id)
 
 /*
  * Find a task that this transaction has taken in an attempt (or any) and that
- * was not put back.  The row that was deleted is in tasks->locked.slot then,
- * and *task has that attempt, and is marked as taken: it has no lease.
+ * was not put back.  Then tasks->locked.slot has the deleted row.  *task has
+ * that attempt and is marked as taken, since it has no lease.
  */
 static bool
 find_taken(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
@@ -221,7 +222,7 @@ fairq_taken_any(void)
 	return nnotes > 0;
 }
 
-/* Record that the attempt of a task that was found has ended. */
+/* Record that the attempt of a taken task has ended. */
 static void
 taken_ended(const FairqTask *task)
 {
@@ -343,8 +344,8 @@ attempt_ended(FairqQueue *queue, FairqPending *pending,
 	bool		lapsed = task->took == FAIRQ_TOOK_LEASE;
 
 	/*
-	 * the group may have been put aside in another priority until this task
-	 * runs
+	 * in another priority, the group may have been put aside to wait for this
+	 * task
 	 */
 	if (queue->retries.in_order &&
 		fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
@@ -367,7 +368,7 @@ attempt_ended(FairqQueue *queue, FairqPending *pending,
  * scheduled.
  *
  * A task that is served alone always gets a time.  A call may stop before it,
- * and then gives back the turns behind it.  Calls take turns of several blocks
+ * and then gives back the turns after it.  Calls take turns of several blocks
  * at once only if tasks come from hands.  If a group is searched for due
  * tasks, they take turns of one block.  So none of these turns belongs to a
  * block that has ended.
@@ -652,7 +653,7 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);
 }
 
-/* Make a locked task that was blocked ready, with these headers. */
+/* Make a locked, blocked task ready, with these headers. */
 static void
 unblock(FairqQueue *queue, FairqTable *tasks, FairqTask *task, Datum headers)
 {
@@ -917,8 +918,8 @@ is_waiting(const FairqTask *task, int32 attempt)
 }
 
 /*
- * Lock a task that is neither running nor expired.  The worker of a running
- * one would have to wait.
+ * Lock a task that is neither running nor expired.  It does not lock a running
+ * task, because the task's worker would have to wait.
  */
 bool
 fairq_find_waiting(FairqAttempt *a, int64 id)
@@ -927,8 +928,9 @@ fairq_find_waiting(FairqAttempt *a, int64 id)
 }
 
 /*
- * Do the same without waiting.  If another transaction has locked the queue,
- * or the row with that attempt, a->busy is true and the result is false.
+ * Lock the task whose lease an attempt holds, without waiting.  If another
+ * transaction has locked the queue, or the row with that attempt, a->busy is
+ * true and the result is false.
  */
 bool
 fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)

@@ -14,16 +14,16 @@
  * on (fairq.queue, hash of the name, 1), released at once; after that the row
  * makes others wait.
  *
- * Ids are cached by names.  Each change of fairq.queue invalidates that table
- * in the relation cache, which invalidates the ids.  They are checked after
- * the lock is held, as for tables.
+ * Ids are cached by name.  Each change of fairq.queue invalidates that table
+ * in the relation cache, which invalidates the ids.  A call checks its id
+ * again once it holds the lock, as PostgreSQL does for tables.
  *
  * Settings and privileges are read again only if those of the same queue have
- * changed: there can be very many queues.  Settings of a group are read again
- * only if its own have changed: a queue can have settings of very many groups.
- * A transaction that changes settings increments the queue's version in shared
- * memory when it ends.  It also records there which settings have changed
- * (fairq.c, transaction.c, versions.c).  That is enough:
+ * changed, because there can be very many queues.  Settings of a group are
+ * read again only if its own have changed, because a queue can have settings
+ * of very many groups.  A transaction that changes settings increments the
+ * queue's version in shared memory when it ends.  It also records there which
+ * settings have changed (fairq.c, transaction.c, versions.c).  That is enough:
  *
  * - The version is incremented after the change is visible, and copied here
  *   before any setting is read.  So settings that were read before the change
@@ -45,15 +45,16 @@
  *   invalidations invalidates all settings.  All settings read there are
  *   invalid after the promotion.
  *
- * Settings of groups.  All of a queue's are read at its first use, each into
- * an entry with the columns of the group's row.  The settings in effect follow
- * from these and the queue's own.  They are computed on demand, once after
- * each reading of the queue's, so a change of these costs nothing here.  The
- * search for a group neither allocates nor fails, because it also happens
- * under a lane's lock.  A dirty scan can miss a row that a concurrent update
- * moves.  So all settings are read twice.  A group that the second scan did
- * not find is read separately, several times before it counts as missing.
- * Concurrent changes are read again when their version is published.
+ * Settings of groups.  The first use of a queue reads the settings of all its
+ * groups, each into an entry with the columns of the group's row.  The
+ * settings in effect follow from these and the queue's own.  They are computed
+ * on demand, once after each reading of the queue's own settings.  So a change
+ * of the latter costs nothing here.  The search for a group neither allocates
+ * nor fails, because it also happens under a lane's lock.  A dirty scan can
+ * miss a row that a concurrent update moves.  So all settings are read twice.
+ * A group that the second scan did not find is read separately, several times
+ * before it counts as missing.  Concurrent changes are read again when their
+ * version is published.
  *
  * Privileges are rows (queue_id, role, privilege).  A member of such a role
  * also has the privilege.  So do superusers and members of the role that owns
@@ -153,7 +154,7 @@ count_entry(FairqSettings *settings, const Entry *entry, int n)
 		settings->nlimiting += n;
 }
 
-/* Begin without settings.  Only the first setting makes a table. */
+/* Begin without settings.  Only the first setting creates a hash table. */
 static void
 forget_all(FairqSettings *settings)
 {
@@ -511,8 +512,8 @@ fairq_queue_group_changed(int32 queue_id, int32 group_no)
 }
 
 /*
- * End such changes, all or those of a subtransaction, which are committed or
- * undone.
+ * Settle such changes at the end of a transaction, or of a subtransaction
+ * (!all), which has committed or aborted.
  */
 static void
 settle(bool committed, bool all)
@@ -900,7 +901,7 @@ lock_queue(int32 id, LOCKMODE lockmode)
 	LockDatabaseObject(queue_relid, id, 0, lockmode);
 }
 
-/* Report that there is no queue of the name: an error, unless missing_ok. */
+/* Report that there is no queue of the name.  It is an error, unless skip. */
 void
 fairq_no_such_queue(text *name, bool skip)
 {
@@ -976,7 +977,7 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 
 /*
  * The queue of a name, with the same errors, if shared memory has its hints.
- * Otherwise NULL, and the call neither creates nor locks an object.
+ * Otherwise NULL, and the call neither creates hints nor takes a lock.
  */
 FairqQueue *
 fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
@@ -996,8 +997,7 @@ fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 		return fairq_queue_use(name, any_privilege, lockmode);
 
 	/*
-	 * settings are cached together with hints, so read privileges just for
-	 * this
+	 * the cache has only queues with hints, so read the privileges separately
 	 */
 	read_grants(&unknown);
 	may = fairq_may(&unknown, any_privilege);

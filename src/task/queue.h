@@ -99,7 +99,7 @@ typedef struct FairqQueue
 	bool		paused;			/* true: no task of the queue may start */
 	bool		limited;		/* true: the queue or some group has a limit or
 								 * rate */
-	int32		max_running;	/* most tasks of the queue that may run;
+	int32		max_running;	/* most tasks of the queue that may run, or
 								 * FAIRQ_NO_LIMIT */
 
 	/* when tasks may start */
@@ -124,8 +124,8 @@ typedef struct FairqQueue
 								 * retried */
 	}			retries;
 
-	bool		retains;		/* true: completed and cancelled tasks are
-								 * archived */
+	bool		retains;		/* true: completed, cancelled and expired tasks
+								 * are archived */
 	bool		notify;			/* true: NOTIFY is sent */
 
 	/* shares of the lanes, and the unit of fairness */
@@ -188,7 +188,7 @@ fairq_queue_is_held(const FairqQueue *queue, TimestampTz now)
 }
 
 /*
- * The latest possible lease end of a task, by the time of its pop (0: not
+ * The latest possible end of a task's lease, given the time of its pop (0: not
  * popped); DT_NOEND: no limit.
  */
 static inline TimestampTz

@@ -4,9 +4,9 @@
  *
  * A claim needs a slot in its queue and one in its group.  If the group has a
  * tenant, it also needs one in the tenant.  Each rate requires a start, too.
- * They are taken in this order, and given back if a later one is not free.
- * counter.c keeps the counters.  This file finds and checks them, and records
- * changes for the end of the transaction (pending.c).
+ * A call takes them in this order, and gives them back if a later one is not
+ * free.  counter.c keeps the counters.  This file finds and checks them, and
+ * records changes for the end of the transaction (pending.c).
  *
  * A queue that never had a limit does not count tasks; tally.c describes how
  * counting begins.  While counters are not known, calls skip a limited group,
@@ -64,7 +64,7 @@ fairq_running_begin(FairqQueue *queue, bool peeks)
 	call.queue = queue;
 }
 
-/* Keep the counter of a group or tenant for the call. */
+/* Pin the counter of a group or tenant for the call. */
 static void
 pin(Place *place, int32 no)
 {
@@ -83,7 +83,10 @@ unpin(Place *place)
 	place->counter = NULL;
 }
 
-/* Give back the unused start.  Returns the lanes that it may put back. */
+/*
+ * Give back the unused start.  Returns the lanes in which it may have
+ * throttled the group or tenant.
+ */
 static uint16
 start_back(Place *place)
 {
@@ -239,7 +242,7 @@ fairq_slot_in_queue(void)
 
 /*
  * Put the turn's group aside for that cause, or shut its tenant if the place
- * is that.  Ignore settings that only our transaction sees.
+ * is the tenant.  Ignore settings that only our transaction sees.
  */
 static bool
 put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -254,7 +257,10 @@ put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		fairq_lane_put_aside(lane, lane_no, turn, &cause, until);
 }
 
-/* Do so until the given time, because none of its tasks may start. */
+/*
+ * Put the group aside, or shut its tenant, until the given time, because none
+ * of its tasks may start.
+ */
 static void
 throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		 const FairqSetting *setting, const Place *place, int64 until)
@@ -299,7 +305,8 @@ fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 /*
  * Ensure that there is a start under the settings of the turn's group, or of
- * its tenant.  With look, only check that.  If there is none, throttle it.
+ * its tenant.  With look, only check that.  If there is none, throttle the
+ * group or tenant.
  */
 static bool
 start_under(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -323,7 +330,7 @@ start_under(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	return until == 0;
 }
 
-/* Do so for the turn's group. */
+/* Ensure that there is a start for the turn's group. */
 static bool
 start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 {
@@ -332,7 +339,7 @@ start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 					   &call.group, look);
 }
 
-/* Do so for the tenant of the turn's group, if it has one. */
+/* Ensure that there is a start for the tenant of the turn's group, if any. */
 static bool
 start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 {
@@ -348,7 +355,7 @@ start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 	return start_under(lane, lane_no, turn, setting, &call.tenant, look);
 }
 
-/* The lapsed task is served, or its starts were not needed. */
+/* The lapsed task is served, or does not start: give back unused starts. */
 void
 fairq_start_lapsed_done(void)
 {
@@ -361,7 +368,8 @@ fairq_start_lapsed_done(void)
 
 /*
  * Ensure that a lapsed task, which keeps its slot, has a start.  Returns false
- * if it may not start yet.  fairq_start_lapsed_done() ends that.
+ * if it may not start yet.  If it may, the caller ends this with
+ * fairq_start_lapsed_done().
  */
 bool
 fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
@@ -392,8 +400,8 @@ fairq_start_is_used(void)
 
 /*
  * Whether there are a slot and a start in the tenant of the turn's group, if
- * it has one.  They are taken if a slot in the queue is.  If there is no slot,
- * the tenant is shut (with may_park).
+ * it has one.  They are taken if the call has a slot in the queue.  If there
+ * is no slot, the tenant is shut (with may_park).
  */
 static bool
 slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -425,8 +433,8 @@ slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 /*
  * Whether there is a slot in the turn's group and its tenant.  It is taken if
- * one in the queue is.  If there is none, the group is parked (with may_park),
- * or the tenant shut, or the call has to skip the group this time.
+ * the call has one in the queue.  If there is none, the group is parked (with
+ * may_park), or the tenant shut, or the call has to skip the group this time.
  */
 bool
 fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -466,7 +474,10 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	return slot == FAIRQ_SLOT_FREE && !fairq_settings_are_old(call.queue);
 }
 
-/* Record that the call claims or ends a task, if it does not count. */
+/*
+ * Record that the call claims or ends a task, if it does not count running
+ * tasks.
+ */
 static void
 note_change(void)
 {
@@ -496,7 +507,7 @@ fairq_slot_prepare(FairqLane *lane)
 void
 fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 {
-	/* a sweep that sees the lease must reach the task */
+	/* a sweep (maintain.c) that sees the lease must reach the task */
 	fairq_lane_reaches(fairq_queue_lane(call.queue, task->priority),
 					   task->addr);
 	/* a simulated claim changes nothing */
