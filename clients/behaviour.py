@@ -154,7 +154,7 @@ class Forwarder:
 
     From mute() on, no data passes: connections stay open, it accepts new ones, and none
     is ever answered.  After unmute(), new connections work; the old ones stay silent.
-    Between hold() and release() all data is late, and none is lost.
+    Between hold() and release() data is delayed, and none is lost.
     """
 
     def __init__(self, server):
@@ -483,7 +483,7 @@ class Case:
         return task
 
     def goes_on(self):
-        """A running worker can run another task."""
+        """Checks that a running worker can run another task."""
         self.was_done_once(self.enqueue({"do": "ok"}, "afterwards"))
 
     # the end
@@ -706,7 +706,7 @@ def graceful(case):
     worker = case.work(GRACE=90)
     case.wait_for_line("start", id)
     expect(case.task(later).status == "queued", "it has taken a task without a free slot")
-    worker.stop()           # and not after its grace
+    worker.stop()           # the worker ends with its task, before the grace is over
     case.was_done_once(id)
     expect(case.task(later).status == "queued" and not case.starts(later),
            "another was begun:", case.task(later))
@@ -722,7 +722,7 @@ def past_grace(case):
     second = case.work(GRACE=0.3)
     case.is_idle(second)
     first.stop()
-    # neither when it polls again, nor when the lease is over
+    # at once, and not only when it polls again or when the lease is over
     case.wait_for_line("start", id, worker=second, limit=25)
 
 
@@ -1311,7 +1311,7 @@ def ends_before_alone(case):
             way.hold()
             if case.count("end", other) == 0:
                 break
-            way.release()       # the machine is slow: again, with a longer task
+            way.release()       # the machine is slow: try again with a longer task
         case.wait_for_line("end", other, limit=seconds + TIME_LIMIT)
         time.sleep(2.5)
         expect(case.count("start", alone) == 0, "it has begun before the end was stored")

@@ -182,7 +182,7 @@ func isTransient(err error) bool {
 }
 
 // isRefusal returns whether the server refuses the connection: the database or role
-// does not exist, or the password is wrong.  That may change.
+// does not exist, or the password is wrong.  The refusal may be temporary.
 func isRefusal(err error) bool {
 	state := sqlState(err)
 	return strings.HasPrefix(state, "28") || strings.HasPrefix(state, "3D")

@@ -397,7 +397,7 @@ func TestEnqueueBatch(t *testing.T) {
 				if !bad.NoGroup {
 					bad.Group = "bob"
 				}
-				bad.NoGroup = false // of the first one neither is set
+				bad.NoGroup = false // the first task then has neither
 				ids, err := fairq.EnqueueBatch(ctx, way, "batch", append(tasks[:1:1], bad))
 				db.QueryRow(ctx, count).Scan(&after)
 				if err == nil || ids != nil || before != after {
@@ -730,11 +730,11 @@ func TestWork(t *testing.T) {
 		time.Since(task.EnqueuedAt).Abs() > time.Minute {
 		t.Errorf("%+v", task)
 	}
-	// and neither after its grace, nor when it polls again
+	// it ends at once: neither after its grace, nor when it polls again
 	if took := w.end(); took > 15*time.Second {
 		t.Errorf("an idle worker took %v to end", took)
 	}
-	// a backend goes some time after its client has closed the connection
+	// a backend ends some time after its client has closed the connection
 	waitFor(t, "it has closed all of its connections", func() bool {
 		left := -1
 		err := db.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'me'").Scan(&left)
@@ -894,7 +894,7 @@ func TestUnusable(t *testing.T) {
 			t.Errorf("%s: it continues", what)
 		}
 	}
-	// one that is dropped later
+	// a task of a queue that is dropped later
 	id := enqueue(t, db, "unusable", fairq.NewTask{})
 	w := start(t, fairq.Worker{Queues: []string{"unusable"}, Default: handler})
 	waitForStatus(t, db, id, "completed")

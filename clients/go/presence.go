@@ -74,7 +74,7 @@ func hostname() string {
 	return host
 }
 
-// newUUID is a random one.
+// newUUID returns a random UUID.
 func newUUID() string {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {

@@ -192,7 +192,8 @@ export interface QueueSettings {
   shares?: number[] | null;
   inOrder?: boolean | null;
   maxRunTime?: number | null;
-  /** Separates tenant and user in the keys of groups.  It cannot be changed: another one is rejected. */
+  /** Separates tenant and user in the keys of groups.  It cannot be changed: a
+   * different one is rejected.  */
   separator?: string | null;
 }
 

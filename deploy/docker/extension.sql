@@ -1,2 +1,3 @@
--- The image of postgres runs this in the database that it makes at its first start.
+-- The image of postgres runs this in the database that it creates at its first
+-- start.
 CREATE EXTENSION fairq;

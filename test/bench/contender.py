@@ -72,7 +72,7 @@ class Contender:
             connection.execute("ANALYZE")
 
     def fill(self, connection, tasks, key, chunk=10000, until=None, lanes=1):
-        """Adds tasks from within the server, `chunk` in a statement.
+        """Adds tasks from within the server, `chunk` tasks per statement.
 
         False if it took too long.  With lanes, a contender that has priorities
         gets tasks of this number of priorities.

@@ -2,9 +2,9 @@
 
 Each measurement first draws a line for every contender, from little to much.
 Then it checks fairq's promise: it makes the same calls in turn in two databases,
-one of each kind.  A round pops 100 tasks, completes them, and adds as many, ten
-of them by single enqueues.  So the backlog keeps its size.  No call waits for
-its commit, since such waits would hide differences.
+one with little and one with much.  A round pops 100 tasks, completes them, and
+adds as many, ten of them by single enqueues.  So the backlog keeps its size.  No
+call waits for its commit, since such waits would hide differences.
 """
 
 import random
@@ -311,7 +311,7 @@ def snapshot(bench):
     print("\npop(100) + complete, tasks that came and went")
     for contender in reversed(drawn(bench)):
         place = Place("flat_old", contender, 1000)
-        # a point before the snapshot holds back anything
+        # a point that is measured before the snapshot holds back anything
         point(bench, "snapshot", place, 0, lambda: place.fill(10000))
         with connect("flat_old") as old:
             old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")

@@ -76,7 +76,8 @@ class Account:
                     yield number, group, self.weights[group] - tasks
 
     def each_turn(self):
-        """A block is not left before all who have work had their turn."""
+        """A block is not left before all groups with work have had their
+        turn."""
         for number, group, tasks in self.missed():
             raise Fault(f"{group} was served {tasks} tasks too few in block"
                         f" {number}; the last one is {self.last_block}")

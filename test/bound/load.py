@@ -16,7 +16,7 @@ import psycopg
 # A small one, so that seats and blocks are easily read in a message.
 BLOCK_LENGTH = 1000
 
-# The latter: a result and an error, of a statement cancelled as it ended.
+# ValueError: a result and an error, of a statement cancelled as it ended.
 CANCELLED = (psycopg.errors.QueryCanceled, ValueError)
 
 # rows: (group, id, addr).  None: the call has failed.
@@ -48,7 +48,7 @@ class Shape:
         self.comers = [f"c{i}" for i in range(5)]
         self.joiners = ["j0", "j1"]
         self.limited = [f"l{i}" for i in range(4)] if part.limits else []
-        # seats are given in this order: of those who come some are low
+        # seats are assigned in this order, so some comers have low ones
         self.groups = (self.comers[:3] + self.joiners[:1] + self.limited[:2]
                        + steady + self.comers[3:] + self.joiners[1:]
                        + self.limited[2:])
@@ -129,7 +129,7 @@ class Load:
             for group, _, addr in call.rows or ():
                 self.last[group] = max(self.last.get(group, 0), block(addr))
                 self.block = max(self.block, block(addr))
-            # A slow machine does fewer blocks, but some.
+            # A slow machine serves fewer blocks, but at least some.
             gone = self.block - self.first
             if gone >= self.shape.blocks or (
                     gone >= 4 and time.monotonic() > self.deadline):
@@ -238,7 +238,7 @@ class Comer(Session):
                     continue
                 last = load.last.get(group, 0)
             sent = time.monotonic()
-            # of more than eight the last ones are read in the index
+            # of more than eight tasks, the last ones are read in the index
             count = self.random.choice((1, 1, 3, 9, 10))
             out[group] = ids = load.enqueue(self.connection, group, count)
             load.arrivals.append(Arrival(group, ids, sent, time.monotonic(),

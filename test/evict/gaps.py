@@ -67,9 +67,10 @@ class Gaps:
             self.rows("SELECT fairq.enqueue('l', 'x')")
             self.rows("SELECT fairq.pop('l')")
             self.rows("SELECT fairq.set_group('l', 'x', concurrency => 1)")
-            # its running tasks are counted before, and not by who is held up
+            # its running tasks are counted before, and not by the pop that is held
+            # up
             self.rows("SELECT count(*) FROM fairq.peek('l')")
-        # more than a hand holds are read on in the index
+        # tasks that do not fit into the hand are read in the index
         for i in range({"read": 20, "lapsed": 0}.get(how, 2)):
             self.rows("SELECT fairq.enqueue('l', 'x', %s)", f'"x{i}"')
         if how == "locked":
@@ -89,7 +90,7 @@ class Gaps:
         self.rows("SELECT fairq.reset_hints()")
 
     def over_the_limit(self):
-        """Others pop, with a place that is left before, and without."""
+        """Others pop, with a slot that was freed before, and without one."""
         for places in (0, 1, 0):
             if places:
                 self.rows("SELECT fairq.complete(min(id)) FROM fairq.tasks"
@@ -210,7 +211,7 @@ def main():
     failed = False
     gaps = Gaps()
     gaps.other.execute("SELECT fairq.version()")
-    # first, as it depends on what is in the cache which entry makes place
+    # first, since the contents of the cache determine which entry is evicted
     fault = gaps.remade()
     failed |= fault is not None
     print(f"{'ok' if fault is None else 'not ok'} 1 - remade{': ' + str(fault) if fault else ''}",

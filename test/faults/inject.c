@@ -9,7 +9,7 @@
  *
  *	memory	malloc() and realloc(): no memory
  *	shared	posix_fallocate() of a file in /dev/shm: no space left
- *	disk	pwrite() and such of a file of the database's tables: the same
+ *	disk	pwrite() and the like on a file of the database's tables: the same
  */
 #define _GNU_SOURCE
 #include "postgres.h"
@@ -54,7 +54,7 @@ fails(What kind)
 	return true;
 }
 
-/* Is the file one that has this in its path? */
+/* Does the file's path contain this text? */
 static bool
 is_at(int fd, const char *part)
 {
@@ -134,7 +134,7 @@ pwritev(int fd, const struct iovec *data, int n, off_t offset)
 	return next(fd, data, n, offset);
 }
 
-/* With large files these have other names for the same. */
+/* The variants for large files do the same. */
 int
 posix_fallocate64(int fd, off_t offset, off_t length)
 {
@@ -166,7 +166,7 @@ inject_arm(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Whether it has come to that; in any case it won't any more. */
+/* Whether the call has failed; disarms it in any case. */
 Datum
 inject_fired(PG_FUNCTION_ARGS)
 {

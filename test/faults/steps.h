@@ -2,10 +2,11 @@
  * steps.h
  *		Ends a call at a chosen step.
  *
- * Each file of the extension is built with this file before it.  test/faults/steps
- * adds a macro for each function of the server that can fail.
- * So a call takes a step before each of them, and at each
- * CHECK_FOR_INTERRUPTS().  Once that is asked for by SQL, the n-th step of the backend
+ * Each file of the extension is compiled with this file included first.
+ * test/faults/steps adds a macro for each function of the server that can
+ * fail.  So a call takes a step before each of them, and at each
+ * CHECK_FOR_INTERRUPTS().  Once that is asked for by SQL, the n-th step of the
+ * backend
  *
  *	error	fails
  *	cancel	gets a cancel of the statement, and ends at the next check for one
@@ -36,7 +37,7 @@ typedef struct FairqSteps
 {
 	char		what;			/* 'e' or 'c' */
 	bool		watched;		/* the call continues */
-	int			n;				/* step at which that is wanted; 0: at none */
+	int			n;				/* step at which the call ends; 0: at none */
 	int			passed;			/* steps so far */
 	int			lane_locks;		/* locks of lanes that are held */
 	int			spinlocks;
@@ -128,7 +129,7 @@ FAIRQ_STEPS_FUNCTION(steps_wrong)
 	PG_RETURN_TEXT_P(cstring_to_text(fairq_steps.wrong));
 }
 
-/* to find an entry, or none, cannot fail */
+/* a search for an entry cannot fail */
 #define hash_search(table, key, action, found) \
 	((action) == HASH_FIND ? (void) 0 : \
 	 fairq_step("hash_search", __FILE__, __LINE__), \

@@ -133,8 +133,8 @@ class Waiter:
 
 
 def any_answer(waiters, seconds):
-    """Those that have an answer, once one has one, or when the time is
-    over.
+    """The waiters that have an answer, once one of them has, or when the time
+    is over.
     """
     end = now() + seconds
     while True:
@@ -146,7 +146,8 @@ def any_answer(waiters, seconds):
 
 
 def all_answers(waiters, seconds):
-    """Those that have an answer when all have, or when the time is over."""
+    """The waiters that have an answer, once all have, or when the time is
+    over."""
     end = now() + seconds
     while True:
         open_ones = [waiter for waiter in waiters if not waiter.look()]

@@ -31,8 +31,8 @@ def best_of(measure, limit, text):
 
 
 def despite_vacuum(attempt):
-    """Up to three attempts: all waiters search once when a table of fairq is
-    vacuumed or analyzed.
+    """Up to three attempts, since all waiters search once when a table of
+    fairq is vacuumed or analyzed.
     """
     for last in False, False, True:
         try:
@@ -53,7 +53,7 @@ def unhurried(run, waiters, once):
         except TooSlow:
             if factor == 9:
                 raise
-            # an open transaction of its sessions would keep the queue
+            # an open transaction of its sessions would prevent the queue's drop
             q.close()
             drop(run.db, q.name)
             all_answers([w for w in waiters if w.answer is None], LOST)
@@ -66,7 +66,8 @@ def crowd(count):
 
 
 def dismiss(db, waiters):
-    """Their calls as well: a server does not notice that a client is lost."""
+    """Ends the waiters and their calls, since a server does not notice that a
+    client is lost."""
     pids = [waiter.pid for waiter in waiters]
     db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                " WHERE pid = ANY (%s)", [pids])
@@ -82,8 +83,9 @@ kept = []
 
 @contextlib.contextmanager
 def hundred(run, queue):
-    """100 workers, whose connections the next check has, too: making them takes
-    longer than a check. Those that still wait hear of the queue's end.
+    """100 workers, whose connections the next check reuses, since making them
+    takes longer than a check. Those that still wait are notified of the queue's
+    end.
     """
     if not kept:
         kept.extend(crowd(MANY))
@@ -99,7 +101,7 @@ def hundred(run, queue):
 
 
 def go_home(run):
-    """The hundred end."""
+    """Ends the hundred workers."""
     dismiss(run.db, kept)
     kept.clear()
 

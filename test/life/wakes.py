@@ -53,7 +53,7 @@ class Queue:
                      self.name, group, *options.values())
 
     def later(self, seconds=None, db=None, **options):
-        """A scheduled task; when it is due."""
+        """Adds a scheduled task.  Returns its id, and when it is due."""
         at = now() + (seconds or SOON)
         return self.enqueue(db=db, run_at=as_timestamp(at), **options), at
 

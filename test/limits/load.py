@@ -309,7 +309,7 @@ class Session(threading.Thread):
         try:
             self.execute(f"ROLLBACK TO SAVEPOINT s{first}")
         finally:
-            # in any case that one is still there, and no further one
+            # in any case this savepoint still exists, and no later one
             self.levels[first:] = [Level()]
 
     def rollback(self):

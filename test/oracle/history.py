@@ -131,7 +131,7 @@ class History:
     def _draws(self):
         """For each kind of step with arguments, the function that draws them."""
         rng = self.rng
-        # to look at the view is to read what others write
+        # a look at the view reads what others write
         levels = LEVELS[:1] if not self.has("levels") else (
             LEVELS[:2] if self._needs_looks() else LEVELS)
 

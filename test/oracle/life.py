@@ -27,7 +27,7 @@ fail, release, complete, expire, redrive, purge
           with each attempt that counted, plus or minus a quarter.  Without a delay
           the task is due at once.
 key       a dedup key belongs to one unfinished task that the calling session
-          sees.  A call waits as long as that is open.
+          sees.  A call waits while an open transaction may still change that.
 expiry    the state of expired tasks after a pop, wait or expire_leases.  A task is
           ended if it had its last attempt or was cancelled; else it is ready, as
           after a failure.

@@ -100,7 +100,7 @@ def burst_of_redriven_tasks(driver):
 
 
 def soon(driver, count):
-    """The time at which these calls are over, which are small, or part of a large
+    """The time at which these calls are over. They are small, or parts of a large
     one.
     """
     return driver.clock.now() + count * driver.clock.margin // 20

@@ -366,7 +366,8 @@ class Server:
         return sessions
 
     def close(self, sessions, clean):
-        """Ends the use of the queue, in any state unless clean."""
+        """Ends the use of the queue, which may be in any state unless clean is
+        set."""
         if clean:
             self.pace.fast_enough()
             sessions[0].drop_queue()

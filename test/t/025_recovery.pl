@@ -1,5 +1,5 @@
 # During work of all kinds the server is shut down immediately, and its
-# postmaster killed. All commits that clients have seen are there after the
+# postmaster is killed. All commits that clients have seen are there after the
 # recovery, and all numbers add up.
 #
 # Fails if the calls commit asynchronously (fairq_written() in transaction.c).

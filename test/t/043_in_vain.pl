@@ -3,8 +3,8 @@
 # and no time.
 #
 # Fails if each search begins at the first group (fairq_visits_passed() in
-# visits.c said NULL). Fails if groups are ignored that were added before those
-# that the call has passed (lower_for_added() in lane_order.c).
+# visits.c returns NULL). Fails if groups are ignored that were added before
+# those that the call has passed (lower_for_added() in lane_order.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

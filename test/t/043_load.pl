@@ -138,7 +138,7 @@ $node->psql('postgres',
 is(sql($pop), '0', 'cancelled: the limit holds');
 is(sql($running), '3', 'cancelled: and is not exceeded');
 
-# For others, tasks that this transaction has changed are running.
+# Other sessions count the tasks that this transaction has changed as running.
 crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe('BEGIN;' . complete_one());

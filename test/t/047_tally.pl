@@ -204,7 +204,8 @@ sql("BEGIN; SELECT count(*) FROM fairq.pop('r', 69000); SAVEPOINT s;"
 	  . "SELECT count(*) FROM fairq.take('r', 500); ROLLBACK TO t; SELECT fairq.purge('q'); COMMIT");
 is_right('69,000 popped, 300 taken by a part, and another queue purged');
 
-# By now there is more than a call loads on its own: a worker does it.
+# By now there are more rows than a call loads on its own, so a worker loads
+# them.
 sql("SELECT fairq.reset_hints()");
 sql("SELECT count(*) FROM fairq.pop('p', 1)");
 ok( $node->poll_query_until('postgres', "SELECT count(queued) = count(*) FROM fairq.stats"),

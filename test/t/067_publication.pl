@@ -3,8 +3,8 @@
 # It also gets equal rows of fairq.group_number, and their deletion.
 #
 # Fails if fairq.group_number has no replica identity: maintain() and
-# drop_queue() may not delete its rows. Fails if store.c does not check for one
-# either: rows that maintain() deletes stay on the subscriber.
+# drop_queue() then cannot delete its rows. Fails if store.c does not check for
+# one either: rows that maintain() deletes stay on the subscriber.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -115,7 +115,7 @@ sub new_server
 	# a notice, for example of a created group, ends a background session's
 	# statement
 	$node->append_conf('postgresql.conf', 'client_min_messages = warning');
-	# of a load that would be most of the server's work
+	# to log the statements of a load would be most of the server's work
 	$node->append_conf('postgresql.conf', 'log_statement = none');
 	$node->append_conf('postgresql.conf', "$_ = '$settings{$_}'")
 	  foreach sort keys %settings;
@@ -211,7 +211,7 @@ sub account
 	my $orphans = $node->safe_psql('postgres',
 		q{WITH o AS (INSERT INTO done SELECT id FROM fairq.tasks WHERE status = 'running' AND fairq.complete(id) RETURNING 1)
 		  SELECT count(*) FROM o});
-	# nor have those closed their batches
+	# these sessions have not closed their batches either
 	$node->safe_psql('postgres',
 		q{SELECT fairq.close_batch(id) FROM fairq.batches WHERE status = 'open'});
 	# the next check of a batch is after a quarter of its age

@@ -70,8 +70,8 @@ class Connection(psycopg.Connection):
 
 
 def readable(sockets, seconds):
-    """True: one of them is ready within that time.  Unlike select() it takes any number of
-    them.
+    """True: one of the sockets is readable within that time.  Unlike select() it takes any
+    number of them.
     """
     poll = select.poll()
     for fd in sockets:
@@ -108,7 +108,8 @@ def parameters(conninfo):
 
 
 def connect(conninfo, give_up=None):
-    """A connection.  A ChannelError, if the server has refused for give_up seconds."""
+    """A connection.  Raises ChannelError if the server has refused for give_up
+    seconds."""
     problems = []
     attempts = parameters(conninfo)
     for attempt in attempts:

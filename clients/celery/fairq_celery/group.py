@@ -54,7 +54,7 @@ def chosen(message, options):
         return str(own)
     known, request = running_task()
     if known and (request.id, request.task) == (headers.get("id"), headers.get("task")):
-        return known.get("group")       # it retries itself
+        return known.get("group")       # the task retries itself
     rules = options.get("group") or ()
     for rule in [rules] if isinstance(rules, str) or callable(rules) else rules:
         group = pick(rule, message)

@@ -7,8 +7,8 @@ NOTIFY: see broadcast.py.
 
 A transport has a connection that pops, publishes and listens.  Another one calls fairq.wait
 while there is a free slot and no task.  Both sockets are in Celery's hub, or drain_events()
-reads them.  So is a pipe, by which other threads and acknowledgements wake it.  ledger.py
-renews leases and finishes tasks.
+reads them.  The same holds for a pipe, through which other threads and acknowledgements
+wake the transport.  ledger.py renews leases and finishes tasks.
 """
 
 import logging
@@ -172,8 +172,8 @@ class Channel(virtual.Channel):
             return queue_declare_ok_t(queue, len(self.transient[queue]), 0)
         if passive and not self._has_queue(queue):
             raise ChannelError(f'queue "{queue}" does not exist', (50, 10), "Channel.queue_declare", 404)
-        # A missing queue is reported when it is used: not all roles that may use a queue
-        # may see its settings.
+        # A missing queue is reported when it is used, since not all roles that may use a
+        # queue may see its settings.
         if self.options.create_queues is not None and not passive:
             self.create_queue(queue)
         return queue_declare_ok_t(queue, self._size(queue) if passive else 0, 0)
@@ -223,8 +223,8 @@ class Channel(virtual.Channel):
     # ---- publishing
 
     def is_broadcast(self, exchange):
-        """Whether it is for transient queues of other processes.  Celery sends events
-        without a declaration.
+        """Whether the exchange is for transient queues of other processes.  Celery
+        sends events without a declaration.
         """
         declared = self.state.exchanges.get(exchange)
         return (declared is None or declared["type"] == "fanout" or not declared["durable"]
@@ -546,8 +546,8 @@ class Transport(virtual.Transport):
     # ---- broadcasts
 
     # NOTIFY is a transaction with an id, and written to disk.  A worker sends a heartbeat
-    # every two seconds, for which mostly nobody listens.  So who listens has a shared
-    # advisory lock, and a message for which the lock is free is not sent.
+    # every two seconds, for which mostly nobody listens.  So each listener holds a
+    # shared advisory lock, and a message is not sent while that lock is free.
 
     def broadcast(self, channel, exchange, routing_key, message):
         """Sends with a statement that does not delay Celery's loop."""

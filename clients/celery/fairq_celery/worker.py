@@ -181,10 +181,10 @@ class Request(request.Request):
             self.note_timeout(timeout)
         super().on_timeout(soft, timeout)
         if not soft and self.task.acks_late:
-            self.reject(requeue=False)      # Celery does not if it does not have to acknowledge the task
+            self.reject(requeue=False)      # Celery does not reject a task without acknowledgement
 
-    # Celery leaves both to its loop, which ends when the worker stops.  Later results would
-    # only be sent after all processes have ended, perhaps after the grace.
+    # Celery leaves both calls to its loop, which ends when the worker stops.  Later results
+    # would only be sent after all processes have ended, perhaps after the grace.
 
     def acknowledge(self):
         if self.is_stopping() and not self.acknowledged:

@@ -9,7 +9,8 @@ function milliseconds(seconds) {
   return Math.min(seconds * 1000, LONGEST);
 }
 
-// The time of a clock that changes of the system's time do not affect.
+// The time of a monotonic clock, which changes of the system's time do not
+// affect.
 function now() {
   return performance.now() / 1000;
 }

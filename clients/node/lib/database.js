@@ -159,7 +159,7 @@ class Database {
   }
 
   async connectTo(place) {
-    const { Client } = require(this.pg); // here, since a producer may not have it
+    const { Client } = require(this.pg); // required here, since a producer may not have it
     const client = new Client({
       keepAlive: true,
       keepAliveInitialDelayMillis: 1000 * KEEPALIVE,

@@ -18,7 +18,7 @@ const SLACK = 5;
 const FAIL = `SELECT fairq.fail($1::bigint, $2::int, $3::text,
   took => make_interval(secs => $4::float8))`;
 
-const stopping = new AbortController().signal; // never happens: the worker ends the whole thread
+const stopping = new AbortController().signal; // never aborted: the worker ends the whole thread
 const warn = (warning) => parentPort.postMessage({ warning });
 
 class Beats {

@@ -113,8 +113,8 @@ class Database:
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
             # otherwise one invalid byte makes the whole result fail
             connection.execute("SET client_encoding = 'SQL_ASCII'")
-        # A pooler invents the process that its clients see.  The server connection
-        # of the next statement may be another, which knows no prepared ones.
+        # A pooler invents the process that its clients see.  The next statement
+        # may use another server connection, without the prepared statements.
         [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
         self.pooled = pid != connection.info.backend_pid
         if self.pooled:

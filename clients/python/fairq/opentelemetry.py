@@ -29,7 +29,8 @@ def attributes(operation: str, kind: str, queue: str, task: Optional[str]) -> Di
 
 
 def instrument_producer(*, tracer_provider: Any = None, meter_provider: Any = None) -> None:
-    """Makes each call that enqueues a span, and adds its traceparent to the headers.
+    """Creates a span for each call that enqueues tasks, and adds its traceparent to
+    their headers.
 
     Keeps a traceparent that the caller gives.  Call it once per process.
     """
@@ -51,7 +52,7 @@ def instrument_producer(*, tracer_provider: Any = None, meter_provider: Any = No
 
 def instrument_worker(worker: Worker, *, tracer_provider: Any = None,
                       meter_provider: Any = None) -> None:
-    """Makes each attempt a span, which has a link to the span of the producer."""
+    """Creates a span for each attempt, with a link to the span of the producer."""
     Instrument(worker, tracer_provider, meter_provider)
 
 

@@ -7,7 +7,7 @@ multiprocessing, and a pipe to it.
 A process imports the application's modules (start method "spawn") and finds the handler
 there by name.  It has no connection of the worker: the worker's thread of the slot waits
 for the handler's end, and meanwhile writes its progress.  A thread of the process reads
-the pipe.  It learns so that the task has to stop, or that the worker has ended.
+the pipe.  So it learns that the task has to stop, or that the worker has ended.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ starting = threading.Lock()
 
 
 def place_of(function: Callable[..., Any]) -> Place:
-    """Where a process finds the handler.  WorkerError: it does not."""
+    """Where a process finds the handler.  Raises WorkerError if it cannot."""
     place = function.__module__, getattr(function, "__qualname__", "")
     try:
         found = at(place)
@@ -226,8 +226,8 @@ def rebuilt(error: BaseException, text: str, whole: str) -> BaseException:
 # ---- in the process
 
 def live(connection: Connection, lease: float, level: int) -> None:
-    # The worker gets these signals, too, and gives handlers time.  A function, as programs
-    # that a handler starts would inherit SIG_IGN.
+    # The worker gets these signals, too, and gives handlers time.  The signal handler is a
+    # function, because programs that a task starts would inherit SIG_IGN.
     for number in ENDING:
         signal.signal(number, lambda *_: None)
     if hasattr(signal, "pthread_sigmask"):
@@ -309,8 +309,8 @@ class Here:
 
 
 class TaskHere(Task):
-    """The task of a handler in this process.  The worker's has the same progress, which it
-    saves if the attempt ends otherwise.
+    """The task of a handler in this process.  The worker's Task has the same progress, and
+    saves it if the attempt ends in another way.
     """
 
     def __init__(self, here: Here, state: Dict[str, Any]):
@@ -339,7 +339,7 @@ class TaskHere(Task):
 
 
 def portable(error: BaseException) -> BaseException:
-    """The error, or one of the same effect if it cannot be sent."""
+    """The error, or one with the same effect if it cannot be sent."""
     try:
         pickle.loads(pickle.dumps(error))
         return error

@@ -2,7 +2,7 @@
 
     fairq.prometheus.serve(worker, 9100)
 
-The metrics of queues are those of deploy/monitoring: they come from the database.
+Metrics of queues come from the database: see deploy/monitoring.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ EVERY = 10
 class Registration:
     """A worker's row in one database.
 
-    Nothing depends on it, so an error is only logged: the server may be older than this
-    package, or a standby by now.
+    Nothing depends on it, so an error is only logged. For example, the server is older
+    than this package, or has become a standby.
     """
 
     def __init__(self, shard: "Shard"):

@@ -109,7 +109,8 @@ class Task:
         return name if isinstance(name, str) else None
 
     def check(self) -> None:
-        """Raises Stopped if the task was cancelled or its lease is lost, for long work."""
+        """Raises Stopped if the task was cancelled or its lease is lost.  Call it
+        during long work."""
         if self.stopped:
             raise Stopped(f"task {self.id} was cancelled, or its lease is lost")
 

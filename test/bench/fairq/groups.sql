@@ -1,5 +1,5 @@
--- The groups have had tasks before, so they have their seats.  The measured
--- tasks arrive in another order than that of the seats.
+-- The groups have had tasks before, so they have their seats.  The order in
+-- which the measured tasks arrive is not that of the seats.
 SELECT count(*) FROM fairq.enqueue_batch('bench',
 	ARRAY(SELECT 'g' || n FROM generate_series(1, $groups) n),
 	array_fill('{}'::jsonb, ARRAY[$groups]));

@@ -146,7 +146,7 @@ module Fairq
     end
 
     # Keepalives detect within half a minute that a host has vanished while the connection is idle;
-    # tcp_user_timeout does after it has sent data.
+    # tcp_user_timeout detects it while sent data is unacknowledged.
     def defaults
       options = { fallback_application_name: "fairq", client_encoding: "UTF8",
                   keepalives_idle: 10, keepalives_interval: 5, keepalives_count: 4,

@@ -23,7 +23,7 @@ module Fairq
       [task.id.to_s, task.attempt.to_s, text, wait && Database.interval(wait), dead.to_s, task.took]
     end
 
-    # The task's job has enqueued itself again with the last replacement.
+    # The values of RETRY, for a task whose job has enqueued itself again.
     def retry_values(task)
       error = task.retry_error
       text = error ? Report.archived(error) : "the job has enqueued itself again"

@@ -88,7 +88,7 @@ module Fairq
       known = name ? Fairq.tasks[name] || name : Fairq.default_job
       raise NoHandler, "no handler for a task without a name" unless known
 
-      # nil if there is no such constant; raises an error of the constant's file
+      # nil if there is no such constant; raises if the constant's file raises
       found = known.to_s.safe_constantize
       raise NoHandler, "no handler for task #{name}: there is no class #{known}" unless found
       return found if found.is_a?(Class) && found < ActiveJob::Base

@@ -22,7 +22,7 @@ module Fairq
       @block = block
     end
 
-    # An attempt, in the place of a job of Active Job.
+    # An attempt that takes the place of a job of Active Job.
     Attempt = Struct.new(:task, :fairq_timeout, :block) do
       def job_id
         nil

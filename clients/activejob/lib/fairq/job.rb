@@ -93,7 +93,7 @@ module Fairq
     def deserialize(data)
       super
       @fairq_options = data["fairq"].to_h.slice(*KEPT)
-      # the group of an existing task was chosen
+      # the empty group of an existing task was chosen on purpose
       @fairq_options["group"] = NO_GROUP if @fairq_options["group"] == ""
     end
 

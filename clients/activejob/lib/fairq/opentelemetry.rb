@@ -14,7 +14,8 @@ module Fairq
     API = ::OpenTelemetry
     PROPAGATOR = API::Trace::Propagation::TraceContext.text_map_propagator
 
-    # Makes each call that enqueues jobs a span, and adds its traceparent to their headers.
+    # Creates a span for each call that enqueues jobs, and adds its traceparent to their
+    # headers.
     module Sending
       def enqueue(job)
         OpenTelemetry.send_jobs([job]) { super }
@@ -90,7 +91,7 @@ module Fairq
       API::Context.attach(API::Trace.context_with_span(span, parent_context: API::Context::ROOT))
     end
 
-    # Called at a timeout or the worker's end, in another thread than the job's.
+    # Called at a timeout or the worker's end, in a thread other than the job's.
     def end_attempt(task, type = nil, error = nil)
       span = @spans.delete(task) or return
       if type

@@ -36,8 +36,8 @@ module Fairq
     module_function
 
     # Runs ready tasks of the queues, also those that they enqueue, one by one.  Returns a list
-    # of Ran.  Errors of a job are raised here, except Dead and Retry.  Error: there are more
-    # than "most" tasks.
+    # of Ran.  Errors of a job are raised here, except Dead and Retry.  Raises Error if there
+    # are more than "most" tasks.
     def run_tasks(*queues, most: 1000)
       ran = []
       return ran unless Producer.ask(CHANGED, "Fairq Changed", []) == "true"
@@ -52,7 +52,7 @@ module Fairq
       ran
     end
 
-    # The connection for enqueueing in the place of a worker.
+    # Ends attempts on the connection for enqueueing, in the place of a worker.
     class Runner
       def lease
         60

@@ -28,7 +28,7 @@ module Fairq
   #
   # alive: a file that the worker writes every second while it works.
   #
-  # A task whose lease has expired before may have killed its process: it runs alone.
+  # A task whose lease has expired before may have killed its process, so it runs alone.
   class Worker
     SECONDS_MORE = 4 # seconds at the worker's end for a server that is down or does not answer
     SLEEP = 30 # seconds in fairq.wait; the worker detects a vanished server soon after
@@ -264,7 +264,7 @@ module Fairq
       Hooks.ended(task, how, error, **(options || {}))
       finish(task, *outcome) if outcome
     rescue PG::Error, Error => error
-      # the same
+      # here too, the lease expires and the task runs again
       Fairq.logger.error("#{task}: #{Database.one_line(error)}")
     ensure
       @lock.synchronize do
@@ -285,7 +285,7 @@ module Fairq
       [:fail, error, { wait: error.wait }]
     rescue Exception => error # also ScriptError and SystemExit: they fail the task
       stopped = task.stopped? && !task.timed_out? && error.is_a?(Stopped)
-      # has no effect on a cancelled or lost task; over max_run_time the attempt counts
+      # has no effect on a cancelled or lost task; beyond max_run_time the attempt counts
       [:fail, error, { quiet: stopped }]
     ensure
       task.ended ||= now
@@ -476,7 +476,8 @@ module Fairq
       end
     end
 
-    # Does not release tasks that have ended: a server that was down must receive their ends.
+    # Does not release tasks that have ended, since a server that was down must still receive their
+    # outcomes.
     def hand_back(limit)
       tasks = @lock.synchronize { @running.reject(&:ended) }
       tasks.each { |task| Hooks.ended(task, :lost) if task.begun }

@@ -34,16 +34,16 @@ module ActiveJob
         task&.stopping? || false
       end
 
-      # Otherwise Active Job 7.2 would wait for the commit, and lose the job if the process dies
-      # then.
+      # Otherwise Active Job 7.2 would enqueue the job only after the commit, and lose it if the
+      # process died in between.
       def enqueue_after_transaction_commit? # :nodoc:
         false
       end
 
       private
 
-      # If a job enqueues itself again, as retry_on does, the new task replaces its task at its end.
-      # The worker does both in one transaction.
+      # If a job enqueues itself again, as retry_on does, the new task replaces the old one at the
+      # end of the attempt.  The worker does both in one transaction.
       def add(job, values)
         task = Fairq.current_task
         if task&.job?(job)

@@ -16,7 +16,8 @@ module Fairq
   # A process of fairq-worker that lives as long as Puma.
   #
   # It ends at SIGTERM, and at the end of its standard input, which is that of Puma if Puma is
-  # killed.  If it ends by itself, for example since a queue is missing, it is started again.
+  # killed.  If it ends by itself, for example because a queue is missing, it is started
+  # again.
   class PumaWorker
     PROGRAM = File.expand_path("../../../bin/fairq-worker", __dir__)
     PAUSE = 5 # seconds until the next start

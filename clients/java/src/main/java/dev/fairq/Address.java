@@ -14,7 +14,7 @@ final class Address {
     final String url;
     final Properties properties = new Properties();
 
-    /** With no url, PGHOST and so on have the address, like in other PostgreSQL programs. */
+    /** With no url, PGHOST and so on have the address, as in other PostgreSQL programs. */
     Address(String url, Properties given, String name, Map<String, String> environment) {
         properties.setProperty("ApplicationName", name);
         properties.setProperty("connectTimeout", "10");

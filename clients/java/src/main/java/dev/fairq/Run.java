@@ -258,7 +258,7 @@ final class Run {
                 worker.queues, free, worker.lease, worker.name);
     }
 
-    /** Reads what the server could not print together.  An error is that of this task alone. */
+    /** Reads what the server could not print together.  An error concerns this task alone. */
     private void readTexts(Task task) throws InterruptedException {
         try {
             popper.once(POP, db -> Sql.all(db, "SELECT " + Task.TEXTS + " FROM fairq.tasks WHERE id = ?::text::bigint",

@@ -32,7 +32,7 @@ import org.springframework.transaction.support.TransactionTemplate;
  * The package's own tests: each method "test..." is one, and prints a line of TAP.  They need the
  * environment of test/cluster.
  *
- * <p>Broken on purpose to see it fail: see the comments of the tests.
+ * <p>The comment of each test names a fault, made on purpose, with which the test failed.
  */
 public final class Tests {
     private static final long LIMIT = 60_000; // ms that anything may take
@@ -373,7 +373,8 @@ public final class Tests {
                 });
     }
 
-    /** All workers of the process share a gate.  It failed when one whose logger throws did not leave it. */
+    /** All workers of the process share a gate.  It failed when a worker whose logger throws did
+     * not leave it.  */
     void testGate() throws Exception {
         try {
             new Worker().queues(QUEUE).handleOthers(task -> { }).logger(new Lines(List.of())).run();
