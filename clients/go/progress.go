@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// progress is what a task keeps from one attempt to the next.  On the server it is one
-// JSON value.  If there are steps or a cursor, it is an object whose member "fairq" has
-// them.
+// progress is the data that a task keeps from one attempt to the next.  On the server
+// it is one JSON value.  If there are steps or a cursor, it is an object whose member
+// "fairq" has them.
 type progress struct {
 	plain  json.RawMessage            // without steps and cursor; nil: none
 	steps  map[string]json.RawMessage // results by name; not changed in place

@@ -6,7 +6,7 @@ from server import connect, create_database, drop_database, one_core, vacuum
 
 DATABASE = "fair_by"
 KINDS = "tasks", "cost", "time"
-GROUPS = 10, 1000, 30000        # the others measure about as many
+GROUPS = 10, 1000, 30000        # other measurements have about as many
 WARMUP = 20                     # rounds
 
 # Limits of the ratios of the time of a pop and its completion: to a task-fair

@@ -16,7 +16,7 @@ LIGHT = {"ground": "#ffffff", "ink": "#1f2328", "faint": "#59636e",
          "grid": "#d8dee4"}
 DARK = {"ground": "#0d1117", "ink": "#e6edf3", "faint": "#9198a1",
         "grid": "#30363d"}
-# First fairq's, then those of the others in the order of their names.
+# fairq's colours first, then those of the other contenders by name.
 COLOURS = (("#0969da", "#4493f8"), ("#8250df", "#ab7df8"),
            ("#57606a", "#9ea7b0"), ("#bc4c00", "#db6d28"),
            ("#1a7f37", "#3fb950"), ("#bf3989", "#db61a2"))

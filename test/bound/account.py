@@ -40,7 +40,7 @@ class Account:
         self.joined = {a.group: a for a in load.arrivals
                        if a.group in self.shape.joiners
                        and a.ids[0] in self.first_turn}
-        self.beyond = 0     # differences that only what is in flight explains
+        self.beyond = 0     # differences that only tasks in flight explain
         self.came = 0
 
     # ---- one turn per block
@@ -146,8 +146,8 @@ class Account:
     def by_time(self):
         """
         Over any stretch of time, counts the tasks of the calls that return in it.  The
-        difference is at most the bound, plus tasks in flight.  These are those of the first
-        group at the beginning, and those of the second at the end.
+        difference is at most the bound, plus tasks in flight.  These tasks are of the first
+        group at the beginning, and of the second at the end.
         """
         # ties: tasks in flight are counted too high rather than too low
         events = sorted(

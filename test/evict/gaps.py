@@ -23,7 +23,7 @@ import psycopg
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from stall import Stall  # noqa: E402
 
-WAIT = 20                       # seconds for what takes a moment
+WAIT = 20                       # seconds for short operations
 
 
 def connect():
@@ -133,7 +133,8 @@ class Gaps:
         return self.drained() or None
 
     def passed_over(self):
-        """A queue that is being dropped, by two loads; the older one comes last."""
+        """A queue that is being dropped during two loads; the older one ends
+        last."""
         self.rows("SELECT fairq.drop_queue(queue, true) FROM fairq.queues")
         self.rows("SELECT fairq.create_queue('l', concurrency => 1), fairq.create_queue('m'),"
                   " fairq.create_queue('q', concurrency => 1)")
@@ -157,7 +158,7 @@ class Gaps:
         return None
 
     def held_up(self, n, how):
-        """A pop that is held up at its n-th look.  False: it has no more."""
+        """A pop that is held up at its n-th search.  False: it has fewer."""
         result = []
         thread, stall = self.begin_pop("load" if how == "load" else "entry", n, 10, result)
         stopped = stall.is_reached()

@@ -76,7 +76,7 @@ fairq_step(const char *name, const char *file, int line)
 		ereport(ERROR, errcode(ERRCODE_IO_ERROR), errmsg("ended at %s", name));
 }
 
-/* A copy of a lane has its own: an error discards it with the copy. */
+/* A copy of a lane has its own lock, which an error discards with the copy. */
 static inline void
 fairq_step_lock(const LWLock *lock, const char *name, int by)
 {

@@ -158,7 +158,7 @@ def all_answers(waiters, seconds):
 
 
 def asleep(db, waiters):
-    """The number of them that sleep in fairq.wait()."""
+    """The number of waiters that sleep in fairq.wait()."""
     return value(db, "SELECT count(*) FROM pg_stat_activity"
                  " WHERE pid = ANY (%s) AND wait_event_type = 'Extension'",
                  [waiter.pid for waiter in waiters])

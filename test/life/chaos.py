@@ -189,7 +189,7 @@ class Chaos:
                 f" {self.lost} connections lost; deaths: {deaths}")
 
     def crash(self):
-        """Kills a server process, which ends all of them."""
+        """Kills a server process, so that all server processes end."""
         with self.killing:
             pid = value(self.db, "SELECT pid FROM pg_stat_activity WHERE"
                         " application_name ~ '^life [pw]' LIMIT 1")

@@ -85,7 +85,7 @@ class Outage:
     queue = "life_outage"
 
     def fresh(self, run):
-        """A new task of alice waits for one of them, repeatedly."""
+        """A new task of alice waits for one of bob's tasks, repeatedly."""
         db, queue = run.db, new_queue(run.db, self.queue)
         fill(db, queue, "bob", TASKS)
         start = now()

@@ -337,7 +337,7 @@ class Worker(Session):
                      id, attempt)
 
     def complete(self, id, attempt):
-        """Exactly once: the work and its end are one transaction."""
+        """Exactly once, since the work and its end are one transaction."""
         self.db.execute("BEGIN")
         self.db.execute("INSERT INTO life_done VALUES (%s, %s, 'complete')",
                         [id, attempt])

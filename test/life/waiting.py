@@ -354,7 +354,7 @@ def rolled_back(q):
 
 
 def taken_over(q):
-    """A hundred expired leases, whose rows an open transaction has."""
+    """A hundred expired leases, which an open transaction takes over."""
     q.create()
     in_a_batch(q)
     q.pop(MANY, "1 ms")
@@ -406,7 +406,7 @@ HANDS_OF_ONE = [
 # ---- sleep costs nothing
 
 def lxids(db, waiters):
-    """The transaction in which each of them is, by its number in the backend:
+    """The current transaction of each waiter, by its number in the backend:
     a session that has searched meanwhile is in another one.
     (pg_stat_database is only updated when the CALL is over.)
     """
@@ -620,7 +620,7 @@ def is_ended(db, queue, left, n):
 
 
 def gets_work(db, queue, left, n):
-    """In any order: the first one is woken first."""
+    """In any order, since the first one is woken first."""
     db.execute("SELECT fairq.enqueue(%s, 'alice')", [queue])
     done = any_answer(left, LOST)
     expect(done, "no worker was called for a task")

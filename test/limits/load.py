@@ -44,7 +44,7 @@ def connect(name):
 
 
 class Level:
-    """A transaction, or what follows a savepoint."""
+    """A transaction, or its part after a savepoint."""
 
     def __init__(self):
         self.claims = []        # made here
@@ -52,8 +52,8 @@ class Level:
 
 
 class Session(threading.Thread):
-    """One session of the load. main: that of the test itself, which is no
-    thread.
+    """One session of the load. main: the session of the test itself, which is
+    not a thread.
     """
 
     def __init__(self, load, name, seed, profile=None):
@@ -217,7 +217,7 @@ class Session(threading.Thread):
                 del self.held[claim.key]
 
     def in_vain(self, claims):
-        """Autocommit, and cancelled: they still run."""
+        """The statement was cancelled in autocommit, so its tasks still run."""
         if not self.levels:
             self._register(claims)
 

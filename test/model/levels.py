@@ -31,7 +31,7 @@ Promises:
 
 turn        The service is of the tenant and the user that the rule names, also if
             several are equal.
-stranded    If the rule names one, one is served.
+stranded    If the rule names a user, a user is served.
 endless     A call does not try a flow again that has yielded no task.
 flat        A call tries a tenant without a slot once, however many users it has.
 bound       Assume that two tenants, or two users of one tenant, have work and

@@ -325,7 +325,7 @@ class Model(Explorer):
                 session._replace(xid=state.next))
 
     def change(self, state, session, kind, to):
-        """Give a task of that kind another version. None if there is none."""
+        """Give a task of that kind another version.  None if there is no such task."""
         xid = session.xid or state.next
         at = next((i for i in self.usable(state, xid)
                    if state.versions[i][2] == kind), None)
@@ -355,7 +355,7 @@ class Model(Explorer):
             self.note(session, ready=1))
 
     def sql(self, state, session, _):
-        """Another one makes a running task ready, or a ready one running."""
+        """Another session makes a running task ready, or a ready one running."""
         changed = (self.change(state, session, READY, RUNNING)
                    or self.change(state, session, RUNNING, READY))
         if changed is None:

@@ -51,7 +51,7 @@ class Account:
     def __init__(self, most=0, known=True):
         self.low, self.high = 0, most
         self.tie = None         # services before its last one; None: no such
-        self.known = known      # False: it may be that of another group
+        self.known = known      # False: it may be another group's account
         # When it became active: (services, calls) in the lane so far. None: not
         # since its last service.
         self.came = None

@@ -97,8 +97,8 @@ class SavesUp(FakeByCost):
 
 
 class NewcomersLast(FakeByCost):
-    """A group that becomes active is behind those that were served and have
-    as much.
+    """A group that becomes active is behind those that were served and have an
+    equal account.
     """
 
     def comes(self, accounts, group):

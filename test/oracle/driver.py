@@ -64,7 +64,7 @@ class Driver:
         self.model.release_savepoint(s, depth)
 
     def sees_all(self, s):
-        """By ordinary SQL, and whether it acts on the rows that it sees."""
+        """Whether ordinary SQL of the session acts on all committed rows."""
         return s not in self.model.undo or self.levels[s] == LEVELS[0]
 
     # ---- producers
@@ -203,7 +203,7 @@ class Driver:
         if lease is None:
             return DAY
         ahead, short = lease
-        beside = self.clock.margin * 2 // 3     # of scheduled tasks
+        beside = self.clock.margin * 2 // 3     # away from the instants of scheduled tasks
         until = self.clock.planned(ahead) + (-beside if short else beside)
         return max(until - self.clock.now(), 1000)
 

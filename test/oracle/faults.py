@@ -170,7 +170,7 @@ class LiesAboutTurns(FirstComeFirstServed):
 
 
 class SaysWhereItStood(Fake):
-    """The address is not that of the turn, but of the place in the group."""
+    """The address names the place in the group instead of the turn."""
 
     def addr(self, row):
         return row.order * self.block_length + self.seats[row.group]

@@ -81,8 +81,8 @@ class History:
         return chance and self.rng.random() < chance
 
     def _options(self):
-        """That of the queue. In a transaction with an old snapshot only a
-        retained task shows that it was cancelled.
+        """The options of the queue.  In a transaction with an old snapshot
+        only a retained task shows that it was cancelled.
         """
         options = {}
         if self._chance("attempts"):

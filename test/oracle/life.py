@@ -195,7 +195,7 @@ class Life(Transactions):
             self._check_delay(session, "release", task, delay, run_at)
             self._schedule(session, task, run_at, released=task.released + 1)
         elif task.lapses >= LAPSES_ALONE:
-            # its time is that of its release, in whole milliseconds
+            # its time is when it was released, in whole milliseconds
             if not self.clock.start - 1000 <= run_at <= self.clock.end:
                 raise Fault("view", f"task {task.id} is ready again since"
                             f" {run_at}")

@@ -420,8 +420,8 @@ class Model(Batches):
         return self.blind if blind is None else blind
 
     def _places(self, session, group, blind=None):
-        """How many more may certainly be claimed; below 0: too many run. By a call
-        that is blind, or not; None: that may be.
+        """How many more may certainly be claimed; below 0: too many run.  blind:
+        whether the call is blind; None: it may be.
         """
         limit = self.settings_of(session).limit(group)
         if limit is None:

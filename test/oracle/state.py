@@ -167,7 +167,7 @@ class Fifo:
         self.since = {}
         self.waits_since = None     # counted in services, if it does
         self.served_at = None       # the same: when its last turn began
-        self.turn = None if is_new else UNKNOWN     # the address of that
+        self.turn = None if is_new else UNKNOWN     # the address of its last turn
         self.cycles = {None}    # expired tasks served last: one of these
         self.stretch = 0        # grows with every end of a stretch ("share")
         self.first_turn = None  # of the stretch

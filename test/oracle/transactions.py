@@ -23,7 +23,7 @@ class Transactions:
         self.counts = {}        # group: the running tasks that count
         self.limited = False    # a call has seen a limit, so all calls count
         self.uncounted = set()  # sessions in earlier transactions
-        self.total = Counts()   # the same of the queue
+        self.total = Counts()   # the same for the queue
         self.groups = set()     # those that had a committed task
         self.seats = {}         # group: as seen in its turns
         self.seats_are_new = True   # no group has the seat of another one
@@ -41,7 +41,7 @@ class Transactions:
         self.settings = self.pending.pop(session, self.settings)
         for task, _ in self.undo.pop(session):
             if task is None or task.owner != session:
-                continue        # already settled, it is there twice
+                continue        # already settled: it occurs twice in the list
             self._settle(task)
 
     def rollback(self, session):

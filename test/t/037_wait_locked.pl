@@ -50,7 +50,7 @@ is($worker->query_safe($wait), 't', 'and is ready for a session that pops');
 is( $worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK}),
 	'0', 'but cannot be taken');
 is($worker->query_safe($wait), 'f', 'and is not ready for a session that takes');
-# two of these locks make a multixact; also if one of them has ended
+# two of these locks make a multixact, even after one of them has ended
 $another->query_safe("BEGIN; $row FOR KEY SHARE");
 is($worker->query_safe($wait), 'f', 'two locks, for a session that takes');
 is($worker->query_safe("$nothing; $wait"), "1\nt", 'two locks, for a session that pops');

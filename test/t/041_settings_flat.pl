@@ -38,7 +38,7 @@ sub rows_read
 		q{SELECT pg_stat_get_xact_tuples_returned('fairq.group_setting_pkey'::regclass)});
 }
 
-# The number of settings that the session reads for that.
+# The number of settings that the session reads for a statement.
 sub reads
 {
 	my ($sql) = @_;

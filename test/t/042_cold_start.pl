@@ -45,7 +45,7 @@ is( $node->safe_psql(
 	'g101 g102 g103',
 	'which begins where service was');
 
-# All of it is there, once.
+# All tasks are there, once each.
 is( $node->safe_psql(
 		'postgres',
 		"SELECT count(DISTINCT id), count(*) FROM fairq.pop('cold', 1000000, lease => '1 hour');

@@ -47,8 +47,8 @@ sub works
 	}
 }
 
-# The first use is after the attack. Before 17 the handle fits, or an error
-# says what helps.
+# The first use is after the attack. Before 17 the handle fits, or the error's
+# hint names the remedy.
 $node->restart;
 attack();
 my ($status, $out, $error) = $node->psql('postgres', q{SELECT fairq.enqueue('q', 'a') > 0},

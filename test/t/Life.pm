@@ -2,7 +2,7 @@
 # check of these records.
 #
 # Tables record the work of a transaction, in the same transaction: "sent",
-# "popped", "ended". When a client has seen the commit, it prints that. So
+# "popped", "ended". When a client has seen the commit, it prints the record. So
 # after any failure of the server, all that clients have seen must be there,
 # and all numbers must add up.
 package Life;

@@ -44,7 +44,7 @@ def ledger_of(conninfo, lease):
 class Claim:
     """A task that fairq.pop has returned."""
 
-    # JSON as text: a task that cannot be decoded must fail alone
+    # JSON as text, since a task that cannot be decoded must fail alone
     COLUMNS = "id, attempt, group_key, queue, priority, attempts_left, lapses, batch"
     TEXTS = "payload::text, headers::text, progress::text"
 
@@ -174,7 +174,7 @@ class Ledger:
                 self.changed.notify_all()
 
     def wake(self):
-        """Wakes each transport: there may be a free slot, or the worker stops."""
+        """Wakes each transport, since there may be a free slot, or the worker stops."""
         for transport in list(self.transports):
             transport.wake()
 

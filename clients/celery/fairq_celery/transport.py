@@ -370,7 +370,8 @@ def seconds_until(eta):
 
 
 def refuse_naive(at):
-    """A time without a zone: the server, or another host, may be in another zone."""
+    """Refuses a time without a zone, since the server or another host may be in another
+    zone."""
     if (at.tzinfo is None if isinstance(at, datetime) else isinstance(at, str) and NAIVE.match(at)):
         raise ValueError(f"the time {str(at)!r} has no time zone: add one, as in"
                          " datetime.now(timezone.utc)")

@@ -251,8 +251,8 @@ def prepare(sender, **kwargs):
 
 
 def hand_back():
-    """Releases tasks after a cold shutdown: their processes have ended.  Otherwise their
-    leases would expire, as if they had ended the worker.
+    """Releases tasks after a cold shutdown, since their processes have ended.  Otherwise
+    their leases would expire, as if they had ended the worker.
     """
     for ledger in list(ledgers.values()):
         if ledger.pid == os.getpid() and ledger.release(lambda claim: True, 4):

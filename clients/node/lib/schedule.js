@@ -85,7 +85,7 @@ function readSchedules(schedules, firstQueue) {
   return Object.entries(schedules).map(([name, fields]) => new Schedule(name, fields, firstQueue));
 }
 
-// Enqueues what is due.  Resolves to the seconds until the next call.
+// Enqueues the tasks that are due.  Resolves to the seconds until the next call.
 async function tick(schedules, client) {
   const [row] = await client.query('SELECT extract(epoch FROM clock_timestamp())::float8 AS now', []);
   const now = Number(row.now);

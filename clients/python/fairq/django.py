@@ -143,7 +143,7 @@ class Backend(BaseTaskBackend):    # type: ignore[misc]
 
 
 class Unread(base.TaskResult):      # type: ignore[misc]
-    """A result whose arguments or value cannot be read: they raise the error in their place."""
+    """A result whose arguments or value cannot be read: reading them raises the error."""
 
     def __getattribute__(self, name: str) -> Any:
         problem = object.__getattribute__(self, "__dict__").get(name)

@@ -109,7 +109,8 @@ class Schedule:
 
 
 def tick(schedules: List[Schedule], database: "Database") -> float:
-    """Enqueues what is due.  Returns the seconds until the next call."""
+    """Enqueues the tasks that are due.  Returns the seconds until the next
+    call."""
     try:
         [(epoch,)] = database.query("SELECT extract(epoch FROM clock_timestamp())::float8")
         now = datetime.fromtimestamp(epoch, timezone.utc)

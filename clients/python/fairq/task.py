@@ -26,7 +26,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Stopped(Exception):
-    """The task was cancelled, or its lease is lost: stop working."""
+    """The task was cancelled, or its lease is lost, so the handler should
+    stop."""
 
 
 class Dead(Exception):

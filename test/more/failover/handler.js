@@ -1,6 +1,6 @@
 // The work of worker.js here: 50 ms, with a line at its beginning and at its end.  The
-// clock is that of Python's time.monotonic().  Date.now() can be 1 ms early, so tasks
-// would seem to overlap.
+// clock is the one of Python's time.monotonic().  With Date.now(), which can be 1 ms
+// early, tasks would seem to overlap.
 'use strict';
 const fs = require('fs');
 const { setTimeout: sleep } = require('timers/promises');

@@ -30,8 +30,8 @@ final class Gate {
     }
 
     /**
-     * Waits until nothing shares the process.  Returns what to call at the end.  If the worker
-     * stops before, the task must not begin.
+     * Waits until nothing shares the process.  Returns the function to call at the end.  If
+     * the worker stops before, the task must not begin.
      */
     synchronized Runnable exclude(CountDownLatch stopping) {
         waiting++;

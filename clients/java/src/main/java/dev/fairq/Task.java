@@ -50,7 +50,7 @@ public final class Task {
     volatile boolean completed; // by completeTx
     volatile boolean timedOut;
     volatile long begun = System.nanoTime();
-    volatile Runnable leave; // what the end calls
+    volatile Runnable leave; // called at the end
     private Thread handler; // that may be interrupted
 
     // the progress; saving also guards the order of saves

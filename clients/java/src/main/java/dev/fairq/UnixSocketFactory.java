@@ -53,7 +53,7 @@ public final class UnixSocketFactory extends SocketFactory {
         return createSocket();
     }
 
-    /** A connected socket, with what the driver calls. */
+    /** A connected socket, with the methods that the driver calls. */
     private static final class UnixSocket extends Socket {
         private final SocketChannel channel;
         private final Selector readable = Selector.open();

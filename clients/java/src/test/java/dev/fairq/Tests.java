@@ -334,7 +334,8 @@ public final class Tests {
         equal(new Worker.Status("me", List.of(QUEUE), 2, true, List.of()), worker.status());
     }
 
-    /** stop() releases what does not end in time.  It failed when the attempt was failed instead. */
+    /** stop() releases the tasks that do not end in time.  It failed when the attempt was failed
+     * instead.  */
     void testStop() throws Exception {
         long id = Fairq.enqueue(db, QUEUE, task().maxAttempts(1));
         CountDownLatch begun = new CountDownLatch(1);
