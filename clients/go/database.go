@@ -16,8 +16,8 @@ const (
 	retryInterval = time.Second
 	// heldInterval is the same for a task whose row another transaction has locked.
 	heldInterval = 500 * time.Millisecond
-	// A call that takes longer fails, and its connection is closed: the server or the
-	// network has vanished.  Other limits may be lower, but none is lower than
+	// A call that takes longer fails, and its connection is closed, since the server
+	// or the network has vanished.  Other limits may be lower, but none is lower than
 	// minTimeout.
 	callTimeout = 15 * time.Second
 	minTimeout  = 5 * time.Second

@@ -6,7 +6,7 @@ import (
 )
 
 // process is the gate that all workers of the process share.  Tasks run together,
-// except for a task that may kill the process: that one runs alone.
+// except for a task that may kill the process, which runs alone.
 var process = gate{changed: make(chan struct{})}
 
 type gate struct {

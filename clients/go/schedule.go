@@ -17,7 +17,7 @@ const (
 )
 
 // A Schedule adds a task at each of its times.  All its workers together add one task
-// for each time: the task's DedupKey contains the schedule's name and the time.
+// for each time, since the task's DedupKey contains the schedule's name and the time.
 type Schedule struct {
 	Name    string         // all its workers use this name; "": that of the Task
 	Queue   string         // of the tasks; "": the worker's first one

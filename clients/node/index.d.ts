@@ -98,7 +98,8 @@ export function cancel(client: Queryable, id: number): Promise<boolean>;
 export interface BatchOptions<Name = FreeName> {
   /** The name of the handler. */
   task?: Name | null;
-  /** True: it fails as soon as a task of the batch ends without success. */
+  /** True: the task fails as soon as a task of the batch ends without success.
+   * */
   onSuccess?: boolean | null;
   /** 0, the first, to 9. */
   priority?: number | null;
@@ -304,7 +305,8 @@ export interface Schedule {
   group?: string;
   /** The arguments of the handler.  Default: {}. */
   payload?: unknown;
-  /** Seconds for which a missed time is enqueued when a worker starts.  Default: 3600. */
+  /** How old a missed time may be, in seconds, for a starting worker to
+   * enqueue it.  Default: 3600.  */
   catchUp?: number;
 }
 

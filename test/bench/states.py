@@ -50,7 +50,7 @@ class Place(flat.Place):
             vacuum(connection)
         self.open()
         if self.refill:
-            # of existing groups
+            # with tasks of existing groups
             self.refill_sql = self.contender.sql(
                 "enqueue_batch", n=self.refill, key=key_of(GROUPS - 1))
 

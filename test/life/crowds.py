@@ -27,7 +27,7 @@ def fill(db, queue, group, count, **options):
 
 
 def pop(db, queue, max_tasks, lease="1 day"):
-    """[(id, group, attempt)]"""
+    """[(id, group, attempt)] of the popped tasks."""
     return rows(db, "SELECT id, group_key, attempt FROM"
                 " fairq.pop(%s, %s, lease => %s)", queue, max_tasks, lease)
 
@@ -211,7 +211,7 @@ class Storm:
         return [group for _, group, _ in tasks]
 
     def one_worker(self, run):
-        """Each has half of any hundred services."""
+        """Each group has half of any hundred services."""
         db = run.db
         self.begin(db)
         served, enough = [], 10 * self.window

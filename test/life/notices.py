@@ -116,7 +116,7 @@ def steps(q):
 
 
 def once_per_transaction(run):
-    """Exactly one, empty, on the channel of the queue."""
+    """Exactly one notification, empty, on the channel of the queue."""
     names = ["life_notify", "Life.\"notify'; ü", "l" * 57]
     channels = {name: "fairq." + name for name in names}
     listener = Listener(channels.values())

@@ -43,7 +43,7 @@ def despite_vacuum(attempt):
 
 
 def unhurried(run, waiters, once):
-    """Once more, with more time, if the machine is too slow."""
+    """Repeats the case with more time, if the machine is too slow."""
     for factor in 1, 3, 9:
         events.take_time(factor)
         q = Queue(run.db, "life_wake")
@@ -133,10 +133,11 @@ def wakes(run, name, function):
         if not q.ends_one:
             until(q.pop, "woken, but pops find nothing", 1)
         elif not q.pop():
-            # it has ended a task, and the slot is free when it commits
+            # the pop has ended a task, and the slot is free when the pop commits
             expect(value(run.db, f"CALL fairq.wait('{q.name}', '1 s')"),
                    "one was ended, but the next one is not ready")
-            # or the other one, whom the clock wakes, has the turn for a search
+            # or the other waiter, which the clock wakes, has the turn for a
+            # search
             until(q.pop, "one was ended, but the next one is not there", 1)
         sound(run.db, q.name)
         q.close()

@@ -15,7 +15,7 @@ CROWDED = 2                     # the same, while a hundred go to sleep
 
 
 def take_time(factor):
-    """This many times the usual seconds until a task becomes due."""
+    """Multiplies the usual seconds until a task becomes due."""
     global SOON, CROWDED
     SOON, CROWDED = 0.15 * factor, 2 * factor
 
@@ -77,13 +77,14 @@ class Queue:
         return self.instant("lease_until", id)
 
     def instant(self, column, id):
-        """On this program's clock."""
+        """The time in a task's column, on this program's clock."""
         at = value(self.db, f"SELECT extract(epoch FROM {column})"
                    " FROM fairq.tasks WHERE id = %s", id)
         return now() + float(at) - time.time()
 
     def expired(self, max_tasks=1, **options):
-        """A task whose worker is lost and whose lease is over."""
+        """Makes tasks whose worker is lost and whose lease is over; returns
+        them."""
         for _ in range(max_tasks):
             self.enqueue(**options)
         tasks = self.pop(max_tasks, "1 ms")

@@ -560,7 +560,7 @@ class Admin(Session):
             self.outside.changed()
 
     def insist(self, sql, arguments, block):
-        """Until it is known to have committed."""
+        """Repeats the statement until it is known to have committed."""
         while True:
             try:
                 if not block:

@@ -26,7 +26,7 @@ now = time.monotonic
 
 
 def tenant_of(group):
-    """None: it has none."""
+    """The tenant of a group; None: it has none."""
     return group.split("/")[0] if "/" in group else None
 
 
@@ -46,7 +46,8 @@ class Limit:
         return self.steps[-1][2]
 
     def change(self, value):
-        """About to be sent; the old one applies until settled()."""
+        """A new limit is about to be sent; the old one may apply until
+        settled()."""
         self.steps.append((now(), math.inf, value))
         self.ever |= value != math.inf
 

@@ -167,7 +167,7 @@ class Model(Explorer):
         item = (i, s.rows[i][1] if place is None else place)
         entry = s.entry
         if entry is None:
-            # is it known that the group has no other task?
+            # whether it is known that the group has no other task
             nothing = s.bit == 0 and (
                 s.known or not self.on("unknown, nothing known"))
             if nothing or not self.on("new entry knows nothing"):

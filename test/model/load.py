@@ -359,7 +359,7 @@ class Model(Explorer):
         changed = (self.change(state, session, READY, RUNNING)
                    or self.change(state, session, RUNNING, READY))
         if changed is None:
-            # it waits for the row
+            # the session waits for the row
             return None
         state, session = changed
         return state._replace(blind=state.blind + 1), session

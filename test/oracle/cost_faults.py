@@ -107,7 +107,7 @@ class NewcomersLast(FakeByCost):
 
 
 class ForgivesDebts(FakeByCost):
-    """A group that becomes active owes nothing any more."""
+    """A group that becomes active no longer owes anything."""
 
     def comes(self, accounts, group):
         accounts.of[group] = accounts.start, accounts.tie(False)

@@ -300,7 +300,8 @@ class Driver:
             raise Fault("cancel", f"cancel({id}) is {done}")
 
     def expire(self, s, most):
-        """expire_leases: the view's rows of the expired tasks then."""
+        """Calls expire_leases, and compares it with the view's rows of the
+        expired tasks."""
         done = self._call(s, "expire", most)
         expired = self.model.expired(s)
         found = self._look_at(s, expired)

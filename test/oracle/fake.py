@@ -318,7 +318,7 @@ class Fake:
             self.shares_of = settings.shares
 
     def first(self, session, rows):
-        """The candidate of a group that is served."""
+        """The task that is served of a group."""
         return (self.first_expired(rows) or self.first_due(rows, True)
                 or self.first_by_time(rows))
 
@@ -344,7 +344,7 @@ class Fake:
                      if last is not None and row.stands > last), expired[0])
 
     def choose(self, session):
-        """The next one. Tasks that cannot be served again are ended."""
+        """The next task.  Ends tasks that cannot be served again."""
         before = dict(self.cursors)
         row = self.next(session)
         while (row is not None and row.state == "running"
@@ -428,7 +428,7 @@ class Fake:
                    for row in self.candidates(session)[1])
 
     def is_within(self, row, blocks):
-        """Whether a call with per_group may serve this one."""
+        """Whether a call with per_group may serve this task."""
         addr = self.addr(row)
         if self.window is None:
             self.window = row.lane, addr
@@ -461,7 +461,8 @@ class Fake:
                 else (1 if row.begun else 2, *due_order(row), row.id))
 
     def lease_of(self, row):
-        """One more running task, or one that takes over a slot."""
+        """The number of slots that serving the task needs: 0 if it takes over
+        one."""
         return int(row.state != "running")
 
     # ---- ends

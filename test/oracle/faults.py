@@ -61,7 +61,7 @@ class TwoTurnsWhenLate(Fake):
 
 
 class MissesTurns(Fake):
-    """Service only continues from its last place: a late or returning group
+    """Service only continues from its last place, so a late or returning group
     waits until no other task is there.
     """
 
@@ -118,7 +118,7 @@ class ArrivalsWait(Fake):
 
 
 class ArrivalsComeLast(Fake):
-    """At the end of their block."""
+    """A newly active group is served at the end of its block."""
 
     def next_round(self, lane, groups, weights):
         now = self.cursors.get(lane, START)
@@ -151,7 +151,7 @@ class ArrivalsOfTheBlockBefore(Fake):
 
 
 class TurnsWithoutEnd(Fake):
-    """If no other group has a task."""
+    """A turn does not end while no other group has a task."""
 
     def next_round(self, lane, groups, weights):
         now = self.cursors.get(lane, START)
@@ -161,7 +161,7 @@ class TurnsWithoutEnd(Fake):
 
 
 class LiesAboutTurns(FirstComeFirstServed):
-    """Each is a turn in a block of its own."""
+    """Each service is a turn in a block of its own."""
     turns = 0
 
     def addr(self, row):
@@ -177,7 +177,7 @@ class SaysWhereItStood(Fake):
 
 
 class BlocksGoBack(Fake):
-    """After a rollback."""
+    """Blocks decrease after a rollback."""
 
     def end(self, session, commit):
         super().end(session, commit)
@@ -225,7 +225,7 @@ class NoWeights(Fake):
 
 
 class TooMuchWeight(Fake):
-    """One more than the weight, for groups with a weight."""
+    """Groups with a weight are served one task more than their weight."""
 
     def next(self, session):
         weights = self.weights
@@ -347,7 +347,7 @@ class CatchesUp(Fake):
 
 
 class LimitedComeLast(Fake):
-    """Groups with a limit are served if no other group is ready."""
+    """Groups with a limit are served only if no other group is ready."""
 
     def candidates(self, session):
         lane, rows = super().candidates(session)
@@ -357,7 +357,8 @@ class LimitedComeLast(Fake):
 
 
 class Fails(Fake):
-    """The errors of a server that cannot serialize, or that waits too long."""
+    """Calls fail as on a server that cannot serialize, or that waits too
+    long."""
 
     def pop(self, *arguments):
         if len(self.undo) > 1 and self.last > 20:

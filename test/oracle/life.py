@@ -124,8 +124,8 @@ class Life(Transactions):
                      retry=None, instant=due_at(run_at), **values)
 
     def _retry(self, session, task, since=None, **values):
-        """Due at once, since then, or since some moment of this call. It may be a
-        whole millisecond.
+        """The task is due at once: since the given time, or since some moment of
+        this call.  Times may be whole milliseconds.
         """
         self._fifo(task).regular = False
         low, high = self.clock.start - 1000, self.clock.end
@@ -137,7 +137,7 @@ class Life(Transactions):
                      retry=retry, instant=self.clock.start, **values)
 
     def _again(self, session, task, **values):
-        """Ready again, behind the others of its group."""
+        """The task is ready again, behind the others of its group."""
         self._fifo(task).regular = False
         self._change(session, task, READY, last=True, moved=True,
                      since=(self.clock.start, self.clock.end), **values)
@@ -155,7 +155,8 @@ class Life(Transactions):
                   result=result)
 
     def fate(self, session, task, delay, dead=False):
-        """The next state of a failed task. A delay of None: the queue's."""
+        """The next state of a failed task.  If delay is None, the queue's
+        backoff applies."""
         ending = self.ending(session, task)
         if ending or dead:
             return ending or FAILED

@@ -42,7 +42,8 @@ class DueComesLast(Fake):
 
 
 class ExpiredByItsTime(Fake):
-    """Among the others of its group."""
+    """An expired task has its place among the others of its group, by its
+    time."""
 
     def first(self, session, rows):
         expired = self.first_expired(rows)
@@ -93,7 +94,7 @@ class DueMissesItsTurn(Fake):
 
 
 class ForgetsWhatWasDue(Fake):
-    """A rolled back pop of a scheduled task."""
+    """The rollback of a pop of a scheduled task delays it by a day."""
 
     def back(self, session, length):
         for row, values in self.undo[session][length:]:
@@ -195,7 +196,8 @@ class ForgetsLapses(Fake):
 
 
 class EarliestExpiryFirst(Fake):
-    """And not in the order of their places."""
+    """Expired tasks are served in the order of their expiry, not of their
+    places."""
 
     def first_expired(self, rows):
         return min((row for row in rows if row.state == "running"),
@@ -203,7 +205,7 @@ class EarliestExpiryFirst(Fake):
 
 
 class AlwaysTheSameExpired(Fake):
-    """The first one, though it was served last."""
+    """The first expired task is served, though it was served last."""
 
     def first_expired(self, rows):
         return min((row for row in rows if row.state == "running"),
@@ -211,7 +213,7 @@ class AlwaysTheSameExpired(Fake):
 
 
 class ForgetsExpiry(Fake):
-    """A rolled back pop of an expired task."""
+    """The rollback of a pop of an expired task extends its lease by a day."""
 
     def back(self, session, length):
         for row, values in self.undo[session][length:]:
@@ -221,7 +223,7 @@ class ForgetsExpiry(Fake):
 
 
 class ExpiredGoLast(Fake):
-    """Tasks that expire_leases returns to the queue."""
+    """Tasks that expire_leases returns to the queue have the last place."""
 
     def expire_leases(self, session, most):
         before = set(row for row in self.rows.values()
@@ -292,7 +294,7 @@ class OneAttemptTooMany(Fake):
 
 
 class ForgetsTheTasksOwn(Fake):
-    """Its max_attempts."""
+    """The task's own max_attempts is ignored."""
 
     def used_up(self, session, row):
         most = self.settings_of(session).max_attempts
@@ -317,7 +319,7 @@ class FailsAtOnce(Fake):
 
 
 class ReadyAgainSinceEver(Fake):
-    """Before tasks that were due when it became ready again."""
+    """A task that is ready again precedes tasks that were due at that time."""
 
     def again(self, session, row, **values):
         super().again(session, row, **values)
@@ -325,7 +327,7 @@ class ReadyAgainSinceEver(Fake):
 
 
 class FailedGoLast(Fake):
-    """A task to be retried at once."""
+    """A task that is to be retried at once has the last place."""
 
     def put_off(self, session, row, delay, begun=False, **values):
         super().put_off(session, row, delay, begun and delay > 0, **values)
@@ -387,7 +389,7 @@ class CancelsOnlyWhatWaits(Fake):
 
 
 class CancelsAgain(Fake):
-    """A finished task."""
+    """cancel() is true for a finished task."""
 
     def cancel(self, session, id):
         return super().cancel(session, id) or id in self.rows
@@ -432,7 +434,7 @@ class KeysAreNeverFree(Fake):
 
 
 class KeysAreFreeTooSoon(Fake):
-    """As soon as a worker has the task."""
+    """A key is free as soon as a worker has the task."""
 
     def holder(self, session, key):
         row = super().holder(session, key)
@@ -440,7 +442,7 @@ class KeysAreFreeTooSoon(Fake):
 
 
 class KeysOutliveRollback(Fake):
-    """That of a rolled back enqueue."""
+    """The key of a rolled back enqueue stays taken."""
 
     def holder(self, session, key):
         return super().holder(session, key) or next(
@@ -498,7 +500,7 @@ class RedrivesUsedKeys(Fake):
 
 
 class RedrivesUsedUp(Fake):
-    """Attempts are not counted again."""
+    """Redriven tasks keep their used attempts."""
 
     def again(self, session, row, **values):
         if row.state == "done":

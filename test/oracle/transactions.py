@@ -184,7 +184,8 @@ class Transactions:
             self.settings = settings
 
     def set_limit(self, session, group, limit):
-        """0: none; of a group, or None: of the queue's groups."""
+        """Sets the limit of a group, or of the queue's groups if group is
+        None. 0: no limit."""
         if group is None:
             self.set(session, concurrency=limit or None)
             return

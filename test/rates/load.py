@@ -19,7 +19,7 @@ import psycopg
 from account import Epoch
 
 now = time.monotonic
-# it would report each transaction whose connection is closed
+# psycopg would report each transaction whose connection is closed
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
@@ -130,7 +130,7 @@ class Worker(multiprocessing.Process):
                f"fairq.pop('{queue}', {r.choice((1, 1, 3, 100))},"
                f" lease => '{r.choice((20, 50, 200, 2000))} ms')")
         if r.random() < 0.05:
-            # mostly it ends earlier
+            # mostly the call ends earlier
             db.execute(f"SET statement_timeout = {r.randint(1, 3)}")
         since = now()
         try:
@@ -201,7 +201,7 @@ class Settings:
     def rate(self, queue, key):
         if key is None:
             return self.of[queue].get("max_rate")
-        # the queue's rate is not that of a tenant
+        # the queue's rate does not apply to tenants
         return self.own[queue].get(key) or (
             key not in KIND[queue].tenants and self.of[queue].get("rate"))
 

@@ -152,7 +152,7 @@ def scattered(queue, rounds):
 
 
 def empty(queue, _):
-    """The groups have had tasks before: they have their seats."""
+    """The groups have had tasks before, so they have their seats."""
     fresh(queue, 1)
     queue.serve(GROUPS)
 
@@ -166,7 +166,8 @@ def limited(concurrency):
 
 
 def late(queue, rounds):
-    """Enqueued before all others, and committed after pops of these."""
+    """Tasks that were enqueued before all others, and committed after pops of the
+    others."""
     queue.create()
     queue.enqueue(1)
     queue.serve(GROUPS)
@@ -180,7 +181,7 @@ def late(queue, rounds):
 
 
 def hole(queue, rounds):
-    """Enqueued before all others, and rolled back."""
+    """Tasks that were enqueued before all others, and rolled back."""
     queue.create()
     queue.enqueue(1)
     with queue.session().transaction(force_rollback=True) as transaction:
@@ -264,7 +265,7 @@ def lapsed(queue, rounds):
 
 
 def expired(queue, rounds):
-    """Each task has an expired one of its group before it."""
+    """Each task follows an expired one of its group."""
     queue.create()
     for _ in range(rounds):
         queue.put(["g%d" % group for group in range(GROUPS)], expires_at="-infinity")

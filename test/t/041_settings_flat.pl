@@ -71,7 +71,7 @@ $node->safe_psql('postgres',
 	q{SELECT fairq.set_group('q', 'g7', weight => i % 9 + 2) FROM generate_series(1, 500) i});
 cmp_ok(reads($pop), '<=', 20, 'a group that was changed often is read once');
 
-# A tenant without a slot costs a call one of its users.
+# If a tenant has no slot, a call visits one of its users.
 $node->safe_psql('postgres', q{
 	SELECT fairq.create_queue('t', separator => '/'),
 		fairq.set_group('t', 'acme', concurrency => 1);
@@ -83,7 +83,7 @@ $node->psql('postgres',
 	stderr => \$debug);
 like($debug, qr/passed over [12] groups/,
 	'a tenant without a slot costs a call one user');
-# So does one that is paused, also if its users have lapsed tasks.
+# The same holds for a paused tenant, even if its users have lapsed tasks.
 $node->safe_psql('postgres', q{SELECT fairq.set_group('t', 'acme', concurrency => 0);
 	SELECT count(*) FROM fairq.pop('t', 100, lease => '1 ms'); SELECT pg_sleep(0.1)});
 foreach (

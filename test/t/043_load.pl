@@ -55,7 +55,7 @@ sub large
 	  . " array_fill(to_jsonb(repeat('x', 1000)), ARRAY[$n]));";
 }
 
-# There are enough tasks to serve.
+# Statements that pop from the queue "others", which has enough tasks.
 sub pop_others
 {
 	my ($n) = @_;
@@ -94,7 +94,7 @@ foreach (0, 1)
 		'0', "$what: so does that of a queue");
 	cmp_ok(sql("SELECT count(*) FILTER (WHERE attempt > 1) FROM fairq.pop('expired', 40)"),
 		'>', 0, "$what: earlier leases are known");
-	# it is shown as soon as it is known
+	# the number is shown as soon as it is known
 	crash($node);
 	sql('SELECT count(*) FROM fairq.stats') if $workers;
 	sql('SELECT fairq.maintain()') if !$workers;

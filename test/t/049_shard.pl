@@ -56,7 +56,7 @@ is($node->safe_psql('postgres', 'SELECT id FROM fairq.tasks'),
 $open->quit;
 $setter->quit;
 
-# other places that store the number
+# copies that keep the number
 my $dump = "$PostgreSQL::Test::Utils::tmp_check/shard.sql";
 $node->command_ok([ 'pg_dump', '-f', $dump, 'postgres' ], 'dump');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');

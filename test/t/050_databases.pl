@@ -91,7 +91,7 @@ sound('two', 'two');
 
 # A copy of a database has the same tables, with the same OIDs.
 is(served('one', 1), 'a3', 'before the copy');
-# neither uses the rest of a chunk of ids that the other has not
+# neither database uses the rest of a chunk of ids that the other one lacks
 $node->safe_psql('one', q{SELECT setval('fairq.task_id_seq', 100)});
 $node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE one');
 is( $node->safe_psql('copy', q{SELECT 'fairq.task'::regclass::oid}),

@@ -47,7 +47,7 @@ my ($looks, $found) = (0, '');
 my $end = time + 2 + rand;
 while (time < $end)
 {
-	# each query sees the state that is replayed meanwhile
+	# each query sees the rows that have been replayed by then
 	$found .= $standby->safe_psql('postgres',
 		q{SELECT fairq.check_queue('life'); SELECT 'more than all' FROM fairq.queues WHERE queue = 'life' AND running > 12});
 	$looks++;

@@ -67,7 +67,7 @@ $sql->(
 	BEGIN; SELECT fairq.take('kept', 10); ROLLBACK});
 is_copied('worked on');
 
-# Equal rows of a used group and of an unused one: one row of the used group is
+# Equal rows of a used group and of an unused one. One row of the used group is
 # left.
 $sql->(
 	q{SELECT fairq.set_group('q', 'unused');

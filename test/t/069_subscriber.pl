@@ -30,7 +30,7 @@ $node->poll_query_until('other',
   or die 'the subscriber is not in sync';
 
 # A session that continues, with all its caches. It returns the tasks that it
-# pops, as the rows are the publisher's. That uses turns, so the order may
+# pops, since the rows are the publisher's. That uses turns, so the order may
 # differ.
 my $session = $node->background_psql('other');
 my $pop = q{BEGIN; SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('q', 10); ROLLBACK};

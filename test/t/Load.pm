@@ -191,7 +191,7 @@ sub end_load
 {
 	my ($load) = @_;
 
-	# what the account needs, on a slow machine, too
+	# wait for the batches that account() needs, on a slow machine too
 	$load->{node}->poll_query_until('postgres', 'SELECT count(DISTINCT batch) > 10 FROM sent');
 	append_to_file($load->{stop}, '');
 	$_->finish foreach @{ $load->{runs} };

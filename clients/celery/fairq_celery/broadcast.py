@@ -1,7 +1,7 @@
 """Messages to all listening processes, by NOTIFY: remote control, its replies,
 events.
 
-Nothing stores these messages: a process that does not listen misses them.
+Nothing stores these messages, so a process that does not listen misses them.
 NOTIFY takes up to 7,999 bytes, so a message comes in pieces.
 """
 

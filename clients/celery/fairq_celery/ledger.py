@@ -252,12 +252,12 @@ class Ledger:
         (lost,) = self.connection.execute(
             "SELECT fairq.extend_batch(%s::bigint[], %s::int[], make_interval(secs => %s))",
             [list(claims), [claim.attempt for claim in claims.values()], self.lease]).fetchone()
-        # and tasks of which this worker has a later attempt
+        # tasks with a later attempt in this worker are stopped too
         for claim in held:
             if (claim.id in lost or claims[claim.id] is not claim) and not claim.stopped:
                 claim.stopped = True
                 if claim is self.apart and not claim.delivered:
-                    self.finish(claim.tag, "hand_back")     # it belongs to another worker
+                    self.finish(claim.tag, "hand_back")     # the task belongs to another worker
                 else:
                     self.tell(claim)
 

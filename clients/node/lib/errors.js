@@ -3,7 +3,7 @@
 const { inspect, types } = require('util');
 const { seconds } = require('./values');
 
-// A handler throws this if no retry can help: the task has failed for good.
+// A handler throws this if no retry can help.  The task then fails for good.
 class Dead extends Error {}
 
 // A handler throws this for a retry after a delay in seconds, or with the queue's backoff.

@@ -16,7 +16,7 @@ PLAIN = Crashed, Dead, NoHandler, Retry, Stopped, TimedOut, Undecodable
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
-# of the stack that is kept with an error
+# limits of the stack that is kept with an error
 MOST_FRAMES, MOST_CHARACTERS = 20, 6000
 
 STOPPED = "stopped: it was cancelled, its lease was lost, or it has run for longer than its queue allows"

@@ -63,7 +63,7 @@ def seconds(duration: Delay) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 
-# for values that JSON does not have
+# converts values that JSON does not have
 json_default: Optional[Callable[[Any], Any]] = None
 
 

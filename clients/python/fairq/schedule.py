@@ -29,7 +29,7 @@ UNITS = {"s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hou
 # longest time in seconds between reads of the server's clock
 TO_LOOK = 60
 
-# for which a key stays taken in addition to catch_up
+# the time for which a key stays taken in addition to catch_up
 MARGIN = timedelta(minutes=5)
 
 Times = Callable[[datetime, datetime], List[datetime]]

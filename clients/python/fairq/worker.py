@@ -323,7 +323,7 @@ class Worker:
                 timeout: Optional[Delay] = None) -> Callable[[F], F]:
         """Decorates the handler of all other tasks of the queue, or of all queues.
 
-        The worker calls it with the Task, whose payload may be anything.
+        The worker calls the handler with the Task, whose payload may be anything.
         """
         def register(handler: F) -> F:
             if queue in self.handlers:

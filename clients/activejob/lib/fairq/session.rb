@@ -40,7 +40,7 @@ module Fairq
       @limit = limit
       @give_up = give_up
       @lock = Mutex.new
-      @holding = Mutex.new # for the thread that retries after a lock
+      @holding = Mutex.new # held by the thread that retries after a lock
       ActiveSupport::ForkTracker.after_fork { @connection = nil }
     end
 

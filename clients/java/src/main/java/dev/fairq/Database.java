@@ -23,7 +23,8 @@ final class Database implements Keeper {
     static final Duration RETRY = Duration.ofSeconds(1);
     /** Between two tries to end a task whose row another transaction has locked. */
     private static final Duration HELD = Duration.ofMillis(500);
-    /** A call that takes longer fails, and its connection is closed: the server has vanished. */
+    /** A call that takes longer fails, and its connection is closed, since the server has
+     * vanished.  */
     static final Duration CALL = Duration.ofSeconds(15);
 
     private final Address address;

@@ -1,6 +1,7 @@
 package dev.fairq;
 
-/** A handler throws it if no retry can help: the task fails for good. */
+/** A handler throws this if no retry can help. The task then fails for good.
+ * */
 public final class DeadException extends RuntimeException {
     private static final long serialVersionUID = 1;
 

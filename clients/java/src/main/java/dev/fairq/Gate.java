@@ -4,8 +4,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.function.BooleanSupplier;
 
 /**
- * All workers of the process share it.  Tasks run together, except for a task that may kill the
- * process: that one runs alone.
+ * The gate that all workers of the process share.  Tasks run together, except for a task that
+ * may kill the process, which runs alone.
  */
 final class Gate {
     static final Gate PROCESS = new Gate();

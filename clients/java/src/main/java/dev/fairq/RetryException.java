@@ -2,7 +2,8 @@ package dev.fairq;
 
 import java.time.Duration;
 
-/** A handler throws it for a retry after a time of its choice.  The attempt counts. */
+/** A handler throws this for a retry after a time of its choice.  The attempt
+ * counts.  */
 public final class RetryException extends RuntimeException {
     private static final long serialVersionUID = 1;
     /** The time until the retry. */
