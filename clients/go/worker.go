@@ -124,7 +124,7 @@ type run struct {
 	mu     sync.Mutex // protects the fields below
 	tasks  map[*Task]struct{}
 	deaf   int       // slots of handlers that ignore their timeout
-	deafAt time.Time // time of the last change of deaf
+	deafAt time.Time // when deaf last changed
 
 	tellOfPooler sync.Once
 	schedules    []*schedule

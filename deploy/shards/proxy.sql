@@ -141,7 +141,8 @@ BEGIN
 END
 $$;
 
--- All shards, if all can be reached: so a call rarely takes effect on some shards only.
+-- All shards, if all can be reached, so that a call rarely takes effect on only some of
+-- them.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_all() RETURNS int[]
 	LANGUAGE plpgsql AS $$
 DECLARE
@@ -398,7 +399,7 @@ CREATE OR REPLACE FUNCTION fairq_proxy.turns_before(p int, id bigint)
 	SELECT fairq.turns_before(id) FROM fairq.shard(p + 1);
 $$;
 
--- On its own shard: tasks of other shards are not served before it.
+-- Asks the task's own shard, since tasks of other shards are not served before it.
 CREATE OR REPLACE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
 	LANGUAGE plpgsql AS $$
 BEGIN

@@ -50,7 +50,8 @@ def pairs(measured, a, b):
 
 
 def compare(bench, what, measured, floor, bar=None, unit="/s", **promise):
-    """A row against the floor; and a bar for each, if `bar` is given."""
+    """Adds a row against the floor, and a bar for each contender if `bar` is
+    given."""
     bench.results.row(what, pairs(measured, "fairq", floor), unit, **promise)
     if bar:
         for name, rates in measured.items():

@@ -98,7 +98,7 @@ class Session(threading.Thread):
         self.chaos.deaths[where] += 1
         if self.random.random() < 0.5:
             self.chaos.end(self.pid)
-            # it notices that at its next statement
+            # the client notices that at its next statement
             while True:
                 self.db.execute("SELECT pg_sleep(0.001)")
         cut(self.db)

@@ -109,7 +109,7 @@ def go_home(run):
 # ---- events that wake
 
 def wakes(run, name, function):
-    """One case. Returns how long it took."""
+    """Checks one case. Returns how long it took."""
     waiters = crowd(2)
 
     def once(q):

@@ -8,7 +8,7 @@ step, and a crash rolls back all of them.  The rules promise
 early       the waiting task is not ready before each task of the batch has ended.
 twice       it becomes ready once.
 refused     a batch accepts tasks until its close has committed.
-numbers     the number of failures that it gets is correct.
+numbers     the number of failures that the waiting task gets is correct.
 stranded    when all transactions have ended, the batch is closed and all its tasks
             have ended, a check follows.
 

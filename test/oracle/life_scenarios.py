@@ -51,8 +51,8 @@ def burst_of_expired_leases(driver):
 
 
 def expired_leases_of_limited_groups(driver):
-    """100 groups are limited to one, each with a dead worker. All are
-    served at once, in a call each, and no other task of these groups.
+    """100 groups are limited to one, each with a dead worker. All are served
+    at once, each by its own call, and no other task of these groups is.
     """
     driver.clock.margin = SLOWLY
     names = [f"g{number}" for number in range(100)]

@@ -330,7 +330,7 @@ def invisible_until_commit(driver):
 
 
 def rollback_restores(driver):
-    """In place, and in the same order."""
+    """A rollback restores the tasks to their places, in the same order."""
     driver.batch(0, ["a", "b", "a", "b"])
     for take in (False, True):
         driver.begin(0)

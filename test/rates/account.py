@@ -77,7 +77,7 @@ class Account:
     def __init__(self, calls, committed):
         """
         calls: (name, queue, since, by, keys of groups or None); committed: name of
-        a call -> keys of groups.  The server may have committed a call whose result
+        a call -> keys of groups.  The server may have committed calls whose results
         the client has not received.
         """
         found = defaultdict(list)

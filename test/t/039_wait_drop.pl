@@ -1,5 +1,5 @@
 # Sessions sleep in fairq.wait when the extension is dropped, and get QF001.
-# And tasks that SQL adds.
+# The test also covers tasks that SQL adds.
 #
 # Fails if fairq.wait does not check whether the extension still exists
 # (look_once() in pop.c).

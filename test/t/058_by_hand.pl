@@ -1,6 +1,6 @@
 # SQL changes settings while shared memory does not know the queue, as after a
-# restart. Others make it known before that commits, and park a group by the
-# old settings.
+# restart. Other sessions make the queue known before the change commits, and
+# park a group by the old settings.
 #
 # Fails if a change of settings of a queue that shared memory does not know
 # invalidates nothing (setting_changed() in fairq.c).

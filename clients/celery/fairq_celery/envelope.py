@@ -167,7 +167,7 @@ def to_message(claim, default_task=None):
     for key, value in headers.items():
         if key not in ("task", "celery"):
             own.setdefault(key, value)
-    own["eta"] = None           # it is in the past: fairq has waited for it
+    own["eta"] = None           # the eta has passed, since fairq has waited for it
     own["fairq"] = dict(zip(KNOWN, (claim.id, claim.attempt, claim.group_key, claim.queue,
                                     claim.attempts_left, claim.priority, progress,
                                     claim.batch)))

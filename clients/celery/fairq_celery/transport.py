@@ -330,7 +330,7 @@ class Channel(virtual.Channel):
             return None
         try:
             message = to_message(claim, self.options.default_task)
-        except Exception as error:      # it fails only this task
+        except Exception as error:      # the error fails only this task
             text = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
             log.error("%s: %s", claim, text)
             ledger.finish(claim.tag, "fail", error=text)

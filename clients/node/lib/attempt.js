@@ -22,9 +22,9 @@ class Attempt {
     this.ended = Infinity; // the work, or the wait for it
     this.called = false; // whether its handler was called
     this.completed = false; // in a transaction of the handler
-    this.handedBack = false; // the worker does not do it
+    this.handedBack = false; // the worker releases the task
     this.stopped = null; // why the work is wasted
-    this.lost = false; // the server has reported it
+    this.lost = false; // the server has reported that the lease is lost
     this.undecodable = null; // the error of its payload or headers
     if (tooLong) this.undecodable = unreadable('they have 256 MB of text');
     if (problem !== undefined) this.undecodable = unreadable(explain(problem));

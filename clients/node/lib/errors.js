@@ -43,9 +43,9 @@ function isServers(error) {
   return typeof error.code === 'string' && typeof error.severity === 'string';
 }
 
-// Whether time or a new connection may fix it: the server is down, busy, or read-only like a
-// former primary.  False if the call itself is wrong or too large, or if the privilege, the
-// password or the database's name is wrong.
+// Whether time or a new connection may fix the error: the server is down, busy, or read-only
+// like a former primary.  False if the call itself is wrong or too large, or if the
+// privilege, the password or the database's name is wrong.
 function isTransient(error) {
   return !isServers(error) || !/^(QF|0A|22|23|28|3D|3F|42|54)/.test(error.code);
 }
@@ -73,7 +73,8 @@ function isCancelled(error) {
   return isServers(error) && error.code === '57014';
 }
 
-// Whether another transaction has a lock that the statement needs, or it was cancelled.
+// Whether another transaction has a lock that the statement needs, or the statement was
+// cancelled.
 function isHeld(error) {
   return isCancelled(error) || (isServers(error) && error.code === '55P03');
 }

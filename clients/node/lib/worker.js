@@ -42,12 +42,12 @@ class Worker {
     [this.handlers, this.default] = readHandlers(handlers, options.default);
     this.schedules = readSchedules(options.schedules || {}, this.queues[0]);
     this.name = this.name || `${os.hostname()}:${process.pid}`;
-    this.id = randomUUID(); // that only the server learns
+    this.id = randomUUID(); // known only to the worker and the server
     this.stopping = this.#stop.signal;
     events.setMaxListeners(0, this.stopping); // each shard listens
     this.running = new Set(); // attempts that have not ended
     this.working = new Set(); // attempts whose handlers run
-    this.deaf = new Set(); // those of them that have timed out, and ignore it
+    this.deaf = new Set(); // attempts of these whose handlers ignore their timeout
     this.suspect = null; // the attempt that has to run alone
     this.careful = false; // the last pop returned such a task, and the next may return others
     this.shards = [];
@@ -417,7 +417,7 @@ class Worker {
   }
 }
 
-// Node.js 18.0 does not have it.
+// Node.js 18.0 lacks asyncDispose.
 if (Symbol.asyncDispose !== undefined) {
   Worker.prototype[Symbol.asyncDispose] = async function dispose() {
     await this.stop();

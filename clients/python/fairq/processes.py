@@ -165,7 +165,7 @@ class Process:
             return not self.killed and self.process.is_alive()
 
     def close(self, idle: bool) -> None:
-        """Ends it.  An idle process runs its exit handlers."""
+        """Ends the process.  An idle one runs its exit handlers."""
         if idle:
             self.connection.close()
             with starting:
@@ -243,7 +243,7 @@ def live(connection: Connection, lease: float, level: int) -> None:
 
 
 class Here:
-    """This process: in the place of a worker and its shard for a task."""
+    """Takes the place of a worker and its shard for a task in this process."""
 
     def __init__(self, connection: Connection, lease: float):
         self.connection, self.lease = connection, timedelta(seconds=lease)

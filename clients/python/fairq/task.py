@@ -95,7 +95,7 @@ class Task:
         self.completed = False                  # in a transaction of its handler
         self.timeout: Optional[float] = None    # seconds
         self.timed_out = False
-        self.stop_handler: Any = None   # asks it to stop, unless it calls check()
+        self.stop_handler: Any = None   # asks the handler to stop, unless it calls check()
         self.end_process: Any = None    # ends the handler's process
         self.saving = threading.Lock()
         self.saved_at = -math.inf
