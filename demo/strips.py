@@ -44,7 +44,7 @@ def strip(run, worker, longest):
 
 
 def scale(longest):
-    """The whole seconds, each at its place."""
+    """The scale: the whole seconds, each at its place."""
     line = ""
     for second in range(int(longest) + 1):
         at = int(second * CELLS / longest)

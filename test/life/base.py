@@ -98,8 +98,9 @@ class Waiter:
         return self.db.pgconn.socket
 
     def look(self):
-        """The answer, if there is one: True or False, or the SQLSTATE of an
-        error; for other statements the number of rows.
+        """Whether there is an answer, which self.answer then has. It is True
+        or False, or the SQLSTATE of an error; for other statements the number
+        of rows.
         """
         if self.answer is not None:
             return True

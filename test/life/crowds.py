@@ -120,7 +120,7 @@ class Outage:
                      " FROM fairq.tasks WHERE queue = %s"
                      " AND group_key = 'bob'", queue):
                 break
-            # some of his leases expired before
+            # some of his leases expired before hers
             lease *= 3
         wait_for_leases(db, queue)
         self.before = attempts_of_bob(db, queue)
@@ -128,7 +128,7 @@ class Outage:
         return f"pop no. {count}, the longest took {ms(longest)}"
 
     def once(self, run):
-        """And each of bob's is served once more."""
+        """Each of bob's tasks is served once more."""
         start = now()
         rest_once(run.db, self.queue, self.served, self.before)
         took = now() - start

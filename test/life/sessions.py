@@ -166,7 +166,8 @@ class Producer(Session):
         return f"k{r.randrange(40)}" if r.random() < likely else None
 
     def options(self):
-        """A priority; seconds until it may begin, and until it has to."""
+        """A priority, the seconds until the task may begin, and those until it
+        expires."""
         r = self.random
         return (r.choice((0, 0, 0, 0, 0, 1, 5)),
                 r.random() * 1.5 if r.random() < 0.15 else None,

@@ -417,7 +417,7 @@ def lxids(db, waiters):
 
 
 def switches(waiters):
-    """How often the kernel has suspended them."""
+    """How often the kernel has suspended the waiters."""
     total = 0
     for waiter in waiters:
         with open(f"/proc/{waiter.pid}/status") as file:
@@ -486,7 +486,8 @@ def no_polling(run):
 # ---- how it ends
 
 def ends(run):
-    """At the timeout with false, and by each way to end statements."""
+    """A wait ends at its timeout with false, and by each way to end a
+    statement."""
     queue = new_queue(run.db, "life_ends")
     waiters = crowd(6)
     first, plain, timed, cancelled, ended, last = waiters
@@ -522,7 +523,8 @@ def ends(run):
 
 
 def errors(run):
-    """In a transaction block 25001, for an unknown queue QF001."""
+    """A wait fails with 25001 in a transaction block, and with QF001 for an
+    unknown queue."""
     waiter = Waiter()
     queue = new_queue(run.db, "life_errors")
 

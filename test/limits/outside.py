@@ -85,7 +85,8 @@ class Claim:
 
 
 def exceeds(claims, limit):
-    """(how many, the bound) if these claims cannot be together, or None."""
+    """(the number, the bound) if there are more claims than the bound allows,
+    or None."""
     if not limit.ever or not claims:
         return None
     count = len({claim.id for claim in claims})

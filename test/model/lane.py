@@ -445,7 +445,8 @@ class Lane:
             group.served, group.front = 1, 0
 
     def give_back(self, held, rule):
-        """A turn that yields no task, because its group has left the ring."""
+        """Gives back a turn that yields no task, because its group has left
+        the ring."""
         g, turn, _, _, _ = held
         group = self.groups[g]
         same = self.block(turn) == self.block(self.position)

@@ -304,6 +304,6 @@ def trace(came, state):
 
 
 def size(scenario):
-    """Its approximate duration."""
+    """The scenario's approximate duration."""
     texts = SCENARIOS[scenario][1]
     return len(texts), sum(len(text.split()) for text in texts)

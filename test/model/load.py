@@ -299,7 +299,7 @@ class Model(Explorer):
     # rows
 
     def gone(self, state, by):
-        """Whether that was rolled back."""
+        """Whether the transaction or savepoint was rolled back."""
         return by in state.aborted or by and by[0] in state.aborted
 
     def committed(self, state, by):

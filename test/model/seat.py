@@ -194,7 +194,8 @@ class Model(Explorer):
                     yield f"the pop of {address} aborts", lane
 
     def is_late(self, state, i):
-        """Whether its turn is over, or one of its group precedes it."""
+        """Whether the turn of task i is over, or an uncommitted task of its group precedes
+        it."""
         lane = self.lane(state)
         g = self.group[i]
         address = state[0][i][1]

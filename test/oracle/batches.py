@@ -103,7 +103,7 @@ class Batches(Life):
     # ---- checks
 
     def end_batches(self, session, ends):
-        """In the order of their places."""
+        """End batches in the order of their places."""
         for row in sorted(ends.values(), key=lambda row: row.addr or 0):
             self.end_batch(session, row)
 

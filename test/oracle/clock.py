@@ -53,7 +53,8 @@ class Clock:
         time.sleep(seconds)
 
     def expect(self, instant):
-        """A task becomes due or a lease expires then."""
+        """Records an instant at which a task becomes due or a lease
+        expires."""
         heappush(self.instants, instant)
 
     def __enter__(self):
@@ -79,7 +80,7 @@ class Clock:
         return now
 
     def planned(self, ahead):
-        """One of the future instants, 1 being the first."""
+        """A planned instant in the future, 1 being the first."""
         now = self.now()
         self.plan = [instant for instant in self.plan
                      if instant > now + self.margin]

@@ -242,7 +242,7 @@ class CostModel(Model):
         return self._has_nothing(name, self.lanes[priority].groups[name])
 
     def _has_nothing(self, group, fifo):
-        """Whether no task will return, either."""
+        """Whether the group has no task, and none will return."""
         return not (
             fifo.tasks
             or any(instant < self.clock.end + SOON

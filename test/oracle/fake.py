@@ -140,7 +140,7 @@ class Fake:
                 del self.pending[session]
 
     def mine(self, session, row):
-        """Whether no other session may change it."""
+        """Whether no other session may be changing the row."""
         return row.changer in (None, session)
 
     # ---- enqueue

@@ -85,7 +85,8 @@ class Life(Transactions):
         return [task for task in self.held(session) if self.is_late(task)]
 
     def ending(self, session, task):
-        """The end if only its attempt ends, or None."""
+        """The task's outcome if its attempt ends without success; None: it is
+        retried."""
         if task.cancelled:
             return CANCELLED
         most = task.max_attempts or self.settings_of(session).max_attempts

@@ -443,8 +443,8 @@ class Model(Batches):
                 or self._queue_places(session) < 0)
 
     def _can_serve(self, session, group, fifo, ready):
-        """A task of the group, if ready says whether it has one that is not
-        expired.
+        """Whether a task of the group can be served.  ready: whether it has
+        one that is not expired.
         """
         if self._too_many(session, group):
             return False
@@ -598,9 +598,9 @@ class Model(Batches):
         return firsts - {None}
 
     def _next_in_cycle(self, fifo, expired, task):
-        """The next one in each possible cycle. Or the task itself, if its group
-        has long turns, and it is in the line again, or behind others. The order
-        within such a turn is not known.
+        """The next task in each possible cycle.  It may be the task itself, if
+        its group has long turns, and the task is in the line again, or behind
+        others.  The order within such a turn is not known.
         """
         firsts = set()
         for last in fifo.cycles:
@@ -621,7 +621,8 @@ class Model(Batches):
         return id not in self.tasks or self.tasks[id].moved
 
     def _firsts_of_rest(self, session, fifo, task):
-        """If no task has expired."""
+        """The group's first task if none has expired; several if it is in
+        doubt."""
         due = self._due(session, fifo)
         begun = [other for other in due if other.begun]
         if begun:

@@ -404,7 +404,8 @@ def blocks_of_one_call(driver):
 
 
 def weights_share_exactly(driver):
-    """3 : 1, in each block of a backlog; then 5 : 2 : 1."""
+    """Weights of 3 and 1 apply in each block of a backlog; then those of 5, 2
+    and 1."""
     driver.set_weight(0, "heavy", 3)
     for _ in range(300):
         driver.enqueue(0, "heavy")

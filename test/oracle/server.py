@@ -324,7 +324,8 @@ class Session:
     # ---- views
 
     def look(self, ids=None):
-        """The rows of the view, by id; of all tasks of the queue."""
+        """The view's rows of these tasks, or of all tasks of the queue, by
+        id."""
         if ids is None:
             return self._rows(ROWS + "queue = %s::text", self.queue)
         return self._rows(ROWS + "id = ANY(%s::bigint[])", ids)

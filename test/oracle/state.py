@@ -94,7 +94,8 @@ _changing = attrgetter(*Task.CHANGING)
 
 
 class Settings:
-    """Those of the queue; not changed, but replaced by changed ones."""
+    """The settings of the queue. A change replaces the object by a changed
+    copy."""
 
     def __init__(self):
         self.concurrency = None     # of the queue's groups; None: no limit

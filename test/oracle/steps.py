@@ -151,7 +151,7 @@ def _batch(driver, s, name, pick, *rest):
 
 
 def _cancel(driver, s, pick):
-    """Mostly of an unfinished task, in any state."""
+    """Cancel a task in any state, mostly an unfinished one."""
     model = driver.model
     tasks = [task for task in model.tasks.values()
              if model.may_change(s, task)]

@@ -114,9 +114,9 @@ class Transactions:
         self.total.add(task, 1)
 
     def _change(self, session, task, status, last=False, lease=0, **values):
-        """Sets the status and the given fields. last: at the last place; a
-        lease more. A task that neither runs nor is scheduled has no
-        instant.
+        """Sets the status and the given fields. last: the task gets the last
+        place. lease: how many more leases it has. A task that neither runs nor
+        is scheduled has no instant.
         """
         fifo = self._fifo(task)
         if session in self.undo:

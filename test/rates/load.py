@@ -163,7 +163,7 @@ class Worker(multiprocessing.Process):
         if ids:
             self.finish(db, ids)
         elif r.random() < 0.03:
-            # by the wall clock, which may be set back
+            # the timeout follows the wall clock, which may be set back
             db.execute(f"CALL fairq.wait('{queue}', '100 ms')")
 
     def finish(self, db, ids):

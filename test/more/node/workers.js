@@ -241,7 +241,7 @@ async function computing() {
   await other.stop();
   const apart = tasks.map((task) => +task.finished_at).sort();
   check(apart[2] - apart[0] > 1500, 'each end is reported before the next task computes', apart);
-  // not "got", since a newly active group starts with the got of another group
+  // not the column "got", since a newly active group starts with another group's value
   const longest = await ask(`SELECT extract(epoch FROM longest)::float8 FROM fairq.fairness
     WHERE queue = $1`, second);
   const took = [...program.stdout.matchAll(/took (.*)/g)].slice(1).map(([, seconds]) => +seconds);
