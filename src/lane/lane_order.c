@@ -409,8 +409,8 @@ lower_all_for_added(const Search *search)
 }
 
 /*
- * Returns the first group after a rank, or of all (NULL), that may have a
- * ready task.  Groups that the call passes over do not count.  The rank is at
+ * Returns the first group after a rank that may have a ready task.  NULL: the
+ * search begins with the first group.  Groups that the call passes over do not count.  The rank is at
  * the end of a level.  FAIRQ_NO_NODE: there is none, or no steps are left.
  */
 static int32

@@ -73,7 +73,7 @@ def for_information(bench, rows, floor):
 # ---------------------------------------------------------------- producers
 
 def rate(bench, contender, script, clients, wait=True):
-    """The rate of a producer's script, from an empty queue on."""
+    """The rate of a producer's script that starts with an empty queue."""
     with connect("work") as connection:
         contender.run(connection, "empty")
     return pgbench("work", script, clients, bench.sizes["seconds"],

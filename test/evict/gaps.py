@@ -179,7 +179,7 @@ class Gaps:
         return stopped, fault or (self.over_the_limit() if how == "load" else None)
 
     def drained(self):
-        """The remaining tasks when all running ones are completed, repeatedly."""
+        """Pops and completes tasks repeatedly.  Returns those that remain, and faults."""
         for queue in ("l", "m"):
             for _ in range(30):
                 self.rows("SELECT fairq.complete(id, attempt) FROM fairq.pop(%s, 10)", queue)

@@ -84,7 +84,7 @@ Entry = namedtuple("Entry", "hand upto lost reader by_row")
 State = namedtuple("State", "rows announced bit entry pops evictions rewrites"
                    " locked known resets")
 # left: calls to make.  found, at: the entries read, and how far.  taken: (address,
-# place).  offers, by_row: how it reads.  as_of: resets left at its start.
+# place).  offers, by_row: how the pop reads.  as_of: resets left at its start.
 Pop = namedtuple("Pop", "phase left found at taken offers by_row as_of")
 IDLE = Pop("idle", 0, (), INFINITE, None, False, 0, 0)
 

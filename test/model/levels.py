@@ -76,7 +76,7 @@ RULES = {
     "the tenant is passed over": "but not when all of its users have been",
     "a tenant comes again": "time-fair: it has saved nothing meanwhile",
     "a tenant is aside": "a tenant without a slot is out of the order",
-    "aside is not brought in": "also if another user of it comes",
+    "aside is not brought in": "even if another of its users comes",
     "back with its users": "and back with all users once it has one",
     "back in time": "a flow on hold, or without a start under its rate, returns when "
                     "its time comes",

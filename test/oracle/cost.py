@@ -10,8 +10,8 @@ A group that becomes active without an account, or with one below v, is a
 *newcomer*.  Its place is v, before all groups that were served and have that
 place.  Newcomers are in the order of their arrival.  Those that arrived between
 the same two pops are in the order of their seats, and so are all newcomers while
-a lane is recovered.  The place of other groups is their account, in the order
-of their last services.
+a lane is recovered.  The place of any other group is its account.  Groups with
+the same account are in the order of their last services.
 
 Property (kind "order"), checked at every service instead of "turn", "twice",
 "back" and "share": the first group of those that wait properly is served.  But

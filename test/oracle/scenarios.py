@@ -344,7 +344,7 @@ def rollback_restores(driver):
 
 
 def who_comes_is_next(driver):
-    """With 40 busy groups: a group without a turn in the block is served at once, also
+    """With 40 busy groups: a group without a turn in the block is served at once, even
     if its seat was passed. After that it is served as often as the others.
     """
     names = [f"busy {number}" for number in range(40)]
