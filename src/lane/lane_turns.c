@@ -335,7 +335,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 /* Record that the turn, or one call's part of it, is in flight. */
 static void
 note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
-		   FairqTurn *turn)
+			   FairqTurn *turn)
 {
 	if (!is_by_turns(lane))
 	{

@@ -284,7 +284,7 @@ choose(const Choice *c, uint32 without, int64 most, FairqShareRun *run)
  */
 static void
 charge_lane(FairqShareAccounts *accounts, const Choice *c, int64 n,
-	   FairqShareRun *run)
+			FairqShareRun *run)
 {
 	int			p = run->priority;
 

@@ -258,7 +258,7 @@ arg_worker(FunctionCallInfo fcinfo, int n, Claims *claims)
  */
 static Datum
 pop_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
-			Claims *claims)
+		  Claims *claims)
 {
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
 	int64		max_tasks = arg_max_tasks(fcinfo);

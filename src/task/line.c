@@ -174,7 +174,7 @@ lane_retries(FairqTable *tasks, FairqScan *scan, TimestampTz *due_at)
  */
 bool
 fairq_line_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
-					TimestampTz *due_at)
+				   TimestampTz *due_at)
 {
 	FairqScan  *scan = NULL;
 	bool		any = false;
@@ -202,7 +202,7 @@ fairq_line_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
  */
 bool
 fairq_line_has_earlier(FairqQueue *queue, FairqTable *tasks,
-						const FairqTask *task, TimestampTz now, bool *changing)
+					   const FairqTask *task, TimestampTz now, bool *changing)
 {
 	int32		lane = fairq_task_lane(queue->id, task->priority);
 	FairqRange	before = fairq_range_line(lane, task->group_no, 0,

@@ -339,7 +339,7 @@ fairq_leased_for(const FairqTask *task, TimestampTz now)
  */
 static void
 attempt_ended(FairqQueue *queue, FairqPending *pending,
-					const FairqTask *task)
+			  const FairqTask *task)
 {
 	bool		lapsed = task->took == FAIRQ_TOOK_LEASE;
 
@@ -589,7 +589,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
  */
 static void
 run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-				TimestampTz run_at, const text *error, bool retried)
+		  TimestampTz run_at, const text *error, bool retried)
 {
 	bool		taken = task->taken;
 	bool		keeps_key = !taken || !task->keyed || task->until_started ||

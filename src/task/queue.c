@@ -223,7 +223,7 @@ compare_group_nos(const void *a, const void *b)
  */
 static int
 read_settings(FairqSettings *settings, int32 queue_id, int32 *group_nos,
-					int n)
+			  int n)
 {
 	FairqRange	range = fairq_range_2(Int32GetDatum(queue_id), (Datum) 0);
 	FairqTable *table;
