@@ -446,13 +446,26 @@ fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
 /*
  * Whether a row of fairq.task has a value in a column.  For the last columns,
  * which are rarely set, this is cheaper than deforming the columns before
- * them.
+ * them.  No column of the table was added with a default.
  */
+static inline bool
+has_value(HeapTupleHeader row, AttrNumber attno)
+{
+	return attno <= HeapTupleHeaderGetNatts(row) &&
+		!((row->t_infomask & HEAP_HASNULL) != 0 &&
+		  att_isnull(attno - 1, row->t_bits));
+}
+
+static inline HeapTupleHeader
+row_of(TupleTableSlot *slot)
+{
+	return ExecFetchSlotHeapTuple(slot, false, NULL)->t_data;
+}
+
 bool
 fairq_task_has(TupleTableSlot *slot, AttrNumber attno)
 {
-	return !heap_attisnull(ExecFetchSlotHeapTuple(slot, false, NULL), attno,
-						   slot->tts_tupleDescriptor);
+	return has_value(row_of(slot), attno);
 }
 
 /*
@@ -462,8 +475,10 @@ fairq_task_has(TupleTableSlot *slot, AttrNumber attno)
 bool
 fairq_task_keyed(TupleTableSlot *slot)
 {
-	return fairq_task_has(slot, TASK_DEDUP_KEY) &&
-		(!fairq_task_has(slot, TASK_UNTIL_STARTED) ||
+	HeapTupleHeader row = row_of(slot);
+
+	return has_value(row, TASK_DEDUP_KEY) &&
+		(!has_value(row, TASK_UNTIL_STARTED) ||
 		 fairq_int_of(slot, TASK_ATTEMPT, 0) == 0);
 }
 
@@ -474,6 +489,7 @@ fairq_task_keyed(TupleTableSlot *slot)
 void
 fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 {
+	HeapTupleHeader row = row_of(slot);
 	bool		isnull;
 
 	slot_getsomeattrs(slot, TASK_COST);
@@ -502,14 +518,14 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	if (isnull || !(task->cost > 0 && task->cost <= FAIRQ_MAX_COST))
 		task->cost = FAIRQ_USUAL_COST;
 
-	task->expires_at = !fairq_task_has(slot, TASK_EXPIRES_AT) ? DT_NOEND :
+	task->expires_at = !has_value(row, TASK_EXPIRES_AT) ? DT_NOEND :
 		fairq_time_of(slot, TASK_EXPIRES_AT, 0);
-	task->batch = !fairq_task_has(slot, TASK_BATCH) ? 0 :
+	task->batch = !has_value(row, TASK_BATCH) ? 0 :
 		DatumGetInt64(fairq_column(slot, TASK_BATCH));
-	task->blocked = fairq_task_has(slot, TASK_BLOCKED);
+	task->blocked = has_value(row, TASK_BLOCKED);
 	task->keyed = fairq_task_keyed(slot);
 	task->until_started = task->keyed &&
-		fairq_task_has(slot, TASK_UNTIL_STARTED);
+		has_value(row, TASK_UNTIL_STARTED);
 	if (fairq_shadow_claimed(task->id))
 	{
 		task->running = true;
