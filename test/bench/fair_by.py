@@ -1,11 +1,12 @@
-"""Cost-fair and time-fair queues: their cost, compared with a task-fair one."""
+"""Queues that are cost-fair, time-fair or have tenants: their cost, compared
+with a task-fair queue of groups."""
 
 import time
 
 from server import connect, create_database, drop_database, one_core, vacuum
 
 DATABASE = "fair_by"
-KINDS = "tasks", "cost", "time"
+KINDS = "tasks", "cost", "time", "tenants"
 GROUPS = 10, 1000, 30000        # other measurements have about as many
 WARMUP = 20                     # rounds
 
@@ -24,8 +25,11 @@ def fair_by(bench):
         connection.execute("SET synchronous_commit = off")
         queues = [(kind, groups) for groups in sizes for kind in KINDS]
         for kind, groups in queues:
-            connection.execute("SELECT fairq.create_queue(%s, fair_by => %s)",
-                               [name(kind, groups), kind])
+            tenants = kind == "tenants"
+            connection.execute(
+                "SELECT fairq.create_queue(%s, fair_by => %s, separator => %s)",
+                [name(kind, groups), "tasks" if tenants else kind,
+                 "/" if tenants else None])
             for _ in range(3):
                 add(connection, kind, groups, max(groups, 10000))
         vacuum(connection)
@@ -46,7 +50,7 @@ def fair_by(bench):
 def report(bench, took, sizes):
     for groups in sizes:
         for kind in KINDS[1:]:
-            bench.results.table("{:,} groups, fair_by {}".format(groups, kind),
+            bench.results.table("{:,} groups, {}".format(groups, title(kind)),
                                 kind, "tasks")
             for tasks, most in SLOWER.items():
                 bench.results.row(
@@ -55,8 +59,9 @@ def report(bench, took, sizes):
                              took["tasks", groups, tasks])),
                     " ms", at_most=most)
     for kind in KINDS:
-        bench.results.table("fair_by {}, {:,} groups against {}".format(
-            kind, sizes[-1], sizes[0]), *map("{:,}".format, (sizes[-1], sizes[0])))
+        bench.results.table("{}, {:,} groups against {}".format(
+            title(kind), sizes[-1], sizes[0]),
+            *map("{:,}".format, (sizes[-1], sizes[0])))
         for tasks in SLOWER:
             bench.results.row(
                 "pop(%d) + complete" % tasks,
@@ -65,16 +70,22 @@ def report(bench, took, sizes):
                 " ms", at_most=MORE_GROUPS)
 
 
+def title(kind):
+    return "tenants of 10 users" if kind == "tenants" else "fair_by " + kind
+
+
 def name(kind, groups):
-    return "fair_by %s, %d groups" % (kind, groups)
+    return "%s, %d groups" % (kind, groups)
 
 
 def add(connection, kind, groups, tasks):
     """Adds this number of tasks, with random groups and costs."""
+    key = "(n / 10) || '/' || n" if kind == "tenants" else "n::text"
     connection.execute(
         "SELECT count(*) FROM fairq.enqueue_batch(%s,"
-        " ARRAY(SELECT 'g' || (random() * %s)::int"
-        " FROM generate_series(1, %s)), array_fill('{}'::jsonb, ARRAY[%s]),"
+        " ARRAY(SELECT " + key + " FROM (SELECT (random() * %s)::int AS n"
+        " FROM generate_series(1, %s)) numbers),"
+        " array_fill('{}'::jsonb, ARRAY[%s]),"
         " costs => ARRAY(SELECT (1 + random() * 9)::real"
         " FROM generate_series(1, %s)))",
         [name(kind, groups), groups - 1, tasks, tasks, tasks])
