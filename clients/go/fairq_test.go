@@ -1248,7 +1248,7 @@ func TestHooks(t *testing.T) {
 			t.Errorf("task %d: %q, not %q", id, got, calls)
 		}
 	}
-	if line := "error: the hook After has failed id="; strings.Count(w.log.String(), line) != 1 {
+	if line := "error: the hook \"After\" failed id="; strings.Count(w.log.String(), line) != 1 {
 		t.Errorf("%q is not in the log once", line)
 	}
 }

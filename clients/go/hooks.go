@@ -58,7 +58,7 @@ func (r *run) guard(task *Task, name string, hook func()) {
 			err = fmt.Errorf("panic: %v", problem)
 		}
 		if err != nil {
-			r.about(task, "the hook "+name+" has failed", err)
+			r.about(task, "the hook \""+name+"\" failed", err)
 		}
 	}()
 	hook()

@@ -41,7 +41,7 @@ func (w *Worker) RunTasks(ctx context.Context, tx Tx) ([]Ran, error) {
 			return all, explain(err)
 		}
 		if len(all) == mostRan {
-			return all, fmt.Errorf("fairq: after %d tasks there is another one: %v", mostRan, task)
+			return all, fmt.Errorf("fairq: the limit of %d tasks is reached, and another one is ready: %v", mostRan, task)
 		}
 		ran, err := r.runIn(ctx, tx, task)
 		if err != nil {

@@ -42,7 +42,7 @@ async function runTasks(client, worker, { most = 1000 } = {}) {
     if (row === undefined) break;
     const attempt = new Attempt(place, row);
     if (ran.length === most) {
-      throw new WorkerError(`after ${most} tasks there is another one, of queue ${attempt.task.queue}`);
+      throw new WorkerError(`the limit of ${most} tasks is reached, and another one is ready, of queue ${attempt.task.queue}`);
     }
     ran.push(await runTask(attempt, worker));
   }

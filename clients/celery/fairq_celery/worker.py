@@ -73,7 +73,7 @@ def brief(error):
     try:
         text = str(error)
     except Exception as raised:
-        text = f"(its text could not be made: {type(raised).__name__})"
+        text = f"(str() of this error raised {type(raised).__name__})"
     if not isinstance(error, BaseException):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

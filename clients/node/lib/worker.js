@@ -294,7 +294,7 @@ class Worker {
     try {
       await this.hooks[name](attempt.task, value);
     } catch (error) {
-      this.log.error(`${attempt.describe()}: the hook ${name} has failed: ${stackOf(error)}`,
+      this.log.error(`${attempt.describe()}: the hook "${name}" failed: ${stackOf(error)}`,
         { ...attempt.fields(), hook: name, err: error });
     }
   }

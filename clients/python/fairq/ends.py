@@ -98,7 +98,7 @@ def own_text(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception as raised:
-        text = f"(its text could not be made: {type(raised).__name__})"
+        text = f"(str() of this error raised {type(raised).__name__})"
     if isinstance(error, PLAIN):
         return text
     return f"{type(error).__name__}: {text}"

@@ -55,7 +55,8 @@ def run_tasks(connection: Any, worker: Worker, *, most: int = 1000) -> List[Ran]
         if not rows:
             return ran
         if len(ran) == most:
-            raise WorkerError(f"after {most} tasks there is another one, of queue {rows[0][4]}")
+            raise WorkerError(f"the limit of {most} tasks is reached, and another one is ready,"
+                              f" of queue {rows[0][4]}")
         ran.append(run_task(Task(place, *rows[0])))
 
 

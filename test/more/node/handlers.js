@@ -203,7 +203,7 @@ async function exactlyOnce() {
     'a task whose transaction is rolled back is retried');
   const forgotten = await ended(await add(name, { forgets: 1 }));
   equal([forgotten.status, forgotten.attempt, await credited()], ['completed', 2, 3],
-    'also if the handler returns, after the lease has expired');
+    'also if its handler then returns: it is retried when its lease has expired');
   equal(worker.lines.filter((line) => !/it broke/.test(line)), [], 'the log has nothing else');
   const id = await add(name, { lost: true });
   await until(() => task_.id === id && task_.attempt >= 3);

@@ -61,7 +61,7 @@ async function hooks() {
   const seen = Object.fromEntries(Object.entries(calls).map(([task, list]) => [task, list.slice().sort()]));
   equal(seen, wanted, 'each attempt has the hook before and one of after, error and lost');
   equal(Object.values(calls)[0], ['before', 'around', 'handler', 'round', 'after 10'], 'in this order');
-  equal(worker.lines.filter((line) => /the hook after has failed: Error: no hook of this kind/.test(line)).length, 1,
+  equal(worker.lines.filter((line) => /the hook "after" failed: Error: no hook of this kind/.test(line)).length, 1,
     'a hook that throws is in the log');
   for (const [bad, message] of [[{ befor: () => {} }, 'hooks has no option "befor"'], [{ before: 5 }, 'the hook before is not a function']]) {
     equal((await errorOf(() => new fairq.Worker('q', () => {}, { hooks: bad }))).message, message, message);

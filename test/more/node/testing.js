@@ -63,7 +63,7 @@ async function testing() {
   await inTransaction(async () => {
     await task('forever');
     const error = await errorOf(runTasks(client, worker, { most: 5 }));
-    check(error instanceof fairq.WorkerError && /^after 5 tasks there is another one/.test(error.message), 'most tasks', error);
+    check(error instanceof fairq.WorkerError && /^the limit of 5 tasks is reached, and another one is ready/.test(error.message), 'most tasks', error);
   });
   const pool = new Pool();
   const id = await add(name, {}, 'fails');

@@ -25,7 +25,7 @@ module Fairq
       @blocks[name].each do |block|
         block.call(task, *rest)
       rescue StandardError => error
-        Fairq.logger.error("#{task.label}: the hook #{name} has failed: #{Report.with_causes(error)}")
+        Fairq.logger.error("#{task.label}: the hook \"#{name}\" failed: #{Report.with_causes(error)}")
       end
     end
 

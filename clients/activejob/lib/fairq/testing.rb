@@ -12,7 +12,7 @@ module Fairq
   #     class OrderTest < ActiveSupport::TestCase
   #       include Fairq::Testing
   #
-  #       test "an order sends a mail" do
+  #       test "an order sends an email" do
   #         Order.place("bob")
   #         assert_equal ["MailJob"], run_tasks("mail").map { |ran| ran.job.class.name }
   #       end
@@ -45,7 +45,7 @@ module Fairq
       runner = Runner.new
       while (row = Producer.rows(POP, "Fairq Pop", [Producer.array(queues.map(&:to_s))]).first)
         task = Task.new(runner, NAMES.zip(row).to_h)
-        raise Error, "after #{most} tasks there is another one: #{task}" if ran.size == most
+        raise Error, "the limit of #{most} tasks is reached, and another one is ready: #{task}" if ran.size == most
 
         ran << runner.run(task)
       end

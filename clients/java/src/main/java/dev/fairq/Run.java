@@ -455,7 +455,7 @@ final class Run {
         try {
             hook.run();
         } catch (RuntimeException | Error problem) {
-            log.about(Level.ERROR, task, "the hook " + name + " has failed", "error", Problem.line(problem));
+            log.about(Level.ERROR, task, "the hook \"" + name + "\" failed", "error", Problem.line(problem));
         }
     }
 

@@ -41,7 +41,8 @@ final class Trial implements Keeper {
                 return all;
             }
             if (all.size() == MOST) {
-                throw new IllegalStateException("fairq: after " + MOST + " tasks there is another one: " + tasks);
+                throw new IllegalStateException("fairq: the limit of " + MOST
+                        + " tasks is reached, and another one is ready: " + tasks);
             }
             all.add(run(tasks.get(0)));
         }
