@@ -1165,7 +1165,7 @@ COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a
 	'restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may '
 	'not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Number of groups that have no free slot under their limit. NULL: as groups_active.';
-COMMENT ON COLUMN fairq.stats.groups_sampled IS 'True: too many groups wait to examine each one. Then groups_active, groups_limited and groups_throttled are estimates, and some tasks may be older than oldest_ready and oldest_limited. NULL: as groups_active.';
+COMMENT ON COLUMN fairq.stats.groups_sampled IS 'True: only some of the waiting groups were examined, because of their number. Then groups_active, groups_limited and groups_throttled are estimates, and some tasks may be older than oldest_ready and oldest_limited. NULL: as groups_active.';
 COMMENT ON COLUMN fairq.stats.wait_sum IS 'Sum of the times that wait_histogram counts. run_sum is that of run_histogram.';
 COMMENT ON COLUMN fairq.stats.queued IS 'Queued tasks, including those that a limit keeps back. Commits maintain this number. NULL for a moment after a restart, until one pass over the table has found it.';
 COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, including due ones that no pop has taken yet. NULL: as queued.';

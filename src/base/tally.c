@@ -585,8 +585,8 @@ begin_book(FairqTally *tally)
 
 /*
  * Begin a load.  Returns the snapshot for reading the rows, which is
- * registered; NULL if another backend runs a load.  The table of tasks is
- * locked.
+ * registered; NULL if another backend runs a load.  The caller holds a lock on
+ * fairq.task.
  */
 Snapshot
 fairq_tally_begin(FairqTally *tally)

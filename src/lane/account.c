@@ -466,7 +466,10 @@ fairq_work_as_of(FairqWork *work, uint32 lane_no)
 	work->begun_since = work->ended_since = work->taken_since = 0;
 }
 
-/* Add later work, which is freed, to the work.  Both may be NULL. */
+/*
+ * Add the later work *more to *work, and free it.  If *work is NULL, it becomes
+ * *more, which may be NULL.
+ */
 void
 fairq_work_merge(FairqWork **work, FairqWork **more)
 {

@@ -80,9 +80,9 @@
  * "lapsed" only costs a search.
  *
  * A pop that leases tasks notes the leases when it takes the tasks.  It notes
- * them in the set "leased", in the group's entry, and in the deadline of its
- * 64 seats.  When a deadline has passed, its groups are lapsed, and no longer
- * leased.  The next pop that visits a lapsed group searches its running tasks,
+ * them in the set "leased" and in the group's entry.  It lowers the deadline
+ * of the 64 seats to which the group's belongs.  When a deadline has passed,
+ * its groups are lapsed, and no longer leased.  The next pop that visits a lapsed group searches its running tasks,
  * and notes again the leases that it finds.
  *
  * That search can miss a task that was taken before the search but is claimed

@@ -265,7 +265,7 @@ class Chaos:
         self.none("cancelled in the archive, without a call of cancel",
                   "SELECT id FROM fairq.archive WHERE status = 3"
                   " EXCEPT SELECT id FROM life_cancels")
-        self.none("another result than was given",
+        self.none("a result other than the one passed to complete()",
                   "SELECT id, d.attempt, result FROM fairq.archive JOIN"
                   " life_done d USING (id) WHERE how = 'complete'"
                   " AND result IS DISTINCT FROM to_jsonb(d.attempt)")

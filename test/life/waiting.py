@@ -727,7 +727,7 @@ def dead_client(run):
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         done = any_answer(waiters[1:], LOST)
         expect(done and done[0].answer is True,
-               "no other one is called for the task")
+               "no other waiter is called for the task")
         until(lambda: not value(run.db, "SELECT count(*) FROM pg_stat_activity"
                                 " WHERE pid = %s", pid), "its backend stays")
         return ms(done[0].at - start)

@@ -189,7 +189,7 @@ class Model(batch.Model):
         quiet = all(at in ("begin", "over") for at, _ in state.sessions)
         if (quiet and state.closed == YES and not live and not state.due
                 and not state.ready):
-            raise Fault("stranded: no look is to come")
+            raise Fault("stranded: no check follows")
 
     @staticmethod
     def has_rows(state):

@@ -265,4 +265,4 @@ class Model(Explorer):
         quiet = all(at in ("begin", "over") for at, _ in state.sessions)
         if (quiet and state.closed == YES and not tasks and not state.due
                 and not state.ready):
-            raise Fault("stranded: no look is to come")
+            raise Fault("stranded: no check follows")

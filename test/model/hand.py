@@ -215,7 +215,7 @@ class Model(Explorer):
         return s._replace(entry=entry), ("read", upto, entry.by_row, offers)
 
     def offer(self, s, me, found, end):
-        """The entries that were read, up to end and without it."""
+        """Offer the entries that were read, at addresses below end."""
         entry = s.entry
         if entry is None or (self.on("one reader offers")
                              and entry.reader != me):

@@ -757,7 +757,7 @@ class Model(Batches):
 
     @staticmethod
     def _came_since(lane, group, fifo):
-        """Whether the last turn of fifo's group began when this one did not wait."""
+        """Whether the group did not yet wait when fifo's group was served last."""
         if fifo.served_at is None:
             return fifo.turn is not None
         came = lane.groups[group].waits_since

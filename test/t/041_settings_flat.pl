@@ -123,15 +123,15 @@ foreach (
 # changes by the session itself
 my $n = 300;
 cmp_ok(reads(qq{SELECT count(fairq.set_group('q', 'g' || i, weight => 7)) FROM generate_series(1, $n) i}),
-	'<=', 20 * $n, 'settings of one statement cost as many groups');
-cmp_ok(reads($pop), '<=', 20, '... and the next call the last of them');
+	'<=', 20 * $n, "a statement that changes $n groups reads at most 20 rows for each");
+cmp_ok(reads($pop), '<=', 20, '... and the next call reads the last one');
 cmp_ok(reads(qq{SELECT count(fairq.$_) FROM generate_series(1, $n) i}), '<=', 20 * $n, "$_, too")
   foreach q{pause('q', 'g' || i)}, q{resume('q', 'g' || i)},
   q{hold('q', 'g' || i, clock_timestamp() + interval '1 h')};
 cmp_ok( reads(qq{DO \$\$ BEGIN FOR i IN 1 .. $n LOOP
 		BEGIN PERFORM fairq.set_group('q', 'g' || i, weight => 9); RAISE 'no';
 		EXCEPTION WHEN OTHERS THEN NULL; END; PERFORM fairq.pop('q'); END LOOP; END \$\$}),
-	'<=', 40 * $n, 'each undone by itself costs one group, too');
+	'<=', 40 * $n, "$n subtransactions that roll back read at most 40 rows each");
 
 # the queue's own settings
 $session->query_safe('ROLLBACK; BEGIN');

@@ -52,8 +52,8 @@ sub rows
 		  . " FROM fairq.queue q LEFT JOIN fairq.task t USING (queue_id) GROUP BY 1 ORDER BY 1");
 }
 
-# The first queue of a new extension. Changes of the same transaction count
-# once, whether its xid is older than that of others which have ended, or not.
+# The first queue of a new extension. Changes of the transaction that creates it
+# count once, even if transactions with later xids have already ended.
 sub first_queue
 {
 	my ($older, $subtransaction) = @_;
