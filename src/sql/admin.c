@@ -191,12 +191,10 @@ check_setting(FunctionCallInfo fcinfo, int n, const Setting *setting,
 	switch (setting->type)
 	{
 		case INT4OID:
-			(void) fairq_check_int(setting->name, PG_GETARG_INT32(n), least,
-								   setting->most);
-			break;
 		case INT8OID:
-			(void) fairq_check_int(setting->name, PG_GETARG_INT64(n), least,
-								   setting->most);
+			(void) fairq_check_int(setting->name, setting->type == INT4OID ?
+								   PG_GETARG_INT32(n) : PG_GETARG_INT64(n),
+								   least, setting->most);
 			break;
 		case INTERVALOID:
 			(void) fairq_check_span(setting->name, PG_GETARG_INTERVAL_P(n),
@@ -635,35 +633,30 @@ delete_range(FairqQueue *queue, FairqTable *tasks, FairqIndex index,
 }
 
 /*
- * Delete tasks in a lane: of these groups, or of all groups (NIL).  due: only
+ * Delete the queue's tasks of these groups, or of all groups (NIL).  due: only
  * scheduled tasks that are due.
  */
 static int64
-delete_in_lane(FairqQueue *queue, int32 lane, const List *groups, bool force,
-			   bool due, FairqTable *tasks)
+delete_of_groups(FairqQueue *queue, const List *groups, bool force, bool due,
+				 FairqTable *tasks)
 {
-	int64		end = fairq_due_end(FAIRQ_REGION_SCHEDULED,
-									GetCurrentTimestamp());
+	FairqIndex	index = due && groups == NIL ? FAIRQ_TASK_BY_TIME :
+		FAIRQ_TASK_BY_GROUP;
 	int64		deleted = 0;
-	const ListCell *lc;
 
-	if (groups == NIL)
-		return due ?
-			delete_range(queue, tasks, FAIRQ_TASK_BY_TIME,
-						 fairq_range_times(lane, FAIRQ_SCHEDULED, end), force) :
-			delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP,
-						 fairq_range(Int32GetDatum(lane)), force);
-	foreach(lc, groups)
-	{
-		int32		group_no = lfirst_int(lc);
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		for (int i = 0; i < Max(list_length(groups), 1); i++)
+		{
+			Datum		lane = Int32GetDatum(fairq_task_lane(queue->id, p));
+			FairqRange	range = groups == NIL ? fairq_range(lane) :
+				fairq_range_2(lane, Int32GetDatum(list_nth_int(groups, i)));
+			int64		end = fairq_due_end(FAIRQ_REGION_SCHEDULED,
+											GetCurrentTimestamp());
 
-		deleted += delete_range(queue, tasks, FAIRQ_TASK_BY_GROUP, due ?
-								fairq_range_line(lane, group_no,
-												 FAIRQ_SCHEDULED, end) :
-								fairq_range_2(Int32GetDatum(lane),
-											  Int32GetDatum(group_no)),
-								force);
-	}
+			if (due)
+				range = fairq_range_section(range, FAIRQ_SCHEDULED, end);
+			deleted += delete_range(queue, tasks, index, range, force);
+		}
 	return deleted;
 }
 
@@ -675,12 +668,7 @@ static int64
 delete_tasks(FairqQueue *queue, const List *groups, bool force)
 {
 	FairqTable *tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
-	int32		lane = fairq_task_lane(queue->id, 0);
-	int64		deleted = 0;
-
-	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-		deleted += delete_in_lane(queue, lane + priority, groups, force,
-								  false, tasks);
+	int64		deleted = delete_of_groups(queue, groups, force, false, tasks);
 
 	/*
 	 * The end of a task made blocked tasks due that waited for it.  So their
@@ -688,9 +676,7 @@ delete_tasks(FairqQueue *queue, const List *groups, bool force)
 	 * due are not moved again.
 	 */
 	if (!force && deleted > 0)
-		for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
-			deleted += delete_in_lane(queue, lane + priority, groups, false,
-									  true, tasks);
+		deleted += delete_of_groups(queue, groups, false, true, tasks);
 	fairq_table_close(tasks);
 	if (deleted > 0)
 		fairq_written();

@@ -316,7 +316,7 @@ new_ids(int64 *ids, int n)
 static void
 check_no_tasks(void)
 {
-	if (fairq_sql("SELECT 1::bigint WHERE EXISTS (SELECT FROM fairq.task)"
+	if (fairq_sql("SELECT WHERE EXISTS (SELECT FROM fairq.task)"
 				  " OR EXISTS (SELECT FROM fairq.archive)",
 				  NULL, 0, NULL) > 0)
 		ereport(ERROR,
@@ -332,7 +332,6 @@ fairq_set_shard(PG_FUNCTION_ARGS)
 {
 	int32		shard;
 	int32		present;
-	char	   *sql;
 
 	fairq_arg_needed(fcinfo, 0, "shard");
 	shard = (int32) FAIRQ_ARG_INT(0, "shard", 0, 1, MAX_SHARD);
@@ -351,9 +350,10 @@ fairq_set_shard(PG_FUNCTION_ARGS)
 				errhint("To start again, drop and create the extension."));
 	/* a rollback undoes this, unlike setval() */
 	/* START applies to TRUNCATE fairq.task RESTART IDENTITY */
-	sql = psprintf("ALTER SEQUENCE fairq.task_id_seq START WITH " INT64_FORMAT " RESTART",
-				   shard_begin(shard) + 1);
-	fairq_sql(sql, NULL, 0, NULL);
+	fairq_sql(psprintf("ALTER SEQUENCE fairq.task_id_seq"
+					   " START WITH " INT64_FORMAT " RESTART",
+					   shard_begin(shard) + 1),
+			  NULL, 0, NULL);
 	PG_RETURN_VOID();
 }
 
@@ -638,10 +638,8 @@ fairq_find(PG_FUNCTION_ARGS)
 										FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK,
 										AccessShareLock);
 	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
-	FairqTable *keys = fairq_open(FAIRQ_DEDUP, AccessShareLock);
-	int64		id = fairq_dedup_find(queue, tasks, keys, PointerGetDatum(key));
+	int64		id = fairq_dedup_find(queue, tasks, PointerGetDatum(key));
 
-	fairq_table_close(keys);
 	fairq_table_close(tasks);
 	if (id == 0)
 		PG_RETURN_NULL();
@@ -671,9 +669,11 @@ typedef struct KeyOfTask
 	int			task;			/* of the batch */
 } KeyOfTask;
 
-static inline int
-compare_keys(const KeyOfTask *x, const KeyOfTask *y)
+static int
+compare_keys(const void *a, const void *b)
 {
+	const KeyOfTask *x = a;
+	const KeyOfTask *y = b;
 	int			x_length = VARSIZE_ANY_EXHDR(x->key);
 	int			y_length = VARSIZE_ANY_EXHDR(y->key);
 	int			order = memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key),
@@ -683,13 +683,6 @@ compare_keys(const KeyOfTask *x, const KeyOfTask *y)
 		order = x_length - y_length;
 	return order != 0 ? order : x->task - y->task;
 }
-
-#define ST_SORT sort_keys
-#define ST_ELEMENT_TYPE KeyOfTask
-#define ST_COMPARE(a, b) compare_keys(a, b)
-#define ST_SCOPE static
-#define ST_DEFINE
-#include "lib/sort_template.h"
 
 /*
  * Take the keys of a batch.  A task whose key belongs to another task gets
@@ -712,7 +705,7 @@ take_keys(FairqEnqueue *e, Batch *batch)
 		sorted[nkeys].key = check_key(DatumGetTextPP(batch->keys.values[i]));
 		sorted[nkeys++].task = i;
 	}
-	sort_keys(sorted, nkeys);
+	qsort(sorted, nkeys, sizeof(KeyOfTask), compare_keys);
 	for (int i = 0; i < nkeys; i++)
 	{
 		int			task = sorted[i].task;
@@ -940,17 +933,6 @@ fairq_close_batch(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(closed);
 }
 
-/* Cancel a task that was found, unless it is running now. */
-static bool
-cancel_waiting(FairqAttempt *a, int64 id)
-{
-	if (!fairq_find_task(a, id, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK) ||
-		a->task.running)
-		return false;
-	fairq_cancel_task(a);
-	return true;
-}
-
 /*
  * Cancel the tasks of a batch that a scan finds.  The end of one task can move
  * other tasks, which wait for it, to places that the scan has passed.
@@ -968,8 +950,13 @@ cancel_found(FairqAttempt *a, int64 batch, MemoryContext each)
 	{
 		MemoryContext old = MemoryContextSwitchTo(each);
 
-		if (state == FAIRQ_ROW_LIVE && !task.running)
-			cancelled += cancel_waiting(a, task.id);
+		if (state == FAIRQ_ROW_LIVE && !task.running &&
+			fairq_find_task(a, task.id, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK) &&
+			!a->task.running)
+		{
+			fairq_cancel_task(a);
+			cancelled++;
+		}
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(each);
 	}

@@ -33,6 +33,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "commands/trigger.h"
@@ -83,22 +84,6 @@ static const FairqEnding *const endings[] = {
 	&fairq_queues_ending
 };
 
-/*
- * Whether a relation is fairq.task.  This compares names, because this backend
- * may not have looked up the tables yet.
- */
-static bool
-is_task_table(Oid relid)
-{
-	char	   *name = get_rel_name(relid);
-	char	   *schema;
-
-	if (name == NULL || strcmp(name, "task") != 0)
-		return false;
-	schema = get_namespace_name(get_rel_namespace(relid));
-	return schema != NULL && strcmp(schema, "fairq") == 0;
-}
-
 static object_access_hook_type next_hook = NULL;
 
 /* Hook: record that fairq.task is dropped. */
@@ -112,7 +97,11 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 		next_hook(access, class_id, object_id, sub_id, arg);
 	/* the extension can be dropped in any state of shared memory */
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
-		!fairq_shmem_can_be_had() || !is_task_table(object_id))
+		!fairq_shmem_can_be_had())
+		return;
+	/* by its name, because this backend may not have looked up the tables */
+	if (object_id != get_relname_relid("task",
+									   get_namespace_oid("fairq", true)))
 		return;
 	/*
 	 * it is locked exclusively, so no other transaction uses any of its queues
@@ -313,13 +302,11 @@ queue_changed(TupleTableSlot *slot, bool is_new, bool gone)
 static bool
 is_own_queue(int32 id)
 {
-	FairqTable *table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID,
+	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_ID,
 										fairq_range(Int32GetDatum(id)));
 	bool		own = fairq_scan_next_current(scan) && fairq_scan_is_own(scan);
 
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 	return own;
 }
 

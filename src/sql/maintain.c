@@ -118,13 +118,18 @@ has_lapsed(const FairqTask *task, TimestampTz now)
 	return task->running && task->lease_until <= now;
 }
 
-static void
-begin_sweep(Sweep *sweep)
+static Sweep
+begin_sweep(FairqQueue *queue, int64 most)
 {
-	sweep->now = GetCurrentTimestamp();
-	sweep->tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
-	sweep->each = AllocSetContextCreate(CurrentMemoryContext, "fairq task",
-										ALLOCSET_DEFAULT_SIZES);
+	return (Sweep)
+	{
+		.queue = queue,
+			.tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock),
+			.now = GetCurrentTimestamp(),
+			.most = most,
+			.each = AllocSetContextCreate(CurrentMemoryContext, "fairq task",
+										  ALLOCSET_DEFAULT_SIZES)
+	};
 }
 
 /* End the tasks of the scan whose lease or time is over. */
@@ -192,14 +197,10 @@ end_lapsed_in_lane(Sweep *sweep, int priority)
 static int64
 end_all_lapsed(FairqQueue *queue, int64 most)
 {
-	Sweep		sweep = {
-		.queue = queue,
-		.most = most,
-		.is_over = has_lapsed,
-		.end = fairq_end_lapsed
-	};
+	Sweep		sweep = begin_sweep(queue, most);
 
-	begin_sweep(&sweep);
+	sweep.is_over = has_lapsed;
+	sweep.end = fairq_end_lapsed;
 	/* after these two, leases are known, even those of our own transaction */
 	(void) fairq_load_finish(queue, sweep.tasks);
 	(void) fairq_pending_show(queue->hints);
@@ -216,15 +217,11 @@ end_all_lapsed(FairqQueue *queue, int64 most)
 static int64
 finish_all_expired(FairqQueue *queue)
 {
-	Sweep		sweep = {
-		.queue = queue,
-		.most = PG_INT64_MAX,
-		.is_over = fairq_is_expired,
-		.end = fairq_finish_expired
-	};
+	Sweep		sweep = begin_sweep(queue, PG_INT64_MAX);
 	FairqRange	range = fairq_range(Int32GetDatum(queue->id));
 
-	begin_sweep(&sweep);
+	sweep.is_over = fairq_is_expired;
+	sweep.end = fairq_finish_expired;
 	range = fairq_range_before(range, TimestampTzGetDatum(sweep.now));
 	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRES_AT,
 								  range);
@@ -811,15 +808,6 @@ redrive_task(FairqEnqueue *e, const Target *to, FairqTable *archived,
 	return true;
 }
 
-/* Whether the task is one of that group, or of a group of that tenant. */
-static bool
-is_of_group(const FairqQueue *queue, TupleTableSlot *slot, text *group_key)
-{
-	Datum		key = fairq_column(slot, ARCHIVE_GROUP_KEY);
-
-	return fairq_key_is_of(queue, DatumGetTextPP(key), group_key);
-}
-
 /*
  * fairq.redrive(queue, group_key, max_tasks, to_queue, to_priority, to_group)
  */
@@ -856,9 +844,11 @@ fairq_redrive(PG_FUNCTION_ARGS)
 		   (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		TupleTableSlot *slot = scan->slot;
+		Datum		key = fairq_column(slot, ARCHIVE_GROUP_KEY);
 		MemoryContext old;
 
-		if (group_key != NULL && !is_of_group(queue, slot, group_key))
+		if (group_key != NULL &&
+			!fairq_key_is_of(queue, DatumGetTextPP(key), group_key))
 			continue;
 		/* even uncommitted ones, which SQL does not see */
 		any_of_group = true;
@@ -932,22 +922,10 @@ fairq_redrive_task(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(redriven);
 }
 
-/* The prefix of the keys of a tenant's groups; NULL: it is not a tenant. */
-static FairqSqlArg
-of_tenant(const FairqQueue *queue, const text *group_key)
-{
-	bool		is_tenant = group_key != NULL &&
-		fairq_is_tenant_key(queue, group_key);
-	FairqSqlArg arg = fairq_sql_text(NULL);
-	char	   *prefix;
-
-	arg.isnull = !is_tenant;
-	if (!is_tenant)
-		return arg;
-	prefix = psprintf("%s%c", text_to_cstring(group_key),
-					  queue->shares.separator);
-	return fairq_sql_text(cstring_to_text(prefix));
-}
+/* whether a row is of the group $2, or of a group of the tenant $2 */
+#define OF_GROUP \
+	"(group_key = $2 OR starts_with(group_key, $2 || (SELECT separator" \
+	" FROM fairq.queue WHERE queue_id = $1 AND strpos($2, separator) = 0)))"
 
 /* Raise an error, unless the group exists or has failed tasks. */
 static void
@@ -955,13 +933,11 @@ check_group(FairqQueue *queue, text *group_key)
 {
 	FairqSqlArg args[] = {
 		fairq_sql_int4(queue->id),
-		fairq_sql_text(group_key),
-		of_tenant(queue, group_key)
+		fairq_sql_text(group_key)
 	};
 
-	if (fairq_sql("SELECT 1::bigint FROM fairq.archive"
-				  " WHERE queue_id = $1 AND status = 2"
-				  " AND (group_key = $2 OR starts_with(group_key, $3)) LIMIT 1",
+	if (fairq_sql("SELECT FROM fairq.archive WHERE queue_id = $1"
+				  " AND status = 2 AND " OF_GROUP " LIMIT 1",
 				  args, lengthof(args), NULL) == 0)
 		(void) fairq_existing_group(queue, group_key);
 }
@@ -975,7 +951,7 @@ fairq_purge_failed(PG_FUNCTION_ARGS)
 	Interval	none = {0};
 	Interval   *older_than = PG_ARGISNULL(2) ? &none : PG_GETARG_INTERVAL_P(2);
 	FairqQueue *queue;
-	FairqSqlArg args[4];
+	FairqSqlArg args[3];
 	uint64		deleted;
 
 	(void) fairq_check_delay("older_than", older_than);
@@ -985,12 +961,10 @@ fairq_purge_failed(PG_FUNCTION_ARGS)
 	args[1] = fairq_sql_text(group_key);
 	args[1].isnull = group_key == NULL;
 	args[2] = (FairqSqlArg) {INTERVALOID, IntervalPGetDatum(older_than)};
-	args[3] = of_tenant(queue, group_key);
 	deleted = fairq_sql("DELETE FROM fairq.archive"
 						" WHERE queue_id = $1 AND status = 2"
 						" AND finished_at <= clock_timestamp() - $3"
-						" AND ($2 IS NULL OR group_key = $2"
-						" OR starts_with(group_key, $4))",
+						" AND ($2 IS NULL OR " OF_GROUP ")",
 						args, lengthof(args), NULL);
 	if (deleted == 0 && group_key != NULL)
 		check_group(queue, group_key);

@@ -87,8 +87,7 @@ typedef struct Claims
 	bool		any;			/* true: a task was served */
 	TimestampTz now;
 	TimestampTz lease_until;
-	Datum		worker;
-	bool		worker_isnull;
+	Datum		worker;			/* 0: NULL */
 } Claims;
 
 /*
@@ -169,7 +168,7 @@ serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
 		result = take_task(claims, tasks, task);
 	else
 		result = fairq_task_lease(tasks, task, claims->now, claims->lease_until,
-								  claims->worker, claims->worker_isnull);
+								  claims->worker);
 	/* from now on another task may have its key */
 	if (result == FAIRQ_CLAIMED && !claims->remove && task->keyed &&
 		task->until_started)
@@ -245,8 +244,7 @@ arg_max_tasks(FunctionCallInfo fcinfo)
 static void
 arg_worker(FunctionCallInfo fcinfo, int n, Claims *claims)
 {
-	claims->worker_isnull = PG_ARGISNULL(n);
-	if (!claims->worker_isnull)
+	if (!PG_ARGISNULL(n))
 		claims->worker = PointerGetDatum(fairq_check_text("worker",
 														 PG_GETARG_TEXT_PP(n),
 														 0, MAX_WORKER));
@@ -292,7 +290,7 @@ fairq_pop(PG_FUNCTION_ARGS)
 Datum
 fairq_take(PG_FUNCTION_ARGS)
 {
-	Claims		claims = {.remove = true, .worker_isnull = true};
+	Claims		claims = {.remove = true};
 
 	return pop_queue(fcinfo, "fairq.take()", 2, &claims);
 }

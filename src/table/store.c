@@ -97,18 +97,6 @@ forget_table(Datum arg, Oid relid)
 	memset(part_indexes, 0, sizeof(part_indexes));
 }
 
-/* Make sure that a change of a table invalidates the results. */
-static void
-watch_tables(void)
-{
-	static bool registered = false;
-
-	if (registered)
-		return;
-	CacheRegisterRelcacheCallback(forget_table, (Datum) 0);
-	registered = true;
-}
-
 /* Check that a locked table allows a use, or raise an error. */
 void
 fairq_check_use(FairqTable *table, FairqUse use)
@@ -195,15 +183,6 @@ part_of(FairqTable *table, Relation index)
 	return part;
 }
 
-/* Whether an opened index contains at least the rows of a part. */
-static bool
-has_part(FairqTable *table, Relation index, Part part)
-{
-	Part		has = part_of(table, index);
-
-	return has == PART_WHOLE || has == part;
-}
-
 static Relation
 open_index(FairqTable *table, int i)
 {
@@ -230,11 +209,14 @@ open_index(FairqTable *table, int i)
 FairqTable *
 fairq_open(FairqRelation which, LOCKMODE lockmode)
 {
+	static bool watching = false;
 	FairqTable *table = palloc0(sizeof(FairqTable));
 	List	   *indexoids;
 	ListCell   *lc;
 
-	watch_tables();
+	if (!watching)
+		CacheRegisterRelcacheCallback(forget_table, (Datum) 0);
+	watching = true;
 	table->context = CurrentMemoryContext;
 	table->lockmode = lockmode;
 	table->rel = fairq_open_relation(fairq_relid(which), lockmode);
@@ -319,8 +301,9 @@ fairq_table_leave(FairqTable *table)
 }
 
 /*
- * Open another table that is written together with this one, and closed with
- * it.  It is opened at its first use, because most calls do not need it.
+ * Open another table that is used together with this one, with the same lock,
+ * and closed with it.  It is opened at its first use, because most calls do
+ * not need it.
  */
 FairqTable *
 fairq_table_beside(FairqTable *table, FairqRelation which)
@@ -329,7 +312,7 @@ fairq_table_beside(FairqTable *table, FairqRelation which)
 	{
 		MemoryContext old = MemoryContextSwitchTo(table->context);
 
-		table->beside[which] = fairq_open(which, RowExclusiveLock);
+		table->beside[which] = fairq_open(which, table->lockmode);
 		MemoryContextSwitchTo(old);
 	}
 	return table->beside[which];
@@ -425,14 +408,16 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 	fairq_table_open_indexes(table);
 	for (int i = 0; i < table->indexes.n; i++)
 	{
-		if (table->indexes.rels[i]->rd_index->indisvalid &&
-			has_part(table, table->indexes.rels[i], parts[which]) &&
-			is_in_order(table->indexes.rels[i], RelationGetDescr(table->rel),
-						columns[which]))
+		Relation	index = table->indexes.rels[i];
+		Part		part = part_of(table, index);
+
+		if (index->rd_index->indisvalid &&
+			(part == PART_WHOLE || part == parts[which]) &&
+			is_in_order(index, RelationGetDescr(table->rel), columns[which]))
 		{
 			if (fairq_catalog_changes() == as_of)
 				known_indexes[which] = table->indexes.oids[i];
-			return table->indexes.rels[i];
+			return index;
 		}
 	}
 	ereport(ERROR,
@@ -604,5 +589,7 @@ fairq_scan_end(FairqScan *scan)
 	if (scan->abreast)
 		pfree(scan->abreast);
 	ExecDropSingleTupleTableSlot(scan->slot);
+	if (scan->closes)
+		fairq_table_close(scan->table);
 	pfree(scan);
 }

@@ -83,10 +83,10 @@ typedef struct FairqTable
 		BlockNumber last;		/* page that was prefetched last */
 	}			prefetch;
 
-	struct FairqTable *beside[FAIRQ_TABLES];	/* tables that are written
-												 * together with fairq.task,
-												 * and closed with it; NULL:
-												 * not opened yet */
+	struct FairqTable *beside[FAIRQ_TABLES];	/* tables that are used together
+												 * with fairq.task, and closed
+												 * with it; NULL: not opened
+												 * yet */
 } FairqTable;
 
 extern FairqTable *fairq_open(FairqRelation which, LOCKMODE lockmode);
@@ -163,6 +163,7 @@ typedef enum FairqRowState
 typedef struct FairqScan
 {
 	FairqTable *table;
+	bool		closes;			/* true: the end of the scan closes the table */
 	IndexScanDesc desc;
 	SnapshotData snapshot;
 	TupleTableSlot *slot;		/* row that it has read last */
@@ -227,28 +228,33 @@ fairq_range_backward(FairqRange range)
 	return range;
 }
 
+/* Tasks with an address in the next column that is in this section. */
+static inline FairqRange
+fairq_range_section(FairqRange range, int64 from, int64 end)
+{
+	return fairq_range_before(fairq_range_from(range, Int64GetDatum(from)),
+							  Int64GetDatum(end));
+}
+
 /* For FAIRQ_TASK_BY_GROUP: a section of a group's line. */
 static inline FairqRange
 fairq_range_line(int32 lane, int32 group_no, int64 from, int64 end)
 {
-	FairqRange	range = fairq_range_2(Int32GetDatum(lane),
-									  Int32GetDatum(group_no));
-
-	return fairq_range_before(fairq_range_from(range, Int64GetDatum(from)),
-							  Int64GetDatum(end));
+	return fairq_range_section(fairq_range_2(Int32GetDatum(lane),
+											 Int32GetDatum(group_no)),
+							   from, end);
 }
 
 /* For FAIRQ_TASK_BY_TIME: a section of a lane's timed tasks. */
 static inline FairqRange
 fairq_range_times(int32 lane, int64 from, int64 end)
 {
-	FairqRange	range = fairq_range(Int32GetDatum(lane));
-
-	return fairq_range_before(fairq_range_from(range, Int64GetDatum(from)),
-							  Int64GetDatum(end));
+	return fairq_range_section(fairq_range(Int32GetDatum(lane)), from, end);
 }
 
 extern FairqScan *fairq_scan_begin(FairqTable *table, FairqIndex index,
+								   FairqRange range);
+extern FairqScan *fairq_scan_table(FairqRelation which, FairqIndex index,
 								   FairqRange range);
 extern FairqScan *fairq_scan_in_order(FairqScan *scan, FairqTable *table,
 									  FairqIndex index, FairqRange range);
@@ -420,8 +426,8 @@ extern Datum fairq_task_log(FairqTable *table, const FairqTask *task,
 							const text *error);
 extern FairqClaimResult fairq_task_lease(FairqTable *table, FairqTask *task,
 										 TimestampTz popped_at,
-										 TimestampTz lease_until, Datum worker,
-										 bool worker_isnull);
+										 TimestampTz lease_until,
+										 Datum worker);
 extern void fairq_task_return(FairqTable *table, FairqTask *task,
 							  int64 new_addr, TimestampTz run_at,
 							  const text *error, bool counts, bool keeps_key);
@@ -439,11 +445,8 @@ typedef struct FairqContent
 
 extern void fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,
 							  TimestampTz run_at, const FairqContent *content);
-extern void fairq_task_extend(FairqTable *table, FairqTask *task,
-							  TimestampTz lease_until);
-extern void fairq_task_progress(FairqTable *table, FairqTask *task,
-								Datum progress);
-extern void fairq_task_cancel(FairqTable *table, FairqTask *task);
+extern void fairq_task_set(FairqTable *table, FairqTask *task,
+						   AttrNumber attno, Datum value);
 extern bool fairq_task_find_deleted(FairqTable *table,
 									const ItemPointerData *tid,
 									TransactionId by, FairqTask *task);

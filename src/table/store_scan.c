@@ -141,6 +141,17 @@ fairq_scan_begin(FairqTable *table, FairqIndex which, FairqRange range)
 	return scan_begin(table, which, &range, PG_INT32_MAX, false);
 }
 
+/* A scan of a table that it opens to read, and that its end closes. */
+FairqScan *
+fairq_scan_table(FairqRelation which, FairqIndex index, FairqRange range)
+{
+	FairqScan  *scan = fairq_scan_begin(fairq_open(which, AccessShareLock),
+										index, range);
+
+	scan->closes = true;
+	return scan;
+}
+
 /*
  * A scan for fairq_task_next(): the given scan, restarted with the same number
  * of bounds, or a new one if it is NULL.

@@ -339,9 +339,7 @@ fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
 	HeapTupleHeader header = fetch_row(table, &task->tid, &snapshot);
 
 	if (header == NULL || TransactionIdIsValid(snapshot.xmin) ||
-		TransactionIdIsValid(snapshot.xmax))
-		return FAIRQ_GONE;
-	if (!read_again(table, task))
+		TransactionIdIsValid(snapshot.xmax) || !read_again(table, task))
 		return FAIRQ_GONE;
 	return is_locked(header, to_delete) ? FAIRQ_LOCKED : FAIRQ_CLAIMED;
 }
@@ -761,21 +759,22 @@ fairq_task_log(FairqTable *table, const FairqTask *task, const text *error)
 
 /*
  * Write that the task runs from popped_at until lease_until, at the same
- * address.  Its attempt is the next one.  Its row is locked, or was read by
- * fairq_task_lock_tuple().  If it was running, its lease has expired.  The log
- * of failed attempts does not record that.  A wider row would make the update
- * non-HOT, and the pop would read twice as much.  "lapses" counts it.
+ * address, for a worker (0: without a name).  Its attempt is the next one.
+ * Its row is locked, or was read by fairq_task_lock_tuple().  If it was
+ * running, its lease has expired.  The log of failed attempts does not record
+ * that.  A wider row would make the update non-HOT, and the pop would read
+ * twice as much.  "lapses" counts it.
  */
 FairqClaimResult
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
-				 TimestampTz lease_until, Datum worker, bool worker_isnull)
+				 TimestampTz lease_until, Datum worker)
 {
 	const Change changes[] = {
 		{TASK_LEASE_UNTIL, TimestampTzGetDatum(lease_until)},
 		{TASK_POPPED_AT, TimestampTzGetDatum(popped_at)},
 		{TASK_ATTEMPT, Int32GetDatum(task->attempt + 1)},
 		{TASK_LAPSES, Int32GetDatum(task->lapses), task->lapses == 0},
-		{TASK_WORKER, worker, worker_isnull}
+		{TASK_WORKER, worker, DatumGetPointer(worker) == NULL}
 	};
 	FairqClaimResult result = update_locked(table, task, changes,
 											lengthof(changes));
@@ -862,41 +861,18 @@ fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,
 	task->blocked &= content == NULL || content->blocked;
 }
 
-/* Write a column of a locked task. */
-static void
-update_column(FairqTable *table, FairqTask *task, AttrNumber attno, Datum value,
-			  bool isnull)
+/*
+ * Write a column of the locked task, which is running; 0: NULL.  *task does
+ * not show the change.
+ */
+void
+fairq_task_set(FairqTable *table, FairqTask *task, AttrNumber attno,
+			   Datum value)
 {
-	const Change change = {attno, value, isnull};
+	const Change change = {attno, value, value == (Datum) 0};
 
 	(void) update_locked(table, task, &change, 1);
-}
-
-/* Write that the lease of the locked task lasts until lease_until. */
-void
-fairq_task_extend(FairqTable *table, FairqTask *task, TimestampTz lease_until)
-{
-	update_column(table, task, TASK_LEASE_UNTIL,
-				  TimestampTzGetDatum(lease_until), false);
-	task->lease_until = lease_until;
 	remember_leased(task);
-}
-
-/* Write the progress of the locked task; 0: none. */
-void
-fairq_task_progress(FairqTable *table, FairqTask *task, Datum progress)
-{
-	update_column(table, task, TASK_PROGRESS, progress,
-				  DatumGetPointer(progress) == NULL);
-	remember_leased(task);
-}
-
-/* Write that the worker of the locked task should stop. */
-void
-fairq_task_cancel(FairqTable *table, FairqTask *task)
-{
-	update_column(table, task, TASK_CANCELLED, BoolGetDatum(true), false);
-	task->cancelled = true;
 }
 
 /*

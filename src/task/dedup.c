@@ -251,9 +251,9 @@ fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
  * from one task to another is not missed.
  */
 int64
-fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, FairqTable *keys,
-				 Datum key)
+fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, Datum key)
 {
+	FairqTable *keys = fairq_table_beside(tasks, FAIRQ_DEDUP);
 	Oid			relid = RelationGetRelid(keys->rel);
 	uint16		hash = hash_of(key);
 	KeyRow		row;

@@ -12,8 +12,7 @@
 
 extern int64 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key,
 							  int64 id, bool wait);
-extern int64 fairq_dedup_find(FairqQueue *queue, FairqTable *tasks,
-							  FairqTable *keys, Datum key);
+extern int64 fairq_dedup_find(FairqQueue *queue, FairqTable *tasks, Datum key);
 extern bool fairq_dedup_is_expired(FairqTable *tasks, int64 id);
 extern int64 fairq_dedup_forget(FairqQueue *queue);
 extern void fairq_dedup_free(FairqTable *tasks, const FairqTask *task,

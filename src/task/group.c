@@ -300,18 +300,6 @@ first_free_number(FairqTable *table, FairqQueue *queue, int32 limit)
 	return free_no;
 }
 
-static bool
-is_used(FairqTable *table, FairqQueue *queue, int32 group_no)
-{
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO,
-										fairq_range_2(Int32GetDatum(queue->id),
-													  Int32GetDatum(group_no)));
-	bool		used = fairq_scan_next(scan) != FAIRQ_ROW_END;
-
-	fairq_scan_end(scan);
-	return used;
-}
-
 static int32
 new_number(FairqTable *table, FairqQueue *queue)
 {
@@ -320,6 +308,7 @@ new_number(FairqTable *table, FairqQueue *queue)
 	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO,
 										fairq_range_backward(of_queue));
 	int64		next = 0;
+	int32		last = -1;
 	int32		group_no;
 
 	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
@@ -328,8 +317,11 @@ new_number(FairqTable *table, FairqQueue *queue)
 	group_no = next < limit ? (int32) next :
 		first_free_number(table, queue, limit);
 	/* one scan can miss a row that was just put back, two cannot */
-	while (group_no < limit && is_used(table, queue, group_no))
-		group_no = next_free_number(table, queue, group_no + 1, limit);
+	while (group_no < limit && group_no != last)
+	{
+		last = group_no;
+		group_no = next_free_number(table, queue, group_no, limit);
+	}
 	if (group_no >= limit)
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_GROUPS_USED_UP),
@@ -339,14 +331,6 @@ new_number(FairqTable *table, FairqQueue *queue)
 						  queue->block_length),
 				errhint("Call fairq.maintain(), which frees the numbers of unused groups, or increase block_length with fairq.alter_queue()."));
 	return group_no;
-}
-
-/* Reset the accounts of a number that a new group gets. */
-static void
-renew_accounts(FairqQueue *queue, int32 group_no)
-{
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		fairq_lane_order_renew(fairq_queue_lane(queue, p), group_no);
 }
 
 /* Write the row that gives the number to the key. */
@@ -485,7 +469,9 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 			if (group_no < 0)
 			{
 				group_no = new_number(table, queue);
-				renew_accounts(queue, group_no);
+				for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+					fairq_lane_order_renew(fairq_queue_lane(queue, p),
+										   group_no);
 			}
 			fairq_put_group_number(table, queue, group_no, key);
 			fairq_written();
@@ -579,7 +565,6 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 {
 	NumberId	id = {queue->id, group_no};
 	NumberEntry *entry;
-	FairqTable *table;
 	FairqScan  *scan;
 	FairqRange	range = fairq_range(Int32GetDatum(queue->id));
 	text	   *key = NULL;
@@ -596,8 +581,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 	range = fairq_range_from(range, Int32GetDatum(group_no));
 	if (end <= PG_INT32_MAX)
 		range = fairq_range_before(range, Int32GetDatum((int32) end));
-	table = fairq_open(FAIRQ_GROUP_NUMBER, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_NO, range);
+	scan = fairq_scan_table(FAIRQ_GROUP_NUMBER, FAIRQ_NUMBER_BY_NO, range);
 	for (;;)
 	{
 		FairqRowState state = fairq_scan_next(scan);
@@ -626,7 +610,6 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 			key = key_at(scan);
 	}
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 	return PointerGetDatum(key);
 }
 
@@ -749,16 +732,15 @@ next_tenant(const FairqQueue *queue, FairqScan *scan, text *key)
 void
 fairq_each_tenant(FairqQueue *queue, FairqTenantAction action, void *arg)
 {
-	FairqTable *table = fairq_open(FAIRQ_GROUP_NUMBER, AccessShareLock);
 	FairqRange	range = fairq_range_from(fairq_range(Int32GetDatum(queue->id)),
 										 CStringGetTextDatum(""));
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY, range);
+	FairqScan  *scan = fairq_scan_table(FAIRQ_GROUP_NUMBER,
+										FAIRQ_NUMBER_BY_KEY, range);
 	text	   *key = NULL;
 
 	while ((key = next_tenant(queue, scan, key)) != NULL)
 		action(arg, no_at(scan), key);
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 }
 
 /*
@@ -770,13 +752,11 @@ fairq_groups_of(FairqQueue *queue, text *key)
 {
 	int32		group_no = fairq_existing_group(queue, key);
 	List	   *group_nos = NIL;
-	FairqTable *table;
 	FairqScan  *scan;
 
 	if (!fairq_is_tenant_key(queue, key))
 		return list_make1_int(group_no);
-	table = fairq_open(FAIRQ_GROUP_NUMBER, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_NUMBER_BY_KEY,
+	scan = fairq_scan_table(FAIRQ_GROUP_NUMBER, FAIRQ_NUMBER_BY_KEY,
 							range_of_tenant(queue, key));
 	while (fairq_scan_next(scan) != FAIRQ_ROW_END)
 	{
@@ -785,7 +765,6 @@ fairq_groups_of(FairqQueue *queue, text *key)
 			group_nos = lappend_int(group_nos, no_at(scan));
 	}
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 	return group_nos;
 }
 

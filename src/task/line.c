@@ -263,14 +263,10 @@ last_group(FairqQueue *queue, int priority, FairqTable *tasks)
 	FairqRange	of_lane = fairq_range(Int32GetDatum(lane));
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP,
 										fairq_range_backward(of_lane));
-	FairqTask	task;
 	int32		group_no = FAIRQ_NO_SEAT;
 
 	if (fairq_scan_next(scan) != FAIRQ_ROW_END)
-	{
-		fairq_task_read(scan->slot, &task);
-		group_no = task.group_no;
-	}
+		group_no = fairq_int_of(scan->slot, TASK_GROUP_NO, 0);
 	fairq_scan_end(scan);
 	return group_no;
 }

@@ -653,19 +653,6 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);
 }
 
-/* Make a locked, blocked task ready, with these headers. */
-static void
-unblock(FairqQueue *queue, FairqTable *tasks, FairqTask *task, Datum headers)
-{
-	const FairqContent content = {
-		.payload = fairq_column(tasks->locked.slot, TASK_PAYLOAD),
-		.headers = headers,
-		.expires_at = task->expires_at
-	};
-
-	change(queue, tasks, task, DT_NOBEGIN, false, &content);
-}
-
 /*
  * The time until the next check, in microseconds.  It is short if open
  * transactions are ending all tasks that this one waits for.
@@ -690,12 +677,17 @@ look_delay(FairqTable *tasks, const FairqTask *task, bool after)
 void
 fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {
-	Datum		headers = fairq_column(tasks->locked.slot, TASK_HEADERS);
+	FairqContent content = {
+		.payload = fairq_column(tasks->locked.slot, TASK_PAYLOAD),
+		.headers = fairq_column(tasks->locked.slot, TASK_HEADERS),
+		.expires_at = task->expires_at
+	};
 	FairqAfterLook look;
 	bool		after = fairq_after_look(tasks, task->id, true, &look);
 
 	if (!after)
-		look.state = fairq_batch_look(tasks, task, &headers, &look.task);
+		look.state = fairq_batch_look(tasks, task, &content.headers,
+									  &look.task);
 	switch (look.state)
 	{
 		case FAIRQ_BATCH_OPEN:
@@ -705,7 +697,7 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		case FAIRQ_BATCH_DONE:
 			if (after)
 				(void) fairq_after_forget(tasks, task->id);
-			unblock(queue, tasks, task, headers);
+			change(queue, tasks, task, DT_NOBEGIN, false, &content);
 			fairq_notify(queue);
 			break;
 		case FAIRQ_BATCH_FAILED:
@@ -1051,30 +1043,30 @@ fairq_release_attempt(FairqAttempt *a, int64 delay)
 	run_again_after(a, delay, NULL, false);
 }
 
-/* Record the end of a running task's lease, which is about to change. */
+/* Write a column of a running task, whose lease then ends at that time. */
 static void
-note_lease(FairqAttempt *a, TimestampTz lease_until)
+set_column(FairqAttempt *a, TimestampTz lease_until, AttrNumber attno,
+		   Datum value)
 {
 	FairqPending *pending = fairq_pending_of(a->queue, &a->task);
 
 	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
 	fairq_pending_leased_at_commit(pending, a->task.addr, lease_until, 0);
+	fairq_task_set(a->tasks, &a->task, attno, value);
 }
 
 /* Write that the lease ends at the given time. */
 void
 fairq_extend_attempt(FairqAttempt *a, TimestampTz until)
 {
-	note_lease(a, until);
-	fairq_task_extend(a->tasks, &a->task, until);
+	set_column(a, until, TASK_LEASE_UNTIL, TimestampTzGetDatum(until));
 }
 
-/* Write the progress that the worker reports. */
+/* Write the progress that the worker reports; 0: none. */
 void
 fairq_note_progress(FairqAttempt *a, Datum progress)
 {
-	note_lease(a, a->task.lease_until);
-	fairq_task_progress(a->tasks, &a->task, progress);
+	set_column(a, a->task.lease_until, TASK_PROGRESS, progress);
 }
 
 /* Cancel the task, or ask the worker of a running task to stop. */
@@ -1087,8 +1079,6 @@ fairq_cancel_task(FairqAttempt *a)
 					 (Datum) 0);
 		return;
 	}
-	if (a->task.cancelled)
-		return;
-	note_lease(a, a->task.lease_until);
-	fairq_task_cancel(a->tasks, &a->task);
+	if (!a->task.cancelled)
+		set_column(a, a->task.lease_until, TASK_CANCELLED, BoolGetDatum(true));
 }

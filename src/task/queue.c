@@ -100,15 +100,10 @@
 FairqPrivilege
 fairq_privilege_named(const char *name)
 {
-	if (strcmp(name, "enqueue") == 0)
-		return FAIRQ_PRIV_ENQUEUE;
-	if (strcmp(name, "work") == 0)
-		return FAIRQ_PRIV_WORK;
-	if (strcmp(name, "manage") == 0)
-		return FAIRQ_PRIV_MANAGE;
-	if (strcmp(name, "monitor") == 0)
-		return FAIRQ_PRIV_MONITOR;
-	return 0;
+	return strcmp(name, "enqueue") == 0 ? FAIRQ_PRIV_ENQUEUE :
+		strcmp(name, "work") == 0 ? FAIRQ_PRIV_WORK :
+		strcmp(name, "manage") == 0 ? FAIRQ_PRIV_MANAGE :
+		strcmp(name, "monitor") == 0 ? FAIRQ_PRIV_MONITOR : 0;
 }
 
 /* if more have changed, all settings are read again */
@@ -152,16 +147,6 @@ count_entry(FairqSettings *settings, const Entry *entry, int n)
 	if (entry->row.paused || entry->row.limit != FAIRQ_NO_LIMIT ||
 		entry->row.rate != 0 || entry->row.held_until != DT_NOBEGIN)
 		settings->nlimiting += n;
-}
-
-/* Begin without settings.  Only the first setting creates a hash table. */
-static void
-forget_all(FairqSettings *settings)
-{
-	if (settings->own != NULL)
-		hash_destroy(settings->own);
-	settings->own = NULL;
-	settings->nlimiting = settings->npaused = 0;
 }
 
 /* Store the settings of the scan's row. */
@@ -226,15 +211,13 @@ read_settings(FairqSettings *settings, int32 queue_id, int32 *group_nos,
 			  int n)
 {
 	FairqRange	range = fairq_range_2(Int32GetDatum(queue_id), (Datum) 0);
-	FairqTable *table;
 	FairqScan  *scan;
 	int			nread = 0;
 
 	if (n == 0)
 		return 0;
 	qsort(group_nos, n, sizeof(int32), compare_group_nos);
-	table = fairq_open(FAIRQ_GROUP_SETTING, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range);
+	scan = fairq_scan_table(FAIRQ_GROUP_SETTING, FAIRQ_SETTING_BY_GROUP, range);
 	for (int i = 0; i < n; i++)
 	{
 		if (i > 0 && group_nos[i] == group_nos[i - 1])
@@ -247,16 +230,7 @@ read_settings(FairqSettings *settings, int32 queue_id, int32 *group_nos,
 		nread++;
 	}
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 	return nread;
-}
-
-/* Store the settings of the rows of a scan. */
-static void
-read_rows(FairqSettings *settings, FairqScan *scan, bool again)
-{
-	while (fairq_scan_next_current(scan))
-		put_entry(settings, scan->slot, again);
 }
 
 /* Reread the groups that the second scan did not find. */
@@ -283,18 +257,24 @@ read_missed(FairqSettings *settings, int32 queue_id)
 static void
 read_all_settings(FairqSettings *settings, int32 queue_id)
 {
-	FairqTable *table = fairq_open(FAIRQ_GROUP_SETTING, AccessShareLock);
 	FairqRange	range = fairq_range(Int32GetDatum(queue_id));
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_SETTING_BY_GROUP, range);
+	FairqScan  *scan = fairq_scan_table(FAIRQ_GROUP_SETTING,
+										FAIRQ_SETTING_BY_GROUP, range);
 
-	forget_all(settings);
-	read_rows(settings, scan, false);
-	fairq_scan_again(scan, range);
-	read_rows(settings, scan, true);
+	/* only the first setting creates a hash table */
+	if (settings->own != NULL)
+		hash_destroy(settings->own);
+	settings->own = NULL;
+	settings->nlimiting = settings->npaused = 0;
+	for (int again = 0; again < 2; again++)
+	{
+		fairq_scan_again(scan, range);
+		while (fairq_scan_next_current(scan))
+			put_entry(settings, scan->slot, again);
+	}
 	read_missed(settings, queue_id);
 	settings->changed.n = 0;
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 }
 
 /*
@@ -532,15 +512,14 @@ settle(bool committed, bool all)
 static int32
 read_id(const char *name)
 {
-	FairqTable *table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
 	FairqRange	range = fairq_range(CStringGetTextDatum(name));
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, range);
+	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_NAME,
+										range);
 	int32		id = 0;
 
 	if (fairq_scan_find_current(scan, range))
 		id = fairq_int_of(scan->slot, QUEUE_ID, 0);
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 	return id;
 }
 
@@ -568,9 +547,9 @@ lookup_id(const char *name)
 static void
 read_grants(FairqQueue *queue)
 {
-	FairqTable *table = fairq_open(FAIRQ_QUEUE_PRIVILEGE, AccessShareLock);
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_PRIVILEGE_BY_QUEUE,
-										fairq_range(Int32GetDatum(queue->id)));
+	FairqRange	range = fairq_range(Int32GetDatum(queue->id));
+	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE_PRIVILEGE,
+										FAIRQ_PRIVILEGE_BY_QUEUE, range);
 
 	if (queue->grants.list)
 		pfree(queue->grants.list);
@@ -591,7 +570,6 @@ read_grants(FairqQueue *queue)
 		grant->privilege = fairq_privilege_named(TextDatumGetCString(privilege));
 	}
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 }
 
 static char
@@ -856,7 +834,6 @@ lookup_queue(int32 id)
 {
 	FairqQueue *queue = hash_search(queues, &id, HASH_FIND, NULL);
 	FairqQueue *entered = NULL;
-	FairqTable *table;
 	FairqRange	range = fairq_range(Int32GetDatum(id));
 	FairqScan  *scan;
 	Stale		stale;
@@ -868,8 +845,7 @@ lookup_queue(int32 id)
 		read_stale(queue, &stale);
 		return queue;
 	}
-	table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
-	scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_ID, range);
+	scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_ID, range);
 	if (fairq_scan_find_current(scan, range))
 	{
 		FairqHints *hints = fairq_shmem_queue(id);
@@ -891,14 +867,7 @@ lookup_queue(int32 id)
 		}
 	}
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 	return entered;
-}
-
-static void
-lock_queue(int32 id, LOCKMODE lockmode)
-{
-	LockDatabaseObject(queue_relid, id, 0, lockmode);
 }
 
 /* Report that there is no queue of the name.  It is an error, unless skip. */
@@ -950,7 +919,7 @@ fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
 			if (queue != NULL)
 				check_privilege(queue, any_privilege);
 		}
-		lock_queue(id, lockmode);
+		LockDatabaseObject(queue_relid, id, 0, lockmode);
 		/* while we waited for the lock, invalidations may have arrived */
 		again = lookup_id(cname);
 		if (again == id && (queue = lookup_queue(id)) != NULL)
@@ -1033,7 +1002,7 @@ fairq_queue_use_id(int32 id, int any_privilege, bool wait)
 	if (queue == NULL || !fairq_may(queue, any_privilege))
 		return NULL;
 	if (wait)
-		lock_queue(id, AccessShareLock);
+		LockDatabaseObject(queue_relid, id, 0, AccessShareLock);
 	else if (!fairq_queue_id_try_lock(id, AccessShareLock))
 		return NULL;
 	queue = fairq_queue_by_id(id);
@@ -1061,9 +1030,9 @@ hash_of_name(const char *name)
 static bool
 name_exists(const char *name, TransactionId *creator)
 {
-	FairqTable *table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
 	FairqRange	range = fairq_range(CStringGetTextDatum(name));
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME, range);
+	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_NAME,
+										range);
 	FairqRowState state;
 	bool		exists = false;
 
@@ -1075,7 +1044,6 @@ name_exists(const char *name, TransactionId *creator)
 			*creator = fairq_scan_changer(scan);
 	}
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 	return exists;
 }
 
@@ -1137,16 +1105,13 @@ fairq_queue_id_unlock(int32 id, LOCKMODE lockmode)
 List *
 fairq_queue_ids(void)
 {
-	FairqTable *table = fairq_open(FAIRQ_QUEUE, AccessShareLock);
-	FairqScan  *scan = fairq_scan_begin(table, FAIRQ_QUEUE_BY_NAME,
+	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_NAME,
 										(FairqRange) {0});
 	List	   *ids = NIL;
 
 	while (fairq_scan_next_current(scan))
-		ids = lappend_int(ids, fairq_int_of(scan->slot, QUEUE_ID,
-											0));
+		ids = lappend_int(ids, fairq_int_of(scan->slot, QUEUE_ID, 0));
 	fairq_scan_end(scan);
-	fairq_table_close(table);
 	return ids;
 }
 

@@ -3,7 +3,7 @@
 #
 # Fails if a task whose claim is undone is not ready again (fairq_claim()).
 # Fails if a task is lost when the pop that finished its batch is rolled back
-# (unblock() in outcome.c).
+# (fairq_look_at_blocked() in outcome.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
