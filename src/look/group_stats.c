@@ -367,8 +367,8 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 	const FairqSetting *setting = fairq_group_setting(queue, group_no);
 	Datum		key = fairq_group_key(queue, group_no);
 	const char *reason = shown->candidate.waits ?
-		fairq_reason_name(fairq_reason(queue, group_no)) :
-		survey->scheduled ? fairq_reason_name(FAIRQ_REASON_SCHEDULED) : NULL;
+		fairq_reason(queue, group_no) :
+		survey->scheduled ? "scheduled" : NULL;
 
 	/* the group's number was freed meanwhile */
 	if (DatumGetPointer(key) == NULL)
@@ -464,22 +464,6 @@ compare_shares(const void *a, const void *b)
 	return x->group_no < y->group_no ? -1 : x->group_no > y->group_no;
 }
 
-/* Add the service of a group in one lane. */
-static void
-add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
-{
-	if (!served->any)
-		return;
-	share->any = true;
-	share->got += served->got;
-	share->nactive += served->nactive;
-	share->running += served->running;
-	share->level = Max(share->level, served->level);
-	/* users of different tenants do not get equal amounts */
-	if (f->known && f->ranked && !served->of_tenant)
-		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
-}
-
 /* Sum up the service of a group in all lanes, whose fairness is in "lanes". */
 static Share
 find_share(FairqQueue *queue, const FairqFairness *lanes, TimestampTz now,
@@ -489,12 +473,20 @@ find_share(FairqQueue *queue, const FairqFairness *lanes, TimestampTz now,
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
+		const FairqFairness *f = &lanes[p];
 		FairqGroupServed served;
 
-		if (!lanes[p].begun || lanes[p].fair_by != queue->shares.fair_by)
+		if (!f->begun || f->fair_by != queue->shares.fair_by)
 			continue;
 		fairq_lane_served(fairq_queue_lane(queue, p), now, group_no, &served);
-		add_share(&share, &lanes[p], &served);
+		share.any |= served.any;
+		share.got += served.got;
+		share.nactive += served.nactive;
+		share.running += served.running;
+		share.level = Max(share.level, served.level);
+		/* users of different tenants do not get equal amounts */
+		if (served.any && f->known && f->ranked && !served.of_tenant)
+			share.ahead = Max(share.ahead, Max(served.got - f->least, 0));
 	}
 	return share;
 }
@@ -611,26 +603,16 @@ typedef struct Tenants
 	FairqFairness lanes[FAIRQ_PRIORITIES];
 } Tenants;
 
-/*
- * Read the number of a tenant's running tasks.  Returns false if it is not
- * known; without limits no task is counted.
- */
-static bool
-count_running(FairqQueue *queue, int32 tenant, int32 *running)
-{
-	*running = 0;
-	return queue->limited &&
-		(fairq_survey_counter(queue, tenant, running) ||
-		 fairq_tally_now(&queue->hints->tally).known);
-}
-
 static void
 put_tenant(void *arg, int32 tenant, text *key)
 {
 	Tenants    *t = arg;
 	FairqRow	row = {0};
-	int32		running;
-	bool		counted = count_running(t->queue, tenant, &running);
+	int32		running = 0;
+	/* without limits no task is counted */
+	bool		counted = t->queue->limited &&
+		(fairq_survey_counter(t->queue, tenant, &running) ||
+		 fairq_tally_now(&t->queue->hints->tally).known);
 	Share		share = find_share(t->queue, t->lanes, t->now, tenant);
 	TimestampTz next_at = fairq_next_at(t->queue, tenant, true);
 
@@ -669,10 +651,9 @@ fairq_tenants(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* Add the row of a lane, if shared memory has its data. */
+/* Add rows for the lanes of a queue whose data shared memory has. */
 static void
-put_fairness_of(ReturnSetInfo *rsinfo, const char *queue, int priority,
-				const FairqFairness *f)
+put_fairness(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
 {
 	static const char *const names[] = {
 		[FAIRQ_BY_TASKS] = "tasks",
@@ -680,30 +661,27 @@ put_fairness_of(ReturnSetInfo *rsinfo, const char *queue, int priority,
 		[FAIRQ_BY_TIME] = "time",
 		[FAIRQ_BY_UNITS] = "tasks"
 	};
-	FairqRow	row = {0};
-
-	if (!f->begun)
-		return;
-	fairq_put(&row, CStringGetTextDatum(queue), false);
-	fairq_put_int4(&row, priority, false);
-	fairq_put(&row, CStringGetTextDatum(names[f->fair_by]), false);
-	fairq_put_int4(&row, f->nready, !f->known);
-	put_float8(&row, Max(f->most - f->least, 0), !f->known || !f->ranked);
-	fairq_put_interval(&row, (int64) f->longest,
-					   f->fair_by != FAIRQ_BY_TIME || f->longest == 0);
-	fairq_put_row(rsinfo, &row);
-}
-
-/* Add the fairness of a queue's lanes. */
-static void
-put_fairness(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)
-{
 	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	FairqFairness lanes[FAIRQ_PRIORITIES];
 
 	look_at_lanes(queue, GetCurrentTimestamp(), lanes);
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		put_fairness_of(rsinfo, queue->name, p, &lanes[p]);
+	{
+		const FairqFairness *f = &lanes[p];
+		FairqRow	row = {0};
+
+		if (!f->begun)
+			continue;
+		fairq_put(&row, CStringGetTextDatum(queue->name), false);
+		fairq_put_int4(&row, p, false);
+		fairq_put(&row, CStringGetTextDatum(names[f->fair_by]), false);
+		fairq_put_int4(&row, f->nready, !f->known);
+		put_float8(&row, Max(f->most - f->least, 0),
+				   !f->known || !f->ranked);
+		fairq_put_interval(&row, (int64) f->longest,
+						   f->fair_by != FAIRQ_BY_TIME || f->longest == 0);
+		fairq_put_row(rsinfo, &row);
+	}
 	fairq_table_close(tasks);
 }
 

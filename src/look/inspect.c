@@ -180,7 +180,7 @@ Datum
 fairq_wait_reason(PG_FUNCTION_ARGS)
 {
 	FairqQueue *queue;
-	FairqReason reason;
+	const char *reason = "scheduled";
 	int32		group_no;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
@@ -191,13 +191,11 @@ fairq_wait_reason(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	if (!PG_ARGISNULL(3) && PG_GETARG_TIMESTAMPTZ(3) <= GetCurrentTimestamp())
 		PG_RETURN_NULL();
-	if (!PG_ARGISNULL(2) && PG_GETARG_TIMESTAMPTZ(2) > GetCurrentTimestamp())
-		reason = FAIRQ_REASON_SCHEDULED;
-	else
+	if (PG_ARGISNULL(2) || PG_GETARG_TIMESTAMPTZ(2) <= GetCurrentTimestamp())
 		reason = fairq_reason(queue, group_no);
-	if (reason == FAIRQ_REASON_NONE)
+	if (reason == NULL)
 		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(fairq_reason_name(reason)));
+	PG_RETURN_TEXT_P(cstring_to_text(reason));
 }
 
 /*
@@ -298,31 +296,25 @@ fairq_shared_memory(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Begin a load of the numbers of tasks, if they are not known. */
-static void
-load(FairqQueue *queue)
-{
-	FairqTable *tasks;
-
-	if (fairq_tally_is_known(&queue->hints->tally) || RecoveryInProgress())
-		return;
-	tasks = fairq_try_open_tasks();
-	if (tasks == NULL)
-		return;
-	fairq_load_begin(queue, tasks);
-	fairq_table_close(tasks);
-}
-
-/* Add the numbers of queued, scheduled and running tasks. */
+/*
+ * Add the numbers of queued, scheduled and running tasks.  If they are not
+ * known, begin a load.
+ */
 static void
 put_tallies(FairqRow *row, FairqQueue *queue)
 {
+	FairqQueueTally *tally = &queue->hints->tally;
+	FairqTable *tasks = fairq_tally_is_known(tally) || RecoveryInProgress() ?
+		NULL : fairq_try_open_tasks();
 	int64		n[FAIRQ_TALLIES];
 	bool		known;
 
-	load(queue);
-	known = fairq_tally_read(&queue->hints->tally, n);
-
+	if (tasks != NULL)
+	{
+		fairq_load_begin(queue, tasks);
+		fairq_table_close(tasks);
+	}
+	known = fairq_tally_read(tally, n);
 	for (int i = 0; i < FAIRQ_TALLIES; i++)
 		fairq_put_int8(row, n[i], !known);
 }
@@ -404,15 +396,6 @@ put_times(FairqRow *row, FairqQueue *queue)
 						   RecoveryInProgress());
 }
 
-/* Add the counters of events since the server started. */
-static void
-put_counters(FairqRow *row, FairqQueue *queue)
-{
-	for (int i = 0; i < FAIRQ_STATS; i++)
-		fairq_put_int8(row, fairq_hints_stat(queue->hints, i),
-					   RecoveryInProgress());
-}
-
 /*
  * queue_stats(queue_id): one row; none if the caller may not see the queue, or
  * if it was dropped.
@@ -432,7 +415,9 @@ fairq_queue_stats(PG_FUNCTION_ARGS)
 	put_tallies(&row, queue);
 	put_groups(&row, queue);
 	put_times(&row, queue);
-	put_counters(&row, queue);
+	for (int i = 0; i < FAIRQ_STATS; i++)
+		fairq_put_int8(&row, fairq_hints_stat(queue->hints, i),
+					   RecoveryInProgress());
 	/* if the queue was dropped meanwhile, the data may be another queue's */
 	if (fairq_shmem_find_queue(queue->id) == queue->hints)
 		fairq_put_row((ReturnSetInfo *) fcinfo->resultinfo, &row);
@@ -528,18 +513,6 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-static void
-put_row(ReturnSetInfo *rsinfo, const FairqWait *wait, const Datum *states)
-{
-	FairqRow	row = {0};
-
-	fairq_put_int4(&row, wait->group_no, false);
-	fairq_put(&row, states[wait->set], false);
-	fairq_put_int8(&row, wait->next_turn, false);
-	fairq_put_int8(&row, wait->from, wait->from == FAIRQ_ADDR_MAX);
-	fairq_put_row(rsinfo, &row);
-}
-
 /* Add all groups of a lane that wait or run. */
 static void
 put_lane_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
@@ -560,7 +533,16 @@ put_lane_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
 		CHECK_FOR_INTERRUPTS();
 		n = fairq_lane_waits(lane, DT_NOEND, from, GROUPS_AT_ONCE, waits);
 		for (int i = 0; i < n; i++)
-			put_row(rsinfo, &waits[i], states);
+		{
+			FairqRow	row = {0};
+
+			fairq_put_int4(&row, waits[i].group_no, false);
+			fairq_put(&row, states[waits[i].set], false);
+			fairq_put_int8(&row, waits[i].next_turn, false);
+			fairq_put_int8(&row, waits[i].from,
+						   waits[i].from == FAIRQ_ADDR_MAX);
+			fairq_put_row(rsinfo, &row);
+		}
 		if (n > 0)
 			from = waits[n - 1].group_no + INT64CONST(1);
 	} while (n == GROUPS_AT_ONCE);
@@ -582,7 +564,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 	fairq_table_close(fairq_open(FAIRQ_TASK, AccessShareLock));
 	put_lane_groups((ReturnSetInfo *) fcinfo->resultinfo,
-			   fairq_queue_lane(queue, priority));
+					fairq_queue_lane(queue, priority));
 	return (Datum) 0;
 }
 

@@ -75,7 +75,6 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "lib/binaryheap.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
@@ -97,6 +96,20 @@
 /* turns at which tasks are counted for an estimate, and tasks of each */
 #define TURNS_COUNTED 8
 #define MOST_AT_TURN (MOST_ENTRIES / TURNS_COUNTED)
+
+/* Why ready tasks do not run.  The first one that applies counts. */
+typedef enum FairqReason
+{
+	FAIRQ_REASON_PAUSED,		/* the queue, the group or its tenant is
+								 * paused */
+	FAIRQ_REASON_QUEUE_LIMIT,	/* the queue has no slot */
+	FAIRQ_REASON_LIMIT,			/* the group or its tenant has no slot */
+	FAIRQ_REASON_QUEUE_RATE,	/* no task of the queue may start yet */
+	FAIRQ_REASON_RATE,			/* no task of the group may start yet */
+	FAIRQ_REASON_RETRY,			/* the group waits for the retry of a task */
+	FAIRQ_REASON_WORKERS		/* there is no known obstacle: the tasks wait
+								 * for a pop */
+} FairqReason;
 
 /* A survey of one lane of a group. */
 typedef struct LaneSurvey
@@ -283,13 +296,14 @@ look_at_running(const LaneSurvey *look, const FairqWait *wait,
 }
 
 /*
- * Read the number of running tasks from the group's counter.  Returns false if
- * it is not known.
+ * Read the number of running tasks from the counter of the group, or of the
+ * queue (-1).  Returns false if it is not known.
  */
 bool
 fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 {
-	FairqCounter *counter = fairq_shmem_find_counter(queue->hints, group_no);
+	FairqCounter *counter = group_no < 0 ? &queue->hints->running :
+		fairq_shmem_find_counter(queue->hints, group_no);
 	bool		known;
 
 	if (counter == NULL)
@@ -297,7 +311,8 @@ fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 	known = fairq_counter_read(counter,
 							   fairq_tally_now(&queue->hints->tally), true,
 							   running);
-	fairq_counter_unpin(counter);
+	if (group_no >= 0)
+		fairq_counter_unpin(counter);
 	return known;
 }
 
@@ -360,22 +375,9 @@ fairq_survey(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 		survey_lane(&look);
 }
 
-/* Whether the queue is known to run as many tasks as its limit allows. */
+/* Whether a group, or the queue (-1), is known to have no slot. */
 static bool
-is_queue_full(FairqQueue *queue)
-{
-	int32		running;
-
-	return queue->max_running != FAIRQ_NO_LIMIT &&
-		fairq_counter_read(&queue->hints->running,
-						   fairq_tally_now(&queue->hints->tally), true,
-						   &running) &&
-		running >= queue->max_running;
-}
-
-/* Whether a group is known to run as many tasks as its limit allows. */
-static bool
-is_group_full(FairqQueue *queue, int32 group_no, int32 limit)
+is_full(FairqQueue *queue, int32 group_no, int32 limit)
 {
 	int32		running;
 
@@ -388,24 +390,6 @@ static int32
 tenant_with_settings(FairqQueue *queue, int32 group_no)
 {
 	return !queue->limited ? -1 : fairq_tenant_no(queue, group_no);
-}
-
-/* Whether a group or its tenant is paused. */
-static bool
-is_paused(FairqQueue *queue, int32 group_no)
-{
-	return fairq_is_paused(queue, group_no,
-						   tenant_with_settings(queue, group_no));
-}
-
-/* Whether the group's tenant, if it has one, is known to be full. */
-static bool
-is_tenant_full(FairqQueue *queue, int32 group_no)
-{
-	int32		tenant = tenant_with_settings(queue, group_no);
-
-	return is_group_full(queue, tenant,
-						 fairq_tenant_setting(queue, tenant)->limit);
 }
 
 /* Time at which the next task may start, by a rate and a hold. */
@@ -519,7 +503,7 @@ queue_reason(FairqQueue *queue)
 	TimestampTz now = GetCurrentTimestamp();
 
 	return queue->paused ? FAIRQ_REASON_PAUSED :
-		is_queue_full(queue) ? FAIRQ_REASON_QUEUE_LIMIT :
+		is_full(queue, -1, queue->max_running) ? FAIRQ_REASON_QUEUE_LIMIT :
 		queue_next_at(queue, now) > now ? FAIRQ_REASON_QUEUE_RATE :
 		FAIRQ_REASON_WORKERS;
 }
@@ -533,13 +517,15 @@ group_reason(FairqQueue *queue, int32 group_no)
 {
 	const FairqSetting *setting = fairq_group_setting(queue, group_no);
 	TimestampTz now;
+	int32		tenant;
 
 	if (is_free(queue, setting))
 		return FAIRQ_REASON_WORKERS;
-	if (is_paused(queue, group_no))
+	tenant = tenant_with_settings(queue, group_no);
+	if (fairq_is_paused(queue, group_no, tenant))
 		return FAIRQ_REASON_PAUSED;
-	if (is_group_full(queue, group_no, setting->limit) ||
-		is_tenant_full(queue, group_no))
+	if (is_full(queue, group_no, setting->limit) ||
+		is_full(queue, tenant, fairq_tenant_setting(queue, tenant)->limit))
 		return FAIRQ_REASON_LIMIT;
 	now = GetCurrentTimestamp();
 	return group_next_at(queue, group_no, now) > now ? FAIRQ_REASON_RATE :
@@ -556,32 +542,12 @@ is_put_aside(FairqQueue *queue, int32 group_no)
 	return false;
 }
 
-/* Reason why the group's ready tasks, if there are any, do not run. */
-FairqReason
-fairq_reason(FairqQueue *queue, int32 group_no)
-{
-	const FairqSetting *setting = fairq_group_setting(queue, group_no);
-	FairqReason of_queue;
-	FairqReason reason;
-
-	if (queue->paused || is_paused(queue, group_no))
-		return FAIRQ_REASON_PAUSED;
-	if (is_queue_free(queue) && is_free(queue, setting))
-		return FAIRQ_REASON_WORKERS;
-	if (RecoveryInProgress())
-		return FAIRQ_REASON_NONE;
-	of_queue = queue_reason(queue);
-	reason = group_reason(queue, group_no);
-	reason = Min(reason, of_queue);
-	if (reason == FAIRQ_REASON_WORKERS && queue->retries.in_order &&
-		is_put_aside(queue, group_no))
-		return FAIRQ_REASON_RETRY;
-	return reason;
-}
-
-/* Name of the reason in results of SQL functions; NULL: FAIRQ_REASON_NONE. */
+/*
+ * Reason why the group's ready tasks, if there are any, do not run, as results
+ * of SQL functions name it; NULL: not known.
+ */
 const char *
-fairq_reason_name(FairqReason reason)
+fairq_reason(FairqQueue *queue, int32 group_no)
 {
 	static const char *const names[] = {
 		[FAIRQ_REASON_PAUSED] = "paused",
@@ -590,10 +556,26 @@ fairq_reason_name(FairqReason reason)
 		[FAIRQ_REASON_QUEUE_RATE] = "rate",
 		[FAIRQ_REASON_RATE] = "rate",
 		[FAIRQ_REASON_RETRY] = "retry",
-		[FAIRQ_REASON_WORKERS] = "workers",
-		[FAIRQ_REASON_SCHEDULED] = "scheduled"
+		[FAIRQ_REASON_WORKERS] = "workers"
 	};
+	const FairqSetting *setting = fairq_group_setting(queue, group_no);
+	FairqReason of_queue;
+	FairqReason reason;
 
+	if (queue->paused ||
+		fairq_is_paused(queue, group_no,
+						tenant_with_settings(queue, group_no)))
+		return names[FAIRQ_REASON_PAUSED];
+	if (is_queue_free(queue) && is_free(queue, setting))
+		return names[FAIRQ_REASON_WORKERS];
+	if (RecoveryInProgress())
+		return NULL;
+	of_queue = queue_reason(queue);
+	reason = group_reason(queue, group_no);
+	reason = Min(reason, of_queue);
+	if (reason == FAIRQ_REASON_WORKERS && queue->retries.in_order &&
+		is_put_aside(queue, group_no))
+		reason = FAIRQ_REASON_RETRY;
 	return names[reason];
 }
 
@@ -672,19 +654,6 @@ next_in_lane(FairqWalk *walk, int priority)
 		FAIRQ_ALL_SEATS;
 }
 
-/* Add the lane's information about the group. */
-static void
-add_wait(FairqWaiter *waiter, const FairqWait *wait)
-{
-	waiter->due |= wait->due;
-	waiter->throttled |= wait->set == FAIRQ_THROTTLED;
-	waiter->deadline = Min(waiter->deadline, wait->deadline);
-	if (!wait->waits)
-		return;
-	waiter->nlanes++;
-	waiter->since = Min(waiter->since, wait->since);
-}
-
 /* Walk to the next group.  Returns false if there is none. */
 bool
 fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter)
@@ -707,9 +676,18 @@ fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter)
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
 		Path	   *path = &walk->paths[p];
+		const FairqWait *wait = &path->waits[path->at];
 
-		if (path->at < path->n && path->waits[path->at].group_no == next)
-			add_wait(waiter, &path->waits[path->at++]);
+		if (path->at == path->n || wait->group_no != next)
+			continue;
+		path->at++;
+		waiter->due |= wait->due;
+		waiter->throttled |= wait->set == FAIRQ_THROTTLED;
+		waiter->deadline = Min(waiter->deadline, wait->deadline);
+		if (!wait->waits)
+			continue;
+		waiter->nlanes++;
+		waiter->since = Min(waiter->since, wait->since);
 	}
 	return true;
 }
@@ -840,59 +818,48 @@ look_at_all(Look *look)
 
 /* --------------------------------------------------------------------- */
 
-/* Selects the tasks to compare. */
-typedef struct Part
-{
-	bool		lapsed;			/* true: only lapsed tasks; false: only
-								 * others */
-	bool		ready;			/* true: tasks that may be claimed; false: the
-								 * others */
-} Part;
-
 /* Whether a task may be claimed despite the obstacle. */
 static bool
 may_claim(FairqReason reason, bool lapsed)
 {
 	/* a lapsed task already has its slots */
-	return reason == FAIRQ_REASON_WORKERS || reason == FAIRQ_REASON_NONE ||
+	return reason == FAIRQ_REASON_WORKERS ||
 		(lapsed && (reason == FAIRQ_REASON_LIMIT ||
 					reason == FAIRQ_REASON_QUEUE_LIMIT));
 }
 
 /*
- * Time at which the first of a group's selected tasks began to wait; DT_NOEND:
- * it has none.
+ * Time at which the first of a group's lapsed or other tasks began to wait;
+ * DT_NOEND: it has none.  With ready it counts only if these may be claimed,
+ * and else only if they may not.
  */
 static TimestampTz
-time_of(const Looked *group, const Part *part)
+time_of(const Looked *group, bool lapsed, bool ready)
 {
-	if (may_claim(group->reason, part->lapsed) != part->ready)
+	if (may_claim(group->reason, lapsed) != ready)
 		return DT_NOEND;
-	return part->lapsed ? group->ended : group->since;
+	return lapsed ? group->ended : group->since;
 }
 
-/* The earliest time comes first. */
-static int
-compare_times(Datum a, Datum b, void *arg)
+/*
+ * The group whose selected tasks have the earliest time, if any of the first n
+ * groups has such tasks; else NULL.
+ */
+static Looked *
+find_first(Look *look, int n, bool lapsed, bool ready)
 {
-	TimestampTz of_a = time_of((Looked *) DatumGetPointer(a), arg);
-	TimestampTz of_b = time_of((Looked *) DatumGetPointer(b), arg);
+	TimestampTz earliest = DT_NOEND;
+	Looked	   *first = NULL;
 
-	return of_a < of_b ? 1 : of_a > of_b ? -1 : 0;
-}
+	for (int i = 0; i < n && earliest != DT_NOBEGIN; i++)
+	{
+		TimestampTz time = time_of(&look->groups[i], lapsed, ready);
 
-/* All groups with selected tasks, in a heap. */
-static binaryheap *
-make_heap(Look *look, Part *part)
-{
-	binaryheap *heap = binaryheap_allocate(Max(look->n, 1), compare_times,
-										   part);
-
-	for (int i = 0; i < look->n; i++)
-		if (time_of(&look->groups[i], part) != DT_NOEND)
-			binaryheap_add_unordered(heap, PointerGetDatum(&look->groups[i]));
-	binaryheap_build(heap);
-	return heap;
+		if (time < earliest)
+			first = &look->groups[i];
+		earliest = Min(earliest, time);
+	}
+	return first;
 }
 
 /* Read the lines of a group. */
@@ -917,16 +884,16 @@ read_lines(Look *look, Looked *group)
  * none.
  */
 static TimestampTz
-find_oldest(Look *look, Part part)
+find_oldest(Look *look, bool lapsed, bool ready)
 {
-	binaryheap *heap = make_heap(look, &part);
 	TimestampTz oldest = DT_NOEND;
+	int			n = look->n;
+	Looked	   *group;
 
-	for (int nread = 0; heap->bh_size > 0; nread++)
+	for (int nread = 0;
+		 (group = find_first(look, n, lapsed, ready)) != NULL; nread++)
 	{
-		Datum		first = binaryheap_first(heap);
-		Looked	   *group = (Looked *) DatumGetPointer(first);
-		TimestampTz time = time_of(group, &part);
+		TimestampTz time = time_of(group, lapsed, ready);
 
 		if (group->read || nread == MOST_READ || look->tasks == NULL)
 		{
@@ -935,20 +902,23 @@ find_oldest(Look *look, Part part)
 			 * a lease may have been extended, and an unknown time may be
 			 * arbitrary
 			 */
-			if (group->read || (oldest == DT_NOEND && !part.lapsed &&
+			if (group->read || (oldest == DT_NOEND && !lapsed &&
 								time != DT_NOBEGIN))
 				oldest = time;
 			break;
 		}
 		read_lines(look, group);
-		time = time_of(group, &part);
+		time = time_of(group, lapsed, ready);
 		oldest = Min(oldest, time);
 		if (time == DT_NOEND)
-			(void) binaryheap_remove_first(heap);
-		else
-			binaryheap_replace_first(heap, first);
+		{
+			/* the next one may be alike, so continue with the last one */
+			Looked		empty = *group;
+
+			*group = look->groups[--n];
+			look->groups[n] = empty;
+		}
 	}
-	binaryheap_free(heap);
 	return oldest;
 }
 
@@ -959,8 +929,8 @@ find_oldest(Look *look, Part part)
 static TimestampTz
 find_oldest_of_all(Look *look, bool ready)
 {
-	TimestampTz lacks_slot = find_oldest(look, (Part) {false, ready});
-	TimestampTz has_slot = find_oldest(look, (Part) {true, ready});
+	TimestampTz lacks_slot = find_oldest(look, false, ready);
+	TimestampTz has_slot = find_oldest(look, true, ready);
 
 	return Min(lacks_slot, has_slot);
 }

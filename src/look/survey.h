@@ -9,22 +9,6 @@
 #include "queue.h"
 #include "store.h"
 
-/* Why ready tasks do not run.  The first one that applies counts. */
-typedef enum FairqReason
-{
-	FAIRQ_REASON_NONE,			/* not known, or no task waits */
-	FAIRQ_REASON_PAUSED,		/* the queue, the group or its tenant is
-								 * paused */
-	FAIRQ_REASON_QUEUE_LIMIT,	/* the queue has no slot */
-	FAIRQ_REASON_LIMIT,			/* the group or its tenant has no slot */
-	FAIRQ_REASON_QUEUE_RATE,	/* no task of the queue may start yet */
-	FAIRQ_REASON_RATE,			/* no task of the group may start yet */
-	FAIRQ_REASON_RETRY,			/* the group waits for the retry of a task */
-	FAIRQ_REASON_WORKERS,		/* there is no known obstacle: the tasks wait
-								 * for a pop */
-	FAIRQ_REASON_SCHEDULED		/* the task's time has not come */
-} FairqReason;
-
 /* Waiting and running tasks of a group. */
 typedef struct FairqSurvey
 {
@@ -88,8 +72,7 @@ extern bool fairq_survey_counter(FairqQueue *queue, int32 group_no,
 								 int32 *running);
 extern TimestampTz fairq_next_at(FairqQueue *queue, int32 group_no,
 								 bool is_tenant);
-extern FairqReason fairq_reason(FairqQueue *queue, int32 group_no);
-extern const char *fairq_reason_name(FairqReason reason);
+extern const char *fairq_reason(FairqQueue *queue, int32 group_no);
 extern FairqWalk *fairq_walk_begin(FairqQueue *queue, TimestampTz ended_by,
 								   int64 from, int64 end);
 extern bool fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter);
