@@ -298,21 +298,6 @@ runs_on(FairqService *s, const FairqTask *task)
 	return fairq_within_limits(task->group_no);
 }
 
-/*
- * Whether to leave a lapsed task to other calls.  In a transaction block, a
- * task that may not run again is left.  A task is also left while that is
- * unknown, because it keeps its slot meanwhile.
- */
-static bool
-is_left(FairqService *s, const FairqTask *task)
-{
-	FairqSlot	slot = runs_on(s, task);
-
-	return slot == FAIRQ_SLOT_UNKNOWN ||
-		(slot == FAIRQ_SLOT_NONE && IsTransactionBlock() &&
-		 task->lease_until > s->taken.by - FAIRQ_LEFT_TO_OTHERS);
-}
-
 /* Lock a lapsed task; *slot says whether it may run on. */
 static FairqClaimResult
 lock_lapsed(FairqService *s, FairqTask *task, FairqSlot *slot)
@@ -425,8 +410,12 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 
 	if (s->call.peek)
 		return peek_at_lapsed(s, task, turn);
-	if (is_left(s, task) ||
-		(runs_on(s, task) == FAIRQ_SLOT_FREE &&
+	slot = runs_on(s, task);
+	/* it keeps its slot meanwhile, so it is left while that is unknown */
+	if (slot == FAIRQ_SLOT_UNKNOWN ||
+		(slot == FAIRQ_SLOT_NONE && IsTransactionBlock() &&
+		 task->lease_until > s->taken.by - FAIRQ_LEFT_TO_OTHERS) ||
+		(slot == FAIRQ_SLOT_FREE &&
 		 !fairq_start_lapsed(s->lane, s->taken.lane_no, turn)))
 	{
 		s->left = true;

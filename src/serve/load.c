@@ -167,30 +167,23 @@ group_of(Load *load, QueueLoad *queue, const FairqTask *task)
 }
 
 static void
-note_running(Load *load, QueueLoad *queue, const FairqTask *task)
-{
-	GroupLoad  *group;
-
-	/* SQL may have written a row with any address */
-	if (task->priority < 0 || task->priority >= FAIRQ_PRIORITIES ||
-		task->group_no < 0 || task->addr < 0)
-		return;
-	group = group_of(load, queue, task);
-	group->running++;
-	fairq_leases_add(&group->leases, task->addr, task->lease_until);
-}
-
-static void
 note_task(void *arg, const FairqTask *task)
 {
 	Load	   *load = arg;
+	GroupLoad  *group;
 
 	if (load->last == NULL || load->last->queue_id != task->queue_id)
 		load->last = queue_of(load, task->queue_id);
 	load->last->n[task->running ? FAIRQ_TALLY_RUNNING :
 				  fairq_tallied_at(task->addr)]++;
-	if (task->running)
-		note_running(load, load->last, task);
+	/* SQL may have written a row with any address */
+	if (!task->running ||
+		task->priority < 0 || task->priority >= FAIRQ_PRIORITIES ||
+		task->group_no < 0 || task->addr < 0)
+		return;
+	group = group_of(load, load->last, task);
+	group->running++;
+	fairq_leases_add(&group->leases, task->addr, task->lease_until);
 }
 
 /*

@@ -57,8 +57,8 @@
  *	 FAIRQ_MAX_ENDED other turns (fairq_leaves_expired() in claim.c);
  * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED other lapsed
  *	 tasks, such as ones without attempts left (turn.c).  Or a transaction
- *	 block leaves such a task to other calls (is_left() in claim.c), with the
- *	 group's other lapsed tasks for this turn;
+ *	 block leaves such a task to other calls (fairq_take_over() in
+ *	 claim.c), with the group's other lapsed tasks for this turn;
  * - they are due, but another call is searching for them (times.c), or
  *	 they became due after the call began;
  * - counters or leases are not known.  With per_group the call does not wait
@@ -539,8 +539,7 @@ serve_in_full(FairqService *s)
 		bool		served;
 
 		init_taking(s, &taking);
-		taken = fairq_turns_take_in_full(s->lane, &taking, tried_seat,
-										 &nlapsed);
+		taken = fairq_turns_take(s->lane, &taking, tried_seat, &nlapsed);
 		if (taken != FAIRQ_TAKEN)
 		{
 			if (make_ready(s, taken))
@@ -641,7 +640,7 @@ serve_turns(FairqService *s, int64 *last_block)
 	taking.most = takes_many(s) ? FAIRQ_MAX_TURNS : 1;
 	if (*last_block >= 0)
 		taking.window.last_block = *last_block + IDLE_BLOCKS;
-	taken = fairq_turns_take(s->lane, &taking);
+	taken = fairq_turns_take(s->lane, &taking, FAIRQ_NO_SEAT, NULL);
 	s->window.past = taking.window.past;
 	if (taken != FAIRQ_TAKEN)
 		return taken;
@@ -668,34 +667,19 @@ serve_turns(FairqService *s, int64 *last_block)
 	return FAIRQ_TAKEN;
 }
 
-/*
- * Whether the queue's fair_by has changed since the lane was recovered.
- * Settings that may not come into effect do not count.
- */
-static bool
-is_fair_otherwise(FairqService *s)
-{
-	return s->by != s->queue->shares.fair_by &&
-		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue);
-}
-
-/* Log the effort of a call for groups that yielded no task. */
-static void
-say_looked(FairqService *s)
-{
-	const FairqVisits *visits = &s->visits[s->priority];
-
-	if (visits->n > 0 && fairq_may(s->queue, FAIRQ_PRIV_MONITOR))
-		elog(DEBUG2, "passed over %u groups in priority %d of queue \"%s\", looked at " INT64_FORMAT,
-			 visits->n, s->priority, s->queue->name, visits->looked);
-}
-
 static void
 serve_lane(FairqService *s)
 {
+	const FairqVisits *visits = &s->visits[s->priority];
 	int64		last_block = -1;
 
-	if (look_at_lane(s) && is_fair_otherwise(s))
+	s->lane = fairq_queue_lane(s->queue, s->priority);
+	/*
+	 * the queue's fair_by may have changed since the lane was recovered;
+	 * settings that may not come into effect do not count
+	 */
+	if (look_at_lane(s) && s->by != s->queue->shares.fair_by &&
+		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue))
 		fairq_lane_forget(s->lane);
 	s->window.past = 0;
 	s->window.first = -1;
@@ -732,7 +716,9 @@ serve_lane(FairqService *s)
 			break;
 	}
 	fairq_turns_leave();
-	say_looked(s);
+	if (visits->n > 0 && fairq_may(s->queue, FAIRQ_PRIV_MONITOR))
+		elog(DEBUG2, "passed over %u groups in priority %d of queue \"%s\", looked at " INT64_FORMAT,
+			 visits->n, s->priority, s->queue->name, visits->looked);
 }
 
 /*
@@ -802,7 +788,6 @@ serve_by_shares(FairqService *s)
 		if (s->call.per_group == 0)
 			s->call.max_tasks = served + run->most;
 		s->priority = run->priority;
-		s->lane = fairq_queue_lane(s->queue, s->priority);
 		serve_lane(s);
 		served = s->got.served - served;
 		fairq_shares_settle(served, s->got.charge - charge);
@@ -838,7 +823,6 @@ serve_alone(FairqService *s)
 		else if (lanes & ((uint32) 1 << s->priority))
 		{
 			s->call.max_tasks = 1;
-			s->lane = fairq_queue_lane(s->queue, s->priority);
 			serve_lane(s);
 		}
 	}
@@ -870,7 +854,6 @@ serve_lanes(FairqService *s)
 	{
 		if (by_shares && s->queue->shares.of[s->priority] > 0)
 			continue;
-		s->lane = fairq_queue_lane(s->queue, s->priority);
 		serve_lane(s);
 	}
 	fairq_running_end();

@@ -79,38 +79,27 @@ static struct
 	TurnInVain *turns;			/* in TopMemoryContext, kept for later calls */
 }			vain;
 
-static FairqTaken
-keep_taken(FairqLane *lane, const FairqTaking *taking, FairqTaken result)
-{
-	if (result == FAIRQ_TAKEN)
-	{
-		hand.lane = lane;
-		hand.lane_no = taking->lane_no;
-		hand.n = taking->n;
-		hand.stopped = NULL;
-	}
-	return result;
-}
-
-/* Take turns with fairq_lane_take(). */
+/*
+ * Take turns with fairq_lane_take(); if nlapsed is not NULL, one in a full
+ * queue, after tried_seat.
+ */
 FairqTaken
-fairq_turns_take(FairqLane *lane, FairqTaking *taking)
+fairq_turns_take(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
+				 int32 *nlapsed)
 {
+	FairqTaken	taken;
+
 	Assert(hand.lane == NULL);
 	taking->turns = hand.turns;
-	return keep_taken(lane, taking, fairq_lane_take(lane, taking));
-}
-
-/* Take turns in a full queue. */
-FairqTaken
-fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
-						 int32 tried_seat, int32 *nlapsed)
-{
-	Assert(hand.lane == NULL);
-	taking->turns = hand.turns;
-	return keep_taken(lane, taking,
-					  fairq_lane_take_in_full(lane, taking, tried_seat,
-											  nlapsed));
+	taken = nlapsed == NULL ? fairq_lane_take(lane, taking) :
+		fairq_lane_take_in_full(lane, taking, tried_seat, nlapsed);
+	if (taken != FAIRQ_TAKEN)
+		return taken;
+	hand.lane = lane;
+	hand.lane_no = taking->lane_no;
+	hand.n = taking->n;
+	hand.stopped = NULL;
+	return taken;
 }
 
 /*
@@ -336,21 +325,6 @@ search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
 							 group_no, from, end);
 }
 
-/*
- * The scheduled task or the queued one, whichever became ready first; NULL:
- * there is neither.
- */
-static Search *
-search_first(Course *course)
-{
-	Search	   *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
-
-	if (scheduled->have && !course->no_scheduled &&
-		(!course->queued.have || scheduled->since < course->queued.since))
-		return scheduled;
-	return course->queued.have ? &course->queued : NULL;
-}
-
 /* Whether this is a timed task of that group, and is free. */
 static bool
 is_scheduled(FairqService *s, const Course *course, FairqRowState state,
@@ -524,19 +498,22 @@ begin_lapsed(FairqService *s, Course *course)
 	course->cycle_id = course->findings.cycle_id;
 }
 
-/* Continue with the next stretch.  False if there is none. */
-static bool
+/* Continue with the next stretch.  If there is none, the search is over. */
+static void
 next_stretch(FairqService *s, Course *course)
 {
 	const Stretch *stretch = &course->stretches[course->next_stretch];
 
 	if (course->next_stretch == course->nstretches)
-		return false;
+	{
+		course->lapsed.open = false;
+		course->findings.lapsed_done = true;
+		return;
+	}
 	course->next_stretch++;
 	s->scans.lapsed = search_group(s, s->scans.lapsed,
 								   course->turn->group_no, stretch->from,
 								   stretch->end);
-	return true;
 }
 
 /*
@@ -603,11 +580,7 @@ look_for_lapsed(FairqService *s, Course *course)
 	if (search->open && !search->have && course->next_stretch == 0)
 	{
 		begin_lapsed(s, course);
-		if (!next_stretch(s, course))
-		{
-			search->open = false;
-			course->findings.lapsed_done = true;
-		}
+		next_stretch(s, course);
 	}
 	while (search->open && !search->have)
 	{
@@ -616,11 +589,7 @@ look_for_lapsed(FairqService *s, Course *course)
 
 		if (state == FAIRQ_ROW_END)
 		{
-			if (!next_stretch(s, course))
-			{
-				search->open = false;
-				course->findings.lapsed_done = true;
-			}
+			next_stretch(s, course);
 			continue;
 		}
 		search->since = task->lease_until;
@@ -689,8 +658,6 @@ begin_course(FairqService *s, Course *course, bool paused)
 	course->lapsed.open = turn->sets.lapsed && !paused;
 	leave_lapsed(s, course);
 }
-
-/* --------------------------------------------------------------------- */
 
 /* rows that one reading visits before it reports its progress */
 #define READ_AT_ONCE 1000
@@ -920,22 +887,25 @@ static Search *
 choose_task(FairqService *s, Course *course, bool have_slot)
 {
 	Search	   *retried = &course->due[FAIRQ_REGION_RETRIED];
+	Search	   *scheduled = &course->due[FAIRQ_REGION_SCHEDULED];
 
 	if (course->lapsed.have)
 		return &course->lapsed;
 	if (!have_slot)
 		return NULL;
-	if (!course->search)
+	if (course->search)
 	{
-		look_for_queued(s, course);
-		return course->queued.have ? &course->queued : NULL;
+		look_for_due(s, course, FAIRQ_REGION_RETRIED);
+		if (retried->have)
+			return retried;
+		look_for_due(s, course, FAIRQ_REGION_SCHEDULED);
 	}
-	look_for_due(s, course, FAIRQ_REGION_RETRIED);
-	if (retried->have)
-		return retried;
-	look_for_due(s, course, FAIRQ_REGION_SCHEDULED);
 	look_for_queued(s, course);
-	return search_first(course);
+	/* the scheduled task or the queued one, whichever became ready first */
+	if (course->search && scheduled->have && !course->no_scheduled &&
+		(!course->queued.have || scheduled->since < course->queued.since))
+		return scheduled;
+	return course->queued.have ? &course->queued : NULL;
 }
 
 /* Record the outcome for the chosen task. */

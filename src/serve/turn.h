@@ -7,9 +7,8 @@
 
 #include "claim.h"
 
-extern FairqTaken fairq_turns_take(FairqLane *lane, FairqTaking *taking);
-extern FairqTaken fairq_turns_take_in_full(FairqLane *lane, FairqTaking *taking,
-										   int32 tried_seat, int32 *nlapsed);
+extern FairqTaken fairq_turns_take(FairqLane *lane, FairqTaking *taking,
+								   int32 tried_seat, int32 *nlapsed);
 extern void fairq_turns_back(void);
 extern void fairq_turns_leave(void);
 extern bool fairq_glance(FairqService *s);
