@@ -2,8 +2,8 @@
 -- the former maximum of 65,536. Each round still serves each of them once.
 --
 -- Fails if a transaction loses some of its changes (fairq_pending() in
--- pending.c). Fails if the changes of a released savepoint stay separate from
--- those of the transaction (fairq_pending_sub_committed() there). Fails if a
+-- transaction.c). Fails if the changes of a released savepoint stay separate
+-- from those of the transaction (sub_committed() there). Fails if a
 -- call that notices the end of a lease forgets the next one (lapse_word() in
 -- seats.c).
 \a \t

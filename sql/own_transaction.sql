@@ -2,7 +2,7 @@
 -- work, and it finds a lapsed lease of its own.
 --
 -- Fails if each pop publishes all tasks of its transaction again, and so reads
--- the entries of finished ones again (fairq_pending_show() in pending.c).
+-- the entries of finished ones again (fairq_pending_show() in transaction.c).
 \a \t
 
 -- The index entries of both indexes that scans have read in this transaction.

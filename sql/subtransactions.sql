@@ -3,8 +3,8 @@
 -- table, which is rolled back with them, records what the transaction did. So
 -- both must always agree, and in the end all remaining tasks are served.
 --
--- The stack of pending changes (pending.c) grows past 16 and past 64 entries,
--- and shrinks again. Fails if the changes of a released subtransaction do not
+-- The stack of pending changes (transaction.c) grows past 16 and past 64
+-- entries, and shrinks again. Fails if the changes of a released subtransaction do not
 -- become its parent's (subxact_callback()). Fails if an abort leaves out one
 -- of many pending changes (apply_from()).
 \a \pset footer off

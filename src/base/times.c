@@ -34,7 +34,7 @@
  * A claim, or the end of an attempt, counts only when it has committed.  Until
  * then, its measurement is only a sample.  The end of the transaction adds it,
  * and drops the samples of aborted subtransactions.  Samples are a stack, like
- * pending changes (pending.c).  Those of a subtransaction are on top of its
+ * pending changes (transaction.c).  Those of a subtransaction are above its
  * parent's, and become the parent's when it commits.  Equal samples are merged
  * into one with a count.  A transaction has few queues and buckets, so it has
  * few samples, however many tasks it pops.

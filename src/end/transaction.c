@@ -1,30 +1,62 @@
 /*
  * transaction.c
- *		The end of a transaction: it applies pending changes, and modules
- *		settle their caches.
+ *		The end of a transaction: pending changes, which it makes in hints, and
+ *		modules' caches, which it settles.
  *
  * Hints must follow what other backends can see: a task becomes ready exactly
  * when its enqueue has committed, and again when its pop has aborted.  So each
- * call of fairq records the changes that the end of its transaction or
- * subtransaction will make (pending.c).  PostgreSQL does the same with files
- * to be deleted.  The callbacks here apply them.  They run after the end is
- * visible to all backends.  At XACT_EVENT_COMMIT and ABORT the transaction has
- * left the ProcArray.  At ABORT_SUB the subtransaction is marked as aborted.
+ * call of fairq records here the changes that the end of its transaction or
+ * subtransaction will make.  PostgreSQL does the same with files to be
+ * deleted.  The callbacks apply them.  They run after the end is visible to
+ * all backends.  At XACT_EVENT_COMMIT and ABORT the transaction has left the
+ * ProcArray.  At ABORT_SUB the subtransaction is marked as aborted.
  *
- * Changes are applied in reverse order, and all of them before any module
- * settles its caches.
+ * Pending changes are a stack.  Those of a subtransaction are on top of its
+ * parent's.  If it commits, each is merged into the parent's change of the
+ * same group, or becomes the parent's.  If it aborts, they are applied in
+ * reverse order and popped.  The reverse order makes it possible to put
+ * reservations back one after the other.  All changes are applied before any
+ * module settles its caches.
  *
- * Locking: the callbacks take lanes' locks, one at a time, and counters'
- * mutexes under the tally's lock.  They must neither fail (an ERROR there
- * would be a PANIC) nor allocate: memory is allocated when the change is
+ * A hash table finds the topmost change for each group of a lane.  Each change
+ * links to the one below it.  Changes are added and removed in the order of a
+ * stack.  So removing one only sets its bucket to the change below, or empties
+ * it.  Buckets that were filled later are empty by then.
+ *
+ * A transaction's own pops find tasks that it has enqueued and leased.  So a
+ * pop first publishes the changes of its queue that are not published yet.  An
+ * addition to a published change is published at once.  The commit publishes
+ * the whole change again.  Pops of other sessions cannot see these tasks.  But
+ * these pops may remove the tasks from hands, and the groups from the ring.
+ * So each lane counts how often other transactions take turns
+ * (fairq_lane_narrowings()).  If that count has changed, all changes of the
+ * lane are published once more.
+ *
+ * A transaction holds a slot in a queue and a group for each task that it has
+ * claimed.  It also holds one in the group's tenant, if there is one; a tenant
+ * has changes of its own.  At the transaction's end the slots are closed, and
+ * a commit adds its change in the number of leased tasks (counter.c, rule 3).
+ * In a queue without limits no task is counted.  A change of the queue then
+ * records that the transaction has claimed or ended tasks there.  No load
+ * counts for the queue's counters before that transaction is over (tally.c).
+ *
+ * The news of a change are the tasks that an end publishes.  They keep the
+ * lowest ready tasks, with their TIDs, up to the size of a hand (entry.c), and
+ * the address from which there are more.
+ *
+ * Locking: lanes' locks, one at a time, to publish.  The callbacks also take
+ * counters' mutexes under the tally's lock.  They must neither fail (an ERROR
+ * there would be a PANIC) nor allocate: memory is allocated when the change is
  * recorded.  The same holds for the functions of other modules (FairqEnding),
  * which run in the order in which fairq.c lists them.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/hashfn.h"
+#include "utils/memutils.h"
 
-#include "pending_internal.h"
+#include "entry.h"
 #include "registry.h"
 #include "shmem.h"
 #include "times.h"
@@ -32,16 +64,824 @@
 #include "transaction.h"
 
 /*
+ * The most changes of groups' settings that are kept individually, since each
+ * pins a counter in shared memory.  Beyond that number, all settings count as
+ * changed.
+ */
+#define MOST_SETTINGS 65536
+
+/* no change or bucket */
+#define NO_INDEX (-1)
+
+/*
+ * A task in a list of news.  It is allocated when a change is recorded, and
+ * freed when the change is applied.
+ */
+typedef struct ItemNode
+{
+	FairqItem	item;
+	struct ItemNode *next;
+} ItemNode;
+
+static const FairqNews no_news = {.more = FAIRQ_ADDR_MAX, .since = DT_NOEND};
+
+/* Add an unknown number of ready tasks from an address on. */
+static void
+add_more(FairqNews *news, int64 addr)
+{
+	news->more = Min(news->more, addr);
+}
+
+/*
+ * Put a node into the list.  If the list is then too long, drop its last node.
+ */
+static void
+put_node(FairqNews *news, ItemNode *node)
+{
+	ItemNode  **at = &news->items;
+	int			n = 1;
+
+	for (; *at != NULL && (*at)->item.addr <= node->item.addr; n++)
+		at = &(*at)->next;
+	node->next = *at;
+	*at = node;
+	for (; (*at)->next != NULL; n++)
+		at = &(*at)->next;
+	if (n <= FAIRQ_HAND)
+		return;
+	add_more(news, (*at)->item.addr);
+	pfree(*at);
+	*at = NULL;
+}
+
+/* Add a ready task.  Only the lowest ones are kept individually. */
+static void
+add_item(FairqNews *news, const FairqItem *item)
+{
+	ItemNode   *node = MemoryContextAlloc(TopTransactionContext,
+										  sizeof(ItemNode));
+
+	node->item = *item;
+	put_node(news, node);
+}
+
+/* The timed tasks of the news; empty, if there are none. */
+static FairqLater *
+later_of(FairqNews *news)
+{
+	FairqLater *later;
+
+	if (news->later != NULL)
+		return news->later;
+	later = MemoryContextAlloc(TopTransactionContext, sizeof(FairqLater));
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+		later->scheduled[r] = FAIRQ_ADDR_MAX;
+	fairq_leases_init(&later->leased);
+	news->later = later;
+	return later;
+}
+
+/* Add a timed task. */
+static void
+add_timed(FairqNews *news, int64 addr)
+{
+	int64	   *first = &later_of(news)->scheduled[fairq_region(addr)];
+
+	*first = Min(*first, addr);
+}
+
+static void
+add_leases(FairqLeases *leases, const FairqLeases *more)
+{
+	for (int r = 0; r < FAIRQ_REGIONS; r++)
+	{
+		leases->low[r] = Min(leases->low[r], more->low[r]);
+		leases->high[r] = Max(leases->high[r], more->high[r]);
+	}
+	leases->until = Min(leases->until, more->until);
+	leases->searches = Min(leases->searches, more->searches);
+}
+
+/* Give back the memory of the news. */
+static void
+release_news(FairqNews *news)
+{
+	while (news->items != NULL)
+	{
+		ItemNode   *node = news->items;
+
+		news->items = node->next;
+		pfree(node);
+	}
+	if (news->later != NULL)
+		pfree(news->later);
+	news->later = NULL;
+}
+
+/*
+ * Add other news of the same group, which this consumes.  Allocates nothing.
+ */
+static void
+merge_news(FairqNews *news, FairqNews *more)
+{
+	while (more->items != NULL)
+	{
+		ItemNode   *node = more->items;
+
+		more->items = node->next;
+		put_node(news, node);
+	}
+	add_more(news, more->more);
+	fairq_news_since(news, more->since);
+	news->nready += more->nready;
+	if (news->later == NULL)
+	{
+		news->later = more->later;
+		more->later = NULL;
+	}
+	else if (more->later != NULL)
+	{
+		for (int r = 0; r < FAIRQ_REGIONS; r++)
+			news->later->scheduled[r] = Min(news->later->scheduled[r],
+											more->later->scheduled[r]);
+		add_leases(&news->later->leased, &more->later->leased);
+	}
+	release_news(more);
+}
+
+/*
+ * Publish timed tasks and leases, which make tasks ready as time passes.
+ * again: timed tasks may be due by now.
+ */
+static void
+publish_later(FairqLane *lane, int32 group_no, const FairqLater *later,
+			  bool again)
+{
+	FairqWakeup *wakeup = &fairq_hints_of(lane)->wakeup;
+
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+	{
+		int64		addr = later->scheduled[r];
+
+		if (addr == FAIRQ_ADDR_MAX)
+			continue;
+		if (again)
+			fairq_lane_add_timed(lane, group_no, addr);
+		else
+			fairq_lane_add_scheduled(lane, addr);
+		fairq_wake_in_time(wakeup, fairq_due_time(addr));
+	}
+	if (later->leased.until == DT_NOEND)
+		return;
+	fairq_lane_add_leases(lane, group_no, &later->leased);
+	fairq_wake_in_time(wakeup, later->leased.until);
+}
+
+/* Publish the news of a group.  again: its tasks were ready before. */
+static void
+publish_news(FairqLane *lane, int32 group_no, const FairqNews *news,
+			 bool again)
+{
+	FairqItem	items[FAIRQ_HAND];
+	int			n = 0;
+
+	if (news->later != NULL)
+		publish_later(lane, group_no, news->later, again);
+	for (const ItemNode *node = news->items; node != NULL; node = node->next)
+		items[n++] = node->item;
+	if (n > 0 || news->more != FAIRQ_ADDR_MAX)
+		fairq_lane_add_ready(lane, group_no, items, n, news->more,
+							 news->since);
+}
+
+static FairqPending *stack = NULL; /* in TopTransactionContext */
+static int	nstack = 0;
+static int	max_stack = 0;
+static int32 *topmost = NULL;	/* 2 * max_stack buckets, allocated together
+								 * with the stack */
+
+/* index of the first change that our own pops were not shown */
+static int	first_unshown = 0;
+
+/* the last queue of which they were shown changes, and its narrowings then */
+static struct
+{
+	FairqHints *hints;
+	uint32		at[FAIRQ_PRIORITIES];
+}			shown;
+
+static bool own_tasks = false;	/* own pops find tasks that other sessions do
+								 * not see */
+static bool to_undo = false;	/* an abort makes tasks ready */
+static bool own_settings = false;	/* settings were changed */
+static int	nsettings = 0;		/* number of changes of settings */
+
+/* the reservations whose rows are being written */
+static struct
+{
+	FairqReservation reservation;
+	int32		pending;
+}			in_flight[FAIRQ_MAX_ROWS];
+static int	nin_flight = 0;
+
+/* The bucket of the topmost change for a group, or an empty one for it. */
+static int32 *
+slot_of(FairqLane *lane, int32 group_no)
+{
+	uint32		mask = 2 * max_stack - 1;
+	uint32		at = hash_combine(murmurhash32((uint32) ((uintptr_t) lane >> 6)),
+								  murmurhash32((uint32) group_no)) & mask;
+
+	while (topmost[at] != NO_INDEX &&
+		   (stack[topmost[at]].lane != lane ||
+			stack[topmost[at]].group_no != group_no))
+		at = (at + 1) & mask;
+	return &topmost[at];
+}
+
+/* The topmost change for a group of a lane, or the queue (-1); NULL: none. */
+static FairqPending *
+topmost_pending(FairqLane *lane, int32 group_no)
+{
+	int32		index = nstack == 0 ? NO_INDEX : *slot_of(lane, group_no);
+
+	return index == NO_INDEX ? NULL : &stack[index];
+}
+
+static FairqPending *
+pending_below(const FairqPending *pending)
+{
+	return pending->below == NO_INDEX ? NULL : &stack[pending->below];
+}
+
+/* Take the last change off the stack. */
+static FairqPending *
+pop_pending(void)
+{
+	FairqPending *pending = &stack[nstack - 1];
+
+	*slot_of(pending->lane, pending->group_no) = pending->below;
+	nstack--;
+	nsettings -= (pending->done & FAIRQ_SETTINGS) != 0;
+	first_unshown = Min(first_unshown, nstack);
+	return pending;
+}
+
+/* Free the memory of a change that was taken off. */
+static void
+release_pending(FairqPending *pending)
+{
+	release_news(&pending->at_commit);
+	release_news(&pending->at_abort);
+	if (pending->work != NULL)
+		pfree(pending->work);
+}
+
+/* Make sure that one more change fits. */
+static void
+grow_stack(void)
+{
+	int			n = max_stack;
+	int32	   *slots;
+
+	if (nstack < max_stack)
+		return;
+	stack = fairq_grow(TopTransactionContext, stack, &n, 16,
+					   sizeof(FairqPending));
+	slots = MemoryContextAllocHuge(TopTransactionContext,
+								   sizeof(int32) * 2 * n);
+	if (topmost != NULL)
+		pfree(topmost);
+	topmost = slots;
+	max_stack = n;
+	memset(topmost, 0xFF, sizeof(int32) * 2 * n);
+	for (int i = 0; i < nstack; i++)
+		*slot_of(stack[i].lane, stack[i].group_no) = i;
+}
+
+/* Forget all changes, whose memory is freed with the transaction. */
+static void
+forget_pending(void)
+{
+	stack = NULL;
+	topmost = NULL;
+	max_stack = 0;
+	first_unshown = 0;
+	shown.hints = NULL;
+	own_tasks = to_undo = own_settings = false;
+}
+
+/* Add reservations of a group that were made after those of the change. */
+static void
+add_reserved(FairqPending *pending, const FairqTail *before,
+			 const FairqTail *last, uint32 lane_no)
+{
+	if (!pending->reserved.any)
+	{
+		pending->reserved.any = true;
+		pending->reserved.before = *before;
+	}
+	else if (pending->reserved.lane_no != lane_no ||
+			 pending->reserved.last.addr != before->addr ||
+			 pending->reserved.last.count != before->count)
+	{
+		/* there is no tail that could be put back */
+		pending->reserved.torn = true;
+	}
+	pending->reserved.lane_no = lane_no;
+	pending->reserved.last = *last;
+}
+
+/* Add to what is held. */
+static void
+add_held(FairqHeld *held, FairqHeld more)
+{
+	held->slots += more.slots;
+	held->running += more.running;
+}
+
+/* Merge a change of a subtransaction that has committed into its parent's. */
+static void
+merge(FairqPending *pending, FairqPending *more)
+{
+	/* changes that our own pops have seen are not shown again */
+	if (pending->shown != 0 && more->shown == 0)
+		publish_news(more->lane, more->group_no, &more->at_commit, false);
+	nsettings -= (pending->done & more->done & FAIRQ_SETTINGS) != 0;
+	if ((pending->done & more->done & FAIRQ_UNCOUNTED) != 0)
+		fairq_tally_counted(&fairq_hints_of(more->lane)->tally);
+	pending->done |= more->done;
+	if (pending->held.counter == NULL)
+		pending->held.counter = more->held.counter;
+	else if (more->held.counter != NULL)
+		fairq_counter_unpin(more->held.counter);
+	add_held(&pending->held.own, more->held.own);
+	add_held(&pending->held.in_queue, more->held.in_queue);
+	for (int i = 0; i < FAIRQ_TALLIES; i++)
+		pending->tally[i] += more->tally[i];
+	for (int i = 0; i < FAIRQ_STATS; i++)
+		pending->stats[i] += more->stats[i];
+	if (more->reserved.any)
+	{
+		add_reserved(pending, &more->reserved.before, &more->reserved.last,
+					 more->reserved.lane_no);
+		pending->reserved.torn |= more->reserved.torn;
+	}
+	merge_news(&pending->at_commit, &more->at_commit);
+	merge_news(&pending->at_abort, &more->at_abort);
+	pending->highest = Max(pending->highest, more->highest);
+	fairq_work_merge(&pending->work, &more->work);
+}
+
+/* A subtransaction has committed: its changes are its parent's. */
+static void
+sub_committed(SubTransactionId sub, SubTransactionId parent)
+{
+	int			end = nstack;
+
+	while (nstack > 0 && stack[nstack - 1].sub == sub)
+		nstack--;
+	first_unshown = Min(first_unshown, nstack);
+	for (int i = nstack; i < end; i++)
+	{
+		FairqPending *pending = &stack[i];
+		FairqPending *below = pending_below(pending);
+		int32	   *slot = slot_of(pending->lane, pending->group_no);
+
+		if (below != NULL && below->sub == parent)
+		{
+			*slot = pending->below;
+			merge(below, pending);
+			continue;
+		}
+		pending->sub = parent;
+		*slot = nstack;
+		stack[nstack++] = *pending;
+	}
+}
+
+/* The change of this subtransaction for a group of a lane; NULL: none. */
+static FairqPending *
+find_pending(FairqLane *lane, int32 group_no)
+{
+	FairqPending *pending = topmost_pending(lane, group_no);
+
+	return pending != NULL && pending->sub == GetCurrentSubTransactionId() ?
+		pending : NULL;
+}
+
+/*
+ * The pending change of this subtransaction for a group of a lane, empty if it
+ * is new.  Valid until the next call.
+ */
+FairqPending *
+fairq_pending(FairqLane *lane, int32 group_no)
+{
+	FairqPending *pending;
+	int32	   *slot;
+
+	fairq_watch_transaction();
+
+	pending = find_pending(lane, group_no);
+	if (pending != NULL)
+		return pending;
+
+	grow_stack();
+	if (group_no >= 0)
+		fairq_chunks_have(&fairq_hints_of(lane)->chunks, group_no);
+	slot = slot_of(lane, group_no);
+	pending = &stack[nstack];
+	*pending = (FairqPending) {
+		.lane = lane,
+		.group_no = group_no,
+		.sub = GetCurrentSubTransactionId(),
+		.below = *slot,
+		.at_commit = no_news,
+		.at_abort = no_news,
+		.highest = FAIRQ_ADDR_NONE
+	};
+	*slot = nstack++;
+	return pending;
+}
+
+/*
+ * Record that a task that was ready is ours, unless we abort. root is the TID
+ * to which an index leads for its row, if that is known.
+ */
+void
+fairq_pending_ready_at_abort(FairqPending *pending, const FairqTask *task,
+							 const ItemPointerData *root)
+{
+	int64		addr = task->addr;
+	FairqItem	item = {.addr = addr, .order = (uint32) task->id};
+
+	pending->at_abort.nready++;
+	to_undo = true;
+	if (fairq_is_timed(addr))
+	{
+		add_timed(&pending->at_abort, addr);
+		return;
+	}
+	pending->highest = Max(pending->highest, addr);
+	fairq_news_since(&pending->at_abort, Max(task->enqueued_at, task->run_at));
+	if (root == NULL || !ItemPointerIsValid(root))
+	{
+		add_more(&pending->at_abort, addr);
+		return;
+	}
+	item.tid = *root;
+	add_item(&pending->at_abort, &item);
+}
+
+/* Record that a task is scheduled at an address, if we commit. */
+void
+fairq_pending_scheduled(FairqPending *pending, int64 addr)
+{
+	add_timed(&pending->at_commit, addr);
+	own_tasks = true;
+	if (pending->shown != 0)
+		fairq_lane_add_scheduled(pending->lane, addr);
+}
+
+/* The lease of a task. */
+static FairqLeases
+lease_of(int64 addr, TimestampTz until, uint64 searches)
+{
+	FairqLeases lease;
+
+	fairq_leases_init(&lease);
+	fairq_leases_add(&lease, addr, until);
+	lease.searches = searches;
+	return lease;
+}
+
+/*
+ * Record that the task at an address is leased until a time, if we commit.
+ * searches: the lane's number of searches when it recorded the lease; 0: it
+ * did not.
+ */
+void
+fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
+							   TimestampTz until, uint64 searches)
+{
+	FairqLeases lease = lease_of(addr, until, searches);
+
+	add_leases(&later_of(&pending->at_commit)->leased, &lease);
+	if (searches == 0 && pending->shown != 0)
+		fairq_lane_add_leases(pending->lane, pending->group_no, &lease);
+}
+
+/*
+ * Record that the task at an address has its old lease again, if we abort.
+ * While we were changing the row, the lane may have dropped that lease.
+ */
+void
+fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
+							  TimestampTz until)
+{
+	FairqLeases lease = lease_of(addr, until, 0);
+
+	add_leases(&later_of(&pending->at_abort)->leased, &lease);
+}
+
+/*
+ * Record a reserved address.  Its row is inserted next, or after the earlier
+ * rows of the batch.  No code may fail between the reservation and this call.
+ */
+void
+fairq_pending_reserved(FairqPending *pending,
+					   const FairqReservation *reservation)
+{
+	Assert(nin_flight < FAIRQ_MAX_ROWS);
+	in_flight[nin_flight].reservation = *reservation;
+	in_flight[nin_flight++].pending = pending - stack;
+	add_reserved(pending, &reservation->before, &reservation->tail,
+				 reservation->lane_no);
+	pending->at_commit.nready++;
+}
+
+/* Record that the row of the n-th of the last reservations exists. */
+void
+fairq_pending_row_written(int n, int64 id, ItemPointer tid)
+{
+	FairqPending *pending;
+	FairqItem	item;
+
+	if (n >= nin_flight)
+		return;
+	pending = &stack[in_flight[n].pending];
+	item.addr = in_flight[n].reservation.tail.addr;
+	item.order = (uint32) id;
+	item.tid = *tid;
+	add_item(&pending->at_commit, &item);
+	own_tasks = true;
+	if (pending->shown != 0)
+		fairq_lane_add_ready(pending->lane, pending->group_no, &item, 1,
+							 FAIRQ_ADDR_MAX, pending->at_commit.since);
+}
+
+/*
+ * Record that a queued task has a new row at its old address, if we commit.
+ * Calls may have passed it meanwhile.
+ */
+void
+fairq_pending_stays(FairqPending *pending, int64 addr)
+{
+	pending->at_commit.nready++;
+	add_more(&pending->at_commit, addr);
+	own_tasks = true;
+	if (pending->shown != 0)
+		fairq_lane_add_ready(pending->lane, pending->group_no, NULL, 0, addr,
+							 pending->at_commit.since);
+}
+
+/* Whether this transaction has made tasks that only its own pops see. */
+bool
+fairq_has_own_tasks(void)
+{
+	return own_tasks;
+}
+
+/*
+ * Whether no other backend has taken turns in the queue since our own pops
+ * were last shown changes.  If others have, record their count so far.
+ */
+static bool
+is_as_shown(FairqHints *hints)
+{
+	bool		same = shown.hints == hints;
+
+	for (int p = 0; p < FAIRQ_PRIORITIES && same; p++)
+		same = shown.at[p] ==
+			pg_atomic_read_u32(&hints->lanes[p].narrowing.n);
+	for (int p = 0; p < FAIRQ_PRIORITIES && !same; p++)
+		shown.at[p] = fairq_lane_narrowings(&hints->lanes[p]);
+	shown.hints = hints;
+	return same;
+}
+
+/*
+ * Show our own pops the tasks that this transaction has enqueued, changed and
+ * leased in the queue, before they search.  Repeat that if other calls have
+ * taken turns since.  Returns whether there were ready tasks to show.
+ */
+bool
+fairq_pending_show(FairqHints *hints)
+{
+	bool		any = false;
+	int			first = nstack;
+
+	if (nstack == 0)
+		return false;
+	for (int i = is_as_shown(hints) ? first_unshown : 0; i < nstack; i++)
+	{
+		FairqPending *pending = &stack[i];
+		uint32		at = shown.at[pending->lane->priority];
+
+		if (fairq_hints_of(pending->lane) != hints)
+			first = pending->shown != 0 ? first : Min(first, i);
+		else if (pending->shown != at)
+		{
+			publish_news(pending->lane, pending->group_no,
+						 &pending->at_commit, false);
+			pending->shown = at;
+			any |= pending->at_commit.nready > 0;
+		}
+	}
+	first_unshown = first;
+	return any;
+}
+
+/* Whether the entry of one of the last reservations could not be pinned. */
+bool
+fairq_pending_any_unpinned(void)
+{
+	for (int i = 0; i < nin_flight; i++)
+		if (in_flight[i].reservation.pinned == NULL)
+			return true;
+	return false;
+}
+
+/* Unpin the last reservations: their rows and index entries exist. */
+void
+fairq_pending_written(void)
+{
+	while (nin_flight > 0)
+	{
+		FairqGroup *pinned = in_flight[--nin_flight].reservation.pinned;
+
+		if (pinned != NULL)
+			fairq_entry_unpin(pinned);
+	}
+}
+
+/*
+ * The highest address at which an abort of this transaction, or of a
+ * subtransaction, would put a task of the group back.  FAIRQ_ADDR_NONE: none.
+ * We no longer see such a row ourselves if we have deleted it.
+ */
+int64
+fairq_pending_highest(FairqLane *lane, int32 group_no)
+{
+	int64		highest = FAIRQ_ADDR_NONE;
+
+	if (!to_undo)
+		return highest;
+	for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
+		 p = pending_below(p))
+		highest = Max(highest, p->highest);
+	return highest;
+}
+
+/*
+ * Pin the counter of a change's group or tenant until the end, to hold slots
+ * in it.  NULL: the caller has not pinned it.
+ */
+void
+fairq_pending_pin(FairqPending *pending, FairqCounter *counter)
+{
+	if (pending->held.counter != NULL)
+		return;
+	if (counter != NULL)
+		fairq_counter_pin(counter);
+	else
+		counter = fairq_shmem_counter(fairq_hints_of(pending->lane),
+									  pending->group_no);
+	pending->held.counter = counter;
+}
+
+/*
+ * Record what is held in the group of a change, and in its tenant
+ * (FAIRQ_NO_SEAT: none).  Their counters are pinned, so this cannot fail.
+ */
+void
+fairq_pending_hold(FairqPending *pending, int32 tenant, FairqHeld held)
+{
+	add_held(&pending->held.own, held);
+	add_held(&pending->held.in_queue, held);
+	if (tenant != FAIRQ_NO_SEAT)
+		add_held(&find_pending(pending->lane, tenant)->held.own, held);
+}
+
+/*
+ * Record that the transaction claims or ends tasks of the queue without
+ * counting them, in a call in progress.
+ */
+void
+fairq_pending_uncounted(FairqHints *hints)
+{
+	FairqPending *pending = fairq_pending(&hints->lanes[0], -1);
+
+	if ((pending->done & FAIRQ_UNCOUNTED) != 0)
+		return;
+	pending->done |= FAIRQ_UNCOUNTED;
+	pg_atomic_fetch_add_u32(&hints->tally.uncounted, 1);
+}
+
+/*
+ * The change in leased tasks of the group or tenant, or of the queue (-1), by
+ * this transaction.
+ */
+int32
+fairq_pending_running(FairqHints *hints, int32 group_no)
+{
+	int32		running = 0;
+
+	for (int i = 0; i < nstack; i++)
+	{
+		const FairqPending *pending = &stack[i];
+
+		if (fairq_hints_of(pending->lane) != hints)
+			continue;
+		if (group_no < 0)
+			running += pending->held.in_queue.running;
+		else if (pending->group_no == group_no)
+			running += pending->held.own.running;
+	}
+	return running;
+}
+
+/*
+ * Record that settings of a group, or of the queue (-1), are changed.  Once
+ * the new settings are visible, other backends must not park a group because
+ * of the old ones.  If they are rolled back, the same holds for the new ones.
+ * So both ends of the transaction apply this.
+ */
+void
+fairq_pending_settings(FairqHints *hints, int32 group_no)
+{
+	FairqLane  *lane = &hints->lanes[0];
+	FairqPending *pending = find_pending(lane, -1);
+
+	own_settings = true;
+	/* a change of all groups takes all of them back */
+	if (pending != NULL &&
+		(pending->done & (FAIRQ_ALL_SETTINGS | FAIRQ_REMOVED)) != 0)
+		return;
+	if (group_no >= 0 && nsettings >= MOST_SETTINGS)
+	{
+		fairq_pending_all_settings(hints);
+		return;
+	}
+	pending = fairq_pending(lane, group_no);
+	if ((pending->done & FAIRQ_SETTINGS) != 0)
+		return;
+	pending->done |= FAIRQ_SETTINGS;
+	nsettings++;
+	/* the group is taken back into service, if it is parked */
+	if (group_no >= 0)
+		fairq_pending_pin(pending, NULL);
+}
+
+/* Record that settings of any groups of the queue are changed. */
+void
+fairq_pending_all_settings(FairqHints *hints)
+{
+	fairq_pending_settings(hints, -1);
+	fairq_pending_queue(hints, FAIRQ_ALL_SETTINGS);
+}
+
+/* Record a change of the queue. */
+void
+fairq_pending_queue(FairqHints *hints, FairqDone done)
+{
+	fairq_pending(&hints->lanes[0], -1)->done |= done;
+}
+
+/*
+ * Whether this transaction has changed settings.  If so, it must not park
+ * groups, because other backends do not see its settings.
+ */
+bool
+fairq_has_changed_settings(void)
+{
+	return own_settings;
+}
+
+/* Add this transaction's changes so far to the numbers of tasks. */
+void
+fairq_pending_tallies(FairqHints *hints, int64 *n)
+{
+	for (int i = 0; i < nstack; i++)
+	{
+		for (int t = 0; t < FAIRQ_TALLIES; t++)
+			n[t] += fairq_hints_of(stack[i].lane) == hints ?
+				stack[i].tally[t] : 0;
+	}
+}
+
+/* --------------------------------------------------------------------- */
+
+/*
  * The lowest level of subtransactions at which a row or a setting was written;
  * 0: none.
  */
 static int	written_at = 0;
 
-/* the same for changes of rows by SQL, in this domain */
-static int	changed_at = 0;
+/* the transaction changed rows by SQL, in this domain */
 static FairqDomain *changed = NULL;
 
-/* the same for changes to groups, and for freed numbers */
+/* the same for changes to groups, in this domain, and for freed numbers */
 static int	groups_changed_at = 0;
 static FairqDomain *groups_changed = NULL;
 static bool groups_freed = false;
@@ -67,7 +907,7 @@ note_level(int *at)
 static void
 end_level(bool committed)
 {
-	int		   *const all[] = {&written_at, &changed_at, &groups_changed_at};
+	int		   *const all[] = {&written_at, &groups_changed_at};
 	int			level = GetCurrentTransactionNestLevel();
 
 	for (int i = 0; i < lengthof(all); i++)
@@ -88,9 +928,9 @@ publish_versions(int first)
 {
 	if (settings_changed)
 		pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
-	for (int i = first; i < fairq_pending_count(); i++)
+	for (int i = first; i < nstack; i++)
 	{
-		FairqPending *pending = fairq_pending_at(i);
+		FairqPending *pending = &stack[i];
 		FairqVersions *versions = &fairq_hints_of(pending->lane)->versions;
 
 		if (pending->done & (FAIRQ_ALL_SETTINGS | FAIRQ_DROPPED))
@@ -136,7 +976,7 @@ apply_pending(FairqPending *pending, bool committed)
 
 	if (committed)
 	{
-		fairq_news_publish(lane, pending->group_no, news, false);
+		publish_news(lane, pending->group_no, news, false);
 		fairq_stall("publish");
 		for (int i = 0; i < FAIRQ_STATS; i++)
 			if (pending->stats[i] > 0)
@@ -149,7 +989,7 @@ apply_pending(FairqPending *pending, bool committed)
 			fairq_lane_unreserve(lane, pending->reserved.lane_no,
 								 pending->group_no, pending->reserved.last,
 								 pending->reserved.before);
-		fairq_news_publish(lane, pending->group_no, news, true);
+		publish_news(lane, pending->group_no, news, true);
 	}
 	fairq_work_end(lane, pending->group_no, pending->work, committed);
 	publish_rest(pending, committed);
@@ -207,7 +1047,7 @@ close_all_slots(int first, int end, bool committed)
 
 	for (int i = first; i < end; i++)
 	{
-		FairqPending *pending = fairq_pending_at(i);
+		FairqPending *pending = &stack[i];
 		FairqQueueTally *tally = &fairq_hints_of(pending->lane)->tally;
 
 		if (pending->held.counter == NULL)
@@ -253,29 +1093,29 @@ slots_are_closed(FairqPending *pending, bool committed)
 static void
 apply_from(int first, bool committed)
 {
-	int			end = fairq_pending_count();
+	int			end = nstack;
 
 	publish_versions(first);
-	while (fairq_pending_count() > first)
+	while (nstack > first)
 	{
-		FairqPending *pending = fairq_pending_pop();
+		FairqPending *pending = pop_pending();
 
 		apply_pending(pending, committed);
-		fairq_pending_release(pending);
+		release_pending(pending);
 	}
 	fairq_tally_committed();
 	/* changes that were taken off the stack stay in the array */
 	close_all_slots(first, end, committed);
 	for (int i = first; i < end; i++)
 	{
-		FairqPending *pending = fairq_pending_at(i);
+		FairqPending *pending = &stack[i];
 
 		if (pending->held.counter != NULL)
 			slots_are_closed(pending, committed);
 	}
 	for (int i = first; i < end; i++)
 	{
-		FairqPending *pending = fairq_pending_at(i);
+		FairqPending *pending = &stack[i];
 
 		if (pending->done & (committed ? FAIRQ_REMOVED : FAIRQ_CREATED))
 			fairq_shmem_release(fairq_hints_of(pending->lane));
@@ -289,8 +1129,8 @@ apply_all(bool committed)
 	/* while the hints still belong to the queues */
 	fairq_samples_end(committed);
 	apply_from(0, committed);
-	fairq_pending_forget();
-	written_at = changed_at = groups_changed_at = 0;
+	forget_pending();
+	written_at = groups_changed_at = 0;
 	groups_freed = false;
 	if (changed)
 		pg_atomic_fetch_add_u64(&changed->resets, 1);
@@ -316,7 +1156,7 @@ xact_callback(XactEvent event, void *arg)
 			apply_all(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (Max(Max(written_at, changed_at), groups_changed_at) > 0)
+			if (Max(written_at, groups_changed_at) > 0)
 				ereport(ERROR,
 						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("cannot PREPARE a transaction that has written to tables of fairq"));
@@ -332,16 +1172,16 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 {
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
-		fairq_pending_sub_committed(sub, parent);
+		sub_committed(sub, parent);
 		fairq_samples_sub_end(sub, parent, true);
 		end_level(true);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		int			first = fairq_pending_count();
+		int			first = nstack;
 
 		end_calls();
-		while (first > 0 && fairq_pending_at(first - 1)->sub == sub)
+		while (first > 0 && stack[first - 1].sub == sub)
 			first--;
 		fairq_samples_sub_end(sub, parent, false);
 		apply_from(first, false);
@@ -351,6 +1191,19 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		end_level(false);
 		groups_freed &= groups_changed_at > 0;
 	}
+}
+
+/* Make the transaction's end call these functions. */
+void
+fairq_watch_transaction(void)
+{
+	static bool registered = false;
+
+	if (registered)
+		return;
+	RegisterXactCallback(xact_callback, NULL);
+	RegisterSubXactCallback(subxact_callback, NULL);
+	registered = true;
 }
 
 /* Make our changes visible to later commands of this transaction. */
@@ -387,7 +1240,7 @@ void
 fairq_pending_reset(void)
 {
 	fairq_watch_transaction();
-	note_level(&changed_at);
+	note_level(&written_at);
 	changed = fairq_domain();
 }
 
@@ -432,5 +1285,4 @@ fairq_transactions_init(const FairqEnding *const *of_modules, int n)
 {
 	endings = of_modules;
 	nendings = n;
-	fairq_watch_with(xact_callback, subxact_callback);
 }

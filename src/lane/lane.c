@@ -93,7 +93,7 @@
  * rolls back the end of a lease also notes the lease again.
  *
  * Only a transaction's own pops see tasks that it has enqueued and not
- * committed.  So the tasks are published before these pops search (pending.c).
+ * committed.  So transaction.c publishes the tasks before these pops search.
  * Calls of other backends skip the rows.  They may take the group out of the
  * ring, or take tasks off the hand, and so undo the publication.  So the lane
  * counts narrowings: how often another backend than the last one took a turn

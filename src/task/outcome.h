@@ -6,9 +6,9 @@
 #ifndef FAIRQ_OUTCOME_H
 #define FAIRQ_OUTCOME_H
 
-#include "pending.h"
 #include "queue.h"
 #include "store.h"
+#include "transaction.h"
 
 /* The present task of a call. */
 typedef struct FairqAttempt

@@ -6,7 +6,7 @@
  * tenant, it also needs one in the tenant.  Each rate requires a start, too.
  * A call takes them in this order, and gives them back if a later one is not
  * free.  counter.c keeps the counters.  This file finds and checks them, and
- * records changes for the end of the transaction (pending.c).
+ * records changes for the end of the transaction (transaction.c).
  *
  * A queue that never had a limit does not count tasks; tally.c describes how
  * counting begins.  While counters are not known, calls skip a limited group,

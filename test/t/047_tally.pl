@@ -6,7 +6,7 @@
 # Fails if a load does not record which transactions were running
 # (keep_snapshot() in tally.c), including its own. Fails if the first queue
 # does not load (fairq_load_first() in load.c). Fails if a subtransaction's
-# changes do not reach its parent (merge() in pending.c).
+# changes do not reach its parent (merge() in transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
