@@ -28,7 +28,6 @@
 #include "nodes/value.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 #include "args.h"
 #include "registry.h"
@@ -299,11 +298,10 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 												 &arg, 1, false));
 	foreach(lc, faults)
 	{
-		Datum		value = CStringGetTextDatum(strVal(lfirst(lc)));
-		bool		isnull = false;
+		FairqRow	row = {0};
 
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value,
-							 &isnull);
+		fairq_put(&row, CStringGetTextDatum(strVal(lfirst(lc))), false);
+		fairq_put_row(rsinfo, &row);
 	}
 	fairq_table_close(tasks);
 	return (Datum) 0;

@@ -464,6 +464,22 @@ compare_shares(const void *a, const void *b)
 	return x->group_no < y->group_no ? -1 : x->group_no > y->group_no;
 }
 
+/* Add the service of a group in one lane. */
+static void
+add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
+{
+	if (!served->any)
+		return;
+	share->any = true;
+	share->got += served->got;
+	share->nactive += served->nactive;
+	share->running += served->running;
+	share->level = Max(share->level, served->level);
+	/* users of different tenants do not get equal amounts */
+	if (f->known && f->ranked && !served->of_tenant)
+		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
+}
+
 /* Sum up the service of a group in all lanes, whose fairness is in "lanes". */
 static Share
 find_share(FairqQueue *queue, const FairqFairness *lanes, TimestampTz now,
@@ -473,20 +489,12 @@ find_share(FairqQueue *queue, const FairqFairness *lanes, TimestampTz now,
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
-		const FairqFairness *f = &lanes[p];
 		FairqGroupServed served;
 
-		if (!f->begun || f->fair_by != queue->shares.fair_by)
+		if (!lanes[p].begun || lanes[p].fair_by != queue->shares.fair_by)
 			continue;
 		fairq_lane_served(fairq_queue_lane(queue, p), now, group_no, &served);
-		share.any |= served.any;
-		share.got += served.got;
-		share.nactive += served.nactive;
-		share.running += served.running;
-		share.level = Max(share.level, served.level);
-		/* users of different tenants do not get equal amounts */
-		if (served.any && f->known && f->ranked && !served.of_tenant)
-			share.ahead = Max(share.ahead, Max(served.got - f->least, 0));
+		add_share(&share, &lanes[p], &served);
 	}
 	return share;
 }

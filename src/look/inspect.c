@@ -590,19 +590,6 @@ typedef struct Look
 								 * section; FAIRQ_ADDR_NONE: none */
 } Look;
 
-/* Whether the row is that of a task before ours. */
-static bool
-comes_before(const Look *look, const FairqTask *task, FairqRowState state,
-			 bool lapsed)
-{
-	if (lapsed)
-		return state == FAIRQ_ROW_LIVE && task->running &&
-			task->lease_until <= look->now;
-	/* a task that another transaction is changing may return, or be new */
-	return !task->running &&
-		(task->addr != look->task->addr || task->id < look->task->id);
-}
-
 /* Count the tasks before ours in a section of its group's line. */
 static void
 count_stretch(Look *look, int64 from, int64 end, bool lapsed)
@@ -626,7 +613,10 @@ count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 		if (look->more)
 			break;
 		fairq_task_read(scan->slot, &task);
-		if (!comes_before(look, &task, state, lapsed))
+		/* a task that another transaction is changing may return, or be new */
+		if (lapsed ? state != FAIRQ_ROW_LIVE || !task.running ||
+			task.lease_until > look->now :
+			task.running || (task.addr == own->addr && task.id >= own->id))
 			continue;
 		if (look->n++ == 0 || look->first == FAIRQ_ADDR_NONE)
 			look->first = task.addr;

@@ -436,14 +436,6 @@ next_at_under(FairqQueue *queue, int32 group_no, const FairqSetting *setting,
 	return next;
 }
 
-/* Time at which the next task of a tenant (-1: none) may start. */
-static TimestampTz
-tenant_next_at(FairqQueue *queue, int32 tenant, TimestampTz now)
-{
-	return next_at_under(queue, tenant,
-						 fairq_tenant_setting(queue, tenant), now);
-}
-
 /* Time at which the next task of a group may start. */
 static TimestampTz
 group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
@@ -451,8 +443,9 @@ group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 	TimestampTz of_group =
 		next_at_under(queue, group_no, fairq_group_setting(queue, group_no),
 					  now);
+	int32		tenant = tenant_with_settings(queue, group_no);
 	TimestampTz of_tenant =
-		tenant_next_at(queue, tenant_with_settings(queue, group_no), now);
+		next_at_under(queue, tenant, fairq_tenant_setting(queue, tenant), now);
 
 	return Max(of_group, of_tenant);
 }
@@ -466,8 +459,9 @@ fairq_next_at(FairqQueue *queue, int32 group_no, bool is_tenant)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz of_queue = queue_next_at(queue, now);
-	TimestampTz of_group = is_tenant ? tenant_next_at(queue, group_no, now) :
-		group_next_at(queue, group_no, now);
+	TimestampTz of_group = !is_tenant ? group_next_at(queue, group_no, now) :
+		next_at_under(queue, group_no, fairq_tenant_setting(queue, group_no),
+					  now);
 	TimestampTz next = Max(of_queue, of_group);
 
 	return next > now ? next : DT_NOBEGIN;
@@ -483,15 +477,6 @@ is_free(const FairqQueue *queue, const FairqSetting *setting)
 	return (queue->shares.separator == 0 || !queue->limited) &&
 		setting->limit == FAIRQ_NO_LIMIT && setting->pace.gap == 0 &&
 		setting->held_until == DT_NOBEGIN;
-}
-
-/* Whether the queue has no limit, rate or hold, apart from a pause. */
-static bool
-is_queue_free(const FairqQueue *queue)
-{
-	return queue->max_running == FAIRQ_NO_LIMIT &&
-		queue->starts.pace.gap == 0 &&
-		queue->starts.held_until == DT_NOBEGIN;
 }
 
 /*
@@ -532,16 +517,6 @@ group_reason(FairqQueue *queue, int32 group_no)
 		FAIRQ_REASON_WORKERS;
 }
 
-/* Whether a call has put the group aside, in some lane. */
-static bool
-is_put_aside(FairqQueue *queue, int32 group_no)
-{
-	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		if (fairq_lane_is_throttled(fairq_queue_lane(queue, p), group_no))
-			return true;
-	return false;
-}
-
 /*
  * Reason why the group's ready tasks, if there are any, do not run, as results
  * of SQL functions name it; NULL: not known.
@@ -566,16 +541,20 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 		fairq_is_paused(queue, group_no,
 						tenant_with_settings(queue, group_no)))
 		return names[FAIRQ_REASON_PAUSED];
-	if (is_queue_free(queue) && is_free(queue, setting))
+	if (queue->max_running == FAIRQ_NO_LIMIT &&
+		queue->starts.pace.gap == 0 &&
+		queue->starts.held_until == DT_NOBEGIN && is_free(queue, setting))
 		return names[FAIRQ_REASON_WORKERS];
 	if (RecoveryInProgress())
 		return NULL;
 	of_queue = queue_reason(queue);
 	reason = group_reason(queue, group_no);
 	reason = Min(reason, of_queue);
-	if (reason == FAIRQ_REASON_WORKERS && queue->retries.in_order &&
-		is_put_aside(queue, group_no))
-		reason = FAIRQ_REASON_RETRY;
+	/* a call may have put the group aside, in some lane */
+	for (int p = 0; p < FAIRQ_PRIORITIES && queue->retries.in_order; p++)
+		if (reason == FAIRQ_REASON_WORKERS &&
+			fairq_lane_is_throttled(fairq_queue_lane(queue, p), group_no))
+			reason = FAIRQ_REASON_RETRY;
 	return names[reason];
 }
 
@@ -935,18 +914,6 @@ find_oldest_of_all(Look *look, bool ready)
 	return Min(lacks_slot, has_slot);
 }
 
-/* Record a due task that no call has found yet. */
-static void
-note_due(Look *look, const FairqTask *task)
-{
-	FairqReason own = group_reason(look->queue, task->group_no);
-	TimestampTz *oldest = may_claim(Min(own, look->of_queue), false) ?
-		&look->waiting->ready : &look->waiting->limited;
-
-	if (!task->running && !fairq_is_expired(task, look->now))
-		*oldest = Min(*oldest, task->run_at);
-}
-
 /* Find due tasks that no call has found yet, in a timed region of a lane. */
 static void
 find_timed(Look *look, int priority, FairqRegion region)
@@ -968,11 +935,18 @@ find_timed(Look *look, int priority, FairqRegion region)
 		   state != FAIRQ_ROW_LATER)
 	{
 		FairqTask	task;
+		FairqReason reason;
+		TimestampTz *oldest;
 
 		if (state != FAIRQ_ROW_LIVE)
 			continue;
 		fairq_task_read(scan->slot, &task);
-		note_due(look, &task);
+		if (task.running || fairq_is_expired(&task, look->now))
+			continue;
+		reason = group_reason(look->queue, task.group_no);
+		oldest = may_claim(Min(reason, look->of_queue), false) ?
+			&look->waiting->ready : &look->waiting->limited;
+		*oldest = Min(*oldest, task.run_at);
 	}
 	fairq_scan_end(scan);
 }

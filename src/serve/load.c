@@ -516,15 +516,6 @@ fairq_load_is_due(FairqQueue *queue)
 	return !fairq_tally_now(tally).known;
 }
 
-/* Whether the last load has just begun. */
-static bool
-has_just_begun(FairqTally *tally)
-{
-	int64		begun_at = (int64) pg_atomic_read_u64(&tally->begun_at);
-
-	return begun_at != 0 && fairq_monotonic() < begun_at + NUMBERS_EVERY;
-}
-
 /*
  * Begin a load if data of the queue, or its number of tasks, is not known.  If
  * the table is small, load at once.  Do not wait.
@@ -534,6 +525,7 @@ fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
 {
 	FairqQueueTally *of_queue = &queue->hints->tally;
 	FairqTally *tally = fairq_tally_of(of_queue);
+	int64		begun_at;
 	bool		due;
 
 	if (queue->limited)
@@ -542,9 +534,11 @@ fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
 	if ((!due && fairq_tally_is_known(of_queue)) || RecoveryInProgress() ||
 		IsInParallelMode() || fairq_tally_is_busy(tally))
 		return;
+	begun_at = (int64) pg_atomic_read_u64(&tally->begun_at);
 	if (is_small(tasks, due && pg_atomic_read_u32(&of_queue->limited) != 0))
 		(void) load_pages(of_queue, tasks, false);
-	else if (due || !has_just_begun(tally))
+	else if (due || begun_at == 0 ||
+			 fairq_monotonic() >= begun_at + NUMBERS_EVERY)
 		(void) ask_worker(tally);
 }
 

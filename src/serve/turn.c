@@ -141,18 +141,6 @@ give_back(FairqTurn *turn)
 }
 
 /*
- * Give back all turns after the given one, the last turn first.  The given
- * turn yields no task, and is given back next.  So the order is the same as if
- * no turn had been taken.
- */
-static void
-give_back_later(const FairqTurn *turn)
-{
-	while (&hand.turns[hand.n - 1] > turn)
-		give_back(&hand.turns[--hand.n]);
-}
-
-/*
  * Give back the remaining turns, the last turn first, so that the first turn
  * is next.
  */
@@ -530,18 +518,6 @@ still_runs(FairqFindings *findings, const FairqTask *task, bool changing)
 		findings->deadline = Min(findings->deadline, task->lease_until);
 }
 
-/*
- * Whether the task is in this stretch of the cycle.  Where the cycle begins,
- * several tasks may have one address.
- */
-static bool
-is_in_stretch(const Course *course, const FairqTask *task)
-{
-	return task->addr != course->cycle ||
-		(task->id <= course->cycle_id) ==
-		course->stretches[course->next_stretch - 1].before;
-}
-
 /* Find a lapsed task among those from the entry. */
 static bool
 look_at_lapsed(FairqService *s, Course *course)
@@ -594,7 +570,9 @@ look_for_lapsed(FairqService *s, Course *course)
 		}
 		search->since = task->lease_until;
 		search->at_hand = false;
-		if (!is_in_stretch(course, task))
+		/* where the cycle begins, several tasks may have one address */
+		if (task->addr == course->cycle && (task->id <= course->cycle_id) !=
+			course->stretches[course->next_stretch - 1].before)
 			continue;
 		if (state == FAIRQ_ROW_LIVE && task->running &&
 			search->since <= s->taken.by)
@@ -988,10 +966,13 @@ end_turn(FairqService *s, Course *course)
 	FairqFindings *findings = &course->findings;
 
 	/*
-	 * where the order depends on served tasks, other groups could be next now
+	 * Where the order depends on served tasks, other groups could be next now.
+	 * This turn is given back below.  So the order is the same as if no turn
+	 * had been taken.
 	 */
-	if (turn->tasks.served == 0 && s->by != FAIRQ_BY_TASKS)
-		give_back_later(turn);
+	while (turn->tasks.served == 0 && s->by != FAIRQ_BY_TASKS &&
+		   &hand.turns[hand.n - 1] > turn)
+		give_back(&hand.turns[--hand.n]);
 	/* a call that only peeks has no turn */
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
