@@ -308,9 +308,10 @@ static FairqScan *
 search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
 			 int64 end)
 {
-	return fairq_line_search(scan, s->tasks,
-							 fairq_task_lane(s->queue->id, s->priority),
-							 group_no, from, end);
+	int32		lane = fairq_task_lane(s->queue->id, s->priority);
+
+	return fairq_scan_in_order(scan, s->tasks, FAIRQ_TASK_BY_GROUP,
+							   fairq_range_line(lane, group_no, from, end));
 }
 
 /* Whether this is a timed task of that group, and is free. */

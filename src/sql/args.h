@@ -63,8 +63,8 @@ extern int64 fairq_check_delay(const char *name, const Interval *delay);
 extern void fairq_writes(const char *function);
 
 #define FAIRQ_ARG_INT(n, name, def, low, high) \
-	fairq_check_int(name, PG_ARGISNULL(n) ? (def) : PG_GETARG_INT32(n), \
-					low, high)
+	(PG_ARGISNULL(n) ? (def) : \
+	 fairq_check_int(name, PG_GETARG_INT32(n), low, high))
 
 #define FAIRQ_ARG_BOOL(n) (PG_ARGISNULL(n) ? false : PG_GETARG_BOOL(n))
 

@@ -453,8 +453,7 @@ arg_priority(FunctionCallInfo fcinfo, int n)
 static int
 arg_max_attempts(FunctionCallInfo fcinfo, int n)
 {
-	return FAIRQ_ARG_INT(n, "max_attempts", 0, PG_ARGISNULL(n) ? 0 : 1,
-						 PG_INT32_MAX);
+	return FAIRQ_ARG_INT(n, "max_attempts", 0, 1, PG_INT32_MAX);
 }
 
 /* Arguments of enqueue() and enqueue_or_find(), in their order. */
@@ -863,6 +862,23 @@ arg_headers(FunctionCallInfo fcinfo, int n)
 	return PointerGetDatum(PG_GETARG_JSONB_P(n));
 }
 
+/* Write the row of a new batch. */
+static void
+create_batch(const FairqEnqueue *e, const FairqNewTask *new, bool on_success)
+{
+	Datum		values[BATCH_NATTS];
+	bool		nulls[BATCH_NATTS];
+
+	memset(nulls, true, sizeof(nulls));
+	fairq_set(values, nulls, BATCH_ID, Int64GetDatum(new->id));
+	fairq_set(values, nulls, BATCH_QUEUE_ID, Int32GetDatum(e->queue->id));
+	fairq_set(values, nulls, BATCH_ON_SUCCESS, BoolGetDatum(on_success));
+	fairq_set(values, nulls, BATCH_CREATED_AT,
+			  TimestampTzGetDatum(new->enqueued_at));
+	fairq_table_insert(fairq_table_beside(e->tasks, FAIRQ_BATCH), values, nulls,
+					   BATCH_NATTS);
+}
+
 /*
  * fairq.create_batch(queue, group_key, payload, priority, on_success,
  * max_attempts, headers, batch)
@@ -881,7 +897,7 @@ fairq_create_batch(PG_FUNCTION_ARGS)
 		.max_attempts = arg_max_attempts(fcinfo, 5),
 		.headers = arg_headers(fcinfo, 6)
 	};
-	FairqBatch	batch = {.on_success = FAIRQ_ARG_BOOL(4)};
+	bool		on_success = FAIRQ_ARG_BOOL(4);
 	FairqEnqueue e;
 
 	fairq_writes("fairq.create_batch()");
@@ -889,12 +905,10 @@ fairq_create_batch(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(7))
 		fairq_add_to_batch(&e, PG_GETARG_INT64(7));
 	new.enqueued_at = GetCurrentTimestamp();
-	new.run_at = batch.on_success ? new.enqueued_at + USECS_PER_SEC : DT_NOEND;
+	new.run_at = on_success ? new.enqueued_at + USECS_PER_SEC : DT_NOEND;
 	new_ids(&new.id, 1);
 	fairq_add_task(&e, &new);
-	batch.id = new.id;
-	batch.queue_id = e.queue->id;
-	fairq_batch_create(e.tasks, &batch, new.enqueued_at);
+	create_batch(&e, &new, on_success);
 	fairq_add_end(&e, true);
 	PG_RETURN_INT64(new.id);
 }

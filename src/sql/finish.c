@@ -148,7 +148,7 @@ extend(FunctionCallInfo fcinfo, FairqAttempt *a, TimestampTz *until)
 	if (fairq_last_lease_end(a->queue, a->task.popped_at) <= now)
 		return false;
 	*until = fairq_arg_lease(fcinfo, 2, a->queue, a->task.popped_at, now);
-	fairq_extend_attempt(a, *until);
+	fairq_set_column(a, *until, TASK_LEASE_UNTIL, TimestampTzGetDatum(*until));
 	return true;
 }
 
@@ -178,7 +178,7 @@ fairq_set_progress(PG_FUNCTION_ARGS)
 								 fairq_find_attempt, &a) && !a.task.cancelled;
 
 	if (done)
-		fairq_note_progress(&a, progress);
+		fairq_set_column(&a, a.task.lease_until, TASK_PROGRESS, progress);
 	close_tasks(a.tasks, done);
 	PG_RETURN_BOOL(done);
 }

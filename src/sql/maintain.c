@@ -65,7 +65,6 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
-#include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -181,11 +180,13 @@ end_lapsed_in_lane(Sweep *sweep, int priority)
 		CHECK_FOR_INTERRUPTS();
 		for (int r = 0; r < FAIRQ_REGIONS && sweep->ended < sweep->most; r++)
 		{
-			sweep->scan = fairq_line_search(sweep->scan, sweep->tasks,
-											fairq_task_lane(sweep->queue->id,
-															priority),
-											group_no, fairq_region_from(r),
-											fairq_lane_reach(lane, r) + 1);
+			int32		lane_no = fairq_task_lane(sweep->queue->id, priority);
+			FairqRange	range = fairq_range_line(lane_no, group_no,
+												 fairq_region_from(r),
+												 fairq_lane_reach(lane, r) + 1);
+
+			sweep->scan = fairq_scan_in_order(sweep->scan, sweep->tasks,
+											  FAIRQ_TASK_BY_GROUP, range);
 			end_found(sweep, true);
 		}
 		if (sweep->ended == sweep->most || group_no == PG_INT32_MAX)
@@ -611,6 +612,20 @@ maintain_each(const List *ids, bool groups, MemoryContext each)
 	MemoryContextSwitchTo(old);
 }
 
+/* All existing queues. */
+static List *
+queue_ids(void)
+{
+	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_NAME,
+										(FairqRange) {0});
+	List	   *ids = NIL;
+
+	while (fairq_scan_next_current(scan))
+		ids = lappend_int(ids, fairq_int_of(scan->slot, QUEUE_ID, 0));
+	fairq_scan_end(scan);
+	return ids;
+}
+
 /*
  * Give back the shared memory of queues whose rows are gone, and which no
  * transaction uses.  They were deleted by SQL, or dropped on the primary while
@@ -630,7 +645,7 @@ give_back_deleted(void)
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
 		!ConditionalLockRelationOid(table, ShareLock))
 		return;
-	ids = fairq_queue_ids();
+	ids = queue_ids();
 	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
 	{
 		FairqHints *hints = lfirst(lc);
@@ -675,7 +690,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 		give_back_deleted();
 		fairq_shmem_sweep();
 	}
-	ids = PG_ARGISNULL(0) ? fairq_queue_ids() :
+	ids = PG_ARGISNULL(0) ? queue_ids() :
 		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_PRIV_MANAGE,
 									   AccessShareLock)->id);
 	read_tasks(ids);
@@ -749,8 +764,7 @@ arg_target(FunctionCallInfo fcinfo, int n)
 	if (!PG_ARGISNULL(n))
 		to.queue = fairq_queue_use(PG_GETARG_TEXT_PP(n), FAIRQ_PRIV_ENQUEUE,
 								   AccessShareLock);
-	to.priority = FAIRQ_ARG_INT(n + 1, "to_priority", -1,
-								PG_ARGISNULL(n + 1) ? -1 : 0,
+	to.priority = FAIRQ_ARG_INT(n + 1, "to_priority", -1, 0,
 								FAIRQ_PRIORITIES - 1);
 	if (!PG_ARGISNULL(n + 2))
 		to.group_key = PG_GETARG_TEXT_PP(n + 2);
@@ -816,9 +830,8 @@ fairq_redrive(PG_FUNCTION_ARGS)
 {
 	text	   *name = fairq_arg_text(fcinfo, 0, "queue");
 	text	   *group_key = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
-	int64		most = PG_ARGISNULL(2) ? PG_INT64_MAX :
-		fairq_check_int("max_tasks", PG_GETARG_INT32(2), 1,
-						PG_INT32_MAX);
+	int64		most = FAIRQ_ARG_INT(2, "max_tasks", PG_INT64_MAX, 1,
+									 PG_INT32_MAX);
 	FairqEnqueue e = {.ready = false};
 	FairqQueue *queue;
 	Target		to;

@@ -260,8 +260,7 @@ pop_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
 {
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
 	int64		max_tasks = arg_max_tasks(fcinfo);
-	int64		per_group = FAIRQ_ARG_INT(per_group_arg, "per_group", 0,
-										  PG_ARGISNULL(per_group_arg) ? 0 : 1,
+	int64		per_group = FAIRQ_ARG_INT(per_group_arg, "per_group", 0, 1,
 										  PG_INT32_MAX);
 	FairqTable *tasks;
 

@@ -102,23 +102,6 @@ lock_batch(int64 id, LOCKMODE lockmode, bool wait)
 	return LockAcquire(&tag, lockmode, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
-/* Write the row of a new batch. */
-void
-fairq_batch_create(FairqTable *tasks, const FairqBatch *batch, TimestampTz now)
-{
-	Datum		values[BATCH_NATTS];
-	bool		nulls[BATCH_NATTS];
-
-	memset(nulls, true, sizeof(nulls));
-	fairq_set(values, nulls, BATCH_ID, Int64GetDatum(batch->id));
-	fairq_set(values, nulls, BATCH_QUEUE_ID, Int32GetDatum(batch->queue_id));
-	fairq_set(values, nulls, BATCH_ON_SUCCESS,
-			  BoolGetDatum(batch->on_success));
-	fairq_set(values, nulls, BATCH_CREATED_AT, TimestampTzGetDatum(now));
-	fairq_table_insert(fairq_table_beside(tasks, FAIRQ_BATCH), values, nulls,
-					   BATCH_NATTS);
-}
-
 /*
  * Read a batch as it is committed, or as our own transaction has changed it.
  */
@@ -134,7 +117,6 @@ fairq_batch_read(FairqTable *tasks, int64 id, FairqBatch *batch)
 	{
 		TupleTableSlot *slot = scan->slot;
 
-		batch->id = id;
 		batch->queue_id = fairq_int_of(slot, BATCH_QUEUE_ID, 0);
 		batch->on_success = DatumGetBool(fairq_column(slot, BATCH_ON_SUCCESS));
 		batch->closed = !slot_attisnull(slot, BATCH_CLOSED_AT);
@@ -663,20 +645,4 @@ fairq_after_failed(FairqTable *tasks, int64 id, FairqStatus status)
 	}
 	fairq_scan_end(scan);
 	return any;
-}
-
-/* The first task that waits for a task, from an id on; 0: none. */
-int64
-fairq_after_next(FairqTable *tasks, int64 id, int64 from)
-{
-	FairqRange	range = fairq_range_from(fairq_range(Int64GetDatum(id)),
-										 Int64GetDatum(from));
-	FairqScan  *scan = fairq_scan_begin(open_dependencies(tasks),
-										FAIRQ_DEPENDENCY_BY_TASK, range);
-	int64		waiting = 0;
-
-	if (fairq_scan_next_current(scan))
-		waiting = DatumGetInt64(fairq_column(scan->slot, DEPENDENCY_WAITING));
-	fairq_scan_end(scan);
-	return waiting;
 }

@@ -10,8 +10,7 @@
 /* A row of fairq.batch. */
 typedef struct FairqBatch
 {
-	int64		id;				/* id of the task that waits for it */
-	int32		queue_id;		/* queue of that task */
+	int32		queue_id;		/* queue of the task that waits for it */
 	bool		on_success;		/* true: all of its tasks have to succeed */
 	bool		closed;			/* true: no more tasks can be added */
 	bool		finished;		/* true: its task does not wait any more */
@@ -47,8 +46,6 @@ typedef struct FairqAfterLook
 								 * the highest id */
 } FairqAfterLook;
 
-extern void fairq_batch_create(FairqTable *tasks, const FairqBatch *batch,
-							   TimestampTz now);
 extern bool fairq_batch_read(FairqTable *tasks, int64 id, FairqBatch *batch);
 extern bool fairq_batch_join(FairqTable *tasks, int64 id, bool again);
 extern void fairq_batch_count(FairqTable *tasks, int64 id, int status,
@@ -65,6 +62,5 @@ extern bool fairq_after_look(FairqTable *tasks, int64 id, bool changing,
 extern bool fairq_after_forget(FairqTable *tasks, int64 id);
 extern bool fairq_after_failed(FairqTable *tasks, int64 id,
 							   FairqStatus status);
-extern int64 fairq_after_next(FairqTable *tasks, int64 id, int64 from);
 
 #endif							/* FAIRQ_BLOCKED_H */

@@ -91,18 +91,6 @@
 #define HEAD_ROWS 100
 
 /*
- * Search a group's tasks at or past an address, and before end.  The scan was
- * used in this way before, or is NULL. It is for fairq_task_next().
- */
-FairqScan *
-fairq_line_search(FairqScan *scan, FairqTable *tasks, int32 lane,
-				  int32 group_no, int64 from, int64 end)
-{
-	return fairq_scan_in_order(scan, tasks, FAIRQ_TASK_BY_GROUP,
-							   fairq_range_line(lane, group_no, from, end));
-}
-
-/*
  * The first group at or after a seat that has an entry, in any state of its
  * row; FAIRQ_NO_SEAT: none. *scan is used again, as above.
  */
@@ -182,10 +170,13 @@ fairq_line_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 	*due_at = DT_NOEND;
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
+		int32		lane = fairq_task_lane(queue->id, p);
 		TimestampTz at;
 
-		scan = fairq_line_search(scan, tasks, fairq_task_lane(queue->id, p),
-								 group_no, FAIRQ_RETRIES, FAIRQ_SCHEDULED);
+		scan = fairq_scan_in_order(scan, tasks, FAIRQ_TASK_BY_GROUP,
+								   fairq_range_line(lane, group_no,
+													FAIRQ_RETRIES,
+													FAIRQ_SCHEDULED));
 		if (!lane_retries(tasks, scan, &at))
 			continue;
 		any = true;
@@ -242,8 +233,10 @@ head_block(FairqScan **scan, FairqQueue *queue, int priority,
 	FairqTask	task;
 	FairqRowState state;
 
-	*scan = fairq_line_search(*scan, tasks, fairq_task_lane(queue->id, priority),
-							  group_no, 0, FAIRQ_RETRIES);
+	*scan = fairq_scan_in_order(*scan, tasks, FAIRQ_TASK_BY_GROUP,
+								fairq_range_line(fairq_task_lane(queue->id,
+																 priority),
+												 group_no, 0, FAIRQ_RETRIES));
 	for (int i = 0; i < HEAD_ROWS; i++)
 	{
 		state = fairq_task_next(*scan, &task, false);

@@ -18,9 +18,6 @@ typedef struct FairqRecovering
 	uint32		lane_no;		/* lane_no of the lane when it began last */
 } FairqRecovering;
 
-extern FairqScan *fairq_line_search(FairqScan *scan, FairqTable *tasks,
-									int32 lane, int32 group_no, int64 from,
-									int64 end);
 extern FairqTail fairq_line_tail(FairqTable *tasks, int32 lane, int32 group_no,
 								 int most);
 extern int32 fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane,

@@ -333,9 +333,10 @@ fairq_leased_for(const FairqTask *task, TimestampTz now)
 }
 
 /*
- * Record that the attempt of a running task has ended, if we commit.  The
- * worker reports its length; otherwise it is the time since the claim.  If the
- * lease has expired, its length is at most the time until the expiry.
+ * Record that the attempt of a running task has ended, if we commit, and its
+ * lease, if we do not.  The worker reports its length; otherwise it is the
+ * time since the claim.  If the lease has expired, its length is at most the
+ * time until the expiry.
  */
 static void
 attempt_ended(FairqQueue *queue, FairqPending *pending,
@@ -350,6 +351,7 @@ attempt_ended(FairqQueue *queue, FairqPending *pending,
 	if (queue->retries.in_order &&
 		fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
 		pending->done |= FAIRQ_ENDS_RETRIED;
+	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
 	fairq_work_ended(pending->lane, pending->group_no,
 					 queue->shares.fair_by != FAIRQ_BY_TIME ? FAIRQ_NO_SEAT :
@@ -481,6 +483,23 @@ look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
 	return true;
 }
 
+/* The first task that waits for a task, from an id on; 0: none. */
+static int64
+next_waiting(FairqTable *tasks, int64 id, int64 from)
+{
+	FairqRange	range = fairq_range_from(fairq_range(Int64GetDatum(id)),
+										 Int64GetDatum(from));
+	FairqScan  *scan = fairq_scan_begin(fairq_table_beside(tasks,
+														   FAIRQ_DEPENDENCY),
+										FAIRQ_DEPENDENCY_BY_TASK, range);
+	int64		waiting = 0;
+
+	if (fairq_scan_next_current(scan))
+		waiting = DatumGetInt64(fairq_column(scan->slot, DEPENDENCY_WAITING));
+	fairq_scan_end(scan);
+	return waiting;
+}
+
 /*
  * After the end of a task, make the tasks due that wait for it and may be
  * ready, beginning with the id "from".
@@ -492,7 +511,7 @@ look_at_waiting(FairqQueue *queue, FairqTable *tasks, int64 id, int64 from)
 
 	for (int n = 0; n < MAX_LOOKS; n++, from++)
 	{
-		from = fairq_after_next(tasks, id, from);
+		from = next_waiting(tasks, id, from);
 		if (from == 0 ||
 			(fairq_after_look(tasks, from, false, &look) &&
 			 look.state != FAIRQ_BATCH_OPEN &&
@@ -522,10 +541,7 @@ remove_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 			FairqPending *pending)
 {
 	if (task->running)
-	{
 		attempt_ended(queue, pending, task);
-		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
-	}
 	else
 	{
 		fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
@@ -600,10 +616,7 @@ run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	FairqPending *pending = fairq_pending_of(queue, task);
 
 	if (!taken)
-	{
-		fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
 		attempt_ended(queue, pending, task);
-	}
 	fairq_task_return(tasks, task, addr, run_at, error, retried, keeps_key);
 	publish_again(pending, task, run_at, false);
 	if (taken)
@@ -852,8 +865,6 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 			a->task.cancelled = false;
 			task.took = took;
 			attempt_ended(a->queue, pending, &task);
-			fairq_pending_leased_at_abort(pending, task.addr,
-										  task.lease_until);
 			fairq_slot_is_left(a->queue, pending);
 			sample_run(a->queue, &task);
 			notify_slots(a->queue);
@@ -1043,30 +1054,19 @@ fairq_release_attempt(FairqAttempt *a, int64 delay)
 	run_again_after(a, delay, NULL, false);
 }
 
-/* Write a column of a running task, whose lease then ends at that time. */
-static void
-set_column(FairqAttempt *a, TimestampTz lease_until, AttrNumber attno,
-		   Datum value)
+/*
+ * Write a column of a running task (0: NULL), whose lease then ends at the
+ * given time.
+ */
+void
+fairq_set_column(FairqAttempt *a, TimestampTz lease_until, AttrNumber attno,
+				 Datum value)
 {
 	FairqPending *pending = fairq_pending_of(a->queue, &a->task);
 
 	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
 	fairq_pending_leased_at_commit(pending, a->task.addr, lease_until, 0);
 	fairq_task_set(a->tasks, &a->task, attno, value);
-}
-
-/* Write that the lease ends at the given time. */
-void
-fairq_extend_attempt(FairqAttempt *a, TimestampTz until)
-{
-	set_column(a, until, TASK_LEASE_UNTIL, TimestampTzGetDatum(until));
-}
-
-/* Write the progress that the worker reports; 0: none. */
-void
-fairq_note_progress(FairqAttempt *a, Datum progress)
-{
-	set_column(a, a->task.lease_until, TASK_PROGRESS, progress);
 }
 
 /* Cancel the task, or ask the worker of a running task to stop. */
@@ -1080,5 +1080,6 @@ fairq_cancel_task(FairqAttempt *a)
 		return;
 	}
 	if (!a->task.cancelled)
-		set_column(a, a->task.lease_until, TASK_CANCELLED, BoolGetDatum(true));
+		fairq_set_column(a, a->task.lease_until, TASK_CANCELLED,
+						 BoolGetDatum(true));
 }

@@ -63,8 +63,8 @@ extern bool fairq_find_task(FairqAttempt *a, int64 id, int any_privilege);
 extern void fairq_fail_attempt(FairqAttempt *a, const text *error,
 							   int64 retry_in, bool dead, int64 took);
 extern void fairq_release_attempt(FairqAttempt *a, int64 delay);
-extern void fairq_extend_attempt(FairqAttempt *a, TimestampTz until);
-extern void fairq_note_progress(FairqAttempt *a, Datum progress);
+extern void fairq_set_column(FairqAttempt *a, TimestampTz lease_until,
+							 AttrNumber attno, Datum value);
 extern void fairq_cancel_task(FairqAttempt *a);
 extern void fairq_taken_note(FairqTable *tasks, const FairqTask *task,
 							 TimestampTz at);

@@ -732,12 +732,7 @@ typedef struct Stale
 	bool		groups;			/* true: the settings of all groups */
 	int			n;				/* number of groups whose settings have changed */
 	int32		changes[FAIRQ_CHANGES_KEPT];	/* their numbers */
-	uint64		version;		/* version of the settings up to which these
-								 * are complete */
-	uint64		unknown;		/* the domain's count of settings at that
-								 * time */
-	uint64		reading;		/* count of readings at that time */
-	uint64		reading_groups; /* count of readings of groups at that time */
+	FairqAsOf	as_of;			/* versions up to which these are complete */
 } Stale;
 
 /* Find cached data of the queue that is stale.  False if there is none. */
@@ -747,22 +742,22 @@ find_stale(FairqQueue *queue, Stale *stale)
 	FairqVersions *versions;
 	int			n;
 
-	stale->unknown = pg_atomic_read_u64(&fairq_domain()->settings);
-	stale->reading = reading;
-	stale->reading_groups = reading_groups;
+	stale->as_of.unknown = pg_atomic_read_u64(&fairq_domain()->settings);
+	stale->as_of.reading = reading;
+	stale->as_of.groups = reading_groups;
 	stale->row = queue == NULL || queue->as_of.reading != reading;
 	stale->groups = queue == NULL || queue->as_of.groups != reading_groups ||
-		queue->as_of.unknown != stale->unknown;
+		queue->as_of.unknown != stale->as_of.unknown;
 	stale->n = 0;
 	/* after a new CREATE EXTENSION its hints may belong to another queue */
 	if (stale->groups)
 		return true;
 	versions = &queue->hints->versions;
-	stale->version = queue->as_of.version;
+	stale->as_of.version = queue->as_of.version;
 	if (pg_atomic_read_u64(&versions->now) == queue->as_of.version)
 		return stale->row || queue->groups.changed.n > 0;
 	n = fairq_changes_since(versions, queue->as_of.version, stale->changes,
-							&stale->version);
+							&stale->as_of.version);
 	stale->groups = n < 0;
 	for (int i = 0; i < n; i++)
 	{
@@ -792,10 +787,7 @@ read_stale(FairqQueue *queue, Stale *stale)
 		groups->changed.n = 0;
 	}
 	queue->limited = is_limited(queue);
-	queue->as_of.version = stale->version;
-	queue->as_of.unknown = stale->unknown;
-	queue->as_of.reading = stale->reading;
-	queue->as_of.groups = stale->reading_groups;
+	queue->as_of = stale->as_of;
 	/* this message is for roles that may see the queue's groups */
 	if (!fairq_may(queue, FAIRQ_PRIV_MONITOR))
 		return;
@@ -853,7 +845,7 @@ lookup_queue(int32 id)
 		if (stale.groups || hints != queue->hints)
 		{
 			stale.groups = true;
-			stale.version = pg_atomic_read_u64(&hints->versions.now);
+			stale.as_of.version = pg_atomic_read_u64(&hints->versions.now);
 		}
 		/*
 		 * changes that were committed before the version was incremented are
@@ -1099,29 +1091,6 @@ void
 fairq_queue_id_unlock(int32 id, LOCKMODE lockmode)
 {
 	UnlockDatabaseObject(fairq_relid(FAIRQ_QUEUE), id, 0, lockmode);
-}
-
-/* All existing queues. */
-List *
-fairq_queue_ids(void)
-{
-	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_NAME,
-										(FairqRange) {0});
-	List	   *ids = NIL;
-
-	while (fairq_scan_next_current(scan))
-		ids = lappend_int(ids, fairq_int_of(scan->slot, QUEUE_ID, 0));
-	fairq_scan_end(scan);
-	return ids;
-}
-
-/* An interval in microseconds as a double; a month counts as 30 days. */
-double
-fairq_interval_length(const Interval *interval)
-{
-	return (double) interval->time +
-		((double) interval->month * DAYS_PER_MONTH + interval->day) *
-		(double) USECS_PER_DAY;
 }
 
 /* Notify listening sessions, if we commit, that tasks may be ready. */

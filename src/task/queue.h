@@ -78,21 +78,20 @@ typedef struct FairqSettings
 	}			changed;
 } FairqSettings;
 
+/* Versions of a queue's settings, at which they were read. */
+typedef struct FairqAsOf
+{
+	uint64		version;		/* version of the settings */
+	uint64		unknown;		/* the domain's count of settings */
+	uint64		reading;		/* count of readings in this backend; 0:
+								 * invalid */
+	uint64		groups;			/* the same, of the settings of all groups */
+} FairqAsOf;
+
 typedef struct FairqQueue
 {
 	int32		id;				/* id of the queue; hash key */
-
-	/* versions at which the settings were read */
-	struct
-	{
-		uint64		version;	/* version of the settings when they were
-								 * read */
-		uint64		unknown;	/* the domain's settings when they were read */
-		uint64		reading;	/* count of readings in this backend when they
-								 * were read; 0: invalid */
-		uint64		groups;		/* the same, of the settings of all groups */
-	}			as_of;
-
+	FairqAsOf	as_of;			/* when its settings were read */
 	char		name[FAIRQ_MAX_QUEUE_NAME + 1]; /* name of the queue */
 	int64		block_length;	/* length of a block: the maximum number of
 								 * groups */
@@ -164,7 +163,6 @@ extern bool fairq_may(const FairqQueue *queue, int any);
 extern bool fairq_queue_create_begin(const char *name);
 extern void fairq_queue_create_end(const char *name);
 extern FairqPrivilege fairq_privilege_named(const char *name);
-extern List *fairq_queue_ids(void);
 extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_changed(void);
@@ -178,7 +176,15 @@ extern const FairqSetting *fairq_tenant_setting(const FairqQueue *queue,
 extern bool fairq_is_paused(const FairqQueue *queue, int32 group_no,
 							int32 tenant);
 extern void fairq_notify(const FairqQueue *queue);
-extern double fairq_interval_length(const Interval *interval);
+
+/* An interval in microseconds as a double; a month counts as 30 days. */
+static inline double
+fairq_interval_length(const Interval *interval)
+{
+	return (double) interval->time +
+		((double) interval->month * DAYS_PER_MONTH + interval->day) *
+		(double) USECS_PER_DAY;
+}
 
 /* Whether no task of the queue starts before some time in the future. */
 static inline bool
