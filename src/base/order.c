@@ -14,7 +14,7 @@
  * its subtree.  So recently added groups are found without visiting others.
  * Removals do not lower these bounds.
  *
- * Records are kept in chunks by seat (chunks.c).  They are zero at first, and
+ * Records are kept in chunks by seat (shmem.c).  They are zero at first, and
  * keep their values while their group is in no set.  A copy (shadow.c) makes
  * its records on demand, because a lane has more records than a copy has
  * groups.

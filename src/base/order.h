@@ -5,7 +5,7 @@
 #ifndef FAIRQ_ORDER_H
 #define FAIRQ_ORDER_H
 
-#include "chunks.h"
+#include "shmem.h"
 
 /*
  * An amount, exact to 2^-32, so that sums do not depend on their order: whole

@@ -27,6 +27,14 @@
  * that was dropped and created again does not see hints of the old one.  The
  * same holds for a new database with an old OID.
  *
+ * Data per seat is in chunks, so that it grows but never moves.  The first
+ * chunk is for seats 0 to 63, the next for 64 to 127, then for 128 to 255, and
+ * so on.  A chunk is allocated when the first of its seats is used, before the
+ * lane is locked, because the allocation can fail.  So 26 chunks are enough
+ * for all seats, and at most half of the memory is unused.  A chunk is put in
+ * its place by a compare-and-exchange, and stays there as long as the queue
+ * does.
+ *
  * Locking: AddinShmemInitLock while the segment is made or found.  The
  * comments of the structs name the lock of each field; README has the order.
  */
@@ -44,6 +52,7 @@
 
 #include "catalog.h"
 #include "compat.h"
+#include "shadow.h"
 #include "shmem.h"
 
 /*
@@ -453,6 +462,51 @@ fairq_free(dsa_pointer ptr)
 	pg_atomic_fetch_sub_u64(&arena->allocated, header->size);
 	dsa_free(area, ptr - sizeof(Header));
 }
+
+void
+fairq_chunks_init(FairqChunks *chunks)
+{
+	for (int i = 0; i < FAIRQ_CHUNKS; i++)
+		pg_atomic_init_u64(&chunks->chunk[i], InvalidDsaPointer);
+}
+
+/* Free all chunks.  The queue is gone, so no backend uses them. */
+void
+fairq_chunks_free(FairqChunks *chunks)
+{
+	for (int i = 0; i < FAIRQ_CHUNKS; i++)
+	{
+		dsa_pointer ptr = pg_atomic_exchange_u64(&chunks->chunk[i],
+												 InvalidDsaPointer);
+
+		if (DsaPointerIsValid(ptr))
+			fairq_free(ptr);
+	}
+}
+
+/*
+ * Make a chunk of the given size unless another backend makes it first.  fill
+ * may be NULL.  The chunk of a copy is private to this backend, which accesses
+ * it like a shared one.
+ */
+void
+fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
+				 FairqChunkFill fill)
+{
+	bool		own = fairq_in_shadow(chunks);
+	uint64		none = InvalidDsaPointer;
+	dsa_pointer ptr = !own ? fairq_allocate(size) :
+		(uintptr_t) fairq_shadow_alloc(size) - (uintptr_t) fairq_area_base;
+
+	if (fill != NULL)
+		fill(fairq_at(ptr), chunk);
+	pg_write_barrier();
+	if (!pg_atomic_compare_exchange_u64(&chunks->chunk[chunk], &none, ptr) &&
+		!own)
+		fairq_free(ptr);
+}
+
+/* --------------------------------------------------------------------- */
 
 void
 fairq_shmem_use(FairqShmemUse *use)

@@ -145,7 +145,7 @@ fairq_account_renew(FairqAccount *account)
 	account->node.rank.tie = 0;
 	account->level.tenant = FAIRQ_NO_NODE;
 	account->level.resolved = account->level.is_tenant = false;
-	account->level.came = 0;	/* fairq_visits_pass() requires 0 for a
+	account->level.came = 0;	/* visits_pass() requires 0 for a
 								 * group */
 	fairq_flows_begin(&account->level.groups);
 	account->last_cost = 1;

@@ -11,14 +11,12 @@
 
 #include "account.h"
 #include "address.h"
-#include "chunks.h"
 #include "counter.h"
 #include "order.h"
 #include "shares.h"
 #include "shmem.h"
 #include "tally.h"
 #include "times.h"
-#include "versions.h"
 #include "wake.h"
 
 /* The sets that a lane has; lane.c explains them. */
@@ -172,6 +170,29 @@ typedef struct FairqLane
 	pg_atomic_uint64 stats[FAIRQ_STATS];	/* number of each event since the
 											 * server started */
 } FairqLane;
+
+/*
+ * number of changes that are kept; a backend that missed more reads all
+ * settings
+ */
+#define FAIRQ_CHANGES_KEPT 256
+
+/* The kind of a change, if it is not a group's number. */
+#define FAIRQ_QUEUE_CHANGED (-1)	/* the queue's own settings, privileges */
+#define FAIRQ_ALL_CHANGED (-2)	/* the queue's settings, privileges, and
+								 * settings of any groups */
+
+/* In shared memory, part of FairqHints. */
+typedef struct FairqVersions
+{
+	slock_t		mutex;			/* spinlock of changes */
+	pg_atomic_uint64 now;		/* present version, written under mutex; only
+								 * increases, even if another queue gets these
+								 * hints */
+	int32		changes[FAIRQ_CHANGES_KEPT];	/* the last changes: the change
+												 * to version v is at (v - 1) %
+												 * FAIRQ_CHANGES_KEPT */
+} FairqVersions;
 
 /*
  * Hints: all data of a queue in shared memory.  Never moved; another queue

@@ -7,7 +7,6 @@
 
 #include "hints.h"
 #include "seats.h"
-#include "visits.h"
 
 /* An address given to a task whose row is not written yet. */
 typedef struct FairqReservation
@@ -161,6 +160,43 @@ typedef struct FairqTurn
 		int32		left;		/* the lane's full.left */
 	}			full_before;
 } FairqTurn;
+
+/* The ranks up to which a call passes over all groups of an order. */
+typedef struct FairqPassed
+{
+	uint32		lane_no;		/* lane_no of the lane with that order */
+	uint64		added;			/* number of groups added to the order so
+								 * far */
+	int			n;				/* number of levels in upto */
+	int			max;			/* number of levels for which there is room */
+	FairqRank  *upto;			/* rank of the last group passed over, of each
+								 * level, in order; NULL: no room yet */
+} FairqPassed;
+
+/* A call's visits of a group or tenant. */
+typedef struct FairqVisit
+{
+	int32		group_no;		/* the group's number; hash key */
+	int32		left;			/* turns that the group may still have in the
+								 * call; 0: the call passes over it */
+	uint32		came;			/* of a tenant, the number of groups that had
+								 * entered when left became 0 */
+	char		status;			/* for the hash table */
+	FairqPassed *groups;		/* of a tenant, the groups passed over */
+} FairqVisit;
+
+/* Groups that a call has visited in a lane, by hash. */
+typedef struct FairqVisits
+{
+	struct visited_hash *table; /* the hash table; NULL: none yet */
+	uint32		n;				/* number of groups and tenants */
+	FairqPassed passed;			/* groups or tenants of the lane's order that
+								 * were passed over */
+	FairqPassed *full;			/* the one without room for another level;
+								 * NULL: none */
+	int64		looked;			/* number of groups of the order that the call
+								 * has examined */
+} FairqVisits;
 
 /* most turns that a call takes at once and thus has in flight */
 #define FAIRQ_MAX_TURNS 64
@@ -367,6 +403,12 @@ extern bool fairq_lane_next_parked(FairqLane *lane, bool tenants,
 								   int32 *group_no);
 
 /* lane_order.c */
+extern void fairq_visits_init(FairqVisits *visits);
+extern void fairq_visits_in_vain(FairqVisits *visits, int32 group_no,
+								 int32 tenant);
+extern void fairq_visits_count(FairqVisits *visits, int32 group_no,
+							   int32 tenant, int64 most);
+extern void fairq_visits_have_room(FairqVisits *visits);
 extern void fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of,
 									 void *arg);
 extern void fairq_lane_find_tenant(FairqLane *lane, const FairqTaking *taking,

@@ -18,7 +18,7 @@
  *	 which only the version is read, and the version never decreases.  So hints
  *	 at which a session sleeps are kept in a list of their own ("dropped")
  *	 until it has left.  Then the memory for the queue's groups is freed
- *	 (chunks.c).
+ *	 (shmem.c).
  *
  * - when the extension or its database is gone.  No backend with this library
  *	 is notified of that (DROP DATABASE runs in another database).  So a sweep
@@ -42,6 +42,12 @@
  * there are twice as many counters as the last search left.  That costs a
  * constant time per new counter.  A search also begins when shared memory is
  * full.
+ *
+ * A queue's version increases with each change of its settings, of those of
+ * one of its groups, and of its privileges.  A ring buffer holds the last
+ * changes.  So a backend with settings of an older version rereads only the
+ * groups that have changed since.  A backend that has missed more changes than
+ * the ring keeps reads all settings again.
  *
  * Locking: partitions of hash tables, that of counters before that of queues.
  * Then a lane's lock, the mutex of a counter or of versions, or
@@ -104,6 +110,8 @@ static struct
 static Oid	entered = InvalidOid;
 static dsa_pointer own_tally = InvalidDsaPointer;
 
+static void free_some(void);
+
 /* Attach to a table, or create it.  Does nothing if this has been done. */
 static void
 open_table(dshash_table **table, dsa_pointer *handle, size_t entry_size)
@@ -133,6 +141,7 @@ attach(void)
 
 	if (view.extensions != NULL)
 		return;
+	fairq_when_full(free_some);
 	fairq_shmem_attach();
 	view.registry = fairq_registry_shared();
 	old = MemoryContextSwitchTo(TopMemoryContext);
@@ -194,6 +203,45 @@ insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 	return entry;
 }
 
+/*
+ * Increase the version; change is a group's number, or a constant of
+ * versions.h.
+ */
+void
+fairq_version_up(FairqVersions *versions, int32 change)
+{
+	uint64		now;
+
+	SpinLockAcquire(&versions->mutex);
+	now = pg_atomic_read_u64(&versions->now);
+	versions->changes[now % FAIRQ_CHANGES_KEPT] = change;
+	pg_atomic_write_u64(&versions->now, now + 1);
+	SpinLockRelease(&versions->mutex);
+}
+
+/*
+ * Returns the number of changes since a version, at most FAIRQ_CHANGES_KEPT,
+ * and copies them; -1 if there are more.  *now is the present version.
+ */
+int
+fairq_changes_since(FairqVersions *versions, uint64 version, int32 *changes,
+					uint64 *now)
+{
+	int			n = -1;
+
+	SpinLockAcquire(&versions->mutex);
+	*now = pg_atomic_read_u64(&versions->now);
+	if (*now - version <= FAIRQ_CHANGES_KEPT)
+	{
+		for (n = 0; version + n < *now; n++)
+			changes[n] = versions->changes[(version + n) % FAIRQ_CHANGES_KEPT];
+	}
+	SpinLockRelease(&versions->mutex);
+	return n;
+}
+
+/* --------------------------------------------------------------------- */
+
 /* Put hints into a list. */
 static void
 push_hints(dsa_pointer *list, FairqHints *hints)
@@ -227,7 +275,10 @@ static void
 init_once(FairqHints *hints, dsa_pointer self)
 {
 	hints->entry.self = self;
-	fairq_versions_init(&hints->versions);
+	SpinLockInit(&hints->versions.mutex);
+	pg_atomic_init_u64(&hints->versions.now, 0);
+	for (int i = 0; i < FAIRQ_CHANGES_KEPT; i++)
+		hints->versions.changes[i] = FAIRQ_ALL_CHANGED;
 	fairq_chunks_init(&hints->chunks);
 	fairq_wakeup_init(&hints->wakeup);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
@@ -1023,14 +1074,4 @@ free_some(void)
 {
 	sweep_if_due();
 	free_idle_counters();
-}
-
-/*
- * Once per backend: register the function that frees memory when shared memory
- * is full.
- */
-void
-fairq_counters_init(void)
-{
-	fairq_when_full(free_some);
 }

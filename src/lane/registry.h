@@ -19,13 +19,15 @@ typedef struct FairqRegistryUse
 								 * approximately */
 } FairqRegistryUse;
 
+extern void fairq_version_up(FairqVersions *versions, int32 change);
+extern int	fairq_changes_since(FairqVersions *versions, uint64 version,
+								int32 *changes, uint64 *now);
 extern void fairq_registry_use(FairqRegistryUse *use);
 extern FairqHints *fairq_shmem_queue(int32 queue_id);
 extern FairqHints *fairq_shmem_find_queue(int32 queue_id);
 extern FairqTally *fairq_shmem_tally(Oid task);
 extern List *fairq_shmem_queues(Oid task);
 extern void fairq_shmem_release(FairqHints *hints);
-extern void fairq_counters_init(void);
 extern FairqCounter *fairq_shmem_counter(FairqHints *hints, int32 group_no);
 extern FairqCounter *fairq_shmem_find_counter(FairqHints *hints,
 											  int32 group_no);

@@ -114,7 +114,6 @@ void
 _PG_init(void)
 {
 	fairq_shmem_init();
-	fairq_counters_init();
 	MarkGUCPrefixReserved("fairq");
 	next_hook = object_access_hook;
 	object_access_hook = object_access;

@@ -23,7 +23,7 @@
  * read again only if its own have changed, because a queue can have settings
  * of very many groups.  A transaction that changes settings increments the
  * queue's version in shared memory when it ends.  It also records there which
- * settings have changed (fairq.c, transaction.c, versions.c).  That is enough:
+ * settings have changed (fairq.c, transaction.c, registry.c).  That is enough:
  *
  * - The version is incremented after the change is visible, and copied here
  *   before any setting is read.  So settings that were read before the change

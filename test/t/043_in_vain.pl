@@ -2,8 +2,8 @@
 # queues. It visits each of them a few times at most. The test counts visits,
 # and no time.
 #
-# Fails if each search begins at the first group (fairq_visits_passed() in
-# visits.c returns NULL). Fails if groups are ignored that were added before
+# Fails if each search begins at the first group (visits_passed() in
+# lane_order.c returns NULL). Fails if groups are ignored that were added before
 # those that the call has passed (lower_for_added() in lane_order.c).
 use strict;
 use warnings FATAL => 'all';
