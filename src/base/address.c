@@ -59,14 +59,6 @@ fairq_address(int32 group_no, int64 block, int64 block_length)
 	return group_no + block_length * block;
 }
 
-/* The highest address of the group. */
-int64
-fairq_last_address(int32 group_no, int64 block_length)
-{
-	return fairq_address(group_no, fairq_last_block(group_no, block_length),
-						 block_length);
-}
-
 /*
  * The one rule: move *tail on to the address of the group's next task, whose
  * next turn is in next_block at the earliest.  False if block numbers are used

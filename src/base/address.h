@@ -131,7 +131,6 @@ fairq_due_time(int64 addr)
 
 extern int64 fairq_last_block(int32 group_no, int64 block_length);
 extern int64 fairq_address(int32 group_no, int64 block, int64 block_length);
-extern int64 fairq_last_address(int32 group_no, int64 block_length);
 extern bool fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight,
 							int64 next_block, int64 block_length);
 

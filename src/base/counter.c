@@ -388,35 +388,24 @@ fairq_counter_starts_matter(FairqCounter *counter)
 	return matter;
 }
 
-/* Returns 0 if a task may start now, else the time from which one may. */
+/*
+ * Returns 0 if a task may start now, else the time from which one may.  Then
+ * records that the group is throttled in the given lanes.
+ */
 int64
-fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace)
+fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace,
+						 uint16 lanes)
 {
 	int64		next;
 
 	SpinLockAcquire(&counter->mutex);
 	next = starts_next(&counter->starts, pace);
+	if (next <= fairq_monotonic())
+		next = 0;
+	else
+		counter->starts.lanes |= lanes;
 	SpinLockRelease(&counter->mutex);
-	return next > fairq_monotonic() ? next : 0;
-}
-
-/*
- * Record until when the group is throttled in a lane.  Returns false if one of
- * its tasks may start now.
- */
-bool
-fairq_counter_throttle(FairqCounter *counter, const FairqPace *pace, int lane,
-					   int64 *until)
-{
-	bool		early;
-
-	SpinLockAcquire(&counter->mutex);
-	*until = starts_next(&counter->starts, pace);
-	early = *until > fairq_monotonic();
-	if (early)
-		counter->starts.lanes |= 1 << lane;
-	SpinLockRelease(&counter->mutex);
-	return early;
+	return next;
 }
 
 /*

@@ -188,10 +188,7 @@ extern int64 fairq_counter_start(FairqCounter *counter,
 								 const FairqPace *pace, FairqStart *start);
 extern bool fairq_counter_starts_matter(FairqCounter *counter);
 extern int64 fairq_counter_next_start(FairqCounter *counter,
-									  const FairqPace *pace);
-extern bool fairq_counter_throttle(FairqCounter *counter,
-								   const FairqPace *pace, int lane,
-								   int64 *until);
+									  const FairqPace *pace, uint16 lanes);
 extern uint16 fairq_counter_unstart(FairqCounter *counter, FairqStart *start);
 
 #endif							/* FAIRQ_COUNTER_H */

@@ -98,13 +98,6 @@ fairq_times_first(FairqTimes *times, FairqRegion region)
 		FAIRQ_ADDR_MAX : first;
 }
 
-/* Set the deadline: a lease ends at the given time, and none ends earlier. */
-void
-fairq_times_deadline(FairqTimes *times, TimestampTz deadline)
-{
-	pg_atomic_write_u64(&times->deadline, (uint64) deadline);
-}
-
 /*
  * Make searches start from the first timed task, because none is known.  Keep
  * the deadline, because the leases are still running.

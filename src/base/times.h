@@ -39,7 +39,6 @@ extern void fairq_times_forget(FairqTimes *times);
 extern void fairq_times_scheduled(FairqTimes *times, int64 addr);
 extern bool fairq_times_passed(FairqTimes *times, int64 addr);
 extern int64 fairq_times_first(FairqTimes *times, FairqRegion region);
-extern void fairq_times_deadline(FairqTimes *times, TimestampTz deadline);
 extern bool fairq_times_due(FairqTimes *times, TimestampTz now);
 extern TimestampTz fairq_times_next(FairqTimes *times);
 extern bool fairq_times_begin(FairqTimes *times, FairqTimerSearch *search);

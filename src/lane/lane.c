@@ -485,7 +485,7 @@ fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
 	fairq_seats_lower_deadline(lane, group_no, leases->until);
 	if (leases->until < (int64) pg_atomic_read_u64(&lane->times.deadline))
-		fairq_times_deadline(&lane->times, leases->until);
+		pg_atomic_write_u64(&lane->times.deadline, leases->until);
 	if (group == NULL)
 		return;
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
@@ -561,8 +561,8 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 		(int64) pg_atomic_read_u64(&lane->times.deadline) <= now)
 	{
 		lane->clock = Max(lane->clock, now);
-		fairq_times_deadline(&lane->times,
-							 fairq_seats_lapse(lane, now, &ngroups));
+		pg_atomic_write_u64(&lane->times.deadline,
+							fairq_seats_lapse(lane, now, &ngroups));
 	}
 	LWLockRelease(&lane->lock);
 	return ngroups;

@@ -180,6 +180,8 @@ typedef struct NextTurn
 static bool
 find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 {
+	int64		last;
+
 	next->left = 0;
 	next->block = lane->present.block;
 	if (!is_by_turns(lane))
@@ -207,11 +209,9 @@ find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 	}
 	next->from = next->group_no;
 	/* after the last block, that block is served again */
-	next->addr = fairq_address(next->group_no, next->block,
+	last = fairq_last_block(next->group_no, lane->recovery.block_length);
+	next->addr = fairq_address(next->group_no, Min(next->block, last),
 							   lane->recovery.block_length);
-	if (next->addr == FAIRQ_ADDR_NONE)
-		next->addr = fairq_last_address(next->group_no,
-										lane->recovery.block_length);
 	return true;
 }
 
@@ -1053,9 +1053,9 @@ has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
 							   &hints->versions.now, cause->version);
 	if (pg_atomic_read_u64(&hints->versions.now) != cause->version)
 		return false;
-	early = fairq_counter_throttle(cause->counter, cause->pace,
-								   lane->priority, &next);
-	early |= *until > fairq_monotonic();
+	next = fairq_counter_next_start(cause->counter, cause->pace,
+									1 << lane->priority);
+	early = next != 0 || *until > fairq_monotonic();
 	*until = Max(*until, next);
 	return early;
 }

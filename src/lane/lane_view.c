@@ -114,6 +114,29 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 }
 
 /*
+ * The first group at or after a seat that is in any of these sets, a bit for
+ * each.  FAIRQ_ALL_SEATS: none.  next has the next group of each set that the
+ * walk has found; -1 at the beginning.
+ */
+static int64
+next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
+{
+	int64		first = FAIRQ_ALL_SEATS;
+
+	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
+	{
+		if (((sets >> set) & 1) == 0)
+			continue;
+		if (next[set] < from)
+			next[set] = fairq_seats_next(lane, set, from);
+		if (next[set] == FAIRQ_NO_SEAT)
+			next[set] = FAIRQ_ALL_SEATS;
+		first = Min(first, next[set]);
+	}
+	return first;
+}
+
+/*
  * Copy the data of the first waiting groups at or after a seat.  If a lease in
  * the lane may have ended by the given time, includes running groups.  Returns
  * the number of groups; 0 if the lane is invalid.
@@ -133,7 +156,7 @@ fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	while (n < most && is_begun(lane))
 	{
-		int64		first = fairq_seats_next_of(lane, sets, next, from);
+		int64		first = next_of(lane, sets, next, from);
 
 		if (first == FAIRQ_ALL_SEATS)
 			break;

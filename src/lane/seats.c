@@ -7,7 +7,7 @@
  * found by reading a few words, however many groups there are.
  *
  * The first 64 seats are in the lane itself.  All others are in chunks of the
- * queue (chunks.c).  A chunk has the bits of all ten lanes, so one allocation
+ * queue (shmem.c).  A chunk has the bits of all ten lanes, so one allocation
  * is enough for all sets that its groups join later.  Ten sets with summaries
  * and deadlines take 112 bits, 14 bytes, for each group number.
  *
@@ -277,29 +277,6 @@ fairq_seats_next_but(FairqLane *lane, FairqSeatSet set, FairqSeatSet but,
 			return (seat & ~63) + pg_rightmost_one_pos64(bits);
 		from = (seat | 63) + INT64CONST(1);
 	}
-}
-
-/*
- * The first group at or after a seat that is in any of these sets, a bit for
- * each.  FAIRQ_ALL_SEATS: none.  next has the next group of each set that the
- * walk has found; -1 at the beginning.
- */
-int64
-fairq_seats_next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
-{
-	int64		first = FAIRQ_ALL_SEATS;
-
-	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
-	{
-		if (((sets >> set) & 1) == 0)
-			continue;
-		if (next[set] < from)
-			next[set] = fairq_seats_next(lane, set, from);
-		if (next[set] == FAIRQ_NO_SEAT)
-			next[set] = FAIRQ_ALL_SEATS;
-		first = Min(first, next[set]);
-	}
-	return first;
 }
 
 /* An action for each word of a set that is not empty. */

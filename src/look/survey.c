@@ -398,7 +398,7 @@ next_start(FairqCounter *counter, const FairqPace *pace,
 		   TimestampTz held_until, TimestampTz now)
 {
 	int64		start = pace->gap == 0 ? 0 :
-		fairq_counter_next_start(counter, pace);
+		fairq_counter_next_start(counter, pace, 0);
 
 	return start == 0 ? held_until :
 		Max(held_until, fairq_wall_time(start, now));

@@ -444,7 +444,7 @@ next_due(FairqQueue *queue)
 	if (!queue->paused && queue->starts.pace.gap != 0)
 	{
 		start = fairq_counter_next_start(&queue->hints->running,
-										 &queue->starts.pace);
+										 &queue->starts.pace, 0);
 		if (start != 0)
 			next = Min(next, fairq_wall_time(start, now));
 	}

@@ -196,7 +196,7 @@ start_in_queue(void)
 	const FairqPace *pace = &call.queue->starts.pace;
 
 	call.throttled = call.counted && pace->gap != 0 && !call.queue_start.taken &&
-		(call.peeks ? fairq_counter_next_start(counter, pace) :
+		(call.peeks ? fairq_counter_next_start(counter, pace, 0) :
 		 fairq_counter_start(counter, pace, &call.queue_start)) != 0;
 	return !call.throttled;
 }
@@ -323,7 +323,7 @@ start_under(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	}
 	if (until == 0 && setting->pace.gap != 0 && !place->start.taken)
 		until = look ?
-			fairq_counter_next_start(place->counter, &setting->pace) :
+			fairq_counter_next_start(place->counter, &setting->pace, 0) :
 			fairq_counter_start(place->counter, &setting->pace, &place->start);
 	if (until != 0)
 		throttle(lane, lane_no, turn, setting, place, until);
