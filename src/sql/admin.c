@@ -359,22 +359,6 @@ write_grant(const FairqSqlArg *args)
 			  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", args, 3, NULL);
 }
 
-/*
- * Grant MANAGE to the role that creates a queue, unless it has all privileges.
- */
-static void
-grant_creator(int32 queue_id)
-{
-	FairqSqlArg args[] = {
-		fairq_sql_int4(queue_id),
-		{REGROLEOID, ObjectIdGetDatum(GetUserId())},
-		fairq_sql_text(cstring_to_text("manage"))
-	};
-
-	if (!fairq_may(NULL, FAIRQ_PRIV_MANAGE))
-		write_grant(args);
-}
-
 /* Insert the row of a new queue.  Returns its id; 0: the name is taken. */
 static int64
 insert_queue(const char *name, const Given *given)
@@ -411,8 +395,16 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	id = insert_queue(cname, &given);
 	if (id != 0)
 	{
+		FairqSqlArg args[] = {
+			fairq_sql_int4((int32) id),
+			{REGROLEOID, ObjectIdGetDatum(GetUserId())},
+			fairq_sql_text(cstring_to_text("manage"))
+		};
+
 		make_queue_hints((int32) id);
-		grant_creator((int32) id);
+		/* the role that creates a queue may manage it */
+		if (!fairq_may(NULL, FAIRQ_PRIV_MANAGE))
+			write_grant(args);
 	}
 	else
 		ereport(skip ? NOTICE : ERROR,

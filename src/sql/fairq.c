@@ -272,13 +272,6 @@ is_same_text(TupleTableSlot *old, TupleTableSlot *new, AttrNumber attno)
 	return fairq_text_equal(DatumGetTextPP(of_old), DatumGetTextPP(of_new));
 }
 
-static bool
-is_same_queue(TupleTableSlot *old, TupleTableSlot *new)
-{
-	return fairq_int_of(old, QUEUE_ID, 0) == fairq_int_of(new, QUEUE_ID, 0) &&
-		is_same_text(old, new, QUEUE_NAME);
-}
-
 /*
  * Record that a row of fairq.queue was changed; gone: the queue no longer
  * exists.  No backend has cached the queue of a new row, unless its id was
@@ -389,9 +382,10 @@ fairq_settings_changed(PG_FUNCTION_ARGS)
 		TupleTableSlot *old = data->tg_trigslot;
 		TupleTableSlot *new = data->tg_newslot;
 		bool		is_new = TRIGGER_FIRED_BY_INSERT(data->tg_event);
+		bool		stays = update && is_same_text(old, new, QUEUE_NAME) &&
+			fairq_int_of(old, QUEUE_ID, 0) == fairq_int_of(new, QUEUE_ID, 0);
 
-		queue_changed(old, is_new, !is_new &&
-					  !(update && is_same_queue(old, new)));
+		queue_changed(old, is_new, !is_new && !stays);
 		if (update)
 			queue_changed(new, false, false);
 		if (update && !is_same_text(old, new, QUEUE_SEPARATOR))

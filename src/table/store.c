@@ -518,20 +518,6 @@ fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls,
 	return &slot->tts_tid;
 }
 
-static void
-make_rows(FairqTable *table)
-{
-	MemoryContext old = MemoryContextSwitchTo(table->context);
-
-	/* a copy, because a hundred references to the original are slow */
-	TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(table->rel));
-
-	table->batch.rows = palloc(sizeof(TupleTableSlot *) * FAIRQ_MAX_ROWS);
-	for (int i = 0; i < FAIRQ_MAX_ROWS; i++)
-		table->batch.rows[i] = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
-	MemoryContextSwitchTo(old);
-}
-
 /*
  * Postpone a row, to insert it together with others.  The data to which its
  * values point must stay until then.  Returns true when it is time to insert
@@ -542,7 +528,18 @@ fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
 					int natts)
 {
 	if (table->batch.rows == NULL)
-		make_rows(table);
+	{
+		MemoryContext old = MemoryContextSwitchTo(table->context);
+
+		/* a copy, because a hundred references to the original are slow */
+		TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(table->rel));
+
+		table->batch.rows = palloc(sizeof(TupleTableSlot *) * FAIRQ_MAX_ROWS);
+		for (int i = 0; i < FAIRQ_MAX_ROWS; i++)
+			table->batch.rows[i] = MakeSingleTupleTableSlot(desc,
+															&TTSOpsVirtual);
+		MemoryContextSwitchTo(old);
+	}
 	store_columns(table->batch.rows[table->batch.n++], values, nulls, natts);
 	return table->batch.n == FAIRQ_MAX_ROWS;
 }

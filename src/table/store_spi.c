@@ -88,18 +88,6 @@ prepare_plan(const char *sql, const FairqSqlArg *args, int nargs)
 	return plan;
 }
 
-/* Read the first column of the first row of the result, unless it is NULL. */
-static void
-read_number(int64 *number)
-{
-	bool		isnull;
-	Datum		value = SPI_getbinval(SPI_tuptable->vals[0],
-									  SPI_tuptable->tupdesc, 1, &isnull);
-
-	if (!isnull)
-		*number = DatumGetInt64(value);
-}
-
 /*
  * Run a statement as fairq's owner.  Returns the number of rows processed.
  * Results are copied before they are freed. *number, unless NULL, becomes the
@@ -130,7 +118,14 @@ run_plan(const char *sql, const FairqSqlArg *args, int nargs, int64 *number,
 			 SPI_result_code_string(SPI_result));
 	processed = SPI_processed;
 	if (processed > 0 && number != NULL)
-		read_number(number);
+	{
+		bool		isnull;
+		Datum		value = SPI_getbinval(SPI_tuptable->vals[0],
+										  SPI_tuptable->tupdesc, 1, &isnull);
+
+		if (!isnull)
+			*number = DatumGetInt64(value);
+	}
 	context = MemoryContextSwitchTo(context);
 	for (uint64 i = 0; texts != NULL && i < processed; i++)
 		*texts = lappend(*texts,

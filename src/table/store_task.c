@@ -355,16 +355,6 @@ fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task)
 	table->locked.tuple_only = table->locked.tuple = false;
 }
 
-/* Lock a row, if it is still free.  So far at most its tuple lock is held. */
-static FairqClaimResult
-lock_after_all(FairqTable *table, const FairqTask *task)
-{
-	FairqTask	again = *task;
-
-	fairq_task_unlock_tuple(table, task);
-	return lock_to_claim(table, &again);
-}
-
 /*
  * Read the row at a TID, if the transaction or subtransaction "by" has deleted
  * it.  That one is our own, and was not rolled back.  The row is then in
@@ -658,8 +648,12 @@ update_locked(FairqTable *table, FairqTask *task, const Change *changes,
 	fairq_check_use(table, FAIRQ_TO_UPDATE);
 	if (FAIRQ_UPDATE_HAS_TO_WAIT && table->locked.tuple_only)
 	{
-		FairqClaimResult locked = lock_after_all(table, task);
+		FairqTask	again = *task;
+		FairqClaimResult locked;
 
+		/* lock the row, if it is still free */
+		fairq_task_unlock_tuple(table, task);
+		locked = lock_to_claim(table, &again);
 		if (locked != FAIRQ_CLAIMED)
 			return locked;
 	}
@@ -680,20 +674,6 @@ update_locked(FairqTable *table, FairqTask *task, const Change *changes,
 	}
 	task->tid = slot->tts_tid;
 	return FAIRQ_CLAIMED;
-}
-
-/* Insert a row again after this transaction has deleted it. */
-static void
-insert_again(FairqTable *table, FairqTask *task, const Change *changes,
-			 int nchanges)
-{
-	TupleTableSlot *slot = change_row(table, changes, nchanges);
-
-	table_tuple_insert(table->rel, slot, GetCurrentCommandId(true), 0, NULL);
-	fairq_insert_index_entries(table, slot, false);
-	pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
-	task->tid = slot->tts_tid;
-	task->taken = false;
 }
 
 /* Add the first bytes of a text to the JSON; null if it is NULL. */
@@ -823,7 +803,16 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 		(!counts ? 2 : error == NULL ? 1 : 0);
 
 	if (task->taken)
-		insert_again(table, task, changes, nchanges);
+	{
+		TupleTableSlot *slot = change_row(table, changes, nchanges);
+
+		table_tuple_insert(table->rel, slot, GetCurrentCommandId(true), 0,
+						   NULL);
+		fairq_insert_index_entries(table, slot, false);
+		pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
+		task->tid = slot->tts_tid;
+		task->taken = false;
+	}
 	else
 		(void) update_locked(table, task, changes, nchanges);
 	task->addr = new_addr;

@@ -44,13 +44,6 @@
 #include "dedup.h"
 #include "transaction.h"
 
-static FairqScan *
-scan_key(FairqTable *keys, int32 queue_id, Datum key)
-{
-	return fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY,
-							fairq_range_2(Int32GetDatum(queue_id), key));
-}
-
 /* The row of a key in fairq.dedup. */
 typedef struct KeyRow
 {
@@ -78,7 +71,8 @@ read_key(TupleTableSlot *slot, KeyRow *row)
 static KeyRow
 look_up_key(FairqTable *keys, int32 queue_id, Datum key, bool changing)
 {
-	FairqScan  *scan = scan_key(keys, queue_id, key);
+	FairqRange	range = fairq_range_2(Int32GetDatum(queue_id), key);
+	FairqScan  *scan = fairq_scan_begin(keys, FAIRQ_DEDUP_BY_KEY, range);
 	FairqRowState state = FAIRQ_ROW_INSERTING;
 	KeyRow		row = {0};
 
@@ -293,21 +287,12 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task, bool started)
 	FairqTable *keys = fairq_table_beside(tasks, FAIRQ_DEDUP);
 	TimestampTz until = started ? held_until(tasks) : DT_NOBEGIN;
 	Datum		key = fairq_column(tasks->locked.slot, TASK_DEDUP_KEY);
-	FairqScan  *scan = scan_key(keys, task->queue_id, key);
-	bool		found = false;
+	KeyRow		row = look_up_key(keys, task->queue_id, key, false);
 
-	while (fairq_scan_next_live(scan))
-	{
-		KeyRow		row;
-
-		read_key(scan->slot, &row);
-		if (row.id != task->id || row.free_at != DT_NOEND)
-			continue;
-		fairq_table_delete(keys, &row.tid);
-		found = true;
-	}
-	fairq_scan_end(scan);
-	if (found && until != DT_NOBEGIN)
+	if (row.id != task->id || row.free_at != DT_NOEND)
+		return;
+	fairq_table_delete(keys, &row.tid);
+	if (until != DT_NOBEGIN)
 	{
 		uint16		hash = hash_of(key);
 		Oid			relid = RelationGetRelid(keys->rel);

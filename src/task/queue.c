@@ -572,15 +572,6 @@ read_grants(FairqQueue *queue)
 	fairq_scan_end(scan);
 }
 
-static char
-get_separator(TupleTableSlot *slot)
-{
-	Datum		value = fairq_column(slot, QUEUE_SEPARATOR);
-
-	return DatumGetPointer(value) == NULL ? 0 :
-		*VARDATA_ANY(DatumGetTextPP(value));
-}
-
 /* The unit of fairness.  The column's CHECK refuses other names. */
 static FairqFairBy
 get_fair_by(TupleTableSlot *slot, bool tenants)
@@ -653,21 +644,12 @@ read_others(FairqQueue *queue, TupleTableSlot *slot)
 	groups->others.version++;
 }
 
-/* Whether the queue or any group has a limit or a rate. */
-static bool
-is_limited(const FairqQueue *queue)
-{
-	return queue->max_running != FAIRQ_NO_LIMIT ||
-		queue->groups.others.setting.limit != FAIRQ_NO_LIMIT ||
-		queue->starts.pace.gap != 0 ||
-		queue->groups.others.setting.rate != 0 ||
-		queue->groups.nlimiting > 0;
-}
-
 /* Read the queue's settings from its row. */
 static void
 read_queue(FairqQueue *queue, TupleTableSlot *slot)
 {
+	Datum		separator = fairq_column(slot, QUEUE_SEPARATOR);
+
 	queue->block_length = DatumGetInt64(fairq_column(slot, QUEUE_BLOCK_LENGTH));
 	queue->paused = DatumGetBool(fairq_column(slot, QUEUE_PAUSED));
 	queue->max_running = fairq_int_of(slot, QUEUE_MAX_RUNNING, FAIRQ_NO_LIMIT);
@@ -687,7 +669,8 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 	queue->notify = DatumGetBool(fairq_column(slot, QUEUE_NOTIFY));
 	queue->retains = !slot_attisnull(slot, QUEUE_RETAIN);
 	read_shares(queue, slot);
-	queue->shares.separator = get_separator(slot);
+	queue->shares.separator = DatumGetPointer(separator) == NULL ? 0 :
+		*VARDATA_ANY(DatumGetTextPP(separator));
 	queue->shares.fair_by = get_fair_by(slot, queue->shares.separator != 0);
 }
 
@@ -786,7 +769,10 @@ read_stale(FairqQueue *queue, Stale *stale)
 								groups->changed.n);
 		groups->changed.n = 0;
 	}
-	queue->limited = is_limited(queue);
+	queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||
+		groups->others.setting.limit != FAIRQ_NO_LIMIT ||
+		queue->starts.pace.gap != 0 || groups->others.setting.rate != 0 ||
+		groups->nlimiting > 0;
 	queue->as_of = stale->as_of;
 	/* this message is for roles that may see the queue's groups */
 	if (!fairq_may(queue, FAIRQ_PRIV_MONITOR))

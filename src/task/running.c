@@ -443,6 +443,8 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	int32		limit;
 	FairqKnown	now;
 	FairqSlot	slot;
+	bool		taken;
+	bool		fits;
 
 	if (!call.counted)
 		return true;
@@ -453,25 +455,20 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		return false;
 	pin(&call.group, turn->group_no);
 	slot = fairq_counter_enter(call.group.counter, now, limit, !call.in_queue);
-	if (slot == FAIRQ_SLOT_FREE && call.in_queue)
-	{
-		call.group.slot = true;
-		if (slot_in_tenant(lane, lane_no, turn, may_park, now) &&
-			start_in_group(lane, lane_no, turn, false) &&
-			!fairq_settings_are_old(call.queue))
-			return true;
-		fairq_slot_in_group_back();
-		return false;
-	}
+	taken = slot == FAIRQ_SLOT_FREE && call.in_queue;
+	call.group.slot |= taken;
 	if (slot == FAIRQ_SLOT_NONE && may_park)
 		(void) put_aside(lane, lane_no, turn, &call.group,
 						 (FairqCause) {.limit = limit}, 0);
-	if (slot == FAIRQ_SLOT_FREE &&
-		!(slot_in_tenant(lane, lane_no, turn, may_park, now) &&
-		  start_in_group(lane, lane_no, turn, true)))
-		slot = FAIRQ_SLOT_NONE;
-	unpin(&call.group);
-	return slot == FAIRQ_SLOT_FREE && !fairq_settings_are_old(call.queue);
+	fits = slot == FAIRQ_SLOT_FREE &&
+		slot_in_tenant(lane, lane_no, turn, may_park, now) &&
+		start_in_group(lane, lane_no, turn, !taken) &&
+		!fairq_settings_are_old(call.queue);
+	if (!taken)
+		unpin(&call.group);
+	else if (!fits)
+		fairq_slot_in_group_back();
+	return fits;
 }
 
 /*
