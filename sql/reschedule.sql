@@ -44,7 +44,7 @@ SELECT fairq.reschedule(pg_temp.id('a1')), pg_temp.to('b1', '-infinity');
 SELECT * FROM pg_temp.stand;
 SELECT * FROM pg_temp.counts;
 SELECT * FROM fairq.check_queue('reschedule');
--- a1 is behind its group's others now
+-- a1 is now behind the other tasks of its group
 SELECT pg_temp.pop();
 SELECT fairq.complete_batch(array_agg(id)) IS NOT NULL AS done FROM fairq.tasks WHERE queue = 'reschedule';
 -- within the time

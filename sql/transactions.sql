@@ -302,8 +302,8 @@ SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('transactions_cursor',
 COMMIT;
 SELECT * FROM fairq.check_queue('transactions_cursor');
 
--- LIMIT does not return popped tasks; calls also work in the select list and
--- in WITH.
+-- LIMIT does not give popped tasks back to the queue.  Calls also work in the
+-- select list and in WITH.
 SELECT count(*) FROM (SELECT FROM fairq.pop('transactions_cursor', 2) LIMIT 1) p;
 SELECT count(*) FROM fairq.tasks WHERE queue = 'transactions_cursor' AND status = 'running';
 SELECT (fairq.pop('transactions_cursor', 1)).group_key IS NOT NULL AS popped;

@@ -155,7 +155,10 @@ fairq_tally_init(FairqTally *tally, int32 domain)
 	pg_atomic_init_u64(&tally->passed, PG_UINT64_MAX);
 }
 
-/* Begin the numbers of a queue that gets its hints: they are not known yet. */
+/*
+ * Initialize the numbers of tasks of a queue that gets its hints.  They are not
+ * known yet.
+ */
 void
 fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 {

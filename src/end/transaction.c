@@ -805,7 +805,7 @@ fairq_pending_running(FairqHints *hints, int32 group_no)
  * Record that settings of a group, or of the queue (-1), are changed.  Once
  * the new settings are visible, other backends must not park a group because
  * of the old ones.  If they are rolled back, the same holds for the new ones.
- * So both ends of the transaction apply this.
+ * So this is applied at commit and at abort.
  */
 void
 fairq_pending_settings(FairqHints *hints, int32 group_no)

@@ -314,8 +314,8 @@ fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 }
 
 /*
- * Charge the group or tenant, whose weight is set, for a turn that is taken.
- * In a cost-fair lane, cost is an estimate.
+ * Charge the group or tenant for a turn that is taken.  The caller has set
+ * account->weight.  In a cost-fair lane, cost is an estimate.
  */
 void
 fairq_account_charge(FairqLedger *ledger, FairqFlows *flows,
@@ -407,8 +407,9 @@ fairq_account_correct(FairqFlows *flows, FairqAccount *account,
 }
 
 /*
- * In a time-fair lane, work that has ended lowers E, but not below the longest
- * of these tasks.
+ * Update E of a time-fair lane after tasks have ended.  Their time lowers E,
+ * but not below the longest of them or the mean time so far of the account's
+ * running tasks.
  */
 static void
 note_longest(FairqLedger *ledger, const FairqAccount *account, double took,

@@ -945,7 +945,7 @@ fairq_lane_order_shut(FairqLane *lane, int32 tenant, FairqShut shut)
 		(void) remove_from_order(lane, tenant);
 }
 
-/* Whether a tenant is shut for that cause. */
+/* Whether a tenant is shut for that reason. */
 bool
 fairq_lane_order_is_shut(FairqLane *lane, int32 tenant, FairqShut shut)
 {

@@ -204,7 +204,7 @@ fairq_lane_is_throttled(FairqLane *lane, int32 group_no)
 	return throttled;
 }
 
-/* Whether calls have searched for all timed tasks of the lane at some time. */
+/* Whether calls have ever searched for all timed tasks of the lane. */
 bool
 fairq_lane_is_searched(FairqLane *lane)
 {

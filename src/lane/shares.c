@@ -76,8 +76,8 @@
 typedef struct Choice
 {
 	const FairqShares *shares;
-	FairqGot	start[FAIRQ_PRIORITIES];	/* amount that each lane has got,
-											 * at least virtual time */
+	FairqGot	start[FAIRQ_PRIORITIES];	/* amount that each lane has got;
+											 * virtual time if that is more */
 
 	/* if time-fair */
 	const FairqLaneWork *works; /* work of the lanes; NULL: the queue is not
@@ -122,7 +122,10 @@ compare(FairqGot a, int32 share_a, FairqGot b, int32 share_b)
 	return left < right ? -1 : left > right;
 }
 
-/* Compute the amounts that the lanes have got, at least virtual time. */
+/*
+ * Compute each lane's start: the amount that it has got, or virtual time if
+ * that is more.
+ */
 static void
 find_starts(const FairqShareAccounts *accounts, Choice *c)
 {

@@ -32,10 +32,10 @@ RULES = {
     "served": "a group that has had a turn in the block is not in front",
     "served in one block": "in the next block no group has had a turn",
     "empty gives back": "a turn without a ready task does not count",
-    "leaving gives back": "nor does a turn without a task during another pop's read, once its "
-                          "call leaves the lane",
+    "leaving gives back": "a turn that yielded no task during another pop's read does not "
+                          "count, once its call leaves the lane",
     "vain in its block": "but not in a later block",
-    "parked gives back": "nor does a turn without a slot",
+    "parked gives back": "a turn without a slot does not count",
     "back in its block": "a turn is given back only in its block",
     "back if whole": "and only if no other call continued it",
     "settings give back": "nor does a turn that a change of settings stopped",

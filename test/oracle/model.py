@@ -7,13 +7,14 @@ model raises Fault if a result breaks a promise.  It does not know how the serve
 chooses, or the place of a task.  Calls are made one at a time, but by several
 sessions, whose transactions may stay open as long as they like.
 
-Terms.  A task is *visible* to a session if it is ready, due or expired.  It is so
-by a commit, or by that session's own open transaction.  A task *runs* from its
-claim until its end is visible to all.  That is the commit of the transaction that
-completed, failed, released or took it, or the abort of the one that claimed it.  A
-claim of an expired task takes over its slot.  A group has a *slot* for a session if
-fewer tasks run than its limit.  The settings are the session's own uncommitted
-ones, or else the committed ones.  The same holds for the queue.
+Terms.  An *expired* task is one whose lease has expired.  A task is *visible* to a
+session if it is ready, due or expired.  It is so by a commit, or by that session's
+own open transaction.  A task *runs* from its claim until its end is visible to all.
+That is the commit of the transaction that completed, failed, released or took it,
+or the abort of the one that claimed it.  A claim of an expired task takes over its
+slot.  A group has a *slot* for a session if fewer tasks run than its limit.  The
+settings are the session's own uncommitted ones, or else the committed ones.  The
+same holds for the queue.
 Expired tasks need no slot, but no more run than the limit.
 
 A slot is certain with these exceptions.  A task that a transaction releases and

@@ -88,7 +88,7 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 	  q{TRUNCATE fairq.queue_privilege};
 	is($reads->('', "BEGIN; $pop; SELECT fairq.pause('q', 'a'); $pop; $pop; ROLLBACK"),
 		'q', 'a session\'s own change is read once');
-	is($reads->(''), 'q', 'and once it is rolled back');
+	is($reads->(''), 'q', 'and is read once more after its rollback');
 	is($reads->('', "BEGIN; SAVEPOINT s; SELECT fairq.pause('q', 'a'); $pop; ROLLBACK TO s; $pop; COMMIT"),
 		'q,q', 'also a change of a subtransaction');
 	# after a restart fairq knows nothing of a queue that SQL changes

@@ -1,4 +1,5 @@
-// The work of the workers here: 5 ms, 3 s or a minute; it reports too many concurrent tasks.
+// The handler of the workers here: a task takes 5 ms, 8 s or a minute. It logs a line
+// if more tasks run than CONCURRENCY allows.
 'use strict';
 const { setTimeout: sleep } = require('timers/promises');
 let running = 0;
