@@ -107,8 +107,7 @@ next_lapsed(FairqLane *lane, int64 from, int *steps)
 {
 	for (;;)
 	{
-		int32		group_no = fairq_seats_next_but(lane, FAIRQ_LAPSED,
-													FAIRQ_PARKED, from);
+		int32		group_no = fairq_seats_next_lapsed(lane, from);
 		FairqGroupSet *set;
 		FairqGroup *group;
 
