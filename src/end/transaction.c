@@ -314,29 +314,6 @@ pending_below(const FairqPending *pending)
 	return pending->below == NO_INDEX ? NULL : &stack[pending->below];
 }
 
-/* Take the last change off the stack. */
-static FairqPending *
-pop_pending(void)
-{
-	FairqPending *pending = &stack[nstack - 1];
-
-	*slot_of(pending->lane, pending->group_no) = pending->below;
-	nstack--;
-	nsettings -= (pending->done & FAIRQ_SETTINGS) != 0;
-	first_unshown = Min(first_unshown, nstack);
-	return pending;
-}
-
-/* Free the memory of a change that was taken off. */
-static void
-release_pending(FairqPending *pending)
-{
-	release_news(&pending->at_commit);
-	release_news(&pending->at_abort);
-	if (pending->work != NULL)
-		pfree(pending->work);
-}
-
 /* Make sure that one more change fits. */
 static void
 grow_stack(void)
@@ -357,18 +334,6 @@ grow_stack(void)
 	memset(topmost, 0xFF, sizeof(int32) * 2 * n);
 	for (int i = 0; i < nstack; i++)
 		*slot_of(stack[i].lane, stack[i].group_no) = i;
-}
-
-/* Forget all changes, whose memory is freed with the transaction. */
-static void
-forget_pending(void)
-{
-	stack = NULL;
-	topmost = NULL;
-	max_stack = 0;
-	first_unshown = 0;
-	shown.hints = NULL;
-	own_tasks = to_undo = own_settings = false;
 }
 
 /* Add reservations of a group that were made after those of the change. */
@@ -863,11 +828,9 @@ void
 fairq_pending_tallies(FairqHints *hints, int64 *n)
 {
 	for (int i = 0; i < nstack; i++)
-	{
 		for (int t = 0; t < FAIRQ_TALLIES; t++)
 			n[t] += fairq_hints_of(stack[i].lane) == hints ?
 				stack[i].tally[t] : 0;
-	}
 }
 
 /* --------------------------------------------------------------------- */
@@ -1098,11 +1061,17 @@ apply_from(int first, bool committed)
 	publish_versions(first);
 	while (nstack > first)
 	{
-		FairqPending *pending = pop_pending();
+		FairqPending *pending = &stack[--nstack];
 
+		*slot_of(pending->lane, pending->group_no) = pending->below;
+		nsettings -= (pending->done & FAIRQ_SETTINGS) != 0;
 		apply_pending(pending, committed);
-		release_pending(pending);
+		release_news(&pending->at_commit);
+		release_news(&pending->at_abort);
+		if (pending->work != NULL)
+			pfree(pending->work);
 	}
+	first_unshown = Min(first_unshown, nstack);
 	fairq_tally_committed();
 	/* changes that were taken off the stack stay in the array */
 	close_all_slots(first, end, committed);
@@ -1129,7 +1098,13 @@ apply_all(bool committed)
 	/* while the hints still belong to the queues */
 	fairq_samples_end(committed);
 	apply_from(0, committed);
-	forget_pending();
+	/* the memory of changes is freed with the transaction */
+	stack = NULL;
+	topmost = NULL;
+	max_stack = 0;
+	first_unshown = 0;
+	shown.hints = NULL;
+	own_tasks = to_undo = own_settings = false;
 	written_at = groups_changed_at = 0;
 	groups_freed = false;
 	if (changed)
