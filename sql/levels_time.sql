@@ -7,7 +7,8 @@
 -- keeps its level while a user has lapsed (moment()), or peek() copies only
 -- two levels of a tenant (copy_order()). Fails if users are served level by
 -- level (next_in_order()), or a start in a full queue counts only for the user
--- (fairq_work_begun()).
+-- (fairq_work_begun()). Fails if a group enters before the next one has an
+-- account (those_have_accounts()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -173,5 +174,16 @@ SELECT count(fairq.complete(id, took => n % 7 * '1 h'::interval)) FROM (
 	WHERE queue = 'timed_peek' AND status = 'running') t WHERE n % 2 = 0;
 UPDATE peeked SET ids = ARRAY(SELECT id FROM fairq.peek('timed_peek', 30));
 SELECT ARRAY(SELECT id FROM fairq.pop('timed_peek', 30)) = ids AS same FROM peeked;
+-- Also if a new tenant enters together with another one.
+SELECT fairq.create_queue('timed_enter', separator => '/', fair_by => 'time', max_running => 2);
+SELECT pg_temp.add('timed_enter', 2, 't2/a');
+SELECT count(*) FROM fairq.pop('timed_enter', 2, lease => '1 ms');
+SELECT pg_sleep(0.1);
+SELECT pg_temp.add('timed_enter', 1, 't1/a', 't2/a');
+SELECT pg_temp.pop('timed_enter', 2);
+SELECT pg_temp.add('timed_enter', 1, 't1/a');
+SELECT pg_temp.done('timed_enter', '%', '1 s');
+SELECT string_agg(group_key, ' ') FROM fairq.peek('timed_enter', 2);
+SELECT pg_temp.pop('timed_enter', 2);
 
 SELECT count(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'timed%';

@@ -992,9 +992,25 @@ fairq_lane_order_tenant_of(FairqLane *lane, int32 group_no)
 		account_of(lane, group_no)->level.tenant;
 }
 
+/* Whether the first groups that have entered the ring have accounts. */
+static bool
+those_have_accounts(FairqLane *lane, bool tenants)
+{
+	int32		group_no = fairq_seats_next(lane, FAIRQ_TODO, 0);
+
+	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
+	{
+		if (!has_account(lane, group_no, tenants))
+			return false;
+		group_no = fairq_seats_next(lane, FAIRQ_TODO, group_no + INT64CONST(1));
+	}
+	return true;
+}
+
 /*
  * Add the groups that have entered the ring to their orders.  Returns false if
- * one has no account yet.  Also false if the search has to continue, because
+ * one has no account yet.  Then none is added, since those that are present
+ * decide where the others of a time-fair lane enter.  Also false if the search has to continue, because
  * no turn is taken before all groups that have tenants are added.  Otherwise
  * the groups of one tenant could prevent another tenant from entering.
  */
@@ -1007,14 +1023,12 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 
 	if (group_no == FAIRQ_NO_SEAT)
 		return true;
+	taking->order.lacks = !those_have_accounts(lane, taking->order.tenants);
+	if (taking->order.lacks)
+		return false;
 	least = is_by_time(lane) ? find_least(lane, &lane->order.flows, now) : 0;
 	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
 	{
-		if (!has_account(lane, group_no, taking->order.tenants))
-		{
-			taking->order.lacks = true;
-			return false;
-		}
 		fairq_seats_remove(lane, FAIRQ_TODO, group_no);
 		if (account_of(lane, group_no)->level.is_tenant)
 		{
