@@ -107,7 +107,8 @@ next_lapsed(FairqLane *lane, int64 from, int *steps)
 {
 	for (;;)
 	{
-		int32		group_no = fairq_seats_next_lapsed(lane, from);
+		int32		group_no = fairq_seats_next_but(lane, FAIRQ_LAPSED,
+													FAIRQ_PARKED, from);
 		FairqGroupSet *set;
 		FairqGroup *group;
 

@@ -256,23 +256,22 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 }
 
 /*
- * The first group at or after a seat that may have lapsed tasks, and is not
- * aside; FAIRQ_NO_SEAT: none.
+ * The first group at or after a seat that is in a set and not in another one;
+ * FAIRQ_NO_SEAT: none.
  */
 int32
-fairq_seats_next_lapsed(FairqLane *lane, int64 from)
+fairq_seats_next_but(FairqLane *lane, FairqSeatSet set, FairqSeatSet but,
+					 int64 from)
 {
 	for (;;)
 	{
-		int32		seat = fairq_seats_next(lane, FAIRQ_LAPSED, from);
+		int32		seat = fairq_seats_next(lane, set, from);
 		uint64		bits;
 
-		if (seat == FAIRQ_NO_SEAT)
+		if (seat == FAIRQ_NO_SEAT || lane->seats.n[but] == 0)
 			return seat;
 		/* all of the word's seats at once */
-		bits = *word_of(lane, FAIRQ_LAPSED, seat) &
-			~*word_of(lane, FAIRQ_PARKED, seat) &
-			~*word_of(lane, FAIRQ_THROTTLED, seat) &
+		bits = *word_of(lane, set, seat) & ~*word_of(lane, but, seat) &
 			(~UINT64CONST(0) << (seat % 64));
 		if (bits != 0)
 			return (seat & ~63) + pg_rightmost_one_pos64(bits);

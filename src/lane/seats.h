@@ -18,7 +18,8 @@ extern void fairq_seats_remove(FairqLane *lane, FairqSeatSet set,
 							   int32 seat);
 extern int32 fairq_seats_next(FairqLane *lane, FairqSeatSet set,
 							  int64 from);
-extern int32 fairq_seats_next_lapsed(FairqLane *lane, int64 from);
+extern int32 fairq_seats_next_but(FairqLane *lane, FairqSeatSet set,
+								  FairqSeatSet but, int64 from);
 extern void fairq_seats_clear(FairqLane *lane, FairqSeatSet set);
 extern int32 fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last);
 extern void fairq_seats_begin_block(FairqLane *lane);

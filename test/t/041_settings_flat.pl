@@ -10,8 +10,7 @@
 # in lane_turns.c). Fails if a paused one is visited for lapsed tasks (is_active()
 # in lane_internal.h). In a full queue, fails if its users are visited
 # (next_lapsed() in lane_turns.c), or do not return
-# (fairq_seats_unpark_lapsed() in seats.c). Fails there if throttled groups are
-# visited (fairq_seats_next_lapsed() in seats.c).
+# (fairq_seats_unpark_lapsed() in seats.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -120,39 +119,6 @@ foreach (
 		SELECT fairq.drop_queue('f', true)}),
 		"1\n500\n0\nt", '... and return with it');
 }
-
-# The same holds for groups with a hold or a rate of their own. A visit of one
-# reads three blocks.
-foreach (
-	[ 'burst => 1', q{hold('f', 'g' || i, 'tomorrow') FROM generate_series(1, 500) i},
-		q{hold('f', 'g' || i, NULL) FROM generate_series(1, 500) i} ],
-	[ q{rate => 1, per => '300 days'}, q{resume('f')}, q{alter_queue('f', rate => 0)} ])
-{
-	my ($options, $begin, $end) = @$_;
-	$node->safe_psql('postgres', qq{
-		SELECT fairq.create_queue('f', max_running => 500, max_attempts => 9, $options);
-		SELECT count(fairq.enqueue('f', 'g' || i)) FROM generate_series(1, 500) i;
-		SELECT count(*) FROM fairq.pop('f', 500, lease => '1 ms');
-		SELECT pg_sleep(0.1); SELECT fairq.$begin});
-	my $plan = $node->safe_psql('postgres', q{SELECT FROM fairq.pop('f', 500);
-		EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT FROM fairq.pop('f', 500)});
-	cmp_ok($plan =~ /shared hit=(\d+)/ ? $1 : 0, '<', 500, "throttled groups are not visited: $end");
-	is($node->safe_psql('postgres', q{SELECT throttled FROM fairq.lanes WHERE queue = 'f' AND priority = 0}),
-		500, '... since they are throttled');
-	$node->safe_psql('postgres', "SELECT fairq.$end");
-	is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.pop('f', 500);
-		SELECT count(*) FROM fairq.check_queue('f'); SELECT fairq.drop_queue('f', true)}),
-		"500\n0\nt", '... and return with it');
-}
-# They also return when their time has come.
-is($node->safe_psql('postgres', q{
-	SELECT fairq.create_queue('f', max_running => 9, max_attempts => 9);
-	SELECT count(fairq.enqueue('f', 'g' || i)) FROM generate_series(1, 9) i;
-	SELECT count(*) FROM fairq.pop('f', 9, lease => '1 ms');
-	SELECT pg_sleep(0.1); SELECT fairq.hold('f', 'g' || i, clock_timestamp() + interval '1 s')
-	FROM generate_series(1, 9) i; CREATE TABLE early AS SELECT id FROM fairq.pop('f', 9);
-	SELECT pg_sleep(1.5); SELECT count(*) + (SELECT count(*) FROM early) FROM fairq.pop('f', 9)})
-	=~ /(\d+)$/ && $1, 9, '... and when the hold ends');
 
 # changes by the session itself
 my $n = 300;
