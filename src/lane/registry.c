@@ -204,8 +204,7 @@ insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 }
 
 /*
- * Increase the version; change is a group's number, or a constant of
- * versions.h.
+ * Increase the version; change is a group's number, or a constant of hints.h.
  */
 void
 fairq_version_up(FairqVersions *versions, int32 change)

@@ -938,7 +938,8 @@ fairq_redrive_task(PG_FUNCTION_ARGS)
 /* whether a row is of the group $2, or of a group of the tenant $2 */
 #define OF_GROUP \
 	"(group_key = $2 OR starts_with(group_key, $2 || (SELECT separator" \
-	" FROM fairq.queue WHERE queue_id = $1 AND strpos($2, separator) = 0)))"
+	" FROM fairq.queue WHERE queue_id = $1 AND $2 <> ''" \
+	" AND strpos($2, separator) = 0)))"
 
 /* Raise an error, unless the group exists or has failed tasks. */
 static void
