@@ -297,3 +297,17 @@ SELECT format(statement, 'lapses_' || by)
 		$$SELECT payload FROM fairq.pop(%L, 1, '1 hour')$$]) statement \gexec
 \t off
 SELECT count(fairq.drop_queue('lapses_' || by, true)) FROM unnest('{tasks,cost,time}'::text[]) by;
+
+-- A full queue ends a cancelled task whose lease has expired, although a hold
+-- keeps its group from starting tasks. Fails if next_lapsed() in lane_turns.c
+-- skips throttled groups.
+SELECT fairq.create_queue('lapses_held', max_running => 1, concurrency => 1, max_attempts => 9);
+SELECT fairq.enqueue('lapses_held', 'a') AS id \gset
+SELECT count(*) FROM fairq.pop('lapses_held', lease => '1 microsecond');
+SELECT fairq.enqueue('lapses_held', 'b') > :id AS later;
+SELECT fairq.hold('lapses_held', 'a', 'tomorrow');
+SELECT count(*) FROM fairq.pop('lapses_held');
+SELECT fairq.cancel(:id);
+SELECT count(*) FROM fairq.pop('lapses_held');
+SELECT group_key FROM fairq.pop('lapses_held');
+SELECT fairq.drop_queue('lapses_held', true);
