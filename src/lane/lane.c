@@ -82,8 +82,9 @@
  * A pop that leases tasks notes the leases when it takes the tasks.  It notes
  * them in the set "leased" and in the group's entry.  It lowers the deadline
  * of the 64 seats to which the group's belongs.  When a deadline has passed,
- * its groups are lapsed, and no longer leased.  The next pop that visits a lapsed group searches its running tasks,
- * and notes again the leases that it finds.
+ * its groups are lapsed, and no longer leased.  The next pop that visits a
+ * lapsed group searches its running tasks, and notes again the leases that it
+ * finds.
  *
  * That search can miss a task that was taken before the search but is claimed
  * after it.  So a transaction that commits a lease checks, without a lock,

@@ -653,8 +653,9 @@ lower_all_for_added(const Search *search)
 
 /*
  * Returns the first group after a rank that may have a ready task.  NULL: the
- * search begins with the first group.  Groups that the call passes over do not count.  The rank is at
- * the end of a level.  FAIRQ_NO_NODE: there is none, or no steps are left.
+ * search begins with the first group.  Groups that the call passes over do not
+ * count.  The rank is at the end of a level.  FAIRQ_NO_NODE: there is none, or
+ * no steps are left.
  */
 static int32
 next_behind(const Search *search, const FairqRank *behind)
@@ -1010,9 +1011,10 @@ those_have_accounts(FairqLane *lane, bool tenants)
 /*
  * Add the groups that have entered the ring to their orders.  Returns false if
  * one has no account yet.  Then none is added, since those that are present
- * decide where the others of a time-fair lane enter.  Also false if the search has to continue, because
- * no turn is taken before all groups that have tenants are added.  Otherwise
- * the groups of one tenant could prevent another tenant from entering.
+ * decide where the others of a time-fair lane enter.  Also false if the search
+ * has to continue, because no turn is taken before all groups that have
+ * tenants are added.  Otherwise the groups of one tenant could prevent another
+ * tenant from entering.
  */
 static bool
 add_those_that_come(FairqLane *lane, FairqTaking *taking)
