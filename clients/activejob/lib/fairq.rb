@@ -11,6 +11,7 @@ require "set"
 require "time"
 
 require "active_job"
+require "active_job/callbacks" # Active Job loads it only with ActiveJob::Base
 require "pg"
 
 require "fairq/version"
