@@ -8,7 +8,7 @@
 -- two levels of a tenant (copy_order()). Fails if users are served level by
 -- level (next_in_order()), or a start in a full queue counts only for the user
 -- (fairq_work_begun()). Fails if a group enters before the next one has an
--- account (those_have_accounts()).
+-- account (add_those_that_come()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql

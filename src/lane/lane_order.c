@@ -252,21 +252,17 @@ has_account(FairqLane *lane, int32 group_no, bool tenants)
 
 /*
  * The first group at or after the seat "from" that enters and has no account,
- * or whose tenant is not known; FAIRQ_NO_SEAT: none.  *renewals is the value
- * of the lane's renewals.  The lane is not locked.
+ * or whose tenant is not known.  FAIRQ_NO_SEAT: the first "most" groups have
+ * accounts.
  */
 static int32
-next_without(FairqLane *lane, int64 from, bool tenants, uint32 *renewals)
+next_without(FairqLane *lane, int64 from, bool tenants, int most)
 {
-	int32		group_no;
+	int32		group_no = fairq_seats_next(lane, FAIRQ_TODO, from);
 
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	*renewals = lane->present.renewals;
-	group_no = fairq_seats_next(lane, FAIRQ_TODO, from);
 	while (group_no != FAIRQ_NO_SEAT && has_account(lane, group_no, tenants))
-		group_no = fairq_seats_next(lane, FAIRQ_TODO,
-									group_no + INT64CONST(1));
-	LWLockRelease(&lane->lock);
+		group_no = --most == 0 ? FAIRQ_NO_SEAT :
+			fairq_seats_next(lane, FAIRQ_TODO, group_no + INT64CONST(1));
 	return group_no;
 }
 
@@ -356,7 +352,10 @@ fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
 	{
 		int32		tenant = FAIRQ_NO_SEAT;
 
-		group_no = next_without(lane, from, tenant_of != NULL, &renewals);
+		LWLockAcquire(&lane->lock, LW_SHARED);
+		renewals = lane->present.renewals;
+		group_no = next_without(lane, from, tenant_of != NULL, PG_INT32_MAX);
+		LWLockRelease(&lane->lock);
 		if (group_no == FAIRQ_NO_SEAT)
 			return;
 		if (tenant_of != NULL)
@@ -993,21 +992,6 @@ fairq_lane_order_tenant_of(FairqLane *lane, int32 group_no)
 		account_of(lane, group_no)->level.tenant;
 }
 
-/* Whether the first groups that have entered the ring have accounts. */
-static bool
-those_have_accounts(FairqLane *lane, bool tenants)
-{
-	int32		group_no = fairq_seats_next(lane, FAIRQ_TODO, 0);
-
-	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
-	{
-		if (!has_account(lane, group_no, tenants))
-			return false;
-		group_no = fairq_seats_next(lane, FAIRQ_TODO, group_no + INT64CONST(1));
-	}
-	return true;
-}
-
 /*
  * Add the groups that have entered the ring to their orders.  Returns false if
  * one has no account yet.  Then none is added, since those that are present
@@ -1025,7 +1009,8 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 
 	if (group_no == FAIRQ_NO_SEAT)
 		return true;
-	taking->order.lacks = !those_have_accounts(lane, taking->order.tenants);
+	taking->order.lacks = next_without(lane, group_no, taking->order.tenants,
+									   MOST_ADDED) != FAIRQ_NO_SEAT;
 	if (taking->order.lacks)
 		return false;
 	least = is_by_time(lane) ? find_least(lane, &lane->order.flows, now) : 0;
