@@ -634,6 +634,8 @@ delete_of_groups(FairqQueue *queue, const List *groups, bool force, bool due,
 {
 	FairqIndex	index = due && groups == NIL ? FAIRQ_TASK_BY_TIME :
 		FAIRQ_TASK_BY_GROUP;
+	int64		end = fairq_due_end(FAIRQ_REGION_SCHEDULED,
+									GetCurrentTimestamp());
 	int64		deleted = 0;
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
@@ -642,8 +644,6 @@ delete_of_groups(FairqQueue *queue, const List *groups, bool force, bool due,
 			Datum		lane = Int32GetDatum(fairq_task_lane(queue->id, p));
 			FairqRange	range = groups == NIL ? fairq_range(lane) :
 				fairq_range_2(lane, Int32GetDatum(list_nth_int(groups, i)));
-			int64		end = fairq_due_end(FAIRQ_REGION_SCHEDULED,
-											GetCurrentTimestamp());
 
 			if (due)
 				range = fairq_range_section(range, FAIRQ_SCHEDULED, end);
