@@ -1109,7 +1109,7 @@ CREATE VIEW fairq.tenants WITH (security_barrier) AS
 COMMENT ON VIEW fairq.tenants IS 'Tenants of queues with a separator, and their settings. It reads shared memory and no task, so its cost depends only on the number of tenants.';
 COMMENT ON COLUMN fairq.tenants.users_active IS 'Users with ready tasks that a pop has found, counted once in each priority. NULL: shared memory does not have the queue.';
 COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks, costs or seconds, per weight. NULL: not known.';
-COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got least. NULL: not known.';
+COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got the least. NULL: not known.';
 COMMENT ON COLUMN fairq.tenants.concurrency IS 'Most running tasks of all its users together. NULL: any number.';
 COMMENT ON COLUMN fairq.tenants.paused IS 'No task of its users is popped while this is true.';
 COMMENT ON COLUMN fairq.tenants.rate IS 'How many tasks of all its users together may start in the queue''s "per". NULL: any number.';
@@ -1212,7 +1212,7 @@ CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
 	AS 'MODULE_PATHNAME', 'fairq_group_shares'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION fairq.group_shares(text, int)
-	IS 'Returns the groups with tasks of a cost-fair or time-fair queue that got most since the restart. got is the service per weight, in costs or seconds, and ahead the lead over the ready group with the least. running counts tasks, and waiting_since is when the first ready task became ready. A task-fair queue has no rows. The function reads no task.';
+	IS 'Returns the groups with tasks of a cost-fair or time-fair queue that got the most since the restart. got is the service per weight, in costs or seconds, and ahead the lead over the ready group with the least. running counts tasks, and waiting_since is when the first ready task became ready. A task-fair queue has no rows. The function reads no task.';
 
 -- Views of shared memory, for roles that may monitor a queue.  Neither function
 -- changes shared memory.

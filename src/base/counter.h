@@ -36,8 +36,7 @@ typedef struct FairqStarts
 	int64		last;			/* time that the last start would have if
 								 * starts were evenly spaced; not after its
 								 * real time */
-	int64		full_at;		/* time from which on no start matters any
-								 * more */
+	int64		full_at;		/* time from which no earlier start matters */
 	uint16		lanes;			/* lanes in which the group was throttled; bits
 								 * by priority */
 } FairqStarts;
@@ -151,7 +150,7 @@ typedef struct FairqCounter
 								 * that have not ended */
 	int32		pins;			/* number of pointers to the counter that
 								 * backends keep */
-	uint64		number[FAIRQ_BOOKS];	/* number of the load from which on
+	uint64		number[FAIRQ_BOOKS];	/* number of the first load for which
 										 * committed counts */
 	uint64		tenure;			/* number of the queue's tenure of its hints */
 	FairqStarts starts;			/* times at which tasks started */

@@ -261,7 +261,7 @@ fairq_shmem_init(void)
 
 	DefineCustomIntVariable("fairq.shared_memory",
 							"Sets the size of fairq's shared memory.",
-							"It has that size from the first use after the server's start on.",
+							"A new value takes effect at the first use after the server's start.",
 							&size_mb, DEFAULT_SIZE, LEAST_SIZE, MOST_SIZE,
 							preload ? PGC_POSTMASTER : PGC_SIGHUP,
 							GUC_UNIT_MB, NULL, NULL, NULL);

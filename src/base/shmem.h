@@ -129,8 +129,8 @@ typedef struct FairqGroup
 	{
 		int32		parts;		/* number of its parts that calls have taken
 								 * and not given back */
-		bool		published;	/* true: a task was published since the turn
-								 * was taken */
+		bool		published;	/* true: a task has been published since the
+								 * turn was taken */
 		TimestampTz since;		/* time before which none of the group's ready
 								 * tasks became ready, DT_NOBEGIN if not known;
 								 * valid only with ready tasks (survey.c) */
@@ -236,7 +236,7 @@ typedef struct FairqQueueKey
 	int32		group_no;		/* the group's number; -1: key of the queue */
 } FairqQueueKey;
 
-/* number of counters from which on idle ones are freed */
+/* number of counters at which idle ones are freed */
 #define FAIRQ_MANY_COUNTERS 16384
 
 /* The registry of queues and counters; see registry.c.  Part of Arena. */
@@ -257,8 +257,8 @@ typedef struct FairqRegistry
 	pg_atomic_uint32 nhints;	/* number of hints, whether or not they belong
 								 * to a queue */
 	pg_atomic_uint32 ncounters; /* number of counters of groups */
-	pg_atomic_uint32 many_counters; /* number of counters from which on idle
-									 * ones are freed */
+	pg_atomic_uint32 many_counters; /* number of counters at which idle ones
+									 * are freed */
 	pg_atomic_uint32 crowded;	/* 1: a group found no entry in the cache; 0:
 								 * none did */
 	pg_atomic_uint64 swept_at;	/* time of the last search for extensions that

@@ -54,8 +54,8 @@
  * ends here later, it adds nothing by rules 2 and 3.  If S has not seen T end,
  * S sees the rows as T has found them.  T leaves the ProcArray after S was
  * taken, since both use ProcArrayLock.  So T ends here after that, finds S,
- * and adds its changes; by rule 1 to numbers that are of this load.  So each
- * row version counts once: S sees it, or the transaction that made it adds it.
+ * and adds its changes, by rule 1 to numbers of this load.  So each row
+ * version counts once: S sees it, or the transaction that made it adds it.
  * Rule 1 loses no other addition.  Under a queue's mutex one backend at a time
  * sees that the numbers are of an older load.  No load begins while that
  * backend has the tally's lock.

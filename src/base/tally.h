@@ -30,8 +30,8 @@ typedef struct FairqBook
 								 * without hints */
 	uint64		xmin;			/* xid, with its epoch, below which its
 								 * snapshot has seen all transactions end */
-	uint64		xmax;			/* xid, with its epoch, from which on it has
-								 * seen none end */
+	uint64		xmax;			/* xid, with its epoch, from which it has seen
+								 * no transaction end */
 	int32		nrunning;		/* number of transactions from xmin to xmax
 								 * that it has seen running */
 } FairqBook;

@@ -42,8 +42,8 @@
  * Locking: the caller writes timers and the deadline under the lane's lock;
  * atomic fields are read without it.  Histograms have no lock: a reader may
  * see one bucket before a transaction's end and another after it.  Memory is
- * allocated when a sample is recorded.  All other functions, and so those that
- * transaction.c calls, neither fail nor allocate.
+ * allocated when a sample is recorded.  All other functions, including those
+ * that transaction.c calls, neither fail nor allocate.
  */
 #include "postgres.h"
 

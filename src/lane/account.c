@@ -32,8 +32,8 @@
  *
  * where E is the longest recent task.  Suppose that the amounts of all groups
  * differ by at most 2 * E.  Then the next group is among those with the fewest
- * running tasks, and is the one of them that has got least.  A group that lags
- * by more than 2 * E may have one more task running.
+ * running tasks.  Among these it is the one that has got the least.  A group
+ * that lags by more than 2 * E may have one more task running.
  *
  * A group that arrives is credited with the least that any waiting group has
  * got.  So it is next, but has earned no credit.  If it has got more than

@@ -234,8 +234,8 @@ struct FairqHints
 
 	FairqChunks chunks;			/* bits of the groups of all lanes; the first
 								 * ones are in the lanes */
-	FairqQueueTally tally;		/* number of tasks, and the load from which on
-								 * running ones are counted */
+	FairqQueueTally tally;		/* number of tasks, and the first load that
+								 * counts running ones */
 	FairqCounter running;		/* counter of the whole queue */
 	FairqShares shares;			/* the amounts that the lanes have received of
 								 * their shares */

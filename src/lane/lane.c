@@ -422,8 +422,8 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 }
 
 /*
- * Restore a group's tail, if no other address was reserved since.  Addresses
- * up to "last" were reserved for tasks that will not be added.
+ * Restore a group's tail, if no other address has been reserved since.
+ * Addresses up to "last" were reserved for tasks that will not be added.
  */
 void
 fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,

@@ -60,7 +60,7 @@
  */
 #define MOST_LOOKED 1000
 
-/* Take back all groups, if that was requested since the last time. */
+/* Take back all groups, if that has been requested since the last time. */
 static void
 unpark_if_asked(FairqLane *lane)
 {

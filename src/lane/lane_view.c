@@ -7,10 +7,11 @@
  * that is not task-fair, which amounts have groups got, and how large is the
  * difference?
  *
- * The group that has got least is the first group of some level of the ordered
- * set.  The group that has got most is the last group of some level.  A group
- * that has left the ring can still be in the set, and is skipped.  At most
- * MOST_LOOKED_AT groups are examined: beyond that, the answer is not known.
+ * The group that has got the least is the first group of some level of the
+ * ordered set.  The group that has got the most is the last group of some
+ * level.  A group that has left the ring can still be in the set, and is
+ * skipped.  At most MOST_LOOKED_AT groups are examined: beyond that, the
+ * answer is not known.
  *
  * The functions change no lane and make no entry.
  *

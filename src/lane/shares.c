@@ -5,7 +5,7 @@
  * This is start-time fair queueing of lanes.  A task is charged as one, or at
  * its cost in a cost-fair queue.  A lane has got the sum of its charges,
  * divided by its share.  Among the lanes that have a task to serve, the lane
- * that has got least is next.  Among equal lanes, the lane with the lower
+ * that has got the least is next.  Among equal lanes, the lane with the lower
  * priority number is next.  Virtual time is the amount that the lane served
  * last had before that service.  A lane with a lower amount begins there.  So
  * a lane that had no task for a while has earned no credit.

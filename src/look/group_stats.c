@@ -2,7 +2,7 @@
  * group_stats.c
  *		fairq.group_stats(), fairq.all_group_stats(), fairq.group_shares(),
  *		fairq.tenants and fairq.fairness: groups that wait longest, run most or
- *		have got most, tenants, and the fairness of queues.
+ *		have got the most, tenants, and the fairness of queues.
  *
  * A walk visits the groups that wait or run (survey.c) at little cost per
  * group, and keeps those that come first in the wanted order.
@@ -17,7 +17,7 @@
  * expired, for example.  If that leaves fewer than the caller asks for, twice
  * as many are kept, and so on, up to MOST_KEPT.
  *
- * group_shares() keeps the groups that have got most in a cost-fair or
+ * group_shares() keeps the groups that have got the most in a cost-fair or
  * time-fair queue.  Like the view fairq.fairness it reads only shared memory,
  * and no task.  The cost of the view depends neither on the backlog nor on the
  * number of groups.  Task-fair queues record no amounts, so turns have no
@@ -435,8 +435,9 @@ typedef struct Share
 	int32		group_no;		/* the group's number */
 	bool		any;			/* true: it has an account in some lane */
 	double		got;			/* service that it has got, per weight */
-	double		ahead;			/* its lead over the group that has got least;
-								 * -1: not known, or there is no other group */
+	double		ahead;			/* its lead over the group that has got the
+								 * least; -1: not known, or there is no other
+								 * group */
 	int32		nactive;		/* of a tenant, number of its groups that may
 								 * have a ready task */
 	int32		running;		/* if time-fair, number of its running tasks */
@@ -452,7 +453,7 @@ put_float8(FairqRow *row, double value, bool isnull)
 	fairq_put(row, Float8GetDatum(value), isnull);
 }
 
-/* Groups that have got most come first. */
+/* Groups that have got the most come first. */
 static int
 compare_shares(const void *a, const void *b)
 {
@@ -531,7 +532,8 @@ put_share(ReturnSetInfo *rsinfo, FairqQueue *queue, const Share *share)
 }
 
 /*
- * Add the groups that have got most, if the queue is cost-fair or time-fair.
+ * Add the groups that have got the most, if the queue is cost-fair or
+ * time-fair.
  */
 static void
 put_shares(ReturnSetInfo *rsinfo, FairqQueue *queue, int32 top, bool named)

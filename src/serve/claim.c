@@ -298,7 +298,7 @@ runs_on(FairqService *s, const FairqTask *task)
 	return fairq_within_limits(task->group_no);
 }
 
-/* Lock a lapsed task; *slot says whether it may run on. */
+/* Lock a lapsed task; *slot says whether it may run again. */
 static FairqClaimResult
 lock_lapsed(FairqService *s, FairqTask *task, FairqSlot *slot)
 {

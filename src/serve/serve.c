@@ -4,12 +4,13 @@
  *		of a queue's hints, if it changes nothing.
  *
  * Lanes are served in the order of their priorities, or by their shares
- * (shares.c).  With shares, each task comes from the lane that has got least.
- * A lane without a share is served when the lanes with shares have no task.
- * In a lane, a call takes turns, dozens at once, and serves each group at its
- * turn.  lane_turns.c decides which group is next, and turn.c which of its
- * tasks.  This file decides when the call continues and when it stops.  The
- * cost of a call depends on the tasks that it returns, and not on the backlog.
+ * (shares.c).  With shares, each task comes from the lane that has got the
+ * least.  A lane without a share is served when the lanes with shares have no
+ * task.  In a lane, a call takes turns, dozens at once, and serves each group
+ * at its turn.  lane_turns.c decides which group is next, and turn.c which of
+ * its tasks.  This file decides when the call continues and when it stops.
+ * The cost of a call depends on the tasks that it returns, and not on the
+ * backlog.
  *
  * After a restart the seats of a lane become known step by step, a little
  * ahead of the turns that are taken (line.c).

@@ -10,8 +10,8 @@
  *
  * A sweep ends expired leases, and tasks that are expired, of all groups of a
  * queue at once.  Pops end them only at the turns of their groups.  A sweep
- * searches for running tasks where they are possible according to shared
- * memory, and for expired tasks with an index.
+ * searches for running tasks where shared memory shows that there may be some,
+ * and for expired tasks with an index.
  *
  * Unused groups.  maintain forgets a group without tasks and settings, and its
  * number becomes free.  An exception is a group whose rate does not allow it a

@@ -333,7 +333,7 @@ typedef struct FairqTask
 	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
 	TimestampTz run_at;			/* time for which it is scheduled, or at which
 								 * it was put back; 0: neither */
-	TimestampTz expires_at;		/* time from which on it may not begin;
+	TimestampTz expires_at;		/* time from which it may not begin;
 								 * DT_NOEND: none */
 	int64		batch;			/* id of the batch it belongs to; 0: none */
 	int32		queue_id;		/* id of its queue */
@@ -437,7 +437,7 @@ typedef struct FairqContent
 {
 	Datum		payload;		/* its payload */
 	Datum		headers;		/* its headers; 0: none */
-	TimestampTz expires_at;		/* time from which on it may not begin;
+	TimestampTz expires_at;		/* time from which it may not begin;
 								 * DT_NOEND: none */
 	bool		blocked;		/* true: it waits for the batch with its id,
 								 * or for other tasks */

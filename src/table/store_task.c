@@ -448,8 +448,8 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 }
 
 /*
- * Returns a scan of the rows with an id.  NULL: no row was moved since the
- * previous scan began, so that scan cannot have missed the row. *moves is
+ * Returns a scan of the rows with an id.  NULL: no row has been moved since
+ * the previous scan began, so that scan cannot have missed the row. *moves is
  * FAIRQ_NOT_SEARCHED before the first scan.  The scan is the same one until
  * the table is closed.  So a caller must continue it in the table's memory
  * context.

@@ -29,7 +29,7 @@ typedef struct FairqNewTask
 								 * DT_NOBEGIN: at once */
 	TimestampTz put_back_at;	/* time at which it was put back from the
 								 * archive; DT_NOBEGIN: it is new */
-	TimestampTz expires_at;		/* time from which on it may not begin;
+	TimestampTz expires_at;		/* time from which it may not begin;
 								 * DT_NOEND: none */
 	text	   *group_key;		/* its group's key */
 	Datum		payload;		/* its payload */
