@@ -166,7 +166,7 @@ module Fairq
       raise explained.is_a?(ServerError) ? explained : error
     end
 
-    # Reconnects if the connection was lost since the last call.  If the connection is lost during a
+    # Reconnects if the connection was lost after the last call.  If the connection is lost during a
     # call, that call fails, since its outcome is unknown.
     def own_connection
       if @connection && !alive?(@connection)
