@@ -1,9 +1,9 @@
 -- The cost of batches does not depend on tasks that have ended or were added.  The cost
 -- of a registration does not depend on other workers.
 --
--- Broken on purpose to see it fail.  A search for tasks of a batch began at
--- the last one (has_tasks() in blocked.c).  A check read all rows of fairq.batch_delta
--- (first_failed()).  Each registration searched for old workers (admin.c).
+-- Fails if a search for tasks of a batch begins at the last one (has_tasks() in
+-- blocked.c).  Fails if a check reads all rows of fairq.batch_delta (first_failed()).
+-- Fails if each registration searches for old workers (admin.c).
 \a \t
 
 CREATE FUNCTION pg_temp.buffers(command text) RETURNS int LANGUAGE plpgsql AS $$

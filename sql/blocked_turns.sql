@@ -1,8 +1,8 @@
 -- Groups whose blocked tasks are due for a check, again and again, do not keep the others
 -- from their turns.
 --
--- Broken on purpose to see it fail.  Calls gave such a turn back, so these groups were
--- next in each call (end_part() in lane_turns.c).
+-- Fails if calls give such a turn back (end_part() in lane_turns.c): these groups are then
+-- next in each call.
 \a \t
 
 SELECT fairq.create_queue('first'), fairq.create_queue('blocked_turns');

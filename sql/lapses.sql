@@ -234,7 +234,7 @@ SELECT * FROM fairq.check_queue('lapses_1');
 SELECT pg_temp.done('lapses_1');
 
 -- Priorities: the next call continues with the task before which a call
--- stopped, even if earlier ones were added since. Otherwise one task could
+-- stopped, even if earlier ones have been added since. Otherwise one task could
 -- hold up its lane.
 SELECT pg_temp.poison('lapses_1', 'b1', 5), pg_temp.add('lapses_1', 'a1 a2'), pg_temp.add('lapses_1', 'd1 d2', 5);
 SELECT pg_temp.serve('lapses_1'), pg_temp.add('lapses_1', 'a3 a4');

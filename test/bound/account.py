@@ -186,7 +186,7 @@ class Account:
         one turn of each other group.
 
         A turn without a task, of a group without a slot, may have begun a block.  Clients
-        cannot see that.  But then no turn is taken in the block before any more.
+        cannot see that.  But then no more turns are taken in the previous block.
         """
         sent = [call.sent for call in self.calls]
         reached = list(accumulate(

@@ -9,7 +9,7 @@ this group
       hand      the first ready tasks: (address, TID of the row), H at most
       upto      each published ready task below upto is in the hand, or in
                 flight
-      lost      the lowest address that was published since the reading began,
+      lost      the lowest address that has been published since the reading began,
                 and is not in the hand
       reader    the pop whose reading may be offered; others read for
                 themselves

@@ -1,7 +1,7 @@
 """The life of a task: how it becomes ready, how it ends, and what the archive
 keeps.
 
-Terms.  A *scheduled* task has an instant from which on it is *due*; a running
+Terms.  A *scheduled* task has an instant from which it is *due*; a running
 one's lease has an instant at which it *expires*.  A call reads the clock once.
 The model knows all instants, and the times before and after each call.  clock.py
 ensures that no instant is between them.  So it knows what the call must find.

@@ -796,9 +796,10 @@ class Model(Batches):
             return
         last = -1 if fifo.turn is None else fifo.turn // self.block_length
         if last < block and self.seats.get(group, seat) < seat:
-            raise Fault("turn", f"{name} is before that of {group}, which has"
-                        f" had none in this block, at seat"
-                        f" {self.seats[group]}")
+            raise Fault("turn", f"{name} was taken before the turn of"
+                        f" {group}, which has a lower seat"
+                        f" ({self.seats[group]}) and has had no turn in this"
+                        f" block")
         if (lane.block is not None and lane.block < block and last < block - 1
                 and fifo.waits_since is not None
                 and fifo.waits_since <= lane.served_at):

@@ -7,9 +7,9 @@
 # changes past the ring's end are lost (fairq_changes_since() in registry.c).
 # Fails if a rolled back change is not published (publish_versions() in
 # transaction.c). Fails if a tenant without a slot is not shut (fairq_lane_shut()
-# in lane_turns.c). Fails if a paused one is visited for lapsed tasks (is_active()
-# in lane_internal.h). In a full queue, fails if its users are visited
-# (next_lapsed() in lane_turns.c), or do not return
+# in lane_turns.c). Fails if a paused tenant is visited for lapsed tasks
+# (is_active() in lane_internal.h). Fails if its users are visited in a full
+# queue (next_lapsed() in lane_turns.c), or do not return afterwards
 # (fairq_seats_unpark_lapsed() in seats.c).
 use strict;
 use warnings FATAL => 'all';

@@ -1,6 +1,6 @@
 # Logical replication of fairq's tables, as for a move to another server. The
 # subscriber gets the rows that fairq's functions write without the executor.
-# It also gets equal rows of fairq.group_number, and their deletion.
+# Duplicate rows of fairq.group_number, and their deletion, are replicated too.
 #
 # Fails if fairq.group_number has no replica identity: maintain() and
 # drop_queue() then cannot delete its rows. Fails if store.c does not check for
