@@ -1,5 +1,6 @@
 -- A running task counts until its end is committed. A rolled back change of
--- tasks or settings has no effect. All can be counted again at any time.
+-- tasks or settings has no effect. reset_hints() can be called at any
+-- time: then running tasks are counted again.
 --
 -- Fails if an abort frees no slot (apply_pending() in transaction.c).
 \a \t
@@ -356,7 +357,7 @@ SELECT pg_temp.pop('limits_rollback_new');
 SELECT * FROM fairq.check_queue('limits_rollback_new');
 
 --
--- All is counted again
+-- Running tasks are counted again
 --
 
 SELECT fairq.create_queue('limits_rollback_reset', 2, 3);

@@ -5,7 +5,7 @@
  * Each file of the extension is compiled with this file included first.
  * test/faults/steps adds a macro for each function of the server that can
  * fail.  So a call takes a step before each of them, and at each
- * CHECK_FOR_INTERRUPTS().  Once that is asked for by SQL, the n-th step of the
+ * CHECK_FOR_INTERRUPTS().  When SQL has requested it, the n-th step of the
  * backend
  *
  *	error	fails

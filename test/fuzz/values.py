@@ -194,7 +194,7 @@ NAMES = {
     "priorities": usual(usual_array(a_choice("0", "0", "1", "9"))),
     "run_ats": usual(usual_array(a_choice(None, "now", "tomorrow", "infinity"))),
     "costs": usual(usual_array(a_choice("1", "0.5", "1000"))),
-    # an object, or no object of a batch
+    # {} is an object, and for enqueue_batch an empty array
     "headers": usual(a_choice(None, None, None, "{}")),
     "progress": usual(a_choice(None, "1", '{"pages": 1}')),
     "took": usual(a_choice(None, None, "0", "1 ms", "1 hour")),

@@ -567,7 +567,7 @@ def _(q):
     q.call("resume", q.name)
 
 
-@case("a group is resumed of which a task has fallen due")
+@case("a group is resumed, and one of its tasks has become due")
 def _(q):
     q.create()
     q.later(0.02)
@@ -577,7 +577,7 @@ def _(q):
     q.call("resume", q.name, "bob")
 
 
-@case("the queue is resumed, in which a lease has expired")
+@case("the queue is resumed, and a lease in it has expired")
 def _(q):
     q.create()
     q.enqueue()

@@ -44,7 +44,7 @@ NO, YES = "no", "yes"
 
 # the rows, whether it is closed, and what the sessions do
 SCENARIOS = {
-    "add beside close": ([ABSENT], NO, ["add 0", "close", "look"]),
+    "add during close": ([ABSENT], NO, ["add 0", "close", "look"]),
     "two add": ([ABSENT, ABSENT], NO, ["add 0", "add 1", "close", "look"]),
     "two ends": ([LIVE, LIVE], YES, ["fail 0", "complete 1", "look"]),
     "two looks": ([LIVE], YES, ["complete 0", "look", "look"]),

@@ -49,7 +49,7 @@ ABSENT, INSERTING, READY, CLAIMED, FINISHED, DEAD, GONE = range(7)
 # The rules that make it correct. Each can be left out.
 RULES = {
     "announced after visible": "a commit is published once it is visible",
-    "abort tells": "a rolled back pop publishes its task again",
+    "abort publishes": "a rolled back pop publishes its task again",
     "overflow lowers upto": "a task that leaves a full hand lowers upto to its address",
     "lost bounds offer": "a task published during a reading, and not kept, bounds the "
                          "reading",
@@ -359,7 +359,7 @@ class Model(Explorer):
                     yield f"commit {i}", self.changed(s, i, READY)._replace(
                         announced=tuple(sorted(announced)))
                 else:
-                    yield f"tell {i}, early", self.tell(s, i)._replace(
+                    yield f"publish {i}, early", self.tell(s, i)._replace(
                         announced=tuple(sorted(s.announced + (i,))))
                 if self.rollbacks and i not in s.announced:
                     yield f"roll back {i}", self.changed(s, i, DEAD)
@@ -368,7 +368,7 @@ class Model(Explorer):
             elif status in (FINISHED, DEAD) and i in self.reuse[:1]:
                 yield f"vacuum {i}", self.changed(s, i, GONE)
         for i in s.announced if late else ():
-            yield f"tell {i}", self.tell(s, i)._replace(
+            yield f"publish {i}", self.tell(s, i)._replace(
                 announced=tuple(j for j in s.announced if j != i))
 
     def place_for(self, s, i):
@@ -470,6 +470,6 @@ class Model(Explorer):
                                  taken=pop.taken)
 
     def pop_undo(self, s, me, pop):
-        if self.on("abort tells"):
+        if self.on("abort publishes"):
             s = self.tell(s, *pop.taken)
-        yield "tell it again", self.then(s, me, "idle")
+        yield "publish it again", self.then(s, me, "idle")

@@ -36,9 +36,9 @@ endless     A call does not try a flow again that has yielded no task.
 flat        A call tries a tenant without a slot once, however many users it has.
 bound       Assume that two tenants, or two users of one tenant, have work and
             slots.  Over any stretch, what they get per weight differs by at most
-            l_i / w_i + l_j / w_j, where l is the largest cost of each.  Time-fair,
-            this holds between tenants if no flow comes or goes.  l is then the
-            longest task.  Otherwise i is ahead of j by at most
+            l_i / w_i + l_j / w_j, where l is the largest cost of each.  In a
+            time-fair lane this holds between tenants if no flow comes or goes,
+            and l is the longest task.  Otherwise i is ahead of j by at most
             2 * (E * H_j + l_i), or by what it was ahead before and had in hand.
             H is the most tasks of j that ran at once, per weight.
 
@@ -781,7 +781,7 @@ class History:
         self.tasks.append((user, self.now, cost, "dead" if dies else ""))
 
     def step_end(self):
-        """The clock advances to the next end. If cost-fair, any task may end."""
+        """The clock advances to the next end. In a cost-fair lane any task may end."""
         if self.by != "time":
             alive = [task for task in self.tasks if task[3] != "lapsed"]
             if alive:

@@ -61,7 +61,7 @@ RULES = {
     # the counter
     "enter in mutex": "the check of the limit and the slot are one",
     "enter first": "a slot is taken before the claim",
-    "open until told": "the slot is open until the end is visible",
+    "open until published": "the slot is open until the end is visible",
     "together": "closing the slot and adding the claim is one section",
     "back": "an unused slot is given back",
     "undo back": "a slot is given back after a rollback to its savepoint",
@@ -174,7 +174,7 @@ SCENARIOS = {
     "cancelled": (1, 0, 1, 0, [ended(POP), CANCELLED + LOAD]),
     "cancelled, for good": (1, 1, 1, 1, [ended(POP), CANCELLED]),
     "cancelled twice": (1, 1, 1, 1, [ended(COMPLETE), CANCELLED + CANCELLED]),
-    "cancelled beside another": (
+    "cancelled during another": (
         1, 1, 1, 1, [ended(COMPLETE), CANCELLED, LOAD]),
     "changed by SQL": (1, 0, 1, 0, [SQL, LOAD, ended(POP)]),
     "changed by SQL during a pop": (1, 1, 1, 1, [SQL, ended(POP), LOAD]),
@@ -259,7 +259,7 @@ class Model(Explorer):
                     script[i:i + 2] = [("tell",), ("end", COMMIT)]
         if "one decision" not in self.rules:
             instead(("tell",), ("decide",), ("tell",))
-        if "open until told" not in self.rules:
+        if "open until published" not in self.rules:
             for i in reversed([i for i, s in enumerate(script)
                                if s[0] == "end"]):
                 script.insert(i, ("close",))

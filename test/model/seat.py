@@ -90,7 +90,7 @@ SCENARIOS = {
     "two turns at once": {
         **USUAL, "tasks": "aaa", "turns": 2, "blocks": 2,
         "may": ("purge", "evict")},
-    "beside a reading": {
+    "during a reading": {
         **USUAL, "tasks": "aaa", "turns": 2, "blocks": 3,
         "may": ("purge", "evict")},
     "purges": {

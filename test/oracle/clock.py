@@ -6,8 +6,8 @@ call would then be unknown.  So a call near an instant waits until the instant
 has passed.  If a call is so slow that an instant still passes, the model cannot
 judge it, and the history is given up (TooSlow).
 
-Instants are planned ahead, a few milliseconds apart from each other, and more on
-a busy machine.  A history passes them in its steps, the ticks.  If it is slower
+Instants are planned ahead, a few milliseconds apart, or further apart on a busy
+machine.  A history passes them in its steps, the ticks.  If it is slower
 than planned, they pass a little earlier in it, which the model takes into account.
 """
 

@@ -139,38 +139,38 @@ FAN_IN = (
 )
 
 COSTS = (
-    Profile("by cost", 3, cost=1, priorities=1, **SERVE),
-    Profile("by cost, shares", 3, (1, 2), cost=1, priorities=1, by_shares=1,
+    Profile("cost-fair", 3, cost=1, priorities=1, **SERVE),
+    Profile("cost-fair, shares", 3, (1, 2), cost=1, priorities=1, by_shares=1,
             shares=0.5, take=2, per_group=0.3, **{**SERVE, **OPEN}),
-    Profile("by cost, weights", 2, (1, 2), cost=1, weights=1, weight=1,
+    Profile("cost-fair, weights", 2, (1, 2), cost=1, weights=1, weight=1,
             take=2, **SERVE),
-    Profile("by cost, transactions", 4, (1, 2, 3), cost=1, weights=1, take=2,
+    Profile("cost-fair, transactions", 4, (1, 2, 3), cost=1, weights=1, take=2,
             purge=1, **{**SERVE, **OPEN, **SAVEPOINTS, "rollback": 5}),
     Profile("cost-fair, late commits", 3, (2, 3), cost=1, **{
         **SERVE, **OPEN, "commit": 0.5, "rollback": 0.2}),
-    Profile("by cost, per_group", 2, (1, 2), cost=1, per_group=1, weights=1,
+    Profile("cost-fair, per_group", 2, (1, 2), cost=1, per_group=1, weights=1,
             **SERVE, **OPEN),
     Profile("cost-fair, limits that change", 3, (1, 2, 3), cost=1, limit=4,
             pause=1, resume=1.5, purge=1, take=2,
             **{**LIMITS, **OPEN, "limits": 0.7}),
-    Profile("by cost, max_running", 2, (1, 2, 3), cost=1, most=0.7,
+    Profile("cost-fair, max_running", 2, (1, 2, 3), cost=1, most=0.7,
             max_running=1, leases=0.3, tick=1,
             **{**SERVE, **OPEN, "complete": 10}),
     # Without leases. A group with running tasks may count as one with an ended
     # lease, and so be active before it has a task. The model cannot predict this.
-    Profile("by cost, everything", 5, (1, 2, 3, 4), cost=1,
+    Profile("cost-fair, everything", 5, (1, 2, 3, 4), cost=1,
             **{**ALL, **CHANGES, "limits": 0.4, "most": 0.3}),
     Profile("cost-fair, hints thrown away", 2, (1, 2, 3), exclusive=True,
             cost=1, reset=2, **{**ALL, **CHANGES, "limits": 0.3,
                                 "most": 0.2, "per_group": 0}),
-    Profile("by cost, restarts", 1, (1, 2, 3), exclusive=True, restart=1,
+    Profile("cost-fair, restarts", 1, (1, 2, 3), exclusive=True, restart=1,
             cost=1, **{**ALL, **CHANGES, "limits": 0.3, "most": 0.2}),
 )
 
     # Without restarts and resets, after which a user that is not found yet waits.
 TENANTS = (
     Profile("tenants", 3, tenants=1, priorities=1, **SERVE),
-    Profile("tenants, by cost", 3, tenants=1, cost=1, priorities=1, **SERVE),
+    Profile("tenants, cost-fair", 3, tenants=1, cost=1, priorities=1, **SERVE),
     Profile("tenants, weights", 3, (1, 2), tenants=1, weights=1, weight=1,
             take=2, **SERVE),
     Profile("tenants, cost-fair, weights", 3, (1, 2), tenants=1, cost=1, weights=1,

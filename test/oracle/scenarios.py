@@ -563,8 +563,8 @@ def workers_at_once(driver):
 
 def turmoil(driver):
     """Six threads make all calls at once for a few seconds, with transactions,
-    rollbacks and all isolation levels. At the end each committed task was completed
-    by one commit, or is ready, once.
+    rollbacks and all isolation levels. At the end each committed task is ready, or exactly
+    one commit has completed it.
     """
     names = [f"g{number}" for number in range(5)]
     lock = threading.Lock()

@@ -331,8 +331,8 @@ class Session:
         return self._rows(ROWS + "id = ANY(%s::bigint[])", ids)
 
     def look_at_changed(self, ids):
-        """The same rows of tasks that this transaction has changed, from the
-        tables. An old snapshot may lack the group's key, and show an old
+        """The rows of tasks that this transaction has changed, as look() returns
+        them, but from the tables. An old snapshot may lack the group's key, and show an old
         version of the row, too.
         """
         return self._rows(ROWS_CHANGED + "id = ANY(%s::bigint[])", ids)

@@ -150,7 +150,7 @@ foreach my $mode ('fast', 'immediate')
 }
 $node->safe_psql('postgres', q{SELECT fairq.hold('held', 'a')});
 is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.pop('held', 100)}),
-	1, 'and let go');
+	1, 'and released');
 
 $node->stop('fast');
 done_testing();

@@ -4,7 +4,8 @@
 -- last block of each group.
 --
 -- Every call updates a pointer, so these tables have a low fillfactor: with
--- free space on the page an update changes no index.  Tasks have the default.
+-- free space on the page an update changes no index.  The table of tasks
+-- has the default fillfactor.
 CREATE SCHEMA article;
 CREATE TABLE article.queue (
 	block bigint NOT NULL

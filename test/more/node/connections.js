@@ -265,7 +265,7 @@ async function silence() {
   check(await until(async () => (await backends('silence')).length === 0), 'the server has ended the call');
   const [row] = await database.query('SELECT 5 AS five');
   equal(row.five, 5, 'the next call has a new connection');
-  equal(lines.length, 1, 'that is told');
+  equal(lines.length, 1, 'that is reported');
   database.close();
 }
 

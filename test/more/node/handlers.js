@@ -407,7 +407,7 @@ async function hanging() {
 // A task whose lease has expired runs alone.
 async function suspects() {
   const name = await queue('suspects', "backoff => '0.1 s'");
-  const other = await queue('beside suspects');
+  const other = await queue('near suspects');
   const add_ = (queue_, payload, group) => fairq.enqueue(admin, queue_, group, payload);
   const running = new Set();
   const events = [];
