@@ -35,11 +35,13 @@ def main(arguments: Optional[List[str]] = None) -> NoReturn:
     parser = argparse.ArgumentParser(prog="fairq")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     work = commands.add_parser("work", help="run a worker", description=__doc__)
-    work.add_argument("worker", metavar="MODULE:WORKER", help="of the current directory; :worker by default")
+    work.add_argument("worker", metavar="MODULE:WORKER",
+                      help="a module of the current directory, and its worker; :worker by default")
     work.add_argument("--concurrency", type=int, help="number of tasks at a time")
     work.add_argument("--processes", action="store_true", help="run functions in processes")
-    work.add_argument("--queue", action="append", help="instead of the worker's queues; may be repeated")
-    work.add_argument("--log-level", default="INFO", help="of the lines on stderr, INFO by default")
+    work.add_argument("--queue", action="append",
+                      help="a queue to serve instead of the worker's; may be repeated")
+    work.add_argument("--log-level", default="INFO", help="level of the lines on stderr, INFO by default")
     work.add_argument("--alive", metavar="FILE", help="a file to touch every second while the worker works")
     work.add_argument("--metrics", type=int, metavar="PORT", help="serve metrics for Prometheus at the port")
     given = parser.parse_args(arguments)

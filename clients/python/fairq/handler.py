@@ -64,7 +64,7 @@ class Enqueuing(OfArguments[P]):
 
     async def aenqueue(self, connection: Any, group: Group, /, *args: P.args,
                        **named: P.kwargs) -> int:
-        """The same on an asynchronous connection."""
+        """Like enqueue(), on an asynchronous connection."""
         return await aenqueue(connection, self.queue, group, self.payload(args, named),
                               task=self.name, **self.more)
 
@@ -76,7 +76,7 @@ class Enqueuing(OfArguments[P]):
 
     async def acreate_batch(self, connection: Any, group: Group, /, *args: P.args,
                             **named: P.kwargs) -> int:
-        """The same on an asynchronous connection."""
+        """Like enqueue(), on an asynchronous connection."""
         return await acreate_batch(connection, self.queue, group, self.payload(args, named),
                                    task=self.name, **self.more)
 

@@ -212,7 +212,7 @@ def enqueue_or_find_statement(queue: str, group: Group, payload: Any = None, *,
                               dedup_for: Optional[Delay] = None,
                               batch: Optional[int] = None, after: Optional[After] = None,
                               after_any: Optional[bool] = None) -> Statement:
-    """The same, and returns the id and whether the task is new."""
+    """Like enqueue_statement(), but also returns whether the task is new."""
     options = dict(delay=delay, run_at=run_at, priority=priority, dedup_key=dedup_key,
                    max_attempts=max_attempts, cost=cost, expires_at=expires_at,
                    replace=replace, dedup_until=dedup_until, dedup_for=dedup_for, batch=batch,
@@ -483,7 +483,7 @@ def ensure_queues(connection: Any, queues: Mapping[str, Mapping[str, Any]]) -> N
 
 
 async def aensure_queues(connection: Any, queues: Mapping[str, Mapping[str, Any]]) -> None:
-    """The same on an asynchronous connection."""
+    """Like ensure_queues(), on an asynchronous connection."""
     for statement in queue_statements(queues):
         await arun(connection, statement)
     wanted = separators_of(queues)

@@ -132,7 +132,7 @@ class Task:
             self.save(json.loads(to_json(progress)), self.steps)
 
     async def aset_progress(self, progress: Any) -> None:
-        """The same in an asynchronous handler."""
+        """Like set_progress(), in an asynchronous handler."""
         await in_thread(self.set_progress, progress)
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -149,7 +149,7 @@ class Task:
 
     async def astep(self, name: str, function: Callable[..., Awaitable[Any]], *args: Any,
                     **named: Any) -> Any:
-        """The same in an asynchronous handler, for an asynchronous function."""
+        """Like step(), in an asynchronous handler, for an asynchronous function."""
         if name not in self.steps:
             self.check()
             items(self.plain)
@@ -167,7 +167,7 @@ class Task:
             self.save_cursor()
 
     async def acheckpoint(self, cursor: Any) -> None:
-        """The same in an asynchronous handler."""
+        """Like checkpoint(), in an asynchronous handler."""
         if self.is_due(cursor):
             await in_thread(self.save_cursor)
 
@@ -215,7 +215,7 @@ class Task:
         self.completes(fetch(connection, self.completion(result))[0])
 
     async def acomplete(self, connection: Any, result: Any = None) -> None:
-        """The same on an asynchronous connection."""
+        """Like complete(), on an asynchronous connection."""
         self.completes((await afetch(connection, self.completion(result)))[0])
 
     def completion(self, result: Any) -> Statement:

@@ -937,7 +937,7 @@ class Worker:
         self.raise_problem()
 
     async def serve(self, *, signals: bool = False) -> None:
-        """The same in a running event loop, which also runs async handlers."""
+        """Like run(), in a running event loop, which also runs async handlers."""
         loop = self.loop = asyncio.get_running_loop()
         awake = asyncio.Event()
         self.wake = lambda: loop.call_soon_threadsafe(awake.set)
