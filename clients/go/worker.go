@@ -742,8 +742,7 @@ func (r *run) extend(ctx context.Context, db DB) error {
 	var attempts []int32
 	r.mu.Lock()
 	for task := range r.tasks {
-		// the worker may have two attempts of a task, of which the lease of one has
-		// expired
+		// the worker may have two attempts of a task, one of them with an expired lease
 		if other := tasks[task.ID]; other != nil && other.Attempt > task.Attempt {
 			task.stop(lost)
 			continue

@@ -61,8 +61,8 @@
  *
  * In a time-fair lane with tenants, both orders have the levels of running
  * tasks.  While a group of a tenant has lapsed, the tenant is at level 0, like
- * the group.  A tenant of which a call has passed over all groups enters
- * again.
+ * the group.  If a call has passed over all groups of a tenant, the tenant
+ * enters again.
  *
  * Accounts are allocated only when a group enters the ring, because most
  * groups have none in most lanes.  If a call finds such a group without an
