@@ -66,7 +66,7 @@ SELECT * FROM pg_temp.attempts;
 SELECT fairq.fail(:first, 4, dead => true);
 SELECT * FROM pg_temp.attempts;
 SELECT released FROM fairq.archive WHERE id = :first;
--- a lowered limit leaves no attempts, and not fewer than none
+-- a lowered limit leaves no attempts: the number is 0 and not negative
 SELECT fairq.redrive(:first), fairq.alter_queue('failed_attempts', max_attempts => 1);
 SELECT fairq.enqueue('failed_attempts', 'h') > 0 AS ok;
 UPDATE fairq.task SET attempt = 4, released = 1 WHERE payload = '{}' AND queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'failed_attempts');

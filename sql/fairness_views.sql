@@ -3,9 +3,9 @@
 --
 -- Fails if a group that has left the ring counts in the spread. Fails if only
 -- the last level counts (find_end() in lane_view.c). Fails if a group's rank
--- replaces what it got (got_of() there). Fails if a group is ahead as in its
--- last lane only (add_share() in group_stats.c). Fails if groups that got
--- least come first (compare_shares() there). Fails if any privilege is enough.
+-- replaces what it got (got_of() there). Fails if "ahead" is that of the last
+-- lane only (add_share() in group_stats.c). Fails if groups that got the least
+-- come first (compare_shares() there). Fails if any privilege is enough.
 \a \pset footer off
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql

@@ -137,8 +137,8 @@ SELECT group_key, reason, queued FROM fairq.group_stats('group_stats_expired', 2
 SELECT group_key, reason, queued FROM fairq.group_stats('group_stats_expired', 5);
 
 --
--- Many tasks: an estimate, which tasks taken out of turn make wrong. All
--- priorities count.
+-- Many tasks: their number is an estimate. Tasks that were taken out of turn
+-- make it wrong. All priorities count.
 --
 
 SELECT fairq.create_queue('group_stats_many');

@@ -246,7 +246,7 @@ SELECT group_key FROM fairq.peek('tenants_pause', 100);
 SELECT payload, attempt FROM fairq.pop('tenants_pause', 100);
 SELECT * FROM fairq.check_queue('tenants_pause');
 
--- A rate: its users' tasks together start that often, whichever user has them.
+-- A rate limits the starts of all users of the tenant together.
 -- No hour ends during this test.
 CREATE FUNCTION pg_temp.next(queue text) RETURNS TABLE (tenant text, rate int, minutes int)
 LANGUAGE sql AS $$

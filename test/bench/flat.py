@@ -1,6 +1,6 @@
 """Flatness: the cost of a call must not depend on the contents of the queue.
 
-Each measurement first draws a line for every contender, from little to much.
+Each measurement first draws a line for every contender, as the contents grow.
 Then it checks fairq's promise: it makes the same calls in turn in two databases,
 one with little and one with much.  A round pops 100 tasks, completes them, and
 adds as many, ten of them by single enqueues.  So the backlog keeps its size.  No
@@ -183,7 +183,7 @@ def drawn(bench):
 
 
 def compare(bench, one, other, promise=SAME):
-    """Two rows of times and two of buffers, fairq here and there in turn."""
+    """Two rows of times and two of buffers.  Rounds alternate between the places."""
     with one_core(one.session.connection, other.session.connection):
         rounds = [[place.round() for place in (one, other)]
                   for _ in range(WARMUP + bench.sizes["rounds"])][WARMUP:]

@@ -118,7 +118,7 @@ def copy_template(database):
 # ------------------------------------------------------------------ in a state
 
 def in_turn(places, count):
-    """The times of the places' turns, A B A B ..., after the warm-up."""
+    """The times of the places' turns after the warm-up.  The places alternate."""
     with one_core(*(place.session.connection for place in places)):
         return [[place.turn() for place in places]
                 for _ in range(WARMUP + count)][WARMUP:]
@@ -180,7 +180,7 @@ def queued(database, groups, tasks):
 
 
 def first_pop(bench, database):
-    """The milliseconds, in a session that has loaded the library only."""
+    """The milliseconds of a first pop, in a session that has only loaded the library."""
     pop_sql, complete_sql = bench.contenders["fairq"].pop_sql(N)
     restart()
     with Session(database) as session:

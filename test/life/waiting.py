@@ -167,7 +167,7 @@ def one_for_one(run):
         time.sleep(0.3)
         done = [waiter for waiter in waiters if waiter.look()]
         expect(len(done) <= 1 + int(now() - start),
-               f"{len(done)} workers have come for one task")
+               f"{len(done)} workers returned for one task")
         sleeping = asleep(run.db, waiters)
         expect(sleeping >= MANY - 1 - int(now() - start),
                f"only {sleeping} of the others sleep")
@@ -184,7 +184,7 @@ def one_for_one(run):
         # if one of them has watched the clock, another one is woken for that, and
         # finds tasks that no worker has taken yet
         expect(5 <= came <= 6 + 5 * int(now() - start),
-               f"{came} workers have come for 5 tasks")
+               f"{came} workers returned for 5 tasks")
 
 
 def slow_clients(run):

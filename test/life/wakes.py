@@ -258,7 +258,7 @@ def _(q):
     return at
 
 
-@case("a lease expires that is given meanwhile")
+@case("a lease that is given meanwhile expires")
 def _(q):
     q.create()
     yield

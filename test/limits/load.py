@@ -116,8 +116,8 @@ class Session(threading.Thread):
             entry[5] = f"{error.sqlstate}: {error}"
             self._failed(error, error.sqlstate, sql)
         except ValueError as error:
-            # A result and an error, while it was prepared: a shutdown, or a late
-            # timeout. It is not known which statement that has ended.
+            # The driver got a result and an error while it prepared the statement, from
+            # a shutdown or a late timeout. It is not known which statement ended.
             entry[5] = str(error)
             if self.risky:
                 with self.outside.lock:

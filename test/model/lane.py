@@ -359,7 +359,7 @@ class Lane:
         for other, group in enumerate(self.groups):
             if (other != g and self.turn(other, group.had) < turn
                     and not self.is_unsure(other) and self.waits(other)):
-                raise Fault(f"passed by: {self.of.name(other)} waits for"
+                raise Fault(f"passed over: {self.of.name(other)} waits for"
                             f" {self.turn(other, group.had)}, and"
                             f" {self.of.name(g)} is served at {turn}")
 

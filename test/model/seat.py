@@ -37,7 +37,7 @@ The rules promise
 stranded    Assume that all calls and transactions are over and no group is
             parked.  Then turns that are taken one after the other serve every
             ready task.
-passed by   A turn is taken only if no group with a ready task and a slot has a
+passed over A turn is taken only if no group with a ready task and a slot has a
             lower next turn.  (A turn that yielded no task, because the group
             had none or no slot, does not count.)
 twice       No group has two turns in a block.  A turn counts also if the claim
@@ -49,9 +49,9 @@ address     A task is served at its address, unless a task is late, rolled back,
             middle of its group's own turn.
 
 One exception: a group that was in front when SQL changed rows, and is not known
-yet, may be passed by in that block.
+yet, may be passed over in that block.
 
-"passed by" and "twice" imply the bound.  While a group waits, another one has at
+"passed over" and "twice" imply the bound.  While a group waits, another one has at
 most one turn in the rest of the block, and one in the next.  A group without a
 turn in the block waits only for groups in front, if the position has passed its
 seat.

@@ -318,7 +318,7 @@ class Fake:
             self.shares_of = settings.shares
 
     def first(self, session, rows):
-        """The task that is served of a group."""
+        """The task of a group that is served next."""
         return (self.first_expired(rows) or self.first_due(rows, True)
                 or self.first_by_time(rows))
 

@@ -67,7 +67,7 @@ fifo      within lane and group an expired task is first.  Next is a due task th
           failed, or that was returned when its lease had expired.  These are in
           the order of their instants, in milliseconds, and of their ids.  Then
           come the first ready task and the other due ones.  Their order is that in
-          which they were enqueued, became ready again, or due.  A released or
+          which they were enqueued, or became ready again or due.  A released or
           redriven task takes the last place of the ready ones.  (A group of weight
           w may have w tasks in one turn; among these such a task may be anywhere.)
 behind    the expired tasks of a group are served in cycles.  The ready ones are in
@@ -454,7 +454,7 @@ class Model(Batches):
         return bool(self._expired(session, fifo))
 
     def _keeps_out(self, session, task):
-        """May the task have left other groups without room?"""
+        """Whether the task may have left other groups without room."""
         return self._queue_places(session) <= 0
 
     def _has_room(self, session, group):

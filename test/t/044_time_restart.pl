@@ -54,7 +54,7 @@ sub work
 	return sql("CALL work('$queue', $n)");
 }
 
-# a's part of the time of these tasks.
+# The share of a in the time of these tasks.
 sub share
 {
 	my ($served) = @_;

@@ -318,7 +318,7 @@ async function refusal() {
   equal((await ended(id)).attempt, 2, 'another attempt runs it');
   equal(worker.lines, [`task ${id}, attempt 1 (queue refusal, group alice): the server refused its complete: it was`
     + ' cancelled, its lease was lost, or an earlier call had ended it'],
-  'the log has the refusal of the first one');
+  'the log says that the first one was refused');
   await worker.stop();
   await drop(name);
 }
