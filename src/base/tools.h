@@ -57,10 +57,9 @@ fairq_hash(MemoryContext context, const char *name, Size key, Size entry)
 /*
  * For tests: a point at which a backend can be stopped.
  *
- * In a build with -DFAIRQ_STALL, tests create a file fairq_stall.PID in the
- * data directory, with a kind and a number n.  The backend stops at the n-th
- * point of that kind.  It renames the file to fairq_stalled.PID and waits
- * until the file is gone.  There are these kinds:
+ * In a build with -DFAIRQ_STALL, a test gives a kind and a number n
+ * (test/stall.h).  The backend waits at the n-th point of that kind until the
+ * test ends that.  There are these kinds:
  *
  * - entry: after a search of the cache, under the lane's lock.  Between any
  *	 two of these points, other backends work in other lanes (test/evict).
@@ -80,47 +79,7 @@ fairq_hash(MemoryContext context, const char *name, Size key, Size entry)
  * file, which counts them.  In other builds this does nothing.
  */
 #ifdef FAIRQ_STALL
-
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "miscadmin.h"
-
-static inline void
-fairq_stall(const char *kind)
-{
-	static struct stat counted;	/* the file whose points are counted */
-	static int	passed = 0;
-	struct stat found;
-	char		asked[64];
-	char		done[64];
-	char		asked_for[16];
-	int			n;
-	FILE	   *file;
-
-	snprintf(asked, sizeof(asked), "fairq_stall.%d", MyProcPid);
-	file = fopen(asked, "r");
-	if (file == NULL)
-		return;
-	if (fscanf(file, "%15s %d", asked_for, &n) != 2 ||
-		fstat(fileno(file), &found) != 0)
-		n = 0;
-	fclose(file);
-	if (n == 0 || strcmp(kind, asked_for) != 0)
-		return;
-	if (found.st_ino != counted.st_ino ||
-		found.st_mtim.tv_sec != counted.st_mtim.tv_sec ||
-		found.st_mtim.tv_nsec != counted.st_mtim.tv_nsec)
-		passed = 0;
-	counted = found;
-	if (++passed < n)
-		return;
-	snprintf(done, sizeof(done), "fairq_stalled.%d", MyProcPid);
-	rename(asked, done);
-	while (access(done, F_OK) == 0)
-		pg_usleep(1000);
-}
-
+#include "../../test/stall.h"
 #else
 
 static inline void
