@@ -156,12 +156,15 @@ typedef struct FairqCounter
 	FairqStarts starts;			/* times at which tasks started */
 } FairqCounter;
 
-/* Whether there is a slot under a limit. */
+/*
+ * Whether there is a slot under a limit.  Under several limits, the greatest
+ * of these values counts.
+ */
 typedef enum FairqSlot
 {
 	FAIRQ_SLOT_FREE,			/* there is a slot */
-	FAIRQ_SLOT_NONE,			/* there is none */
-	FAIRQ_SLOT_UNKNOWN			/* not known, until a load is over */
+	FAIRQ_SLOT_UNKNOWN,			/* not known, until a load is over */
+	FAIRQ_SLOT_NONE				/* there is none */
 } FairqSlot;
 
 extern void fairq_counter_init(FairqCounter *counter, uint64 tenure,

@@ -399,72 +399,69 @@ fairq_start_is_used(void)
 }
 
 /*
- * Whether there are a slot and a start in the tenant of the turn's group, if
- * it has one.  They are taken if the call has a slot in the queue.  If there
- * is no slot, the tenant is shut (with may_park).
+ * Whether there is a slot in a place, the turn's group or its tenant.  It is
+ * taken if the call has a slot in the queue.  If there is none, the place is
+ * parked or shut (with may_park).  The counter is then pinned.
  */
 static bool
-slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-			   bool may_park, FairqKnown now)
+slot_in_place(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool may_park,
+			  Place *place, int32 no, const FairqSetting *setting)
 {
-	int32		tenant = turn->charged.tenant;
-	int32		limit;
+	FairqKnown	now = fairq_tally_now(&call.queue->hints->tally);
 	FairqSlot	slot;
-	bool		starts;
 
-	if (tenant == FAIRQ_NO_SEAT)
-		return true;
-	limit = fairq_tenant_setting(call.queue, tenant)->limit;
-	if (limit > 0 && !now.known)
+	/* while counts are not known, the visited groups need no counter */
+	if (setting->limit > 0 && !now.known)
 		return false;
-	pin(&call.tenant, tenant);
-	slot = fairq_counter_enter(call.tenant.counter, now, limit,
+	pin(place, no);
+	slot = fairq_counter_enter(place->counter, now, setting->limit,
 							   !call.in_queue);
-	call.tenant.slot = slot == FAIRQ_SLOT_FREE && call.in_queue;
 	if (slot == FAIRQ_SLOT_NONE && may_park)
-		(void) put_aside(lane, lane_no, turn, &call.tenant,
-						 (FairqCause) {.limit = limit}, 0);
-	starts = slot == FAIRQ_SLOT_FREE &&
-		start_in_tenant(lane, lane_no, turn, !call.in_queue);
-	if (!call.tenant.slot)
-		unpin(&call.tenant);
-	return starts;
+		(void) put_aside(lane, lane_no, turn, place,
+						 (FairqCause) {.limit = setting->limit}, 0);
+	place->slot |= slot == FAIRQ_SLOT_FREE && call.in_queue;
+	return slot == FAIRQ_SLOT_FREE;
 }
 
 /*
- * Whether there is a slot in the turn's group and its tenant.  It is taken if
- * the call has one in the queue.  If there is none, the group is parked (with
- * may_park), or the tenant shut, or the call has to skip the group this time.
+ * Whether there are a slot and a start in the tenant of the turn's group, if
+ * it has one.
+ */
+static bool
+slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+			   bool may_park)
+{
+	int32		tenant = turn->charged.tenant;
+
+	return tenant == FAIRQ_NO_SEAT ||
+		(slot_in_place(lane, lane_no, turn, may_park, &call.tenant, tenant,
+					   fairq_tenant_setting(call.queue, tenant)) &&
+		 start_in_tenant(lane, lane_no, turn, !call.in_queue));
+}
+
+/*
+ * Whether there are a slot and a start in the turn's group and its tenant.
+ * They are taken if the call has a slot in the queue.  If there is no slot,
+ * the group is parked (with may_park), or the tenant shut, or the call has to
+ * skip the group this time.
  */
 bool
 fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 					bool may_park)
 {
-	int32		limit;
-	FairqKnown	now;
-	FairqSlot	slot;
-	bool		taken;
 	bool		fits;
 
 	if (!call.counted)
 		return true;
-	limit = fairq_group_setting(call.queue, turn->group_no)->limit;
-	/* while counts are not known, the visited groups need no counter */
-	now = fairq_tally_now(&call.queue->hints->tally);
-	if (limit > 0 && !now.known)
-		return false;
-	pin(&call.group, turn->group_no);
-	slot = fairq_counter_enter(call.group.counter, now, limit, !call.in_queue);
-	taken = slot == FAIRQ_SLOT_FREE && call.in_queue;
-	call.group.slot |= taken;
-	if (slot == FAIRQ_SLOT_NONE && may_park)
-		(void) put_aside(lane, lane_no, turn, &call.group,
-						 (FairqCause) {.limit = limit}, 0);
-	fits = slot == FAIRQ_SLOT_FREE &&
-		slot_in_tenant(lane, lane_no, turn, may_park, now) &&
-		start_in_group(lane, lane_no, turn, !taken) &&
+	fits = slot_in_place(lane, lane_no, turn, may_park, &call.group,
+						 turn->group_no,
+						 fairq_group_setting(call.queue, turn->group_no)) &&
+		slot_in_tenant(lane, lane_no, turn, may_park) &&
+		start_in_group(lane, lane_no, turn, !call.in_queue) &&
 		!fairq_settings_are_old(call.queue);
-	if (!taken)
+	if (!call.tenant.slot)
+		unpin(&call.tenant);
+	if (!call.group.slot)
 		unpin(&call.group);
 	else if (!fits)
 		fairq_slot_in_group_back();
@@ -615,11 +612,8 @@ fairq_within_limits(int32 group_no)
 														 tenant)->limit);
 	in_queue = is_within(&call.queue->hints->running, now,
 						 call.queue->max_running);
-	if (in_group == FAIRQ_SLOT_NONE || in_tenant == FAIRQ_SLOT_NONE ||
-		in_queue == FAIRQ_SLOT_NONE)
-		return FAIRQ_SLOT_NONE;
-	return in_group != FAIRQ_SLOT_FREE ? in_group :
-		in_tenant != FAIRQ_SLOT_FREE ? in_tenant : in_queue;
+	in_group = Max(in_group, in_tenant);
+	return Max(in_group, in_queue);
 }
 
 /* Give back slots at the end of a transaction. */
