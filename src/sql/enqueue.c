@@ -920,12 +920,9 @@ fairq_create_batch(PG_FUNCTION_ARGS)
 static bool
 close_batch(FairqAttempt *a, int64 id, int any_privilege)
 {
-	FairqBatch	batch;
-
 	if (!fairq_find_task(a, id, any_privilege) || !a->task.blocked ||
-		!fairq_batch_read(a->tasks, id, &batch) || batch.closed)
+		!fairq_batch_end(id, false))
 		return false;
-	fairq_batch_end(id, false);
 	fairq_look_soon(a->queue, a->tasks, &a->task);
 	fairq_notify(a->queue);
 	fairq_written();

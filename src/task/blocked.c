@@ -75,6 +75,15 @@
 /* a predecessor that has not ended */
 #define NOT_ENDED (-1)
 
+/* A row of fairq.batch. */
+typedef struct Batch
+{
+	int32		queue_id;		/* queue of the task that waits for it */
+	bool		on_success;		/* true: all of its tasks have to succeed */
+	bool		closed;			/* true: no more tasks can be added */
+	bool		finished;		/* true: its task does not wait any more */
+} Batch;
+
 /*
  * The last tasks of batches that this backend has seen.  The last task usually
  * ends last, so most ends and checks read only its row.
@@ -105,8 +114,8 @@ lock_batch(int64 id, LOCKMODE lockmode, bool wait)
 /*
  * Read a batch as it is committed, or as our own transaction has changed it.
  */
-bool
-fairq_batch_read(FairqTable *tasks, int64 id, FairqBatch *batch)
+static bool
+read_batch(FairqTable *tasks, int64 id, Batch *batch)
 {
 	FairqRange	range = fairq_range(Int64GetDatum(id));
 	FairqScan  *scan = fairq_scan_begin(fairq_table_beside(tasks, FAIRQ_BATCH),
@@ -134,10 +143,10 @@ fairq_batch_read(FairqTable *tasks, int64 id, FairqBatch *batch)
 static bool
 takes_tasks(FairqTable *tasks, int64 id, bool again)
 {
-	FairqBatch	batch;
+	Batch		batch;
 	const FairqQueue *queue;
 
-	return fairq_batch_read(tasks, id, &batch) && !batch.finished &&
+	return read_batch(tasks, id, &batch) && !batch.finished &&
 		(again || (!batch.closed &&
 				   (queue = fairq_queue_by_id(batch.queue_id)) != NULL &&
 				   fairq_may(queue, FAIRQ_PRIV_ENQUEUE)));
@@ -211,10 +220,10 @@ has_tasks(FairqTable *tasks, int64 id, bool changing)
 bool
 fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success)
 {
-	FairqBatch	batch;
+	Batch		batch;
 
 	return (!success || !has_tasks(tasks, id, false)) &&
-		fairq_batch_read(tasks, id, &batch) && !batch.finished &&
+		read_batch(tasks, id, &batch) && !batch.finished &&
 		((batch.on_success && !success) ||
 		 (batch.closed && !has_tasks(tasks, id, false)));
 }
@@ -301,11 +310,11 @@ FairqBatchState
 fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
 				 int64 *failed)
 {
-	FairqBatch	batch;
+	Batch		batch;
 
 	*failed = 0;
 	*headers = fairq_column(tasks->locked.slot, TASK_HEADERS);
-	if (!fairq_batch_read(tasks, task->id, &batch))
+	if (!read_batch(tasks, task->id, &batch))
 		return FAIRQ_BATCH_DONE;
 	if (batch.on_success)
 		*failed = first_failed(tasks, task->id);
@@ -325,8 +334,11 @@ fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
 	return FAIRQ_BATCH_DONE;
 }
 
-/* Close the batch, or record that no task waits for it. */
-void
+/*
+ * Close the batch, or record that no task waits for it.  Returns false if it
+ * was closed before, or does not exist.
+ */
+bool
 fairq_batch_end(int64 id, bool finished)
 {
 	FairqSqlArg args[] = {
@@ -334,10 +346,12 @@ fairq_batch_end(int64 id, bool finished)
 		{BOOLOID, BoolGetDatum(finished)}
 	};
 
-	fairq_sql("UPDATE fairq.batch b SET closed_at = coalesce(closed_at, now),"
-			  " finished_at = coalesce(finished_at, CASE WHEN $2 THEN now END)"
-			  " FROM clock_timestamp() now WHERE b.id = $1",
-			  args, lengthof(args), NULL);
+	return fairq_sql("UPDATE fairq.batch b SET"
+					 " closed_at = coalesce(closed_at, now), finished_at"
+					 " = coalesce(finished_at, CASE WHEN $2 THEN now END)"
+					 " FROM clock_timestamp() now"
+					 " WHERE b.id = $1 AND ($2 OR closed_at IS NULL)",
+					 args, lengthof(args), NULL) > 0;
 }
 
 static FairqTable *
@@ -560,17 +574,16 @@ waits_for_any(FairqTable *tasks, int64 id, bool changing, int64 *last)
 }
 
 /*
- * Check the predecessors of a task.  Returns false if it has none.  With
- * changing, a predecessor that a transaction is changing or ending counts as
- * not ended.
+ * Check the predecessors of a task.  *task is one that failed, or the one with
+ * the highest id.  With changing, a predecessor that a transaction is changing
+ * or ending counts as not ended.
  */
-bool
-fairq_after_look(FairqTable *tasks, int64 id, bool changing,
-				 FairqAfterLook *look)
+FairqBatchState
+fairq_after_look(FairqTable *tasks, int64 id, bool changing, int64 *task)
 {
-	bool		waits = waits_for_any(tasks, id, changing, &look->task);
+	FairqBatchState state = waits_for_any(tasks, id, changing, task) ?
+		FAIRQ_BATCH_OPEN : FAIRQ_BATCH_DONE;
 	FairqScan  *scan;
-	bool		any;
 
 	/*
 	 * In the index, rows of ends without success precede the others.  This
@@ -580,15 +593,15 @@ fairq_after_look(FairqTable *tasks, int64 id, bool changing,
 	scan = fairq_scan_begin(open_dependencies(tasks),
 							FAIRQ_DEPENDENCY_BY_WAITING,
 							fairq_range(Int64GetDatum(id)));
-	any = fairq_scan_next_current(scan);
-	look->state = waits ? FAIRQ_BATCH_OPEN : FAIRQ_BATCH_DONE;
-	if (any && !slot_attisnull(scan->slot, DEPENDENCY_STATUS))
+	if (!fairq_scan_next_current(scan))
+		state = FAIRQ_BATCH_NONE;
+	else if (!slot_attisnull(scan->slot, DEPENDENCY_STATUS))
 	{
-		look->state = FAIRQ_BATCH_FAILED;
-		look->task = DatumGetInt64(fairq_column(scan->slot, DEPENDENCY_TASK));
+		state = FAIRQ_BATCH_FAILED;
+		*task = DatumGetInt64(fairq_column(scan->slot, DEPENDENCY_TASK));
 	}
 	fairq_scan_end(scan);
-	return any;
+	return state;
 }
 
 /*

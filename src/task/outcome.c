@@ -249,30 +249,19 @@ const FairqEnding fairq_taken_ending = {.settle = settle};
 /* the most tasks that one end or check makes due */
 #define MAX_LOOKS 100
 
+#define KEPT(column) {TASK_##column, ARCHIVE_##column}
+
 /* The columns that a task keeps in the archive. */
 static const struct
 {
 	AttrNumber	of_task;
 	AttrNumber	of_archive;
 }			kept[] = {
-	{TASK_ID, ARCHIVE_ID},
-	{TASK_ENQUEUED_AT, ARCHIVE_ENQUEUED_AT},
-	{TASK_QUEUE_ID, ARCHIVE_QUEUE_ID},
-	{TASK_PRIORITY, ARCHIVE_PRIORITY},
-	{TASK_RUN_AT, ARCHIVE_RUN_AT},
-	{TASK_MAX_ATTEMPTS, ARCHIVE_MAX_ATTEMPTS},
-	{TASK_COST, ARCHIVE_COST},
-	{TASK_PAYLOAD, ARCHIVE_PAYLOAD},
-	{TASK_WORKER, ARCHIVE_WORKER},
-	{TASK_DEDUP_KEY, ARCHIVE_DEDUP_KEY},
-	{TASK_ERROR, ARCHIVE_ERROR},
-	{TASK_HEADERS, ARCHIVE_HEADERS},
-	{TASK_PROGRESS, ARCHIVE_PROGRESS},
-	{TASK_UNTIL_STARTED, ARCHIVE_UNTIL_STARTED},
-	{TASK_DEDUP_FOR, ARCHIVE_DEDUP_FOR},
-	{TASK_EXPIRES_AT, ARCHIVE_EXPIRES_AT},
-	{TASK_BATCH, ARCHIVE_BATCH},
-	{TASK_ATTEMPT_LOG, ARCHIVE_ATTEMPT_LOG}
+	KEPT(ID), KEPT(ENQUEUED_AT), KEPT(QUEUE_ID), KEPT(PRIORITY), KEPT(RUN_AT),
+	KEPT(MAX_ATTEMPTS), KEPT(COST), KEPT(PAYLOAD), KEPT(WORKER),
+	KEPT(DEDUP_KEY), KEPT(ERROR), KEPT(HEADERS), KEPT(PROGRESS),
+	KEPT(UNTIL_STARTED), KEPT(DEDUP_FOR), KEPT(EXPIRES_AT), KEPT(BATCH),
+	KEPT(ATTEMPT_LOG)
 };
 
 /*
@@ -507,14 +496,13 @@ next_waiting(FairqTable *tasks, int64 id, int64 from)
 static void
 look_at_waiting(FairqQueue *queue, FairqTable *tasks, int64 id, int64 from)
 {
-	FairqAfterLook look;
+	int64		other;
 
 	for (int n = 0; n < MAX_LOOKS; n++, from++)
 	{
 		from = next_waiting(tasks, id, from);
 		if (from == 0 ||
-			(fairq_after_look(tasks, from, false, &look) &&
-			 look.state != FAIRQ_BATCH_OPEN &&
+			(fairq_after_look(tasks, from, false, &other) > FAIRQ_BATCH_OPEN &&
 			 !look_if_free(queue, tasks, from)))
 			return;
 	}
@@ -674,10 +662,10 @@ static int64
 look_delay(FairqTable *tasks, const FairqTask *task, bool after)
 {
 	int64		delay = (GetCurrentTimestamp() - task->enqueued_at) / 4;
-	FairqAfterLook look;
+	int64		other;
 
-	if (after ? fairq_after_look(tasks, task->id, false, &look) &&
-		look.state != FAIRQ_BATCH_OPEN :
+	if (after ?
+		fairq_after_look(tasks, task->id, false, &other) > FAIRQ_BATCH_OPEN :
 		fairq_batch_may_be_over(tasks, task->id, true))
 		return USECS_PER_SEC;
 	return Min(Max(delay, USECS_PER_SEC), USECS_PER_MINUTE);
@@ -695,14 +683,15 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		.headers = fairq_column(tasks->locked.slot, TASK_HEADERS),
 		.expires_at = task->expires_at
 	};
-	FairqAfterLook look;
-	bool		after = fairq_after_look(tasks, task->id, true, &look);
+	int64		other;
+	FairqBatchState state = fairq_after_look(tasks, task->id, true, &other);
+	bool		after = state != FAIRQ_BATCH_NONE;
 
 	if (!after)
-		look.state = fairq_batch_look(tasks, task, &content.headers,
-									  &look.task);
-	switch (look.state)
+		state = fairq_batch_look(tasks, task, &content.headers, &other);
+	switch (state)
 	{
+		case FAIRQ_BATCH_NONE:
 		case FAIRQ_BATCH_OPEN:
 			change(queue, tasks, task, GetCurrentTimestamp() +
 				   look_delay(tasks, task, after), false, NULL);
@@ -718,11 +707,11 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 						 FAIRQ_STATUS_FAILED,
 						 cstring_to_text(psprintf("task " INT64_FORMAT
 												  " did not succeed",
-												  look.task)), (Datum) 0);
+												  other)), (Datum) 0);
 			break;
 	}
-	if (after && look.state != FAIRQ_BATCH_OPEN)
-		look_at_waiting(queue, tasks, look.task, task->id + 1);
+	if (after && state != FAIRQ_BATCH_OPEN)
+		look_at_waiting(queue, tasks, other, task->id + 1);
 }
 
 /*
@@ -827,53 +816,47 @@ fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
 					   int64 took)
 {
 	FairqTable *tasks = a->tasks;
-	bool		locked = false;
+	FairqTask	task;
+	bool		lock = false;
 
 	for (;;)
 	{
 		bool		changing;
-		FairqTask	task;
 		FairqPending *pending;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!fairq_task_find_nowait(tasks, id, &task, &changing))
+		if (!fairq_task_find_nowait(tasks, id, &task, &changing) ||
+			!use_queue(a, task.queue_id, FAIRQ_PRIV_WORK, false) ||
+			!(changing || is_leased(&task, attempt)))
 			return false;
-		if (!use_queue(a, task.queue_id, FAIRQ_PRIV_WORK, false) ||
-			((locked || changing) &&
-			 !fairq_task_find_locked(tasks, id, &task)) ||
-			!is_leased(&task, attempt))
+		lock |= changing || a->queue->retains || task.keyed || task.cancelled;
+		if (lock && (!fairq_task_find_locked(tasks, id, &task) ||
+					 !is_leased(&task, attempt)))
 			return false;
-		locked |= changing;
-		if (a->queue->retains || task.keyed || task.cancelled)
+		task.took = took;
+		a->task.cancelled = task.cancelled;
+		if (lock)
 		{
-			if (!fairq_task_find_locked(tasks, id, &task) ||
-				!is_leased(&task, attempt))
-				return false;
-			task.took = took;
-			a->task.cancelled = task.cancelled;
 			fairq_finish(a->queue, tasks, &task, task.cancelled ?
 						 FAIRQ_STATUS_CANCELLED : FAIRQ_STATUS_COMPLETED, NULL,
 						 result);
-			sample_run(a->queue, &task);
-			notify_slots(a->queue);
-			return true;
+			break;
 		}
 		pending = fairq_pending_of(a->queue, &task);
-		if (fairq_task_delete(tasks, &task, locked) == FAIRQ_CLAIMED)
+		if (fairq_task_delete(tasks, &task, false) == FAIRQ_CLAIMED)
 		{
 			pending->stats[FAIRQ_STAT_COMPLETED]++;
-			a->task.cancelled = false;
-			task.took = took;
 			attempt_ended(a->queue, pending, &task);
 			fairq_slot_is_left(a->queue, pending);
-			sample_run(a->queue, &task);
-			notify_slots(a->queue);
 			fairq_task_ended(a->queue, tasks, &task, FAIRQ_STATUS_COMPLETED);
-			return true;
+			break;
 		}
 		/* another transaction has the row: lock it and read it again */
-		locked = true;
+		lock = true;
 	}
+	sample_run(a->queue, &task);
+	notify_slots(a->queue);
+	return true;
 }
 
 /*
