@@ -244,11 +244,11 @@ fairq_order_after(const FairqOrder *order, FairqRecords *records,
 
 /*
  * The first group of a subtree that is behind a rank and was added after the
- * given number.
+ * given number; FAIRQ_NO_NODE: none.
  */
-static int32
-added_after(FairqRecords *records, int32 at, const FairqRank *rank,
-			uint64 since)
+int32
+fairq_order_added_after(FairqRecords *records, int32 at, const FairqRank *rank,
+						uint64 since)
 {
 	while (at != FAIRQ_NO_NODE)
 	{
@@ -259,7 +259,8 @@ added_after(FairqRecords *records, int32 at, const FairqRank *rank,
 		if (fairq_rank_compare(&node->rank, rank) > 0)
 		{
 			/* the stack is at most as deep as the tree */
-			int32		lower = added_after(records, node->left, rank, since);
+			int32		lower = fairq_order_added_after(records, node->left,
+														rank, since);
 
 			if (lower != FAIRQ_NO_NODE)
 				return lower;
@@ -269,17 +270,6 @@ added_after(FairqRecords *records, int32 at, const FairqRank *rank,
 		at = node->right;
 	}
 	return FAIRQ_NO_NODE;
-}
-
-/*
- * The first group that is behind a rank and was added after the given number;
- * FAIRQ_NO_NODE: none.
- */
-int32
-fairq_order_added_after(const FairqOrder *order, FairqRecords *records,
-						const FairqRank *rank, uint64 since)
-{
-	return added_after(records, order->root, rank, since);
 }
 
 /* The last group before a rank; FAIRQ_NO_NODE: none. */

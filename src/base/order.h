@@ -133,8 +133,7 @@ extern void fairq_order_remove(FairqOrder *order, FairqRecords *records,
 extern int32 fairq_order_first(const FairqOrder *order, FairqRecords *records);
 extern int32 fairq_order_after(const FairqOrder *order, FairqRecords *records,
 							   const FairqRank *rank);
-extern int32 fairq_order_added_after(const FairqOrder *order,
-									 FairqRecords *records,
+extern int32 fairq_order_added_after(FairqRecords *records, int32 at,
 									 const FairqRank *rank, uint64 since);
 extern int32 fairq_order_before(const FairqOrder *order, FairqRecords *records,
 								const FairqRank *rank);

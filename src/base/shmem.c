@@ -115,9 +115,9 @@ static Arena *reserved = NULL;
 
 /* this backend's view of the block */
 static Arena *arena = NULL;
-static dsa_area *area = NULL;
 FairqCache	fairq_cache;
 char	   *fairq_area_base = NULL;
+dsa_area   *fairq_area = NULL;
 
 /* called to free memory in the area */
 static void (*make_room) (void) = NULL;
@@ -333,8 +333,8 @@ attach_area(void)
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 	char	   *place = (char *) arena + arena->area;
 
-	area = dsa_attach_in_place(place, NULL);
-	dsa_pin_mapping(area);
+	fairq_area = dsa_attach_in_place(place, NULL);
+	dsa_pin_mapping(fairq_area);
 	before_shmem_exit(dsa_on_shmem_exit_release_in_place,
 					  PointerGetDatum(place));
 	MemoryContextSwitchTo(old);
@@ -351,8 +351,11 @@ fairq_shmem_can_be_had(void)
 	return fairq_cache.nsets > 0 || reserved != NULL;
 }
 
-/* Attach to shared memory, and make it if it does not exist. */
-void
+/*
+ * Attach to shared memory, and make it if it does not exist.  Returns the
+ * registry in it.
+ */
+FairqRegistry *
 fairq_shmem_attach(void)
 {
 	ErrorContextCallback callback = {
@@ -361,25 +364,20 @@ fairq_shmem_attach(void)
 	};
 
 	if (fairq_cache.nsets > 0)
-		return;
+		return &arena->registry;
 	error_context_stack = &callback;
 	if (arena == NULL)
 		attach_arena();
-	if (area == NULL)
+	if (fairq_area == NULL)
 		attach_area();
 	error_context_stack = callback.previous;
 	fairq_cache.sets = sets_of(arena);
 	fairq_cache.ways = ways_of(arena);
 	fairq_cache.nsets = arena->nsets;
+	return &arena->registry;
 }
 
 /* --------------------------------------------------------------------- */
-
-dsa_area *
-fairq_area(void)
-{
-	return area;
-}
 
 Size
 fairq_area_size(void)
@@ -392,13 +390,6 @@ void
 fairq_when_full(void (*free_some) (void))
 {
 	make_room = free_some;
-}
-
-/* Free unused memory.  No lock may be held. */
-void
-fairq_make_room(void)
-{
-	make_room();
 }
 
 /* For ereport(): the area is full. */
@@ -422,12 +413,12 @@ fairq_allocate_if_free(Size size)
 	dsa_pointer ptr;
 
 	size += sizeof(Header);
-	ptr = dsa_allocate_extended(area, size, DSA_ALLOC_HUGE | DSA_ALLOC_ZERO |
-								DSA_ALLOC_NO_OOM);
+	ptr = dsa_allocate_extended(fairq_area, size, DSA_ALLOC_HUGE |
+								DSA_ALLOC_ZERO | DSA_ALLOC_NO_OOM);
 	if (!DsaPointerIsValid(ptr))
 		return InvalidDsaPointer;
 	header = fairq_at(ptr);
-	Assert(header == dsa_get_address(area, ptr));
+	Assert(header == dsa_get_address(fairq_area, ptr));
 	header->size = size;
 	pg_atomic_fetch_add_u64(&arena->allocated, size);
 	return ptr + sizeof(Header);
@@ -460,7 +451,7 @@ fairq_free(dsa_pointer ptr)
 	Header	   *header = fairq_at(ptr - sizeof(Header));
 
 	pg_atomic_fetch_sub_u64(&arena->allocated, header->size);
-	dsa_free(area, ptr - sizeof(Header));
+	dsa_free(fairq_area, ptr - sizeof(Header));
 }
 
 void
@@ -508,19 +499,22 @@ fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
 
 /* --------------------------------------------------------------------- */
 
+/*
+ * Find the size of the block, and its use without the registry's hash tables.
+ */
 void
 fairq_shmem_use(FairqShmemUse *use)
 {
+	memset(use, 0, sizeof(*use));
 	use->size = arena->size;
+	for (uint32 i = 0; i < arena->nsets; i++)
+	{
+		for (int way = 0; way < FAIRQ_SET_WAYS; way++)
+			use->nentries += fairq_cache.sets[i].keys[way].lane_no != 0;
+	}
 	use->area_size = fairq_area_size();
 	use->allocated = pg_atomic_read_u64(&arena->allocated);
 	use->reserved = arena == reserved;
-}
-
-FairqRegistry *
-fairq_registry_shared(void)
-{
-	return &arena->registry;
 }
 
 int

@@ -284,15 +284,20 @@ typedef enum FairqTranche
 typedef struct FairqShmemUse
 {
 	int64		size;			/* bytes of the block */
+	int64		nentries;		/* number of groups that have an entry in the
+								 * cache */
 	int64		area_size;		/* bytes of the area */
-	int64		allocated;		/* bytes of the area that fairq_allocate() has
-								 * given out */
+	int64		allocated;		/* bytes of the area that are in use,
+								 * approximately */
+	int64		nqueues;		/* number of queues */
+	int64		ncounters;		/* number of counters of groups */
 	bool		reserved;		/* true: the block is part of the main
 								 * segment */
 } FairqShmemUse;
 
 extern FairqCache fairq_cache;
 extern char *fairq_area_base;
+extern dsa_area *fairq_area;
 
 /*
  * A pointer to an allocation.  The area never has a second segment, so an
@@ -352,7 +357,7 @@ fairq_chunk_at(FairqChunks *chunks, int chunk)
 typedef void (*FairqChunkFill) (void *at, int chunk);
 
 extern void fairq_shmem_init(void);
-extern void fairq_shmem_attach(void);
+extern FairqRegistry *fairq_shmem_attach(void);
 extern bool fairq_shmem_can_be_had(void);
 extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqQueueKey fairq_key_of(Oid task, int32 queue_id,
@@ -360,7 +365,6 @@ extern FairqQueueKey fairq_key_of(Oid task, int32 queue_id,
 extern FairqQueueKey fairq_key(int32 queue_id, int32 group_no);
 extern int32 fairq_domain_index(void);
 extern FairqDomain *fairq_domain(void);
-extern dsa_area *fairq_area(void);
 extern Size fairq_area_size(void);
 extern dsa_pointer fairq_allocate(Size size);
 extern dsa_pointer fairq_allocate_if_free(Size size);
@@ -370,9 +374,7 @@ extern void fairq_chunks_free(FairqChunks *chunks);
 extern void fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
 							 FairqChunkFill fill);
 extern void fairq_when_full(void (*free_some) (void));
-extern void fairq_make_room(void);
 extern int	fairq_errfull(void);
-extern FairqRegistry *fairq_registry_shared(void);
 extern int	fairq_tranche(FairqTranche tranche);
 extern void fairq_say_crowded(void);
 extern uint32 fairq_new_lane_no(void);

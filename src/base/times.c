@@ -211,37 +211,6 @@ fairq_histogram_init(FairqHistogram *histogram)
 	pg_atomic_init_u64(&histogram->sum, 0);
 }
 
-/* The lower end of a bucket, in microseconds. */
-static double
-bucket_from(int bucket)
-{
-	return bucket == 0 ? 0 : (double) (INT64CONST(1000) << (bucket - 1));
-}
-
-/*
- * Returns the span, in microseconds, that the given percentage of spans does
- * not exceed; -1: there are no spans.  Spans within a bucket are assumed to be
- * evenly spread.
- */
-int64
-fairq_percentile(const uint64 *counts, int percent)
-{
-	double		total = 0;
-	double		rank;
-	int			bucket = 0;
-
-	for (int i = 0; i < FAIRQ_BUCKETS; i++)
-		total += counts[i];
-	if (total == 0)
-		return -1;
-	rank = total * percent / 100;
-	while (rank > counts[bucket] && bucket < FAIRQ_BUCKETS - 1)
-		rank -= counts[bucket++];
-	return (int64) (bucket_from(bucket) +
-					(bucket_from(bucket + 1) - bucket_from(bucket)) *
-					(counts[bucket] == 0 ? 0 : rank / counts[bucket]));
-}
-
 /* the most samples that are searched for an equal one */
 #define LOOK_BACK (FAIRQ_SPANS * FAIRQ_BUCKETS)
 

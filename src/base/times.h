@@ -63,7 +63,6 @@ typedef struct FairqHistogram
 } FairqHistogram;
 
 extern void fairq_histogram_init(FairqHistogram *histogram);
-extern int64 fairq_percentile(const uint64 *counts, int percent);
 extern void fairq_sample(FairqHistogram *histogram, TimestampTz from,
 						 TimestampTz until);
 extern void fairq_samples_sub_end(SubTransactionId sub,

@@ -109,16 +109,6 @@ fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
 	pg_atomic_write_u64(&wakeup->kept_until, (uint64) DT_NOEND);
 }
 
-/*
- * Whether no session waits at the queue.  A session that has just left may
- * still wake another one, which then searches once and finds no task.
- */
-bool
-fairq_wakeup_is_left(FairqWakeup *wakeup)
-{
-	return pg_atomic_read_u32(&wakeup->waiters) == 0;
-}
-
 /* Make one waiter search a while later, with or without a call. */
 static void
 recheck_later(FairqWakeup *wakeup)

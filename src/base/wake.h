@@ -40,7 +40,6 @@ typedef struct FairqWakeup
 
 extern void fairq_wakeup_init(FairqWakeup *wakeup);
 extern void fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain);
-extern bool fairq_wakeup_is_left(FairqWakeup *wakeup);
 extern void fairq_wake(FairqWakeup *wakeup, int32 n);
 extern void fairq_wake_all(FairqWakeup *wakeup);
 extern void fairq_wake_chain(FairqWakeup *wakeup);

@@ -344,20 +344,6 @@ fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
 	fairq_entry_unlock(set);
 }
 
-/* The number of groups that have an entry now. */
-int64
-fairq_entries_used(void)
-{
-	int64		n = 0;
-
-	for (uint32 i = 0; i < fairq_cache.nsets; i++)
-	{
-		for (int way = 0; way < FAIRQ_SET_WAYS; way++)
-			n += fairq_cache.sets[i].keys[way].lane_no != 0;
-	}
-	return n;
-}
-
 /* Remove one pin from an entry, which has not moved while it was pinned. */
 void
 fairq_entry_unpin(FairqGroup *group)

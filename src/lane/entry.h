@@ -16,7 +16,6 @@ extern void fairq_entry_unlock(FairqGroupSet *set);
 extern void fairq_entry_claimed(FairqGroup *group, uint32 lane_no,
 								int32 group_no, TimestampTz since);
 extern void fairq_entry_unpin(FairqGroup *group);
-extern int64 fairq_entries_used(void);
 extern void fairq_hand_add(FairqGroup *group, const FairqItem *items, int n,
 						   int64 more);
 extern int	fairq_hand_take(FairqGroup *group, int most, FairqItem *out);

@@ -613,7 +613,8 @@ lower_for_added(const Search *search, FairqRank *upto)
 
 	for (;;)
 	{
-		int32		next = fairq_order_added_after(search->order, accounts, &at,
+		int32		next = fairq_order_added_after(accounts,
+												   search->order->root, &at,
 												   search->passed->added);
 		const FairqAccount *account;
 

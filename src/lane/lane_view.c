@@ -205,17 +205,6 @@ fairq_lane_is_throttled(FairqLane *lane, int32 group_no)
 	return throttled;
 }
 
-/* Whether calls have ever searched for all timed tasks of the lane. */
-bool
-fairq_lane_is_searched(FairqLane *lane)
-{
-	bool		searched = true;
-
-	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		searched &= fairq_times_first(&lane->times, r) > fairq_region_from(r);
-	return searched;
-}
-
 /* Returns the amount that a group has got, per weight. */
 static double
 got_of(FairqLane *lane, const FairqAccount *account, TimestampTz now)

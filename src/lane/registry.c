@@ -126,10 +126,10 @@ open_table(dshash_table **table, dsa_pointer *handle, size_t entry_size)
 		return;
 	params.tranche_id = fairq_tranche(FAIRQ_AREA_TRANCHE);
 	if (DsaPointerIsValid(*handle))
-		*table = dshash_attach(fairq_area(), &params, *handle, NULL);
+		*table = dshash_attach(fairq_area, &params, *handle, NULL);
 	else
 	{
-		*table = dshash_create(fairq_area(), &params, NULL);
+		*table = dshash_create(fairq_area, &params, NULL);
 		*handle = dshash_get_hash_table_handle(*table);
 	}
 }
@@ -142,8 +142,7 @@ attach(void)
 	if (view.extensions != NULL)
 		return;
 	fairq_when_full(free_some);
-	fairq_shmem_attach();
-	view.registry = fairq_registry_shared();
+	view.registry = fairq_shmem_attach();
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	LWLockAcquire(&view.registry->lock, LW_EXCLUSIVE);
 	open_table(&view.queues, &view.registry->queues, sizeof(QueueEntry));
@@ -195,7 +194,7 @@ insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 		entry = try_insert(table, key, found);
 	if (entry == NULL)
 	{
-		fairq_make_room();
+		free_some();
 		entry = try_insert(table, key, found);
 	}
 	if (entry == NULL)
@@ -216,27 +215,6 @@ fairq_version_up(FairqVersions *versions, int32 change)
 	versions->changes[now % FAIRQ_CHANGES_KEPT] = change;
 	pg_atomic_write_u64(&versions->now, now + 1);
 	SpinLockRelease(&versions->mutex);
-}
-
-/*
- * Returns the number of changes since a version, at most FAIRQ_CHANGES_KEPT,
- * and copies them; -1 if there are more.  *now is the present version.
- */
-int
-fairq_changes_since(FairqVersions *versions, uint64 version, int32 *changes,
-					uint64 *now)
-{
-	int			n = -1;
-
-	SpinLockAcquire(&versions->mutex);
-	*now = pg_atomic_read_u64(&versions->now);
-	if (*now - version <= FAIRQ_CHANGES_KEPT)
-	{
-		for (n = 0; version + n < *now; n++)
-			changes[n] = versions->changes[(version + n) % FAIRQ_CHANGES_KEPT];
-	}
-	SpinLockRelease(&versions->mutex);
-	return n;
 }
 
 /* --------------------------------------------------------------------- */
@@ -426,7 +404,8 @@ pop_dropped(FairqQueueKey *key)
 	{
 		FairqHints *hints = fairq_at(*at);
 
-		if (fairq_wakeup_is_left(&hints->wakeup))
+		/* one that has just left may still wake another, which finds no task */
+		if (pg_atomic_read_u32(&hints->wakeup.waiters) == 0)
 		{
 			found = hints;
 			*key = hints->entry.key;
@@ -480,7 +459,7 @@ take_free(void)
 	hints = pop_hints(&view.registry->free);
 	if (hints == NULL && are_too_many(1))
 	{
-		fairq_make_room();
+		free_some();
 		hints = pop_hints(&view.registry->free);
 	}
 	return hints != NULL ? hints : make_hints();
@@ -645,17 +624,6 @@ fairq_shmem_sweep_if_crowded(void)
 		return;
 	pg_atomic_write_u32(&view.registry->crowded, 0);
 	fairq_shmem_sweep();
-}
-
-/*
- * Sweep if that is due.  The area is full, possibly with hints of extensions
- * that are gone.
- */
-static void
-sweep_if_due(void)
-{
-	if (is_sweep_due())
-		fairq_shmem_sweep();
 }
 
 /*
@@ -863,23 +831,24 @@ fairq_shmem_queues(Oid task)
 }
 
 /*
- * Count the queues and counters of all databases.  The bytes are not exact,
- * because the allocator rounds up sizes and an entry has one or two buckets.
+ * Find the size of shared memory, and its use by all databases.  The bytes of
+ * the registry are not exact, because the allocator rounds up sizes and an
+ * entry has one or two buckets.
  */
 void
-fairq_registry_use(FairqRegistryUse *use)
+fairq_registry_use(FairqShmemUse *use)
 {
 	const int64 overhead = 32;
 	dshash_seq_status status;
 
 	attach();
-	use->nqueues = 0;
+	fairq_shmem_use(use);
 	dshash_seq_init(&status, view.queues, false);
 	while (dshash_seq_next(&status) != NULL)
 		use->nqueues++;
 	dshash_seq_term(&status);
 	use->ncounters = pg_atomic_read_u32(&view.registry->ncounters);
-	use->bytes = use->nqueues * (sizeof(QueueEntry) + overhead) +
+	use->allocated += use->nqueues * (sizeof(QueueEntry) + overhead) +
 		use->ncounters * (sizeof(CounterEntry) + overhead);
 }
 
@@ -952,18 +921,6 @@ free_idle_counters(void)
 }
 
 /*
- * If there are many counters, free those that are only kept for their next
- * use.
- */
-static void
-free_if_many(void)
-{
-	if (pg_atomic_read_u32(&view.registry->ncounters) >=
-		pg_atomic_read_u32(&view.registry->many_counters))
-		free_idle_counters();
-}
-
-/*
  * Find the counter of a group in a copy, or make it from the real one.  It is
  * pinned.
  */
@@ -998,7 +955,10 @@ have_counter(FairqHints *hints, int32 group_no)
 	bool		found;
 
 	attach();
-	free_if_many();
+	/* if there are many, free those that are only kept for their next use */
+	if (pg_atomic_read_u32(&view.registry->ncounters) >=
+		pg_atomic_read_u32(&view.registry->many_counters))
+		free_idle_counters();
 	entry = insert(view.counters, &key, &found);
 	if (!found)
 		pg_atomic_fetch_add_u32(&view.registry->ncounters, 1);
@@ -1071,6 +1031,7 @@ fairq_shmem_counters(int32 queue_id)
 static void
 free_some(void)
 {
-	sweep_if_due();
+	if (is_sweep_due())
+		fairq_shmem_sweep();
 	free_idle_counters();
 }

@@ -10,19 +10,8 @@
 
 #include "lane.h"
 
-/* The size of the registry, of all databases. */
-typedef struct FairqRegistryUse
-{
-	int64		nqueues;		/* number of queues */
-	int64		ncounters;		/* number of counters of groups */
-	int64		bytes;			/* bytes that its hash tables take,
-								 * approximately */
-} FairqRegistryUse;
-
 extern void fairq_version_up(FairqVersions *versions, int32 change);
-extern int	fairq_changes_since(FairqVersions *versions, uint64 version,
-								int32 *changes, uint64 *now);
-extern void fairq_registry_use(FairqRegistryUse *use);
+extern void fairq_registry_use(FairqShmemUse *use);
 extern FairqHints *fairq_shmem_queue(int32 queue_id);
 extern FairqHints *fairq_shmem_find_queue(int32 queue_id);
 extern FairqTally *fairq_shmem_tally(Oid task);

@@ -70,7 +70,6 @@
 
 #include "args.h"
 #include "compat.h"
-#include "entry.h"
 #include "group.h"
 #include "lane_view.h"
 #include "load.h"
@@ -279,19 +278,17 @@ fairq_shared_memory(PG_FUNCTION_ARGS)
 {
 	FairqRow	row = {0};
 	FairqShmemUse use;
-	FairqRegistryUse registry;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	fairq_registry_use(&registry);
-	fairq_shmem_use(&use);
+	fairq_registry_use(&use);
 	fairq_put_int8(&row, use.size, false);
 	fairq_put(&row, BoolGetDatum(use.reserved), false);
 	fairq_put_int8(&row, (int64) fairq_cache.nsets * FAIRQ_SET_WAYS, false);
-	fairq_put_int8(&row, fairq_entries_used(), false);
+	fairq_put_int8(&row, use.nentries, false);
 	fairq_put_int8(&row, use.area_size, false);
-	fairq_put_int8(&row, use.allocated + registry.bytes, false);
-	fairq_put_int8(&row, registry.nqueues, false);
-	fairq_put_int8(&row, registry.ncounters, false);
+	fairq_put_int8(&row, use.allocated, false);
+	fairq_put_int8(&row, use.nqueues, false);
+	fairq_put_int8(&row, use.ncounters, false);
 	fairq_put_row((ReturnSetInfo *) fcinfo->resultinfo, &row);
 	return (Datum) 0;
 }
@@ -369,6 +366,37 @@ put_histogram(FairqRow *row, const uint64 *counts)
 			  RecoveryInProgress());
 }
 
+/* The lower end of a bucket, in microseconds. */
+static double
+bucket_from(int bucket)
+{
+	return bucket == 0 ? 0 : (double) (INT64CONST(1000) << (bucket - 1));
+}
+
+/*
+ * Returns the span, in microseconds, that the given percentage of spans does
+ * not exceed; -1: there are no spans.  Spans within a bucket are assumed to be
+ * evenly spread.
+ */
+static int64
+percentile(const uint64 *counts, int percent)
+{
+	double		total = 0;
+	double		rank;
+	int			bucket = 0;
+
+	for (int i = 0; i < FAIRQ_BUCKETS; i++)
+		total += counts[i];
+	if (total == 0)
+		return -1;
+	rank = total * percent / 100;
+	while (rank > counts[bucket] && bucket < FAIRQ_BUCKETS - 1)
+		rank -= counts[bucket++];
+	return (int64) (bucket_from(bucket) +
+					(bucket_from(bucket + 1) - bucket_from(bucket)) *
+					(counts[bucket] == 0 ? 0 : rank / counts[bucket]));
+}
+
 /* Add how long tasks have waited and run since the server started. */
 static void
 put_times(FairqRow *row, FairqQueue *queue)
@@ -383,7 +411,7 @@ put_times(FairqRow *row, FairqQueue *queue)
 				pg_atomic_read_u64(&queue->hints->histograms[s].n[b]);
 		for (int i = 0; i < lengthof(percents); i++)
 		{
-			int64		usecs = fairq_percentile(counts[s], percents[i]);
+			int64		usecs = percentile(counts[s], percents[i]);
 
 			fairq_put_interval(row, usecs, usecs < 0);
 		}

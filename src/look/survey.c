@@ -78,7 +78,6 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-#include "catalog.h"
 #include "entry.h"
 #include "group.h"
 #include "lane_view.h"

@@ -32,10 +32,12 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -359,19 +361,61 @@ write_grant(const FairqSqlArg *args)
 			  " VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", args, 3, NULL);
 }
 
-/* Insert the row of a new queue.  Returns its id; 0: the name is taken. */
-static int64
-insert_queue(const char *name, const Given *given)
+/*
+ * Whether there is a queue of the name, committed or our own.  If not,
+ * *creator is the transaction that is creating one, if any.
+ */
+static bool
+name_exists(text *name, TransactionId *creator)
 {
-	int64		id = 0;
+	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_NAME,
+										fairq_range(PointerGetDatum(name)));
+	FairqRowState state;
+	bool		exists = false;
 
-	if (!fairq_queue_create_begin(name))
-		return 0;
+	*creator = InvalidTransactionId;
+	while (!exists && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
+	{
+		exists = state != FAIRQ_ROW_INSERTING;
+		if (!exists)
+			*creator = fairq_scan_changer(scan);
+	}
+	fairq_scan_end(scan);
+	return exists;
+}
+
+/*
+ * Insert the row of a new queue.  Returns its id; 0: the name is taken.  Waits
+ * for a transaction that is creating a queue of the name.  The INSERT would
+ * also wait, but then fail at REPEATABLE READ.
+ */
+static int64
+insert_queue(text *name, const Given *given)
+{
+	Oid			relid = fairq_relid(FAIRQ_QUEUE);
+	Oid			hash = hash_bytes((const unsigned char *) VARDATA_ANY(name),
+								  VARSIZE_ANY_EXHDR(name));
+	int64		id = 0;
+	bool		exists;
+	TransactionId creator;
+
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		LockDatabaseObject(relid, hash, 1, ExclusiveLock);
+		exists = name_exists(name, &creator);
+		if (!exists && !TransactionIdIsValid(creator))
+			break;
+		UnlockDatabaseObject(relid, hash, 1, ExclusiveLock);
+		if (exists)
+			return 0;
+		XactLockTableWait(creator, NULL, NULL, XLTW_None);
+	}
 	fairq_sql(psprintf("INSERT INTO fairq.queue (%s) VALUES (%s)"
 					   " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
 					   given->columns.data, given->values.data),
 			  given->args, given->nargs, &id);
-	fairq_queue_create_end(name);
+	UnlockDatabaseObject(relid, hash, 1, ExclusiveLock);
 	return id;
 }
 
@@ -392,7 +436,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	if (FAIRQ_ARG_BOOL(15))
 		check_in_order(PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1));
 	fairq_writes("fairq.create_queue()");
-	id = insert_queue(cname, &given);
+	id = insert_queue(name, &given);
 	if (id != 0)
 	{
 		FairqSqlArg args[] = {

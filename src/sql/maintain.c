@@ -75,7 +75,6 @@
 #include "blocked.h"
 #include "dedup.h"
 #include "group.h"
-#include "lane_view.h"
 #include "line.h"
 #include "load.h"
 #include "outcome.h"
@@ -521,6 +520,17 @@ maintain_tasks(FairqQueue *queue)
 	return changed > 0;
 }
 
+/* Whether calls have ever searched for all timed tasks of the lane. */
+static bool
+is_searched(FairqLane *lane)
+{
+	bool		searched = true;
+
+	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
+		searched &= fairq_times_first(&lane->times, r) > fairq_region_from(r);
+	return searched;
+}
+
 /*
  * Find the groups and due tasks of each lane that has tasks, unless shared
  * memory has them.  So views can show a queue without workers (survey.c).
@@ -538,7 +548,7 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 		int64		found = 0;
 
 		if (fairq_lane_recovered(lane, &at) && at.known >= FAIRQ_ALL_SEATS &&
-			fairq_lane_is_searched(lane))
+			is_searched(lane))
 			continue;
 		empty = fairq_line_next(&scan, tasks, fairq_task_lane(queue->id, p),
 								0) == FAIRQ_NO_SEAT;

@@ -75,7 +75,6 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -707,6 +706,27 @@ check_privilege(const FairqQueue *queue, int any)
 				errmsg("permission denied for queue \"%s\"", queue->name));
 }
 
+/*
+ * Returns the number of changes since a version, at most FAIRQ_CHANGES_KEPT,
+ * and copies them; -1 if there are more.  *now is the present version.
+ */
+static int
+changes_since(FairqVersions *versions, uint64 version, int32 *changes,
+			  uint64 *now)
+{
+	int			n = -1;
+
+	SpinLockAcquire(&versions->mutex);
+	*now = pg_atomic_read_u64(&versions->now);
+	if (*now - version <= FAIRQ_CHANGES_KEPT)
+	{
+		for (n = 0; version + n < *now; n++)
+			changes[n] = versions->changes[(version + n) % FAIRQ_CHANGES_KEPT];
+	}
+	SpinLockRelease(&versions->mutex);
+	return n;
+}
+
 /* Which cached data of a queue has to be read again. */
 typedef struct Stale
 {
@@ -739,8 +759,8 @@ find_stale(FairqQueue *queue, Stale *stale)
 	stale->as_of.version = queue->as_of.version;
 	if (pg_atomic_read_u64(&versions->now) == queue->as_of.version)
 		return stale->row || queue->groups.changed.n > 0;
-	n = fairq_changes_since(versions, queue->as_of.version, stale->changes,
-							&stale->as_of.version);
+	n = changes_since(versions, queue->as_of.version, stale->changes,
+					  &stale->as_of.version);
 	stale->groups = n < 0;
 	for (int i = 0; i < n; i++)
 	{
@@ -989,75 +1009,6 @@ fairq_queue_use_id(int32 id, int any_privilege, bool wait)
 		return queue;
 	fairq_queue_id_unlock(id, AccessShareLock);
 	return NULL;
-}
-
-/*
- * For the name of a queue: the object id of the lock under which it is
- * created.
- */
-static Oid
-hash_of_name(const char *name)
-{
-	return hash_bytes((const unsigned char *) name, strlen(name));
-}
-
-/*
- * Whether there is a queue of the name, committed or our own.  If not,
- * *creator is the transaction that is creating one, if any.
- */
-static bool
-name_exists(const char *name, TransactionId *creator)
-{
-	FairqRange	range = fairq_range(CStringGetTextDatum(name));
-	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_NAME,
-										range);
-	FairqRowState state;
-	bool		exists = false;
-
-	*creator = InvalidTransactionId;
-	while (!exists && (state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
-	{
-		exists = state != FAIRQ_ROW_INSERTING;
-		if (!exists)
-			*creator = fairq_scan_changer(scan);
-	}
-	fairq_scan_end(scan);
-	return exists;
-}
-
-/*
- * Begin to create a queue; returns false if there is one with the name.  Waits
- * for a transaction that is creating one.  The INSERT would also wait, but
- * then fail at REPEATABLE READ.  After true the caller inserts the row, and
- * calls fairq_queue_create_end(): until then no other session begins.
- */
-bool
-fairq_queue_create_begin(const char *name)
-{
-	TransactionId creator;
-
-	check_queue_cache();
-	while (lookup_id(name) == 0)
-	{
-		bool		exists;
-
-		CHECK_FOR_INTERRUPTS();
-		LockDatabaseObject(queue_relid, hash_of_name(name), 1, ExclusiveLock);
-		exists = name_exists(name, &creator);
-		if (!exists && !TransactionIdIsValid(creator))
-			return true;
-		fairq_queue_create_end(name);
-		if (exists)
-			return false;
-		XactLockTableWait(creator, NULL, NULL, XLTW_None);
-	}
-	return false;
-}
-
-void
-fairq_queue_create_end(const char *name)
-{
-	UnlockDatabaseObject(queue_relid, hash_of_name(name), 1, ExclusiveLock);
 }
 
 /* Lock the queue of an id, if that is possible at once. */

@@ -160,8 +160,6 @@ extern void fairq_no_such_queue(text *name, bool skip);
 extern FairqQueue *fairq_queue_by_id(int32 id);
 extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege, bool wait);
 extern bool fairq_may(const FairqQueue *queue, int any);
-extern bool fairq_queue_create_begin(const char *name);
-extern void fairq_queue_create_end(const char *name);
 extern FairqPrivilege fairq_privilege_named(const char *name);
 extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);

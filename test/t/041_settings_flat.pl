@@ -4,7 +4,7 @@
 #
 # Fails if all settings are read again after each change (find_stale() in
 # queue.c), also after a change of this session or of the queue. Fails if
-# changes past the ring's end are lost (fairq_changes_since() in registry.c).
+# changes past the ring's end are lost (changes_since() in queue.c).
 # Fails if a rolled back change is not published (publish_versions() in
 # transaction.c). Fails if a tenant without a slot is not shut (fairq_lane_shut()
 # in lane_turns.c). Fails if a paused tenant is visited for lapsed tasks
