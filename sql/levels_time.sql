@@ -8,7 +8,7 @@
 -- two levels of a tenant (copy_order()). Fails if users are served level by
 -- level (next_in_order()), or a start in a full queue counts only for the user
 -- (fairq_work_begun()). Fails if a group enters before the next one has an
--- account (add_those_that_come()).
+-- account, or where those decide that enter with it (add_those_that_come()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -185,5 +185,14 @@ SELECT pg_temp.add('timed_enter', 1, 't1/a');
 SELECT pg_temp.done('timed_enter', '%', '1 s');
 SELECT string_agg(group_key, ' ') FROM fairq.peek('timed_enter', 2);
 SELECT pg_temp.pop('timed_enter', 2);
+
+
+-- A new user gets what the users get that are active before, whatever one has
+-- got that returns at the same pop.
+SELECT fairq.create_queue('timed_meet', separator => '/', fair_by => 'time');
+SELECT pg_temp.add('timed_meet', 1, 'acme/ann');
+CALL pg_temp.work('timed_meet', 1, '{"acme/ann": "3 h"}');
+SELECT pg_temp.add('timed_meet', 4, 'acme/ann', 'acme/bob');
+CALL pg_temp.work('timed_meet', 6);
 
 SELECT count(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'timed%';

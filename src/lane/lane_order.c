@@ -899,24 +899,35 @@ bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
 }
 
 /*
+ * The least that any waiting flow has got of the order that a group or tenant
+ * enters.  least: that of the lane's order.
+ */
+static double
+least_of_order(FairqLane *lane, const FairqTaking *taking, int32 flow,
+			   double least)
+{
+	const FairqAccount *account = account_of(lane, flow);
+	int32		tenant = account->level.tenant;
+
+	if (tenant == FAIRQ_NO_NODE)
+		return least;
+	have_groups(lane, taking, tenant);
+	return is_by_time(lane) ?
+		find_least(lane, flows_of(lane, account), taking->order.now) : least;
+}
+
+/*
  * Add a group that enters to its order, and its tenant to the lane's.  It may
  * have lapsed and be in the order at another rank.
  */
 static void
 bring_group(FairqLane *lane, const FairqTaking *taking, int32 group_no,
-			double least)
+			double of_order, double least)
 {
 	TimestampTz now = taking->order.now;
-	FairqAccount *account = account_of(lane, group_no);
-	int32		tenant = account->level.tenant;
-	double		of_order = least;
-	bool		was_in;
+	int32		tenant = account_of(lane, group_no)->level.tenant;
+	bool		was_in = remove_from_order(lane, group_no);
 
-	if (tenant != FAIRQ_NO_NODE)
-		have_groups(lane, taking, tenant);
-	if (tenant != FAIRQ_NO_NODE && is_by_time(lane))
-		of_order = find_least(lane, flows_of(lane, account), now);
-	was_in = remove_from_order(lane, group_no);
 	if (!was_in || tenant == FAIRQ_NO_NODE || is_by_time(lane))
 		enter(lane, group_no, of_order, now);
 	add_to_order(lane, group_no, true);
@@ -1006,7 +1017,9 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 {
 	TimestampTz now = taking->order.now;
 	int32		group_no = fairq_seats_next(lane, FAIRQ_TODO, 0);
+	int32		flow = group_no;
 	double		least;
+	double		of_order[MOST_ADDED];
 
 	if (group_no == FAIRQ_NO_SEAT)
 		return true;
@@ -1015,6 +1028,12 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 	if (taking->order.lacks)
 		return false;
 	least = is_by_time(lane) ? find_least(lane, &lane->order.flows, now) : 0;
+	/* in a tenant's order, too, those that are present decide */
+	for (int i = 0; i < MOST_ADDED && flow != FAIRQ_NO_SEAT; i++)
+	{
+		of_order[i] = least_of_order(lane, taking, flow, least);
+		flow = fairq_seats_next(lane, FAIRQ_TODO, flow + INT64CONST(1));
+	}
 	for (int i = 0; i < MOST_ADDED && group_no != FAIRQ_NO_SEAT; i++)
 	{
 		fairq_seats_remove(lane, FAIRQ_TODO, group_no);
@@ -1024,7 +1043,7 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 			bring_tenant(lane, group_no, least, now);
 		}
 		else
-			bring_group(lane, taking, group_no, least);
+			bring_group(lane, taking, group_no, of_order[i], least);
 		group_no = fairq_seats_next(lane, FAIRQ_TODO, group_no);
 	}
 	if (group_no == FAIRQ_NO_SEAT || !taking->order.tenants)
