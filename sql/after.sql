@@ -204,7 +204,7 @@ SELECT sum(done) FROM generate_series(1, 9) n,
 	LATERAL (SELECT count(fairq.complete(id)) AS done FROM fairq.pop('then', 100 + n)) p;
 SELECT count(*) FROM fairq.live_tasks;
 
--- One task waits for many, whose highest id ends first.
+-- One task waits for many. The one with the highest id ends first.
 SELECT array_agg(fairq.enqueue('first', 'a', payload => to_jsonb(n))) AS many FROM generate_series(1, 1000) n \gset
 SELECT fairq.enqueue('then', 'g', after => :'many') AS last \gset
 SELECT count(fairq.reschedule(:last)), count(p.*) FROM fairq.pop('first', 1000) p;

@@ -145,7 +145,7 @@ SELECT count(*) FROM name, fairq.pop(name) p WHERE p.payload = to_jsonb(name);
 SELECT count(*) FROM name JOIN fairq.queues q ON q.queue = name WHERE q.running = 1;
 SELECT count(*) FROM name, fairq.check_queue(name);
 SELECT fairq.create_queue(repeat('n', 57));
--- a name that is too long is not that of a queue whose name is its start
+-- a name that is too long does not match a queue whose name is its beginning
 SELECT fairq.pop(repeat('ä', 28) || 'nä');
 CALL fairq.wait(repeat('ä', 28) || 'nä', '0');
 SELECT count(*) FROM name, fairq.drop_queue(name, true) AS dropped WHERE dropped;

@@ -47,7 +47,7 @@ SELECT fairq.create_batch('none', 'a');
 SELECT count(*) FROM fairq.task;
 
 -- Rolled back, released, retried, replaced, rescheduled and found tasks: each
--- counts until its end, and once.
+-- counts once, until its end.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 BEGIN;
 SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;

@@ -37,7 +37,7 @@ def block(addr):
 
 
 class Shape:
-    """One round: how many of what, drawn from its seed."""
+    """The groups, weights and workers of one round, drawn from its seed."""
 
     def __init__(self, part, seed):
         r = self.random = random.Random(seed)

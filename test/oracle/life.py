@@ -21,9 +21,9 @@ cancel    cancel() is true for an unfinished task.  If it did not run, it is gon
 extend    a lease ends when extend() says, unless it is NULL: the lease is
           lost, or the task cancelled.
 fail, release, complete, expire, redrive, purge
-          return true, or a number, if and as far as they act.  The first three
-          return false for a cancelled task, which they end.  A retry comes after
-          the requested delay, or else after the queue's backoff.  This doubles
+          return true if they act, or the number of tasks on which they act.  The
+          first three return false for a cancelled task, which they end.  A retry
+          comes after the requested delay, or after the queue's backoff.  This doubles
           with each attempt that counted, plus or minus a quarter.  Without a delay
           the task is due at once.
 key       a dedup key belongs to one unfinished task that the calling session
