@@ -50,9 +50,13 @@
 #include "transaction.h"
 
 /*
- * number of entries at which the cache is emptied: about 10 MB with short keys
+ * Number of entries at which the cache is emptied: about 10 MB with short
+ * keys.  With more shared memory, there is room for the keys and numbers of as
+ * many groups as have entries there (entry.c).
  */
-#define MAX_CACHED 65536
+#define MIN_CACHED 65536
+#define MAX_CACHED \
+	Max(MIN_CACHED, 2 * FAIRQ_SET_WAYS * (int64) fairq_cache.nsets)
 
 /*
  * groups whose keys are read at once, and the greatest distance of their
