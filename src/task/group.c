@@ -71,13 +71,14 @@
 typedef struct KeyId
 {
 	int32		queue_id;
-	int32		length;
-	const char *data;
+	int32		length;			/* length of the group's key */
+	uint64		hash;			/* its hash */
 } KeyId;
 
 typedef struct KeyEntry
 {
-	KeyId		key;			/* hash key */
+	KeyId		id;				/* hash key */
+	char	   *data;			/* the group's key */
 	int32		group_no;
 } KeyEntry;
 
@@ -103,30 +104,9 @@ static bool stale = false;
 static uint64 changes = 0;		/* value of the domain's group_changes when it
 								 * was read */
 
-static uint32
-key_hash(const void *key, Size keysize)
-{
-	const KeyId *k = key;
-
-	return hash_combine(murmurhash32((uint32) k->queue_id),
-						hash_bytes((const unsigned char *) k->data, k->length));
-}
-
-static int
-key_match(const void *a, const void *b, Size keysize)
-{
-	const KeyId *x = a;
-	const KeyId *y = b;
-
-	return !(x->queue_id == y->queue_id && x->length == y->length &&
-			 memcmp(x->data, y->data, x->length) == 0);
-}
-
 static void
 check_group_cache(void)
 {
-	HASHCTL		ctl = {0};
-
 	uint64		changes_now = pg_atomic_read_u64(&fairq_domain()->group_changes);
 
 	if (cached_relid != fairq_relid(FAIRQ_GROUP_NUMBER) ||
@@ -146,13 +126,8 @@ check_group_cache(void)
 											  ALLOCSET_DEFAULT_SIZES);
 	else
 		MemoryContextReset(cache_context);
-	ctl.hcxt = cache_context;
-	ctl.keysize = sizeof(KeyId);
-	ctl.entrysize = sizeof(KeyEntry);
-	ctl.hash = key_hash;
-	ctl.match = key_match;
-	by_key = hash_create("fairq groups by key", 256, &ctl,
-						 HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
+	by_key = fairq_hash(cache_context, "fairq groups by key", sizeof(KeyId),
+						sizeof(KeyEntry));
 	by_number = fairq_hash(cache_context, "fairq groups by number",
 						   sizeof(NumberId), sizeof(NumberEntry));
 	cached_relid = fairq_relid(FAIRQ_GROUP_NUMBER);
@@ -185,20 +160,15 @@ settle(bool committed, bool all)
 		uncommitted = false;
 }
 
+/* Cache the number of a key, instead of another key with the same id. */
 static void
-remember_key(FairqQueue *queue, text *key, int32 group_no)
+remember_key(const KeyId *id, const text *key, int32 group_no)
 {
-	KeyId		id = {
-		.queue_id = queue->id,
-		.length = VARSIZE_ANY_EXHDR(key)
-	};
-	char	   *data = MemoryContextAlloc(cache_context, Max(id.length, 1));
-	bool		found;
-	KeyEntry   *entry;
+	char	   *data = MemoryContextAlloc(cache_context, Max(id->length, 1));
+	KeyEntry   *entry = hash_search(by_key, id, HASH_ENTER, NULL);
 
-	memcpy(data, VARDATA_ANY(key), id.length);
-	id.data = data;
-	entry = hash_search(by_key, &id, HASH_ENTER, &found);
+	memcpy(data, VARDATA_ANY(key), id->length);
+	entry->data = data;
 	entry->group_no = group_no;
 }
 
@@ -429,10 +399,12 @@ fairq_check_group_key(const FairqQueue *queue, text *key, bool or_tenant)
 int32
 fairq_group_no(FairqQueue *queue, text *key, bool create)
 {
+	int32		length = VARSIZE_ANY_EXHDR(key);
 	KeyId		id = {
 		.queue_id = queue->id,
-		.length = VARSIZE_ANY_EXHDR(key),
-		.data = VARDATA_ANY(key)
+		.length = length,
+		.hash = hash_bytes_extended((unsigned char *) VARDATA_ANY(key),
+									length, 0)
 	};
 	KeyEntry   *entry;
 	FairqTable *table;
@@ -445,7 +417,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 	changes_before = changes;
 	in_recovery = RecoveryInProgress();
 	entry = hash_search(by_key, &id, HASH_FIND, NULL);
-	if (entry != NULL)
+	if (entry != NULL && memcmp(entry->data, VARDATA_ANY(key), length) == 0)
 		return entry->group_no;
 
 	check_length(key);
@@ -491,7 +463,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 		 */
 		check_group_cache();
 		if (changes == changes_before && !in_recovery)
-			remember_key(queue, key, group_no);
+			remember_key(&id, key, group_no);
 	}
 	return group_no;
 }
