@@ -181,19 +181,9 @@ fairq_wake_chain(FairqWakeup *wakeup)
 }
 
 /*
- * Returns surplus before a pop searches; it is an argument of
- * fairq_wake_next().
- */
-uint32
-fairq_wake_surplus(FairqWakeup *wakeup)
-{
-	return pg_atomic_read_u32(&wakeup->surplus);
-}
-
-/*
  * Wake the next waiter if a pop has found all the tasks that it wanted.
  * Otherwise there is no more work, if the pop began after the last change of
- * surplus.
+ * surplus: the argument is its value at that time.
  */
 void
 fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)

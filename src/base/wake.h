@@ -43,7 +43,6 @@ extern void fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain);
 extern void fairq_wake(FairqWakeup *wakeup, int32 n);
 extern void fairq_wake_all(FairqWakeup *wakeup);
 extern void fairq_wake_chain(FairqWakeup *wakeup);
-extern uint32 fairq_wake_surplus(FairqWakeup *wakeup);
 extern void fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found);
 extern void fairq_wake_unserved(FairqWakeup *wakeup);
 extern void fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due);

@@ -532,23 +532,17 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 		[FAIRQ_REASON_RETRY] = "retry",
 		[FAIRQ_REASON_WORKERS] = "workers"
 	};
-	const FairqSetting *setting = fairq_group_setting(queue, group_no);
-	FairqReason of_queue;
-	FairqReason reason;
+	FairqReason of_queue = queue_reason(queue);
+	FairqReason reason = group_reason(queue, group_no);
 
-	if (queue->paused ||
-		fairq_is_paused(queue, group_no,
-						tenant_with_settings(queue, group_no)))
-		return names[FAIRQ_REASON_PAUSED];
-	if (queue->max_running == FAIRQ_NO_LIMIT &&
-		queue->starts.pace.gap == 0 &&
-		queue->starts.held_until == DT_NOBEGIN && is_free(queue, setting))
-		return names[FAIRQ_REASON_WORKERS];
-	if (RecoveryInProgress())
-		return NULL;
-	of_queue = queue_reason(queue);
-	reason = group_reason(queue, group_no);
 	reason = Min(reason, of_queue);
+	/* a standby knows neither the primary's running tasks nor its starts */
+	if (RecoveryInProgress() && reason != FAIRQ_REASON_PAUSED &&
+		!(queue->max_running == FAIRQ_NO_LIMIT &&
+		  queue->starts.pace.gap == 0 &&
+		  queue->starts.held_until == DT_NOBEGIN &&
+		  is_free(queue, fairq_group_setting(queue, group_no))))
+		return NULL;
 	/* a call may have put the group aside, in some lane */
 	for (int p = 0; p < FAIRQ_PRIORITIES && queue->retries.in_order; p++)
 		if (reason == FAIRQ_REASON_WORKERS &&

@@ -1000,7 +1000,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 			bool *stopped)
 {
 	FairqService s = {.queue = queue, .tasks = tasks, .call = *call};
-	uint32		surplus = fairq_wake_surplus(&queue->hints->wakeup);
+	uint32		surplus = pg_atomic_read_u32(&queue->hints->wakeup.surplus);
 
 	takes = tasks->claims_delete;
 	fairq_shmem_sweep_if_crowded();

@@ -82,6 +82,7 @@
 
 #include "access/htup_details.h"
 #include "access/relation.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_sequence.h"
 #include "catalog/pg_type.h"
 #include "commands/sequence.h"
@@ -673,13 +674,11 @@ compare_keys(const void *a, const void *b)
 {
 	const KeyOfTask *x = a;
 	const KeyOfTask *y = b;
-	int			x_length = VARSIZE_ANY_EXHDR(x->key);
-	int			y_length = VARSIZE_ANY_EXHDR(y->key);
-	int			order = memcmp(VARDATA_ANY(x->key), VARDATA_ANY(y->key),
-							   Min(x_length, y_length));
+	int			order =
+		DatumGetInt32(DirectFunctionCall2Coll(bttextcmp, C_COLLATION_OID,
+											  PointerGetDatum(x->key),
+											  PointerGetDatum(y->key)));
 
-	if (order == 0)
-		order = x_length - y_length;
 	return order != 0 ? order : x->task - y->task;
 }
 

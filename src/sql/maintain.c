@@ -383,8 +383,7 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 		}
 		unused.numbers = lappend_int(unused.numbers, group_no);
 		unused.keys = lappend(unused.keys,
-							  DatumGetTextPCopy(fairq_column(slot,
-															 NUMBER_GROUP_KEY)));
+							  DatumGetTextPCopy(PointerGetDatum(key)));
 		fairq_table_delete(numbers, &slot->tts_tid);
 		*written = true;
 	}

@@ -542,9 +542,12 @@ lookup_id(const char *name)
 	return id;
 }
 
-/* A grant is a row that is never changed, so one scan does not miss it. */
+/*
+ * Read the grants, whose list is allocated in the given context.  A grant is a
+ * row that is never changed, so one scan does not miss it.
+ */
 static void
-read_grants(FairqQueue *queue)
+read_grants(FairqQueue *queue, MemoryContext context)
 {
 	FairqRange	range = fairq_range(Int32GetDatum(queue->id));
 	FairqScan  *scan = fairq_scan_table(FAIRQ_QUEUE_PRIVILEGE,
@@ -561,7 +564,7 @@ read_grants(FairqQueue *queue)
 		FairqGrant *grant;
 
 		queue->grants.list = queue->grants.list == NULL ?
-			MemoryContextAlloc(TopMemoryContext, sizeof(FairqGrant)) :
+			MemoryContextAlloc(context, sizeof(FairqGrant)) :
 			repalloc(queue->grants.list,
 					 sizeof(FairqGrant) * (queue->grants.n + 1));
 		grant = &queue->grants.list[queue->grants.n++];
@@ -822,7 +825,7 @@ enter_queue(int32 id, FairqHints *hints, TupleTableSlot *slot, Stale *stale)
 		queue->as_of.groups = 0;
 	queue->hints = hints;
 	read_queue(queue, slot);
-	read_grants(queue);
+	read_grants(queue, TopMemoryContext);
 	return queue;
 }
 
@@ -950,7 +953,6 @@ FairqQueue *
 fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 {
 	FairqQueue	unknown = {0};
-	bool		may;
 
 	check_queue_cache();
 	if (VARSIZE_ANY_EXHDR(name) <= FAIRQ_MAX_QUEUE_NAME)
@@ -966,13 +968,8 @@ fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 	/*
 	 * the cache has only queues with hints, so read the privileges separately
 	 */
-	read_grants(&unknown);
-	may = fairq_may(&unknown, any_privilege);
-	unknown.grants.n = 0;
-	if (unknown.grants.list != NULL)
-		pfree(unknown.grants.list);
-	if (!may)
-		check_privilege(&unknown, any_privilege);
+	read_grants(&unknown, CurrentMemoryContext);
+	check_privilege(&unknown, any_privilege);
 	/* an invalidation during the read may say that the queue was dropped */
 	if (lookup_id(unknown.name) != unknown.id)
 		fairq_no_such_queue(name, false);

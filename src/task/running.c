@@ -164,13 +164,8 @@ fairq_running_end(void)
 	hints = call.queue->hints;
 	if (!call.counted)
 		fairq_tally_call_end(&hints->tally);
-	if (call.group.slot)
-		fairq_slot_in_group_back();
-	else if (call.group.counter != NULL)
-	{
-		group_start_back();
-		unpin(&call.group);
-	}
+	fairq_slot_in_group_back();
+	fairq_start_lapsed_done();
 	tenant_back();
 	queue_start_back();
 	if (call.in_queue)
