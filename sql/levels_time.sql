@@ -9,6 +9,7 @@
 -- level (next_in_order()), or a start in a full queue counts only for the user
 -- (fairq_work_begun()). Fails if a group enters before the next one has an
 -- account, or where those decide that enter with it (add_those_that_come()).
+-- Fails if a turn given back costs a group its place (uncharge()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -194,5 +195,16 @@ SELECT pg_temp.add('timed_meet', 1, 'acme/ann');
 CALL pg_temp.work('timed_meet', 1, '{"acme/ann": "3 h"}');
 SELECT pg_temp.add('timed_meet', 4, 'acme/ann', 'acme/bob');
 CALL pg_temp.work('timed_meet', 6);
+
+-- A turn without a task costs those no time whose turns were to follow it.
+SELECT fairq.create_queue('timed_back', separator => '/', fair_by => 'time');
+SELECT pg_temp.add('timed_back', 1, 'acme/old', 'acme/old', 'acme/ann', 'acme/bob');
+CALL pg_temp.work('timed_back', 1, '{"acme/old": "5 h"}');
+BEGIN;
+SELECT pg_temp.add('timed_back', 2, 'acme/none');
+SELECT pg_temp.pop('timed_back');
+ROLLBACK;
+SELECT pg_temp.pop('timed_back', 3);
+SELECT pg_temp.got('timed_back');
 
 SELECT count(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'timed%';

@@ -1339,7 +1339,8 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 
 /*
  * Give back a charge of a group or of a tenant.  comes: in a time-fair lane,
- * it enters again.
+ * it enters again.  Otherwise it keeps its amount there, even if the turn took
+ * its last task and so removed it from its order.
  */
 static void
 uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge, bool comes)
@@ -1347,6 +1348,8 @@ uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge, bool comes)
 	FairqAccount *account = account_of(lane, flow);
 	bool		was_in = remove_from_order(lane, flow);
 
+	if (is_by_time(lane) && account->node.rank.tie == charge->tie)
+		was_in |= is_active(lane, flow, account);
 	fairq_account_uncharge(&lane->order.ledger, flows_of(lane, account),
 						   account, charge, moment(lane, flow, charge->now));
 	if (!comes)
