@@ -102,6 +102,7 @@
 
 #include "shadow.h"
 #include "tally.h"
+#include "tools.h"
 
 /* nanoseconds after which others stop waiting for a silent backend */
 #define PATIENCE (INT64CONST(5) * 1000 * 1000 * 1000)
@@ -510,15 +511,6 @@ fairq_tally_leave(FairqQueueTally *queue)
 
 /* --------------------------------------------------------------------- */
 
-static int
-compare_xids(const void *a, const void *b)
-{
-	uint32		x = *(const uint32 *) a;
-	uint32		y = *(const uint32 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Copy the snapshot's view of transactions.  The lock is held exclusively. */
 static void
 keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
@@ -538,7 +530,7 @@ keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 	/* a snapshot has room for the xids of all transactions, and omits ours */
 	if (TransactionIdIsValid(own) && TransactionIdPrecedes(own, snapshot->xmax))
 		running[seen->nrunning++] = own - snapshot->xmin;
-	qsort(running, seen->nrunning, sizeof(uint32), compare_xids);
+	qsort(running, seen->nrunning, sizeof(uint32), fairq_compare_uint32);
 }
 
 /*

@@ -184,25 +184,6 @@ fairq_times_end(FairqTimes *times, const FairqTimerSearch *search)
 /* the longest span that is measured: a century, so that sums do not wrap */
 #define LONGEST_SPAN (36525 * (uint64) USECS_PER_DAY)
 
-/* The length of a span of time, in microseconds; 0, if it is negative. */
-static uint64
-length_of(TimestampTz from, TimestampTz until)
-{
-	/* SQL may have set both to infinity */
-	return from >= until ? 0 :
-		Min((uint64) until - (uint64) from, LONGEST_SPAN);
-}
-
-/* The bucket of a span of that length. */
-static int
-bucket_of(uint64 usecs)
-{
-	uint64		ms = usecs / 1000;
-
-	return ms == 0 ? 0 :
-		Min(pg_leftmost_one_pos64(ms) + 1, FAIRQ_BUCKETS - 1);
-}
-
 void
 fairq_histogram_init(FairqHistogram *histogram)
 {
@@ -254,10 +235,14 @@ add_sample(const Sample *new)
 void
 fairq_sample(FairqHistogram *histogram, TimestampTz from, TimestampTz until)
 {
-	uint64		usecs = length_of(from, until);
+	/* SQL may have set both to infinity */
+	uint64		usecs = from >= until ? 0 :
+		Min((uint64) until - (uint64) from, LONGEST_SPAN);
+	uint64		ms = usecs / 1000;
 	Sample		new = {
 		.histogram = histogram,
-		.bucket = bucket_of(usecs),
+		.bucket = ms == 0 ? 0 :
+		Min(pg_leftmost_one_pos64(ms) + 1, FAIRQ_BUCKETS - 1),
 		.n = 1,
 		.usecs = usecs,
 		.sub = GetCurrentSubTransactionId()

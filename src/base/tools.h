@@ -52,6 +52,16 @@ fairq_hash(MemoryContext context, const char *name, Size key, Size entry)
 	return hash_create(name, 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
+/* For qsort(). */
+static inline int
+fairq_compare_uint32(const void *a, const void *b)
+{
+	uint32		x = *(const uint32 *) a;
+	uint32		y = *(const uint32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
 /* --------------------------------------------------------------------- */
 
 /*

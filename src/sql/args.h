@@ -68,14 +68,6 @@ extern void fairq_writes(const char *function);
 
 #define FAIRQ_ARG_BOOL(n) (PG_ARGISNULL(n) ? false : PG_GETARG_BOOL(n))
 
-/* Whether two texts are the same; they are not toasted. */
-static inline bool
-fairq_text_equal(const text *a, const text *b)
-{
-	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
-		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
-}
-
 #define FAIRQ_ROW_COLUMNS 40
 
 /* A row of a result, to which a caller adds one column after the other. */

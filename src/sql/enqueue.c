@@ -93,6 +93,7 @@
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
@@ -711,7 +712,8 @@ take_keys(FairqEnqueue *e, Batch *batch)
 
 		CHECK_FOR_INTERRUPTS();
 		/* only this code knows the last key's task: no task is written yet */
-		if (i > 0 && fairq_text_equal(sorted[i - 1].key, sorted[i].key))
+		if (i > 0 && datum_image_eq(PointerGetDatum(sorted[i - 1].key),
+									PointerGetDatum(sorted[i].key), false, -1))
 			owner = ids[sorted[i - 1].task];
 		else
 			owner = fairq_take_key(e, PointerGetDatum(sorted[i].key), ids[task],

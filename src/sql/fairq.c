@@ -41,6 +41,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/tuplestore.h"
@@ -269,7 +270,7 @@ is_same_text(TupleTableSlot *old, TupleTableSlot *new, AttrNumber attno)
 
 	if (DatumGetPointer(of_old) == NULL || DatumGetPointer(of_new) == NULL)
 		return of_old == of_new;
-	return fairq_text_equal(DatumGetTextPP(of_old), DatumGetTextPP(of_new));
+	return datum_image_eq(of_old, of_new, false, -1);
 }
 
 /*

@@ -192,15 +192,6 @@ remove_entry(FairqSettings *settings, int32 group_no)
 	(void) hash_search(settings->own, &group_no, HASH_REMOVE, NULL);
 }
 
-static int
-compare_group_nos(const void *a, const void *b)
-{
-	int32		x = *(const int32 *) a;
-	int32		y = *(const int32 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 /*
  * Reread the settings of these groups, which this sorts.  Returns their
  * number.
@@ -215,7 +206,8 @@ read_settings(FairqSettings *settings, int32 queue_id, int32 *group_nos,
 
 	if (n == 0)
 		return 0;
-	qsort(group_nos, n, sizeof(int32), compare_group_nos);
+	/* equal numbers are then neighbours */
+	qsort(group_nos, n, sizeof(int32), fairq_compare_uint32);
 	scan = fairq_scan_table(FAIRQ_GROUP_SETTING, FAIRQ_SETTING_BY_GROUP, range);
 	for (int i = 0; i < n; i++)
 	{
