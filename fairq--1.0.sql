@@ -172,7 +172,9 @@ CREATE TABLE fairq.task (
 	expires_at timestamptz,
 	batch bigint,
 	blocked boolean CHECK (blocked),
-	attempt_log jsonb,
+	attempt_log text
+		CHECK (pg_catalog.jsonb_typeof(
+			('[' || pg_catalog.replace(attempt_log, E'\n', ',') || ']')::jsonb) = 'array'),
 	PRIMARY KEY (id)
 ) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
@@ -221,7 +223,7 @@ COMMENT ON COLUMN fairq.task.expires_at IS 'It is not started after this time: i
 
 COMMENT ON COLUMN fairq.task.batch IS 'The batch that it belongs to; NULL: none.';
 COMMENT ON COLUMN fairq.task.blocked IS 'True: it waits for tasks that fairq.dependency names, or for the end of the batch that has its id; NULL: it does not.';
-COMMENT ON COLUMN fairq.task.attempt_log IS 'Its last 10 failed attempts, as an array of objects with at, attempt, worker and error; NULL: none.';
+COMMENT ON COLUMN fairq.task.attempt_log IS 'Its last 10 failed attempts, a line each: a JSON array of the time (microseconds since 2000), the attempt, its worker and its error. Missing: null; true: as in the column "error". NULL: none.';
 
 -- A separate table, so that only tasks with a key pay for it.
 CREATE TABLE fairq.dedup (
@@ -266,7 +268,9 @@ CREATE TABLE fairq.archive (
 	dedup_for interval,
 	expires_at timestamptz,
 	batch bigint,
-	attempt_log jsonb
+	attempt_log text
+		CHECK (pg_catalog.jsonb_typeof(
+			('[' || pg_catalog.replace(attempt_log, E'\n', ',') || ']')::jsonb) = 'array')
 ) USING heap;
 CREATE INDEX archive_by_status
 	ON fairq.archive (queue_id, status, finished_at, id)
@@ -298,7 +302,7 @@ COMMENT ON COLUMN fairq.archive.until_started IS 'True: its dedup_key was free o
 COMMENT ON COLUMN fairq.archive.dedup_for IS 'How long its dedup_key stays taken after that; NULL: not at all.';
 COMMENT ON COLUMN fairq.archive.expires_at IS 'It was not to be started after this time; NULL: no limit.';
 COMMENT ON COLUMN fairq.archive.batch IS 'The batch that it belonged to; NULL: none.';
-COMMENT ON COLUMN fairq.archive.attempt_log IS 'Its last 10 failed attempts, as an array of objects with at, attempt, worker and error; NULL: none.';
+COMMENT ON COLUMN fairq.archive.attempt_log IS 'As in fairq.task.';
 
 CREATE TABLE fairq.batch (
 	id bigint PRIMARY KEY,
@@ -888,6 +892,20 @@ CREATE FUNCTION fairq_internal.kept_back(value text) RETURNS text
 COMMENT ON FUNCTION fairq_internal.kept_back(text)
 	IS 'Returns the value. The planner checks conditions on the result after the conditions on which the value depends.';
 
+CREATE FUNCTION fairq_internal.attempt_log(log text, error text) RETURNS jsonb
+	LANGUAGE sql STABLE PARALLEL SAFE
+RETURN (
+	SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(
+			'at', timestamptz '2000-01-01 00:00:00 UTC' + (e->>0)::bigint * interval '1 microsecond',
+			'attempt', e->1, 'worker', e->2,
+			'error', CASE WHEN e->3 = 'true' THEN pg_catalog.to_jsonb(error) ELSE e->3 END)
+		ORDER BY n)
+	FROM pg_catalog.jsonb_array_elements(
+			('[' || pg_catalog.replace(log, E'\n', ',') || ']')::jsonb)
+		WITH ORDINALITY AS lines (e, n));
+COMMENT ON FUNCTION fairq_internal.attempt_log(text, text)
+	IS 'Returns the attempt log that users see, from the columns attempt_log and error of a task.';
+
 -- STABLE, so that a query without the reason does not compute it.
 CREATE FUNCTION fairq_internal.wait_reason(queue_id int, group_no int,
 	run_at timestamptz, expires_at timestamptz) RETURNS text
@@ -933,7 +951,8 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		coalesce(t.cost, 1) AS cost, t.headers, t.progress, t.cancelled, t.expires_at,
 		coalesce(t.lapses, 0) AS lapses, t.attempt - coalesce(t.released, 0) AS attempts_used,
 		greatest(coalesce(t.max_attempts, q.max_attempts)
-			- (t.attempt - coalesce(t.released, 0)), 0) AS attempts_left, t.batch, t.attempt_log,
+			- (t.attempt - coalesce(t.released, 0)), 0) AS attempts_left, t.batch,
+		fairq_internal.attempt_log(t.attempt_log, t.error) AS attempt_log,
 		CASE WHEN t.blocked THEN (
 			SELECT array_agg(d.task ORDER BY d.task) FROM fairq.dependency d
 			WHERE d.waiting = t.id AND d.status IS NULL
@@ -961,7 +980,8 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 		coalesce(a.cost, 1) AS cost, a.headers, a.progress, a.status = 3 AS cancelled,
 		a.expires_at, coalesce(a.lapses, 0) AS lapses,
 		a.attempt - coalesce(a.released, 0) AS attempts_used, NULL::int AS attempts_left,
-		a.batch, a.attempt_log, NULL::bigint[] AS waits_for
+		a.batch, fairq_internal.attempt_log(a.attempt_log, a.error) AS attempt_log,
+		NULL::bigint[] AS waits_for
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq_internal.has_queue_privilege(q.queue_id, 'work');

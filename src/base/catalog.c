@@ -98,7 +98,8 @@ static const Shape shapes[FAIRQ_RELATIONS] = {
 /* The check constraints that the script gives to tables which fairq writes. */
 static const char *const own_checks[] = {
 	"task_priority_check", "task_max_attempts_check", "task_cost_check",
-	"task_until_started_check", "task_blocked_check", "archive_status_check"
+	"task_until_started_check", "task_blocked_check", "task_attempt_log_check",
+	"archive_status_check", "archive_attempt_log_check"
 };
 
 /* increases whenever one of the tables, or the sequence, may have changed */

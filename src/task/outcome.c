@@ -260,8 +260,7 @@ static const struct
 	KEPT(ID), KEPT(ENQUEUED_AT), KEPT(QUEUE_ID), KEPT(PRIORITY), KEPT(RUN_AT),
 	KEPT(MAX_ATTEMPTS), KEPT(COST), KEPT(PAYLOAD), KEPT(WORKER),
 	KEPT(DEDUP_KEY), KEPT(ERROR), KEPT(HEADERS), KEPT(PROGRESS),
-	KEPT(UNTIL_STARTED), KEPT(DEDUP_FOR), KEPT(EXPIRES_AT), KEPT(BATCH),
-	KEPT(ATTEMPT_LOG)
+	KEPT(UNTIL_STARTED), KEPT(DEDUP_FOR), KEPT(EXPIRES_AT), KEPT(BATCH)
 };
 
 /*
@@ -289,10 +288,11 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	nulls[ARCHIVE_WORKER - 1] |= !task->running;
 	if (error != NULL || status == FAIRQ_STATUS_COMPLETED)
 		fairq_set_if_any(values, nulls, ARCHIVE_ERROR, PointerGetDatum(error));
-	if (status == FAIRQ_STATUS_FAILED || error != NULL ||
-		task->took == FAIRQ_TOOK_LEASE)
-		fairq_set(values, nulls, ARCHIVE_ATTEMPT_LOG,
-				  fairq_task_log(tasks, task, error));
+	fairq_set_if_any(values, nulls, ARCHIVE_ATTEMPT_LOG,
+					 status == FAIRQ_STATUS_FAILED || error != NULL ||
+					 task->took == FAIRQ_TOOK_LEASE ?
+					 fairq_task_log_failure(tasks, task, error) :
+					 fairq_task_log(tasks));
 	fairq_set(values, nulls, ARCHIVE_FINISHED_AT,
 			  TimestampTzGetDatum(GetCurrentTimestamp()));
 	fairq_set(values, nulls, ARCHIVE_ATTEMPT, Int32GetDatum(task->attempt));
