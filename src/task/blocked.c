@@ -64,6 +64,7 @@
 #include "access/subtrans.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/lock.h"
 #include "utils/fmgrprotos.h"
 
@@ -638,11 +639,15 @@ fairq_after_forget(FairqTable *tasks, int64 id)
 bool
 fairq_after_failed(FairqTable *tasks, int64 id, FairqStatus status)
 {
+	FairqTable *dependencies = open_dependencies(tasks);
 	FairqScan  *scan;
 	bool		any = false;
 
 	(void) lock_transaction(GetTopTransactionId(), RowExclusiveLock, false);
-	scan = fairq_scan_begin(open_dependencies(tasks), FAIRQ_DEPENDENCY_BY_TASK,
+	/* cheaper than a search, where nobody uses "after" */
+	if (RelationGetNumberOfBlocks(dependencies->rel) == 0)
+		return false;
+	scan = fairq_scan_begin(dependencies, FAIRQ_DEPENDENCY_BY_TASK,
 							fairq_range(Int64GetDatum(id)));
 	while (fairq_scan_next(scan) != FAIRQ_ROW_END)
 	{
