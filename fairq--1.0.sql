@@ -134,6 +134,21 @@ COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.queue_privilege.role IS 'The role. Its members that inherit its privileges have them, too.';
 COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work (includes monitor), monitor, or manage (includes all others).';
 
+-- Before the tables that check their logs by it.
+CREATE FUNCTION fairq_internal.attempt_log(log text, error text) RETURNS jsonb
+	LANGUAGE sql STABLE PARALLEL SAFE
+RETURN (
+	SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(
+			'at', timestamptz '2000-01-01 00:00:00 UTC' + (e->>0)::bigint * interval '1 microsecond',
+			'attempt', e->1, 'worker', e->2,
+			'error', CASE WHEN e->3 = 'true' THEN pg_catalog.to_jsonb(error) ELSE e->3 END)
+		ORDER BY n)
+	FROM pg_catalog.jsonb_array_elements(
+			('[' || pg_catalog.replace(log, E'\n', ',') || ']')::jsonb)
+		WITH ORDINALITY AS lines (e, n));
+COMMENT ON FUNCTION fairq_internal.attempt_log(text, text)
+	IS 'Returns the attempt log that users see, from the columns attempt_log and error of a task.';
+
 -- The order of columns needs little padding.  The columns that a claim changes and
 -- logs are together, and columns that may be NULL are last.  The fillfactor leaves
 -- room for a second version of each row on its page.  So a claim is HOT even while
@@ -173,8 +188,8 @@ CREATE TABLE fairq.task (
 	batch bigint,
 	blocked boolean CHECK (blocked),
 	attempt_log text
-		CHECK (pg_catalog.jsonb_typeof(
-			('[' || pg_catalog.replace(attempt_log, E'\n', ',') || ']')::jsonb) = 'array'),
+		CHECK (attempt_log IS NULL
+			OR fairq_internal.attempt_log(attempt_log, '') IS NOT NULL),
 	PRIMARY KEY (id)
 ) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
@@ -269,8 +284,8 @@ CREATE TABLE fairq.archive (
 	expires_at timestamptz,
 	batch bigint,
 	attempt_log text
-		CHECK (pg_catalog.jsonb_typeof(
-			('[' || pg_catalog.replace(attempt_log, E'\n', ',') || ']')::jsonb) = 'array')
+		CHECK (attempt_log IS NULL
+			OR fairq_internal.attempt_log(attempt_log, '') IS NOT NULL)
 ) USING heap;
 CREATE INDEX archive_by_status
 	ON fairq.archive (queue_id, status, finished_at, id)
@@ -892,20 +907,6 @@ CREATE FUNCTION fairq_internal.kept_back(value text) RETURNS text
 COMMENT ON FUNCTION fairq_internal.kept_back(text)
 	IS 'Returns the value. The planner checks conditions on the result after the conditions on which the value depends.';
 
-CREATE FUNCTION fairq_internal.attempt_log(log text, error text) RETURNS jsonb
-	LANGUAGE sql STABLE PARALLEL SAFE
-RETURN (
-	SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(
-			'at', timestamptz '2000-01-01 00:00:00 UTC' + (e->>0)::bigint * interval '1 microsecond',
-			'attempt', e->1, 'worker', e->2,
-			'error', CASE WHEN e->3 = 'true' THEN pg_catalog.to_jsonb(error) ELSE e->3 END)
-		ORDER BY n)
-	FROM pg_catalog.jsonb_array_elements(
-			('[' || pg_catalog.replace(log, E'\n', ',') || ']')::jsonb)
-		WITH ORDINALITY AS lines (e, n));
-COMMENT ON FUNCTION fairq_internal.attempt_log(text, text)
-	IS 'Returns the attempt log that users see, from the columns attempt_log and error of a task.';
-
 -- STABLE, so that a query without the reason does not compute it.
 CREATE FUNCTION fairq_internal.wait_reason(queue_id int, group_no int,
 	run_at timestamptz, expires_at timestamptz) RETURNS text
@@ -952,7 +953,8 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 		coalesce(t.lapses, 0) AS lapses, t.attempt - coalesce(t.released, 0) AS attempts_used,
 		greatest(coalesce(t.max_attempts, q.max_attempts)
 			- (t.attempt - coalesce(t.released, 0)), 0) AS attempts_left, t.batch,
-		fairq_internal.attempt_log(t.attempt_log, t.error) AS attempt_log,
+		CASE WHEN t.attempt_log IS NOT NULL
+			THEN fairq_internal.attempt_log(t.attempt_log, t.error) END AS attempt_log,
 		CASE WHEN t.blocked THEN (
 			SELECT array_agg(d.task ORDER BY d.task) FROM fairq.dependency d
 			WHERE d.waiting = t.id AND d.status IS NULL
@@ -980,7 +982,8 @@ CREATE VIEW fairq.finished_tasks WITH (security_barrier) AS
 		coalesce(a.cost, 1) AS cost, a.headers, a.progress, a.status = 3 AS cancelled,
 		a.expires_at, coalesce(a.lapses, 0) AS lapses,
 		a.attempt - coalesce(a.released, 0) AS attempts_used, NULL::int AS attempts_left,
-		a.batch, fairq_internal.attempt_log(a.attempt_log, a.error) AS attempt_log,
+		a.batch, CASE WHEN a.attempt_log IS NOT NULL
+			THEN fairq_internal.attempt_log(a.attempt_log, a.error) END AS attempt_log,
 		NULL::bigint[] AS waits_for
 	FROM fairq.archive a
 	JOIN fairq.queue q USING (queue_id)

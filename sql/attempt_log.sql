@@ -84,8 +84,10 @@ SELECT min(attempt), max(attempt), count(*), min(octet_length(error)), max(octet
 	bool_and(error ~ E'^\\d+\u00fc+$') AS whole
 FROM pg_temp.log WHERE task = 'c';
 SELECT octet_length(attempt_log::text) < 15000 AS small, octet_length(error) FROM fairq.tasks WHERE id = :task;
--- what SQL stores has to be JSON, and fail() accepts each value
+-- what SQL stores has to be a log that the view can show
 UPDATE fairq.task SET attempt_log = 'x' WHERE id = :task;
+UPDATE fairq.task SET attempt_log = '' WHERE id = :task;
+UPDATE fairq.task SET attempt_log = '["x",1]' WHERE id = :task;
 SELECT fairq.reset_hints();
 UPDATE fairq.task SET attempt_log = '5' WHERE id = :task;
 SELECT fairq.fail(id, attempt, 'x', dead => true) FROM fairq.pop('attempt_log');

@@ -24,7 +24,7 @@
  * the processor time.  So a line omits values that are missing at its end.
  * If the last error is in the column "error", its line has true instead.
  * The log has at most 10 lines, and keeps 1,000 bytes of each error and 200
- * of each worker's name.  So it has at most about 12 kB.
+ * of each worker's name.  So it has at most about 12 kB, without escapes.
  *
  * Locking: rows, or their tuple locks, as each function describes.  A claim
  * waits for no transaction (store.c).  To change a row, the caller has locked
