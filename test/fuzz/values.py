@@ -198,6 +198,8 @@ NAMES = {
     "headers": usual(a_choice(None, None, None, "{}")),
     "progress": usual(a_choice(None, "1", '{"pages": 1}')),
     "took": usual(a_choice(None, None, "0", "1 ms", "1 hour")),
+    # the tables check what is stored, so views never pass another log
+    "log": usual(a_choice(None, "[0,1]", '[0,1,"w"]\n[0,2,null,true]'), 1),
     "rate": usual(a_choice(None, None, "0", "1000", "2147483647")),
     "max_rate": usual(a_choice(None, None, "0", "1000", "2147483647")),
     "burst": usual(a_choice(None, "1", "100", "2147483647")),
