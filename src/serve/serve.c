@@ -380,6 +380,7 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 		timers.timers[r] = search_region(&search, tasks, r, from);
 		further |= timers.timers[r] != from;
 	}
+	fairq_stall("search");
 	searched_lane = NULL;
 	fairq_lane_search_end(lane, search.lane_no, &timers);
 	return further;
