@@ -37,12 +37,13 @@ func TestMetrics(t *testing.T) {
 	defer db.Exec(context.Background(), "SELECT fairq.drop_queue($1, force => true)", name)
 
 	own := make(chan string, 10)
+	waits := make(chan struct{})
 	worker := fairq.Worker{
 		Queues: []string{name}, Concurrency: 3, Lease: 6 * time.Second,
 		Handlers: map[string]fairq.Handler{
 			"works": func(context.Context, *fairq.Task) error { return nil },
 			"fails": func(context.Context, *fairq.Task) error { return errors.New("it broke") },
-			"waits": func(ctx context.Context, _ *fairq.Task) error { <-ctx.Done(); return ctx.Err() },
+			"waits": func(ctx context.Context, _ *fairq.Task) error { close(waits); <-ctx.Done(); return ctx.Err() },
 		},
 		Hooks: fairq.Hooks{
 			Before: func(context.Context, *fairq.Task) context.Context { own <- "before"; return nil },
@@ -87,6 +88,12 @@ func TestMetrics(t *testing.T) {
 	has("fairq_worker_attempt_seconds_bucket" + labels("works", "completed") + `,le="1800"} 2`)
 	has("fairq_worker_attempt_seconds_bucket" + labels("works", "completed") + `,le="+Inf"} 2`)
 	has("fairq_worker_attempt_seconds_count" + labels("works", "completed") + "} 2")
+	// until then "running 1" may be the failed task, and a task that waits can be canceled unseen
+	select {
+	case <-waits:
+	case <-time.After(patience):
+		t.Fatal("the last task does not begin")
+	}
 	has("fairq_worker_running 1")
 	if _, err := db.Exec(ctx, "SELECT fairq.cancel($1)", id); err != nil {
 		t.Fatal(err)
