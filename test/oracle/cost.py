@@ -163,9 +163,12 @@ class CostModel(Model):
         for level in levels:
             self._charge(*level, task, in_full)
         for order, _, _ in levels:
-            for name, other in order.accounts.items():
-                if other.came is not None and not self._is_among(name, waiting):
-                    other.came = DOUBT
+            self._see_waiting(order, waiting)
+
+    def _see_waiting(self, order, waiting):
+        for name, other in order.accounts.items():
+            if other.came is not None and not self._is_among(name, waiting):
+                other.came = DOUBT
 
     @staticmethod
     def _is_among(name, waiting):

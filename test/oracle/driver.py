@@ -2,6 +2,7 @@
 
 from life import due_at
 from cost import CostModel
+from by_time import TimeModel
 from tenants import TenantsModel
 from model import Model
 from state import (CANCELLED, FOREVER, LAPSES_ALONE, READY, RUNNING,
@@ -19,7 +20,8 @@ class Driver:
         self.server = server
         self.log = []
         self.clock = server.clock(self.log)
-        model = (TenantsModel if options.get("separator") else
+        model = (TimeModel if options.get("fair_by") == "time" else
+                 TenantsModel if options.get("separator") else
                  CostModel if options.get("fair_by") == "cost" else Model)
         self.model = model(self.clock, block_length)
         self.model.settings = self.model.settings.changed(**options)
@@ -191,6 +193,9 @@ class Driver:
 
     def _check_foreseen(self, foreseen, claims):
         served = [(claim.id, claim.addr) for claim in claims]
+        if self.model.settings.fair_by == "time":
+            # keys have grown since, and not at one pace
+            foreseen, served = len(foreseen), len(served)
         if self.forgotten and self.model.undo:
             # tasks that open transactions have changed count as running, in
             # doubt
@@ -226,29 +231,34 @@ class Driver:
                 found[task.id] = (row.status, row.finished_at)
         return found
 
-    def complete(self, s, id, attempt=None, valid=True, result=None):
-        done = self._call(s, "complete", id, attempt, result)
+    def complete(self, s, id, attempt=None, valid=True, result=None,
+                 took=None):
+        done = self._call(s, "complete", id, attempt, result, took)
         if done != (valid and not self.model.tasks[id].cancelled):
             raise Fault("complete", f"complete({id}) is {done}")
         if valid:
+            self.model.took[id] = took
             self.model.finished(s, id, result)
 
-    def complete_batch(self, s, tasks):
+    def complete_batch(self, s, tasks, took=None):
+        """took: of each task."""
         lost = self._call(s, "complete_batch", [task.id for task in tasks],
-                          [task.attempt for task in tasks])
+                          [task.attempt for task in tasks], took)
         if lost != [task.id for task in tasks if task.cancelled]:
             raise Fault("complete", f"the call returns {lost} as lost")
-        for task in tasks:
+        for task, time in zip(tasks, took or [None] * len(tasks)):
+            self.model.took[task.id] = time
             self.model.finished(s, task.id)
 
     def fail(self, s, id, attempt=None, error=None, ahead=None, dead=False,
-             valid=True):
+             valid=True, took=None):
         """ahead: the number of instants until the retry. None: backoff."""
         delay = self._delay(ahead)
-        done = self._call(s, "fail", id, attempt, error, delay, dead)
+        done = self._call(s, "fail", id, attempt, error, delay, dead, took)
         if done != (valid and not self.model.tasks[id].cancelled):
             raise Fault("fail", f"fail({id}) is {done}")
         if valid:
+            self.model.took[id] = took
             fate = self.model.fate(s, self.model.tasks[id], delay, dead)
             look = fate == SCHEDULED or (fate == READY and self.sees_all(s))
             self.model.failed(s, id, error, delay, fate,

@@ -741,16 +741,17 @@ class FakeSession:
     def wait(self):
         return self.ask("worth_a_pop")
 
-    def complete(self, id, attempt=None, result=None):
+    def complete(self, id, attempt=None, result=None, took=None):
         return self.ask("complete", id, attempt, result)
 
-    def complete_batch(self, ids, attempts):
+    def complete_batch(self, ids, attempts, took=None):
         self.fake.now = self.fake.clock.now()
         return [id for id, attempt in zip(ids, attempts)
                 if not self.note(f"complete {id} {attempt}",
                                  self.fake.complete(self, id, attempt, None))]
 
-    def fail(self, id, attempt=None, error=None, retry_in=None, dead=False):
+    def fail(self, id, attempt=None, error=None, retry_in=None, dead=False,
+             took=None):
         return self.ask("fail", id, attempt, error, retry_in, dead)
 
     def release(self, id, attempt=None, delay=0):

@@ -93,6 +93,8 @@ class History:
             options["retain"] = True
         if self.has("cost"):
             options["fair_by"] = "cost"
+        if self.has("time"):
+            options["fair_by"] = "time"
         if self.has("tenants"):
             options["separator"] = "/"
         if self._chance("by_shares"):

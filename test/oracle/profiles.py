@@ -2,7 +2,7 @@
 
 OPTIONS = ("priorities", "weights", "levels", "per_group", "limits", "most",
            "attempts", "retain", "backoff", "schedule", "keys", "leases",
-           "delay", "cost", "by_shares", "tenants", "of_tenants")
+           "delay", "cost", "by_shares", "tenants", "of_tenants", "time")
 
 
 class Profile:
@@ -202,4 +202,19 @@ TENANTS = (
             **{**ALL, **CHANGES, "limits": 0.4, "most": 0.3}),
 )
 
-PROFILES = SERVICE + LIVES + FAN_IN + COSTS + TENANTS
+TIMES = (
+    Profile("time-fair", 3, time=1, priorities=1, **SERVE),
+    Profile("time-fair, transactions", 3, (1, 2, 3), time=1, take=2, purge=1,
+            **{**SERVE, **OPEN, **SAVEPOINTS, "rollback": 4}),
+    Profile("time-fair, everything", 4, (1, 2, 3), time=1,
+            **{**ALL, **LIFE, **CHANGES, "limits": 0.5, "most": 0.2}),
+    Profile("time-fair, tenants", 3, time=1, tenants=1, **SERVE),
+    Profile("time-fair, tenants, leases", 4, (1, 2, 3), time=1, tenants=1,
+            of_tenants=0.7, limit=2, pause=3, resume=4, max_running=0.5,
+            purge=1, leases=0.5, tick=2, fail=3, extend=1, attempts=0.3,
+            weights=1, weight=1, **{**SERVE, **OPEN}),
+    Profile("time-fair, tenants, max_running", 3, (1, 2, 3), time=1, tenants=1,
+            most=0.7, max_running=1, leases=0.5, tick=2, **SERVE, **OPEN),
+)
+
+PROFILES = SERVICE + LIVES + FAN_IN + COSTS + TENANTS + TIMES

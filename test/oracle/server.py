@@ -153,10 +153,13 @@ class Session:
                  "dead": "boolean", "error": "text", "max_tasks": "int",
                  "per_group": "int", "fair_by": "text", "cost": "real",
                  "costs": "real[]", "shares": "int[]", "batch": "bigint",
-                 "separator": "text"}
+                 "separator": "text", "took": "interval"}
         given = {name: value for name, value in options.items()
                  if value is not None}
-        sql += "".join(f", {name} => %s::{types[name]}" for name in given)
+        sql += "".join(
+            f", {name} => %s::{types[name]}"
+            + ("[]" if isinstance(value, list) and name == "took" else "")
+            for name, value in given.items())
         return self.call(sql + ")", *arguments, *given.values())
 
     def drop_queue(self, force=False):
@@ -259,20 +262,24 @@ class Session:
     def wait(self):
         return self.value("CALL fairq.wait(%s::text, '1 ms')", self.queue)
 
-    def complete(self, id, attempt=None, result=None):
+    def complete(self, id, attempt=None, result=None, took=None):
         return self._named(
             "SELECT fairq.complete(%s::bigint, %s::int", (id, attempt),
-            {"result": None if result is None else json.dumps(result)})[0][0]
+            {"result": None if result is None else json.dumps(result),
+             "took": _interval(took)})[0][0]
 
-    def complete_batch(self, ids, attempts):
-        return self.value("SELECT fairq.complete_batch(%s::bigint[],"
-                          " %s::int[])", ids, attempts)
+    def complete_batch(self, ids, attempts, took=None):
+        return self._named(
+            "SELECT fairq.complete_batch(%s::bigint[], %s::int[]",
+            (ids, attempts),
+            {"took": took and [_interval(time) for time in took]})[0][0]
 
-    def fail(self, id, attempt=None, error=None, retry_in=None, dead=False):
+    def fail(self, id, attempt=None, error=None, retry_in=None, dead=False,
+             took=None):
         return self._named(
             "SELECT fairq.fail(%s::bigint, %s::int", (id, attempt),
             {"error": error, "retry_in": _interval(retry_in),
-             "dead": dead or None})[0][0]
+             "dead": dead or None, "took": _interval(took)})[0][0]
 
     def release(self, id, attempt=None, delay=None):
         return self._named(

@@ -6,6 +6,10 @@ tasks that are possible when the step runs.
 
 from state import FAILED
 
+SECOND = 1000000
+# what workers report in time-fair queues; None: nothing
+TOOK = (None, 10 * SECOND, 10 * SECOND, 20 * SECOND, 60 * SECOND, 300 * SECOND)
+
 
 def perform(driver, s, name, *rest):
     model = driver.model
@@ -85,23 +89,29 @@ def _set(driver, s, name, *rest):
 
 
 def _work(driver, s, name, pick, *rest):
-    held = driver.model.held(s)
+    model = driver.model
+    held = model.held(s)
     if not held:
         return
+    took = None
+    if model.settings.fair_by == "time":
+        took = TOOK[pick // len(held) % len(TOOK)]
     pick %= len(held)
     task = held[pick]
     attempt = task.attempt if pick % 2 else None
     if name == "complete":
         driver.complete(s, task.id, attempt,
-                        result={"of": task.id} if pick % 3 else None)
+                        result={"of": task.id} if pick % 3 else None,
+                        took=took)
     elif name == "complete_batch":
-        driver.complete_batch(s, held[pick:pick + rest[0]])
+        tasks = held[pick:pick + rest[0]]
+        driver.complete_batch(s, tasks, took and [took] * len(tasks))
     elif name == "release":
         driver.release(s, task.id, attempt, *rest)
     elif name == "fail":
         ahead, dead = rest
         driver.fail(s, task.id, attempt, f"error of {task.id}, {pick}", ahead,
-                    dead)
+                    dead, took=took)
     else:
         driver.extend(s, task.id, attempt, *rest)
 

@@ -28,6 +28,7 @@ class Transactions:
         self.seats = {}         # group: as seen in its turns
         self.seats_are_new = True   # no group has the seat of another one
         self.places = 0
+        self.took = {}          # task: what its worker reported last, or None
 
     # ---- their ends
 
