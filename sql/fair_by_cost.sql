@@ -3,7 +3,7 @@
 -- Fails if an active or newly active group is not charged. Fails if the
 -- estimated cost of a turn is not corrected. Fails if a turn without a task is
 -- charged (fairq_account_comes(), fairq_lane_charge(),
--- fairq_lane_order_back()).
+-- fairq_account_uncharge(), fairq_lane_order_back()).
 \a \t
 
 -- Adds tasks <group><from> to <group><upto> of that cost.
@@ -216,6 +216,13 @@ SELECT pg_temp.add('cost_new', 'next', 1, 2), pg_temp.pop('cost_new', 3);
 SELECT group_no, group_key FROM fairq.group_number JOIN fairq.queue USING (queue_id)
 WHERE name = 'cost_new' ORDER BY group_no;
 SELECT * FROM fairq.check_queue('cost_new');
+
+-- A turn at which the group has no task left to serve costs the group nothing.
+SELECT fairq.create_queue('cost_spared', fair_by => 'cost');
+SELECT pg_temp.add('cost_spared', 'a', 1, 1, 10), pg_temp.pop('cost_spared');
+SELECT fairq.enqueue('cost_spared', 'a', expires_at => now() + '1 us') IS NOT NULL AS enqueued;
+SELECT pg_temp.add('cost_spared', 'b', 1, 20), pg_temp.pop('cost_spared', 12);
+SELECT pg_temp.add('cost_spared', 'a', 2, 2), pg_temp.pop('cost_spared', 2);
 
 \set VERBOSITY sqlstate
 SELECT fairq.create_queue('cost_errors', fair_by => 'costs');
