@@ -71,6 +71,8 @@ fairq_compare_uint32(const void *a, const void *b)
  * (test/stall.h).  The backend waits at the n-th point of that kind until the
  * test ends that.  There are these kinds:
  *
+ * - clock: once a call has read the clock, and before its search
+ *	 (test/held_up).
  * - entry: after a search of the cache, under the lane's lock.  Between any
  *	 two of these points, other backends work in other lanes (test/evict).
  * - claim: between the choice of a row and its change, without a lock

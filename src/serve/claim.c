@@ -74,7 +74,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 
 	/* if cost-fair, the address is only a position within the group */
 	task->turn = s->by == FAIRQ_BY_TASKS ? turn->addr : task->addr;
-	result = s->call.server(s->tasks, task, s->call.arg);
+	result = s->call.server(s->tasks, task, &s->call);
 	if (result != FAIRQ_CLAIMED)
 		return result;
 	/* the end of a taken task may have added changes, which moves this one */

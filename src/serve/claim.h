@@ -24,15 +24,16 @@
  * transaction can still claim the task first.  Afterwards the task is running,
  * or removed.
  */
+struct FairqCall;
 typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
-										 void *arg);
+										 const struct FairqCall *call);
 
 /* The arguments of a call. */
 typedef struct FairqCall
 {
 	FairqServer server;			/* action for a chosen task */
-	void	   *arg;			/* last argument of server */
-	TimestampTz now;			/* time at which the call began */
+	void	   *arg;			/* for server */
+	TimestampTz now;			/* time of the call */
 	TimestampTz lease_until;	/* end of the leases; DT_NOEND: tasks are
 								 * removed */
 	bool		peek;			/* true: serve no task, only check whether a

@@ -861,6 +861,17 @@ serve_lanes(FairqService *s)
 	fairq_running_end();
 }
 
+/* The call has taken long.  Its leases begin now. */
+static void
+renew_time(FairqService *s)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (s->call.lease_until != DT_NOEND)
+		s->call.lease_until += now - s->call.now;
+	s->call.now = now;
+}
+
 /*
  * Whether the call continues because it has ended a task for which another one
  * may have waited.  The other one may be due since then.
@@ -871,7 +882,7 @@ is_to_go_on(FairqService *s)
 	if (!s->got.freed || is_over(s))
 		return false;
 	s->got.freed = false;
-	s->call.now = GetCurrentTimestamp();
+	renew_time(s);
 	(void) fairq_pending_show(s->queue->hints);
 	return true;
 }
@@ -932,7 +943,10 @@ serve_queue(FairqService *s)
 		 */
 		if (is_to_load(s, due) && loads++ < MOST_LOADS &&
 			fairq_load_finish(s->queue, s->tasks))
+		{
+			renew_time(s);
 			continue;
+		}
 
 		/* changed limits act at once, even in the middle of a call */
 		if (s->got.served > 0 || s->got.peeked ||
@@ -1006,6 +1020,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 	takes = tasks->claims_delete;
 	fairq_shmem_sweep_if_crowded();
 	(void) fairq_pending_show(queue->hints);
+	fairq_stall("clock");
 	serve_queue(&s);
 	if (s.got.served > 0 || s.got.ended > 0 || s.got.expired > 0)
 		fairq_written();

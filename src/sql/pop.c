@@ -85,8 +85,6 @@ typedef struct Claims
 	MemoryContext each;
 	bool		remove;
 	bool		any;			/* true: a task was served */
-	TimestampTz now;
-	TimestampTz lease_until;
 	Datum		worker;			/* 0: NULL */
 } Claims;
 
@@ -140,7 +138,7 @@ put_claim(Claims *claims, FairqTable *tasks, const FairqTask *task)
 }
 
 static FairqClaimResult
-take_task(const Claims *claims, FairqTable *tasks, FairqTask *task)
+take_task(FairqTable *tasks, FairqTask *task, TimestampTz now)
 {
 	FairqClaimResult result;
 
@@ -153,21 +151,21 @@ take_task(const Claims *claims, FairqTable *tasks, FairqTask *task)
 		fairq_dedup_free(tasks, task, true);
 	task->attempt++;
 	task->running = false;
-	fairq_taken_note(tasks, task, claims->now);
+	fairq_taken_note(tasks, task, now);
 	return FAIRQ_CLAIMED;
 }
 
 static FairqClaimResult
-serve_claim(FairqTable *tasks, FairqTask *task, void *arg)
+serve_claim(FairqTable *tasks, FairqTask *task, const FairqCall *call)
 {
-	Claims	   *claims = arg;
+	Claims	   *claims = call->arg;
 	MemoryContext old = MemoryContextSwitchTo(claims->each);
 	FairqClaimResult result = FAIRQ_CLAIMED;
 
 	if (claims->remove)
-		result = take_task(claims, tasks, task);
+		result = take_task(tasks, task, call->now);
 	else
-		result = fairq_task_lease(tasks, task, claims->now, claims->lease_until,
+		result = fairq_task_lease(tasks, task, call->now, call->lease_until,
 								  claims->worker);
 	/* from now on another task may have its key */
 	if (result == FAIRQ_CLAIMED && !claims->remove && task->keyed &&
@@ -194,7 +192,6 @@ begin_claims(FunctionCallInfo fcinfo, Claims *claims, bits32 flags,
 	claims->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	claims->each = AllocSetContextCreate(CurrentMemoryContext, "fairq claim",
 										 ALLOCSET_DEFAULT_SIZES);
-	claims->now = GetCurrentTimestamp();
 	tasks = fairq_open(FAIRQ_TASK, lockmode);
 	tasks->claims_delete = claims->remove;
 	return tasks;
@@ -206,14 +203,15 @@ begin_claims(FunctionCallInfo fcinfo, Claims *claims, bits32 flags,
  * queues.
  */
 static int64
-serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group,
-			 bool only_alone)
+serve_claims(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
+			 int64 max_tasks, int64 per_group, bool only_alone)
 {
 	FairqCall	call = {
 		.server = serve_claim,
 		.arg = claims,
-		.now = claims->now,
-		.lease_until = claims->remove ? DT_NOEND : claims->lease_until,
+		/* begin_claims() may have waited for a lock */
+		.now = GetCurrentTimestamp(),
+		.lease_until = DT_NOEND,
 		.max_tasks = max_tasks,
 		.per_group = per_group,
 		.has_some = claims->any,
@@ -222,6 +220,9 @@ serve_claims(Claims *claims, FairqTable *tasks, int64 max_tasks, int64 per_group
 	int64		served;
 	bool		stopped;
 
+	if (!claims->remove)
+		call.lease_until = fairq_arg_lease(fcinfo, 2, claims->queue, call.now,
+										   call.now);
 	claims->queue_name = CStringGetTextDatum(claims->queue->name);
 	served = fairq_serve(claims->queue, tasks, &call, &stopped);
 	claims->any |= served > 0;
@@ -270,10 +271,7 @@ pop_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
 	claims->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
 									AccessShareLock);
 	tasks = begin_claims(fcinfo, claims, 0, RowExclusiveLock);
-	if (!claims->remove)
-		claims->lease_until = fairq_arg_lease(fcinfo, 2, claims->queue,
-											  claims->now, claims->now);
-	(void) serve_claims(claims, tasks, max_tasks, per_group, false);
+	(void) serve_claims(fcinfo, claims, tasks, max_tasks, per_group, false);
 	end_claims(claims, tasks);
 	return (Datum) 0;
 }
@@ -309,9 +307,7 @@ serve_one_of(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
 		fairq_wake_unserved(&claims->queue->hints->wakeup);
 		return 0;
 	}
-	claims->lease_until = fairq_arg_lease(fcinfo, 2, claims->queue, claims->now,
-										  claims->now);
-	return serve_claims(claims, tasks, left, 0, only_alone);
+	return serve_claims(fcinfo, claims, tasks, left, 0, only_alone);
 }
 
 Datum
@@ -344,9 +340,9 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 
 /* Add the row of a task that a pop would return, and simulate its claim. */
 static FairqClaimResult
-put_foreseen(FairqTable *tasks, FairqTask *task, void *arg)
+put_foreseen(FairqTable *tasks, FairqTask *task, const FairqCall *call)
 {
-	Claims	   *claims = arg;
+	Claims	   *claims = call->arg;
 	MemoryContext old = MemoryContextSwitchTo(claims->each);
 	FairqRow	row = {0};
 
@@ -380,7 +376,7 @@ fairq_peek(PG_FUNCTION_ARGS)
 	claims.queue = fairq_queue_use(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
 	tasks = begin_claims(fcinfo, &claims, MAT_SRF_USE_EXPECTED_DESC,
 						 AccessShareLock);
-	call.now = claims.now;
+	call.now = GetCurrentTimestamp();
 	fairq_foresee(claims.queue, tasks, &call);
 	end_claims(&claims, tasks);
 	return (Datum) 0;
