@@ -1,11 +1,11 @@
 -- The log of a task's failed attempts: what it contains, when it gets an
 -- entry, and how large it can be.
 --
--- Fails if the end of a lapsed lease adds no entry (archive_task()), or a
--- released attempt adds one (fairq_task_return()). Fails if an error is not
--- cut, or an entry is not dropped (fairq_task_log_failure()). Fails if an entry
--- gets the error of a later one (fairq_task_log()), or a redriven task has no
--- log (maintain.c).
+-- Fails if the end of a lapsed lease adds no entry, or the end of a blocked task
+-- adds one (archive_task()). Fails if a released attempt adds one
+-- (fairq_task_return()). Fails if an error is not cut, or an entry is not
+-- dropped (fairq_task_log_failure()). Fails if an entry gets the error of a
+-- later one (fairq_task_log()), or a redriven task has no log (maintain.c).
 \a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -69,6 +69,16 @@ SELECT fairq.fail(id, 1, 'stopped'), fairq.complete(id + 1) FROM fairq.tasks WHE
 SELECT count(*) FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w');
 SELECT fairq.expire_leases('attempt_log');
 SELECT * FROM pg_temp.log WHERE task ~ '^b' ORDER BY task;
+
+-- an end without any attempt adds no entry: the task of a batch that failed,
+-- and the task that waits for it
+SELECT fairq.create_batch('attempt_log', 'd', '"d1"', on_success => true) AS batch \gset
+SELECT fairq.enqueue('attempt_log', 'd', batch => :batch) AS task \gset
+SELECT fairq.close_batch(:batch);
+SELECT fairq.enqueue('attempt_log', 'd', '"d2"', after => ARRAY[:batch]) > 0 AS ok;
+SELECT fairq.fail(id, attempt, dead => true) FROM fairq.pop('attempt_log');
+SELECT count(*) FROM fairq.pop('attempt_log');
+SELECT * FROM pg_temp.log WHERE task ~ '^d' ORDER BY task;
 
 -- at most ten entries, and little of each, whatever the errors are
 SELECT fairq.enqueue('attempt_log', 'c', '"c"') AS task \gset

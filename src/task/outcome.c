@@ -265,7 +265,7 @@ static const struct
 
 /*
  * Archive a finished task.  A NULL error means the error of the last attempt;
- * a completed task has none.
+ * a completed task has none.  A blocked task had no attempt that could fail.
  */
 static void
 archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
@@ -289,8 +289,9 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	if (error != NULL || status == FAIRQ_STATUS_COMPLETED)
 		fairq_set_if_any(values, nulls, ARCHIVE_ERROR, PointerGetDatum(error));
 	fairq_set_if_any(values, nulls, ARCHIVE_ATTEMPT_LOG,
-					 status == FAIRQ_STATUS_FAILED || error != NULL ||
-					 task->took == FAIRQ_TOOK_LEASE ?
+					 !task->blocked &&
+					 (status == FAIRQ_STATUS_FAILED || error != NULL ||
+					  task->took == FAIRQ_TOOK_LEASE) ?
 					 fairq_task_log_failure(tasks, task, error) :
 					 fairq_task_log(tasks));
 	fairq_set(values, nulls, ARCHIVE_FINISHED_AT,
