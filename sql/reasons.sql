@@ -1,7 +1,8 @@
 -- Why a task does not run: each reason, from its cause to its end.
 --
 -- Fails if reasons are checked in another order, if the value of an unknown
--- counter is used, or if wait_reason() is VOLATILE.
+-- counter is used, or if wait_reason() is VOLATILE. Fails if a group counts as
+-- throttled after its time (lane_view.c).
 \a \pset footer off
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_fairq_reasons;
@@ -131,6 +132,34 @@ SET ROLE regress_fairq_reasons;
 SELECT fairq_internal.wait_reason(:id, 0, NULL, NULL), fairq_internal.wait_reason(:id, 0, 'infinity', NULL);
 RESET ROLE;
 REVOKE USAGE ON SCHEMA fairq_internal FROM regress_fairq_reasons;
+
+-- In an in_order queue, once a hold that a pop has met has passed, the task
+-- waits for a worker, and not for a retry.
+SELECT fairq.create_queue('reasons_held', concurrency => 1, in_order => true);
+SELECT pg_temp.add('reasons_held', 'a', 'h1', 'h2');
+CREATE PROCEDURE pg_temp.meet_hold() LANGUAGE plpgsql AS $$
+DECLARE
+	span interval := '250 ms';
+	until timestamptz;
+BEGIN
+	LOOP
+		until := clock_timestamp() + span;
+		PERFORM fairq.hold('reasons_held', 'a', until);
+		COMMIT;
+		PERFORM fairq.release(id) FROM fairq.pop('reasons_held');
+		COMMIT;
+		EXIT WHEN EXISTS (SELECT FROM fairq.lanes WHERE queue = 'reasons_held' AND throttled > 0);
+		-- the machine is slow
+		span := span * 2;
+	END LOOP;
+	PERFORM pg_sleep_until(until + interval '10 ms');
+END $$;
+CALL pg_temp.meet_hold();
+SELECT DISTINCT status, reason FROM fairq.tasks WHERE queue = 'reasons_held';
+SELECT reason FROM fairq.group_stats('reasons_held');
+SELECT groups_active, groups_throttled, oldest_ready IS NULL AS none_ready, oldest_limited IS NULL AS none_limited
+FROM fairq.stats WHERE queue = 'reasons_held';
+SELECT fairq.drop_queue('reasons_held', true);
 
 -- a query without the column does not compute it
 CREATE FUNCTION pg_temp.calls_it(query text) RETURNS boolean

@@ -76,6 +76,21 @@ copy_entry(const FairqGroup *group, FairqWait *wait)
 			Min(wait->due_from[group->due.region], group->due.items[0].addr);
 }
 
+/*
+ * Whether the group is throttled, and a call at this moment would not take it
+ * back.
+ */
+static bool
+is_throttled(FairqLane *lane, int32 group_no)
+{
+	const FairqNode *node = has(lane, FAIRQ_THROTTLED, group_no) ?
+		fairq_record(&lane->seats.back.nodes, group_no) : NULL;
+
+	return node != NULL && node->rank.amount.whole > fairq_monotonic() &&
+		lane->present.unparks ==
+		pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
+}
+
 /* Copy the data of a group of a lane whose recovery has begun. */
 static void
 copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
@@ -90,6 +105,7 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 	wait->set = has(lane, FAIRQ_RING, group_no) ? FAIRQ_RING :
 		has(lane, FAIRQ_PARKED, group_no) ? FAIRQ_PARKED :
 		has(lane, FAIRQ_THROTTLED, group_no) ? FAIRQ_THROTTLED : FAIRQ_LEASED;
+	wait->throttled = is_throttled(lane, group_no);
 	wait->leased = has(lane, FAIRQ_LEASED, group_no);
 	wait->deadline = has(lane, FAIRQ_LAPSED, group_no) ? DT_NOBEGIN :
 		wait->leased ? fairq_seats_deadline(lane, group_no) : DT_NOEND;
@@ -168,16 +184,6 @@ fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
 	return n;
 }
 
-/* Whether the next call that takes turns takes back all groups aside. */
-static bool
-is_to_unpark(FairqLane *lane)
-{
-	return is_begun(lane) &&
-		lane->seats.n[FAIRQ_PARKED] + lane->seats.n[FAIRQ_THROTTLED] > 0 &&
-		lane->present.unparks !=
-		pg_atomic_read_u64(&fairq_hints_of(lane)->unparks);
-}
-
 /* Copy the data of one group.  Returns false if the lane is invalid. */
 bool
 fairq_lane_wait_of(FairqLane *lane, int32 group_no, FairqWait *wait)
@@ -192,15 +198,14 @@ fairq_lane_wait_of(FairqLane *lane, int32 group_no, FairqWait *wait)
 	return known;
 }
 
-/* Whether the group is throttled, according to the hints. */
+/* Whether no task of the group may start yet, according to the hints. */
 bool
 fairq_lane_is_throttled(FairqLane *lane, int32 group_no)
 {
 	bool		throttled;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	throttled = is_begun(lane) && !is_to_unpark(lane) &&
-		has(lane, FAIRQ_THROTTLED, group_no);
+	throttled = is_begun(lane) && is_throttled(lane, group_no);
 	LWLockRelease(&lane->lock);
 	return throttled;
 }

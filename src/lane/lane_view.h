@@ -33,6 +33,7 @@ typedef struct FairqWait
 	bool		due;			/* true: it is in the set "due" */
 	FairqSeatSet set;			/* the ring, parked or throttled; leased: it is
 								 * in none of these */
+	bool		throttled;		/* true: none of its tasks may start yet */
 	TimestampTz since;			/* earliest time at which a waiting task may
 								 * have become ready; DT_NOBEGIN: not known */
 	bool		leased;			/* true: some of its tasks may be running */

@@ -654,7 +654,7 @@ fairq_walk_next(FairqWalk *walk, FairqWaiter *waiter)
 			continue;
 		path->at++;
 		waiter->due |= wait->due;
-		waiter->throttled |= wait->set == FAIRQ_THROTTLED;
+		waiter->throttled |= wait->throttled;
 		waiter->deadline = Min(waiter->deadline, wait->deadline);
 		if (!wait->waits)
 			continue;
