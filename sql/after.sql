@@ -5,7 +5,8 @@
 -- no trace. Fails if the rows of a task stay when its wait has ended. Fails if
 -- a purge or cancel_batch does not check again for tasks that moved. Fails if
 -- a turn ends after a hundred checks. Fails if a search for unfinished tasks
--- starts from one side.
+-- starts from one side. Fails if a taken task has ended for the transaction
+-- that has taken it, or if its commit makes no check due.
 \a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -79,6 +80,8 @@ CREATE FUNCTION pg_temp.after_end(how text) RETURNS TABLE (status text, error te
 $$;
 SELECT how, e.* FROM unnest('{cancel,cancel a running one,purge,expire,fail what was taken,take,delete by SQL,drop_queue}'::text[]) how,
 	pg_temp.after_end(how) e;
+-- the taken one has ended with the commit
+SELECT count(fairq.complete(id)) FROM fairq.pop('then', 9);
 SELECT count(*) FROM fairq.dependency;
 
 -- A predecessor in the archive counts by its end. If it is not in the archive,
@@ -192,6 +195,29 @@ SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS b \gset
 SELECT count(*) FROM fairq.take('first');
 SELECT id = :b AS b, fairq.complete(id) FROM fairq.pop('then');
+
+-- Before the commit it can be put back, so the waiting task stays blocked, and
+-- the checks leave it due.
+SELECT fairq.enqueue('first', 'a') AS a \gset
+SELECT fairq.enqueue('first', 'g', after => ARRAY[:a]) AS b \gset
+SELECT fairq.enqueue('first', 'g', after => ARRAY[:b], after_any => true) AS c \gset
+BEGIN;
+SAVEPOINT s;
+SELECT id = :a AS a FROM fairq.take('first', 9);
+ROLLBACK TO s;
+SELECT id = :a AS a FROM fairq.take('first', 9);
+SELECT count(*) FROM fairq.take('first', 9);
+SAVEPOINT s;
+SELECT fairq.release(:a, 1);
+SELECT id = :a AS a, attempt FROM fairq.take('first', 9);
+SELECT fairq.fail(:a, 2, dead => true);
+SELECT id = :c AS c FROM fairq.take('first', 9);
+ROLLBACK TO s;
+SELECT count(*) FROM fairq.take('first', 9);
+SELECT status FROM fairq.live_tasks WHERE id = :b;
+COMMIT;
+SELECT id = :b AS b FROM fairq.take('first', 9);
+SELECT id = :c AS c FROM fairq.take('first', 9);
 
 -- Many tasks wait for one. No call changes more than a hundred of them, and
 -- none is forgotten.

@@ -1,7 +1,8 @@
 -- Batches: a task that waits until others have ended.
 --
 -- Fails if ends are not counted (fairq_finish() in outcome.c). Fails if a
--- batch stays open without its task. Fails if no end makes a check due.
+-- batch stays open without its task. Fails if no end makes a check due. Fails
+-- if taken tasks have ended before the commit.
 \a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -141,6 +142,27 @@ SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;
 SELECT fairq.close_batch(:batch), fairq.reschedule(:batch, 'infinity');
 SELECT count(*) FROM fairq.take('parts');
 SELECT id = :batch AS same, fairq.complete(id) FROM fairq.pop('whole');
+-- Before the commit the taken task can be put back, so the batch is not
+-- finished.
+SELECT fairq.create_batch('parts', 'a') AS batch \gset
+SELECT fairq.enqueue('parts', 'x', batch => :batch) AS x \gset
+SELECT fairq.enqueue('parts', 'y', batch => :batch) AS y \gset
+BEGIN;
+SELECT count(*) FROM fairq.take('parts', 9);
+SELECT fairq.close_batch(:batch);
+SELECT count(*) FROM fairq.take('parts', 9);
+SAVEPOINT s;
+SELECT fairq.fail(:y, 1, dead => true);
+SELECT count(*) FROM fairq.take('parts', 9);
+SELECT fairq.fail(:x, 1, dead => true);
+SELECT headers FROM fairq.take('parts', 9);
+ROLLBACK TO s;
+SELECT count(*) FROM fairq.take('parts', 9);
+SELECT fairq.fail(:x, 1, dead => true);
+SELECT count(*), fairq.cancel_batch(:batch) FROM fairq.take('parts', 9);
+SELECT status FROM fairq.live_tasks WHERE id = :batch;
+COMMIT;
+SELECT id = :batch AS same, headers FROM fairq.take('parts', 9);
 
 -- Batches in batches: the waiting task belongs to another batch.
 SELECT fairq.create_batch('whole', 'a', '"outer"', on_success => true) AS outer_batch \gset

@@ -4,8 +4,8 @@
 --
 -- Fails if a take-over does not count (fairq_take_over() in claim.c). Fails if
 -- the end of a lease by expire_leases() does not (fairq_end_lapsed() in
--- outcome.c). Fails if a taken task loses the count (find_taken() in
--- outcome.c). Fails if no call stops before a task (fairq_stops_before() in
+-- outcome.c). Fails if a taken task loses the count (fairq_taken_find() in
+-- taken.c). Fails if no call stops before a task (fairq_stops_before() in
 -- claim.c), or none ends with it (serve_task() there). Fails if the
 -- interrupted turn is not the next one (fairq_lane_stopped() in lane_turns.c).
 -- Fails if a call does not begin with the lane that another one left

@@ -1,8 +1,8 @@
 -- A taken task fails or is released in the same transaction. At the commit it
 -- exists again, and only the failed attempt counts.
 --
--- Fails if taken tasks are not recorded (fairq_taken_note() in outcome.c). Fails
--- if a second fail() returns the task twice (taken_ended()). Fails if a
+-- Fails if taken tasks are not recorded (fairq_taken_note() in taken.c). Fails
+-- if a second fail() returns the task twice (fairq_taken_ended()). Fails if a
 -- returned task has lost its key (run_again() in outcome.c). Fails if
 -- maintain() deletes its group (fairq_taken_any()).
 \a \pset footer off

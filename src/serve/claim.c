@@ -166,12 +166,11 @@ end_ready(FairqService *s, FairqTask *task, bool expired)
 	}
 	if (expired)
 		fairq_finish_expired(s->queue, s->tasks, task);
-	else
-	{
-		fairq_look_at_blocked(s->queue, s->tasks, task);
+	else if (fairq_look_at_blocked(s->queue, s->tasks, task))
 		/* if it is ready, this call can claim it */
 		fairq_written();
-	}
+	else
+		return FAIRQ_LOCKED;
 	note_ended(s, task);
 	return FAIRQ_GONE;
 }

@@ -81,6 +81,7 @@
 #include "registry.h"
 #include "serve.h"
 #include "store_spi.h"
+#include "taken.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_expire_leases);

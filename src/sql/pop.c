@@ -62,6 +62,7 @@
 #include "shadow.h"
 #include "shmem.h"
 #include "store.h"
+#include "taken.h"
 #include "transaction.h"
 
 PG_FUNCTION_INFO_V1(fairq_pop);

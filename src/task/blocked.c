@@ -10,6 +10,10 @@
  * task that ends may be the last one, it makes the next check due, unless the
  * waiting task's row is locked (outcome.c).
  *
+ * A task that our own transaction has taken ends at the commit, because until
+ * then the task can be put back (taken.c).  A check that finds only such ends
+ * leaves the waiting task due, for a check after the commit.
+ *
  * Batches.  A batch has the id of the task that waits for it.  The rows of its
  * tasks decide when it is finished.  A closed batch is finished when no row
  * has its id, including rows that an open transaction inserts or deletes.  The
@@ -71,6 +75,7 @@
 #include "blocked.h"
 #include "queue.h"
 #include "store_spi.h"
+#include "taken.h"
 #include "tools.h"
 
 /* a predecessor that has not ended */
@@ -184,7 +189,8 @@ fairq_batch_count(FairqTable *tasks, int64 id, int status, int64 n,
 
 /*
  * Whether a task of the batch has a row.  With changing, rows that an open
- * transaction is changing or deleting count.
+ * transaction is changing or deleting count, and those of tasks that our own
+ * has taken.
  */
 static bool
 has_tasks(FairqTable *tasks, int64 id, bool changing)
@@ -206,7 +212,7 @@ has_tasks(FairqTable *tasks, int64 id, bool changing)
 	if (!(seen[slot].batch == id &&
 		  fairq_task_of_batch(tasks, id, seen[slot].id, changing, &task)) &&
 		!fairq_task_of_batch(tasks, id, 0, changing, &task))
-		return false;
+		return changing && fairq_is_taken(FAIRQ_TAKEN_OF(id));
 	seen[slot].batch = id;
 	seen[slot].id = task.id;
 	seen[slot].tid = task.root;
@@ -504,7 +510,8 @@ fairq_after_add(FairqTable *tasks, const FairqAfter *after, int64 id,
 
 /*
  * Whether the predecessor with this id has not ended.  With changing, a
- * predecessor that a transaction is changing or ending has not ended.
+ * predecessor has not ended if another transaction is changing or ending it,
+ * or if our own has taken it.
  */
 static bool
 has_not_ended(FairqTable *tasks, int64 id, bool changing)
@@ -516,7 +523,7 @@ has_not_ended(FairqTable *tasks, int64 id, bool changing)
 
 	if (found)
 		note_awaited(task.queue_id);
-	return found;
+	return found || (changing && fairq_is_taken(id));
 }
 
 /*
@@ -576,8 +583,7 @@ waits_for_any(FairqTable *tasks, int64 id, bool changing, int64 *last)
 
 /*
  * Check the predecessors of a task.  *task is one that failed, or the one with
- * the highest id.  With changing, a predecessor that a transaction is changing
- * or ending counts as not ended.
+ * the highest id.  changing: as for has_not_ended().
  */
 FairqBatchState
 fairq_after_look(FairqTable *tasks, int64 id, bool changing, int64 *task)

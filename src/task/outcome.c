@@ -29,20 +29,6 @@
  * If that transaction is rolled back, it records the old lease again
  * (transaction.c).
  *
- * Taken tasks.  fairq.take() deletes a task's row.  Its worker can still fail
- * or release the task, in the same transaction.  Then the task is written
- * again, from the deleted row; it has no lease, and its slot is already free.
- * A note has the row's TID and file, because CLUSTER and similar commands move
- * rows or drop deleted ones.  After such a command the task cannot be found.
- * So a call that ends its attempt raises an error, and the rollback gives the
- * task back.  A note also has the id of the (sub)transaction that took the
- * task, and of the one that has put it back.  It counts while both belong to
- * the present transaction, so no code here reverts notes of a subtransaction
- * that was rolled back.  A task that is put back can be taken again and so may
- * have several notes.  The last one that counts is valid.  Most transactions
- * put no task back.  So notes form a list, and the first search for one makes
- * a hash table to find them.
- *
  * A blocked task waits for the end of its batch, or for other tasks
  * (blocked.c).  It is timed, and a pop that finds it due checks these.  The
  * longer the task has waited, the later the next check.  The end of a task
@@ -67,184 +53,15 @@
 #include "utils/timestamp.h"
 
 #include "blocked.h"
-#include "compat.h"
 #include "dedup.h"
 #include "group.h"
 #include "line.h"
 #include "outcome.h"
 #include "running.h"
+#include "taken.h"
 #include "times.h"
 #include "tools.h"
 #include "transaction.h"
-
-/* no note */
-#define NO_NOTE (-1)
-
-/* A task that was taken. */
-typedef struct Taken
-{
-	int64		id;				/* id of the task */
-	TimestampTz at;				/* time at which it was taken */
-	int32		attempt;		/* number of the attempt that began then */
-	TransactionId by;			/* transaction, or subtransaction, that has
-								 * taken it */
-	TransactionId ended_by;		/* the one that has ended the attempt; invalid:
-								 * none has */
-	int32		before;			/* earlier note of the same task; NO_NOTE:
-								 * none.  Set when this one is in the index */
-	ItemPointerData tid;		/* TID of the row that was deleted */
-	FairqFile	file;			/* file that contains it */
-} Taken;
-
-/* The last note of a task. */
-typedef struct LastNote
-{
-	int64		id;				/* id of the task; hash key */
-	int32		note;			/* index of the note */
-} LastNote;
-
-static Taken *notes = NULL;		/* in TopTransactionContext */
-static int32 nnotes = 0;
-static int32 max_notes = 0;
-static HTAB *last_notes = NULL; /* last notes by id; NULL: no search so far */
-static int32 nindexed = 0;		/* number of notes in it */
-
-/*
- * Record that this transaction has taken a task, whose row it has just
- * deleted.
- */
-void
-fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
-{
-	Taken	   *note;
-
-	if (nnotes == max_notes)
-		notes = fairq_grow(TopTransactionContext, notes, &max_notes, 16,
-						   sizeof(Taken));
-	note = &notes[nnotes++];
-	note->id = task->id;
-	note->at = at;
-	note->attempt = task->attempt;
-	note->by = GetCurrentTransactionId();
-	note->ended_by = InvalidTransactionId;
-	note->before = NO_NOTE;
-	note->tid = task->tid;
-	note->file = fairq_file(tasks->rel);
-}
-
-/*
- * Refuse if the table has been rewritten since: the deleted row is no longer
- * in its place.
- */
-static void
-check_file(FairqTable *tasks, const Taken *note)
-{
-	FairqFile	file = fairq_file(tasks->rel);
-
-	if (memcmp(&file, &note->file, sizeof(FairqFile)) != 0)
-		ereport(ERROR,
-				errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				errmsg("cannot fail or release task " INT64_FORMAT ": fairq.task was rewritten after this transaction had taken it",
-					   note->id),
-				errhint("Roll back the transaction; the task is then ready again."));
-}
-
-/* Add the notes that are not in the index yet. */
-static void
-index_notes(void)
-{
-	if (last_notes == NULL)
-		last_notes = fairq_hash(TopTransactionContext, "fairq taken tasks",
-								sizeof(int64), sizeof(LastNote));
-	for (; nindexed < nnotes; nindexed++)
-	{
-		bool		found;
-		LastNote   *last = hash_search(last_notes, &notes[nindexed].id,
-									   HASH_ENTER, &found);
-
-		notes[nindexed].before = found ? last->note : NO_NOTE;
-		last->note = nindexed;
-	}
-}
-
-/* The note of a task that is taken and not put back; NULL: none. */
-static Taken *
-find_note(int64 id)
-{
-	LastNote   *last;
-
-	if (nnotes == 0)
-		return NULL;
-	index_notes();
-	last = hash_search(last_notes, &id, HASH_FIND, NULL);
-	for (int32 n = last == NULL ? NO_NOTE : last->note; n != NO_NOTE;
-		 n = notes[n].before)
-	{
-		if (!TransactionIdIsCurrentTransactionId(notes[n].by))
-			continue;
-		return TransactionIdIsValid(notes[n].ended_by) &&
-			TransactionIdIsCurrentTransactionId(notes[n].ended_by) ? NULL :
-			&notes[n];
-	}
-	return NULL;
-}
-
-/*
- * Find a task that this transaction has taken in an attempt (or any) and that
- * was not put back.  Then tasks->locked.slot has the deleted row.  *task has
- * that attempt and is marked as taken, since it has no lease.
- */
-static bool
-find_taken(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
-{
-	Taken	   *note = find_note(id);
-
-	if (note == NULL ||
-		(attempt != FAIRQ_ANY_ATTEMPT && note->attempt != attempt))
-		return false;
-	check_file(tasks, note);
-	if (!fairq_task_find_deleted(tasks, &note->tid, note->by, task) ||
-		task->id != id)
-		return false;
-	task->taken = true;
-	/* it was leased, so the lease had expired */
-	task->lapses += task->running;
-	task->running = false;
-	task->attempt = note->attempt;
-	task->popped_at = note->at;
-	return true;
-}
-
-/* Whether this transaction may put back tasks that have no rows. */
-bool
-fairq_taken_any(void)
-{
-	return nnotes > 0;
-}
-
-/* Record that the attempt of a taken task has ended. */
-static void
-taken_ended(const FairqTask *task)
-{
-	find_note(task->id)->ended_by = GetCurrentTransactionId();
-}
-
-/*
- * Forget the notes: the transaction has ended, and their memory is freed with
- * it.
- */
-static void
-settle(bool committed, bool all)
-{
-	if (!all)
-		return;
-	notes = NULL;
-	last_notes = NULL;
-	nnotes = max_notes = nindexed = 0;
-}
-
-/* Settle the tasks that a transaction has taken, at its end. */
-const FairqEnding fairq_taken_ending = {.settle = settle};
 
 /* the most tasks that one end or check makes due */
 #define MAX_LOOKS 100
@@ -579,7 +396,7 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	if (stat_of[status] >= 0)
 		pending->stats[stat_of[status]]++;
 	if (task->taken)
-		taken_ended(task);
+		fairq_taken_ended(task->id);
 	else
 		remove_task(queue, tasks, task, pending);
 	fairq_task_ended(queue, tasks, task, status);
@@ -609,7 +426,7 @@ run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	fairq_task_return(tasks, task, addr, run_at, error, retried, keeps_key);
 	publish_again(pending, task, run_at, false);
 	if (taken)
-		taken_ended(task);
+		fairq_taken_ended(task->id);
 	else
 		fairq_slot_is_left(queue, pending);
 }
@@ -657,7 +474,8 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 
 /*
  * The time until the next check, in microseconds.  It is short if open
- * transactions are ending all tasks that this one waits for.
+ * transactions are ending all tasks that this one waits for.  It is 0 if ours
+ * may be one of them, because it has taken tasks.
  */
 static int64
 look_delay(FairqTable *tasks, const FairqTask *task, bool after)
@@ -668,15 +486,16 @@ look_delay(FairqTable *tasks, const FairqTask *task, bool after)
 	if (after ?
 		fairq_after_look(tasks, task->id, false, &other) > FAIRQ_BATCH_OPEN :
 		fairq_batch_may_be_over(tasks, task->id, true))
-		return USECS_PER_SEC;
+		return fairq_taken_any() ? 0 : USECS_PER_SEC;
 	return Min(Max(delay, USECS_PER_SEC), USECS_PER_MINUTE);
 }
 
 /*
  * Check the tasks that a locked task waits for.  The task becomes ready, or
- * ends, or gets a later check.
+ * ends, or gets a later check.  Returns false if it stays due, for a check
+ * after our commit.
  */
-void
+bool
 fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {
 	FairqContent content = {
@@ -685,6 +504,7 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		.expires_at = task->expires_at
 	};
 	int64		other;
+	int64		delay;
 	FairqBatchState state = fairq_after_look(tasks, task->id, true, &other);
 	bool		after = state != FAIRQ_BATCH_NONE;
 
@@ -694,8 +514,11 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 	{
 		case FAIRQ_BATCH_NONE:
 		case FAIRQ_BATCH_OPEN:
-			change(queue, tasks, task, GetCurrentTimestamp() +
-				   look_delay(tasks, task, after), false, NULL);
+			delay = look_delay(tasks, task, after);
+			if (delay == 0)
+				return false;
+			change(queue, tasks, task, GetCurrentTimestamp() + delay, false,
+				   NULL);
 			break;
 		case FAIRQ_BATCH_DONE:
 			if (after)
@@ -713,6 +536,7 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 	}
 	if (after && state != FAIRQ_BATCH_OPEN)
 		look_at_waiting(queue, tasks, other, task->id + 1);
+	return true;
 }
 
 /*
@@ -958,7 +782,7 @@ fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
 bool
 fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt)
 {
-	return (find_taken(a->tasks, id, attempt, &a->task) &&
+	return (fairq_taken_find(a->tasks, id, attempt, &a->task) &&
 			use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK, false)) ||
 		fairq_find_attempt(a, id, attempt);
 }

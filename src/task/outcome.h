@@ -43,7 +43,7 @@ extern void fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks,
 							 FairqTask *task);
 extern void fairq_task_ended(FairqQueue *queue, FairqTable *tasks,
 							 const FairqTask *task, FairqStatus status);
-extern void fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks,
+extern bool fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks,
 								  FairqTask *task);
 extern void fairq_look_soon(FairqQueue *queue, FairqTable *tasks,
 							FairqTask *task);
@@ -66,9 +66,5 @@ extern void fairq_release_attempt(FairqAttempt *a, int64 delay);
 extern void fairq_set_column(FairqAttempt *a, TimestampTz lease_until,
 							 AttrNumber attno, Datum value);
 extern void fairq_cancel_task(FairqAttempt *a);
-extern void fairq_taken_note(FairqTable *tasks, const FairqTask *task,
-							 TimestampTz at);
-extern bool fairq_taken_any(void);
-extern const struct FairqEnding fairq_taken_ending;
 
 #endif							/* FAIRQ_OUTCOME_H */
