@@ -841,18 +841,20 @@ fairq_pending_tallies(FairqHints *hints, int64 *n)
  */
 static int	written_at = 0;
 
-/* the transaction changed rows by SQL, in this domain */
-static FairqDomain *changed = NULL;
+/*
+ * Sets of domains, with a bit for each index, in which the transaction changed
+ * rows by SQL.  It has several if it drops the extension and creates it again.
+ */
+StaticAssertDecl(FAIRQ_DOMAINS == 64, "a set of domains is a uint64");
+static uint64 changed = 0;
 
-/* the same for changes to groups, in this domain, and for freed numbers */
+/* the same for changes to groups, and for freed numbers */
 static int	groups_changed_at = 0;
-static FairqDomain *groups_changed = NULL;
+static uint64 groups_changed = 0;
 static bool groups_freed = false;
 
-/*
- * the transaction changed settings of queues that shared memory did not know
- */
-static FairqDomain *settings_changed = NULL;
+/* the same for settings of queues that shared memory did not know */
+static uint64 settings_changed = 0;
 
 /* actions of modules at the end, in this order */
 static const FairqEnding *const *endings;
@@ -864,6 +866,27 @@ note_level(int *at)
 	int			level = GetCurrentTransactionNestLevel();
 
 	*at = *at == 0 ? level : Min(*at, level);
+}
+
+/* The present domain, as a set. */
+static uint64
+own_domain(void)
+{
+	fairq_shmem_attach();
+	return UINT64CONST(1) << fairq_domain_index();
+}
+
+/* Increment the field with that offset, in all domains of a set. */
+static void
+increment(uint64 domains, Size field)
+{
+	for (; domains != 0; domains &= domains - 1)
+	{
+		char	   *domain =
+			(char *) fairq_domain_at(pg_rightmost_one_pos64(domains));
+
+		pg_atomic_fetch_add_u64((pg_atomic_uint64 *) (domain + field), 1);
+	}
 }
 
 /* A subtransaction's changes become its parent's, or are undone. */
@@ -889,8 +912,7 @@ end_level(bool committed)
 static void
 publish_versions(int first)
 {
-	if (settings_changed)
-		pg_atomic_fetch_add_u64(&settings_changed->settings, 1);
+	increment(settings_changed, offsetof(FairqDomain, settings));
 	for (int i = first; i < nstack; i++)
 	{
 		FairqPending *pending = &stack[i];
@@ -1107,11 +1129,9 @@ apply_all(bool committed)
 	own_tasks = to_undo = own_settings = false;
 	written_at = groups_changed_at = 0;
 	groups_freed = false;
-	if (changed)
-		pg_atomic_fetch_add_u64(&changed->resets, 1);
-	if (groups_changed)
-		pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
-	changed = groups_changed = settings_changed = NULL;
+	increment(changed, offsetof(FairqDomain, resets));
+	increment(groups_changed, offsetof(FairqDomain, group_changes));
+	changed = groups_changed = settings_changed = 0;
 	fairq_wait_settle(committed);
 	settle(committed, true);
 }
@@ -1160,8 +1180,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 			first--;
 		fairq_samples_sub_end(sub, parent, false);
 		apply_from(first, false);
-		if (changed)
-			pg_atomic_fetch_add_u64(&changed->resets, 1);
+		increment(changed, offsetof(FairqDomain, resets));
 		settle(false, false);
 		end_level(false);
 		groups_freed &= groups_changed_at > 0;
@@ -1200,14 +1219,14 @@ void
 fairq_pending_unknown_settings(void)
 {
 	fairq_pending_reset();
-	settings_changed = fairq_domain();
+	settings_changed |= own_domain();
 }
 
 /* Whether this transaction has changed rows of tasks by SQL. */
 bool
 fairq_has_changed_rows(void)
 {
-	return changed != NULL;
+	return changed != 0;
 }
 
 /* Invalidate all hints of this extension at the end of the transaction. */
@@ -1216,7 +1235,7 @@ fairq_pending_reset(void)
 {
 	fairq_watch_transaction();
 	note_level(&written_at);
-	changed = fairq_domain();
+	changed |= own_domain();
 }
 
 /*
@@ -1229,15 +1248,16 @@ fairq_pending_reset(void)
 bool
 fairq_pending_groups(bool freed)
 {
-	bool		first = groups_changed == NULL;
+	uint64		own = own_domain();
+	bool		first = (groups_changed & own) == 0;
 
 	fairq_watch_transaction();
 	note_level(&groups_changed_at);
-	groups_changed = fairq_domain();
+	groups_changed |= own;
 	groups_freed |= freed;
 	if (!first && !freed)
 		return false;
-	pg_atomic_fetch_add_u64(&groups_changed->group_changes, 1);
+	pg_atomic_fetch_add_u64(&fairq_domain()->group_changes, 1);
 	return true;
 }
 
