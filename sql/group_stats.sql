@@ -5,7 +5,8 @@
 -- survey.c). Fails if only the first stretch counts as ready (estimate()
 -- there). Fails if the present weight is used for all turns (count_turn()
 -- there). Fails if a group keeps an earlier time after it was empty
--- (fairq_lane_add_ready()).
+-- (fairq_lane_add_ready()). Fails if a blocked task counts as ready, or hides
+-- one (is_blocked() in survey.c).
 \a \t
 \set VERBOSITY sqlstate
 
@@ -196,3 +197,33 @@ ROLLBACK;
 SELECT * FROM pg_temp.show('group_stats');
 
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue LIKE 'group_stats%' OR queue = 'reasons';
+
+--
+-- Blocked tasks that are due for a check do not count, and hide no task behind
+-- them, unless their wait is over
+--
+
+SELECT fairq.create_queue('group_stats_first'), fairq.create_queue('group_stats_blocked', concurrency => 1);
+SELECT fairq.enqueue('group_stats_first', 'f') AS first \gset
+SELECT pg_temp.add('group_stats_blocked', 'limit', 'l1');
+SELECT pg_temp.pop('group_stats_blocked');
+SELECT fairq.enqueue('group_stats_blocked', g, to_jsonb(g || '2'), after => ARRAY[:first]) > 0 AS ok FROM unnest('{after,limit}'::text[]) g;
+SELECT fairq.create_batch('group_stats_blocked', 'batch', '"b2"') AS batch \gset
+SELECT fairq.enqueue('group_stats_first', 'f', batch => :batch) > 0 AS ok, fairq.close_batch(:batch);
+SELECT count(fairq.reschedule(id)) FROM fairq.live_tasks WHERE queue = 'group_stats_blocked' AND status = 'blocked';
+CREATE VIEW pg_temp.ages AS
+	SELECT oldest_ready IS NOT NULL AS ready, oldest_limited IS NOT NULL AS limited
+	FROM fairq.stats WHERE queue = 'group_stats_blocked';
+SELECT * FROM pg_temp.ages;
+SELECT * FROM pg_temp.show('group_stats_blocked');
+SELECT fairq.enqueue('group_stats_blocked', 'limit', '"l3"', delay => '1 ms') > 0 AS ok;
+SELECT pg_sleep(0.1);
+SELECT * FROM pg_temp.ages;
+SELECT * FROM pg_temp.show('group_stats_blocked');
+SELECT fairq.complete(id) FROM fairq.pop('group_stats_first');
+SELECT * FROM pg_temp.ages;
+SELECT * FROM pg_temp.show('group_stats_blocked');
+SELECT fairq.complete(id) FROM fairq.pop('group_stats_first');
+SELECT * FROM pg_temp.show('group_stats_blocked');
+SELECT fairq.drop_queue('group_stats_first', true), fairq.drop_queue('group_stats_blocked', true);
+SELECT fairq.maintain();

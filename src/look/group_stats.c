@@ -39,6 +39,7 @@
 #include "utils/timestamp.h"
 
 #include "args.h"
+#include "blocked.h"
 #include "group.h"
 #include "lane_view.h"
 #include "queue.h"
@@ -350,11 +351,27 @@ read_groups(Stats *stats, Shown **shown)
 		fairq_survey(stats->queue, stats->tasks, candidate->group_no,
 					 stats->now, true, survey);
 		take_survey(candidate, survey);
-		n += candidate->waits || survey->scheduled || survey->running > 0;
+		n += candidate->waits || survey->scheduled || survey->blocked != 0 ||
+			survey->running > 0;
 	}
 	/* each of them begins with a candidate */
 	qsort(*shown, n, sizeof(Shown), compare_candidates);
 	return n;
+}
+
+/* Reason why the group's first task does not run; NULL: it has none. */
+static const char *
+reason_of(const Stats *stats, const Shown *shown)
+{
+	const FairqSurvey *survey = &shown->survey;
+	int64		other;
+
+	if (shown->candidate.waits)
+		return fairq_reason(stats->queue, shown->candidate.group_no);
+	if (survey->scheduled || survey->blocked == 0)
+		return survey->scheduled ? "scheduled" : NULL;
+	return fairq_after_look(stats->tasks, survey->blocked, true, &other) ==
+		FAIRQ_BATCH_NONE ? "batch" : "after";
 }
 
 static void
@@ -366,9 +383,7 @@ put_group(ReturnSetInfo *rsinfo, const Stats *stats, const Shown *shown)
 	int32		group_no = shown->candidate.group_no;
 	const FairqSetting *setting = fairq_group_setting(queue, group_no);
 	Datum		key = fairq_group_key(queue, group_no);
-	const char *reason = shown->candidate.waits ?
-		fairq_reason(queue, group_no) :
-		survey->scheduled ? "scheduled" : NULL;
+	const char *reason = reason_of(stats, shown);
 
 	/* the group's number was freed meanwhile */
 	if (DatumGetPointer(key) == NULL)

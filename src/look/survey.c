@@ -47,6 +47,9 @@
  * MOST_READ groups.  After that it shows the oldest task of these, or, if
  * there is none, the earliest time of the others.
  *
+ * A blocked task that is due waits for a pop only if its own wait is over.
+ * Otherwise the survey skips it, and continues with the next due task.
+ *
  * Lapsed tasks are found in the same way, by the deadlines of leases.  Such a
  * deadline alone is never shown, as the lease may have been extended.  The
  * groups of due tasks that no call has found yet may be in no set.  The call
@@ -78,6 +81,7 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "blocked.h"
 #include "entry.h"
 #include "group.h"
 #include "lane_view.h"
@@ -88,6 +92,9 @@
 
 /* the most index entries that are read in one section of a line */
 #define MOST_ENTRIES 1000
+
+/* index entries for which a check of a blocked task counts */
+#define CHECK_ENTRIES 4
 
 /* ready tasks of a lane that are counted one by one */
 #define MOST_COUNTED 50
@@ -241,7 +248,23 @@ look_at_queued(const LaneSurvey *look, const FairqWait *wait)
 	look->survey->ready += ready;
 }
 
-/* Find the first task of a region that is due, or that waits for its time. */
+/*
+ * Whether a due task is blocked, and a pop would not make it ready.  The check
+ * uses up a part of the scan's budget.
+ */
+static bool
+is_blocked(FairqTable *tasks, FairqScan *scan, const FairqTask *task)
+{
+	if (!task->blocked)
+		return false;
+	scan->budget -= CHECK_ENTRIES;
+	return !fairq_blocked_may_be_over(tasks, task->id);
+}
+
+/*
+ * Find the first task of a region that is due and not blocked, or that waits
+ * for its time.
+ */
 static void
 look_at_timed(const LaneSurvey *look, const FairqWait *wait,
 			  FairqRegion region)
@@ -258,11 +281,19 @@ look_at_timed(const LaneSurvey *look, const FairqWait *wait,
 	{
 		if (task.running)
 			continue;
-		if (task.run_at > look->now || task.blocked)
-			look->survey->scheduled = true;
-		else
+		if (task.run_at > look->now)
+		{
+			look->survey->scheduled |= !task.blocked;
+			if (task.blocked)
+				look->survey->blocked = task.id;
+			break;
+		}
+		if (!is_blocked(look->tasks, scan, &task))
+		{
 			look->survey->since = Min(look->survey->since, task.run_at);
-		break;
+			break;
+		}
+		look->survey->blocked = task.id;
 	}
 	look->survey->unsure |= more;
 	fairq_scan_end(scan);
@@ -939,7 +970,8 @@ find_timed(Look *look, int priority, FairqRegion region)
 		reason = group_reason(look->queue, task.group_no);
 		oldest = may_claim(Min(reason, look->of_queue), false) ?
 			&look->waiting->ready : &look->waiting->limited;
-		*oldest = Min(*oldest, task.run_at);
+		if (task.run_at < *oldest && !is_blocked(look->tasks, scan, &task))
+			*oldest = task.run_at;
 	}
 	fairq_scan_end(scan);
 }

@@ -612,6 +612,20 @@ fairq_after_look(FairqTable *tasks, int64 id, bool changing, int64 *task)
 }
 
 /*
+ * Whether the wait of a blocked task may be over.  Uncommitted ends of other
+ * transactions count.
+ */
+bool
+fairq_blocked_may_be_over(FairqTable *tasks, int64 id)
+{
+	int64		other;
+	FairqBatchState state = fairq_after_look(tasks, id, false, &other);
+
+	return state == FAIRQ_BATCH_NONE ?
+		fairq_batch_may_be_over(tasks, id, true) : state > FAIRQ_BATCH_OPEN;
+}
+
+/*
  * Delete the rows of a locked task whose wait ends.  Returns false if there is
  * none.
  */

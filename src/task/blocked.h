@@ -43,6 +43,7 @@ extern TimestampTz fairq_after_add(FairqTable *tasks, const FairqAfter *after,
 								   int64 id, TimestampTz now);
 extern FairqBatchState fairq_after_look(FairqTable *tasks, int64 id,
 										bool changing, int64 *task);
+extern bool fairq_blocked_may_be_over(FairqTable *tasks, int64 id);
 extern bool fairq_after_forget(FairqTable *tasks, int64 id);
 extern bool fairq_after_failed(FairqTable *tasks, int64 id,
 							   FairqStatus status);

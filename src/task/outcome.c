@@ -478,14 +478,11 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
  * may be one of them, because it has taken tasks.
  */
 static int64
-look_delay(FairqTable *tasks, const FairqTask *task, bool after)
+look_delay(FairqTable *tasks, const FairqTask *task)
 {
 	int64		delay = (GetCurrentTimestamp() - task->enqueued_at) / 4;
-	int64		other;
 
-	if (after ?
-		fairq_after_look(tasks, task->id, false, &other) > FAIRQ_BATCH_OPEN :
-		fairq_batch_may_be_over(tasks, task->id, true))
+	if (fairq_blocked_may_be_over(tasks, task->id))
 		return fairq_taken_any() ? 0 : USECS_PER_SEC;
 	return Min(Max(delay, USECS_PER_SEC), USECS_PER_MINUTE);
 }
@@ -514,7 +511,7 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 	{
 		case FAIRQ_BATCH_NONE:
 		case FAIRQ_BATCH_OPEN:
-			delay = look_delay(tasks, task, after);
+			delay = look_delay(tasks, task);
 			if (delay == 0)
 				return false;
 			change(queue, tasks, task, GetCurrentTimestamp() + delay, false,
