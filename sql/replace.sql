@@ -1,8 +1,8 @@
 -- The last enqueue with a key determines the task, and the first one its turn.
 --
 -- Fails if a replaced task is not published at the commit (publish_again() in
--- outcome.c). Fails if a task that waits for a retry runs at once
--- (fairq_replace_task()).
+-- outcome.c). Fails if a task that waits for a retry runs at once, or if a
+-- blocked one leaves its place (fairq_replace_task()).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -87,6 +87,22 @@ SELECT pg_temp.put('c0', 'z', now());
 SELECT * FROM fairq.check_queue('replace');
 SELECT pg_temp.pop();
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'replace';
+
+--
+-- A blocked task stays blocked, and gets no time
+--
+
+SELECT pg_temp.put('h1', NULL);
+SELECT fairq.enqueue('replace', 'i', '"i1"', dedup_key => 'i', after => ARRAY[pg_temp.id('h1')]) = pg_temp.id('i1') AS ok;
+SELECT pg_temp.put('i2', 'i');
+SELECT pg_temp.put('i3', 'i', now());
+SELECT fairq.enqueue('replace', 'i', '"i4"', dedup_key => 'i', delay => '1 hour', replace => true);
+SELECT task, status, at_a_turn FROM pg_temp.stand;
+SELECT queued, scheduled, running FROM fairq.stats WHERE queue = 'replace';
+SELECT * FROM fairq.check_queue('replace');
+SELECT pg_temp.pop();
+SELECT fairq.complete(pg_temp.id('h1'));
+SELECT pg_temp.pop(), fairq.complete(pg_temp.id('i2'));
 
 --
 -- Transactions, and large tasks

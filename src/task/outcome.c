@@ -563,8 +563,8 @@ fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
  * Replace the content of a locked task that is not running, and run it at
  * run_at, or at once if that is DT_NOBEGIN.  If it is ready then, and was
  * before, it keeps its turn.  A task that waits for a retry does not run
- * earlier, unless the caller gives a time (timed).  Returns whether a task
- * became ready.
+ * earlier, unless the caller gives a time (timed).  For a blocked task a time
+ * is refused, as for a new one.  Returns whether a task became ready.
  */
 bool
 fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
@@ -572,9 +572,14 @@ fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 {
 	FairqRegion region = fairq_region(task->addr);
 	bool		stays = run_at == DT_NOBEGIN &&
-		(region == FAIRQ_REGION_QUEUED ||
+		(region == FAIRQ_REGION_QUEUED || task->blocked ||
 		 (region == FAIRQ_REGION_RETRIED && !timed));
 
+	if (task->blocked && timed)
+		ereport(ERROR,
+				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				errmsg("neither run_at nor delay can be given for task " INT64_FORMAT ", which waits for other tasks",
+					   task->id));
 	change(queue, tasks, task, run_at, stays, content);
 	return !fairq_is_timed(task->addr) || (run_at == DT_NOBEGIN && !stays);
 }
