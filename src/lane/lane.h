@@ -409,6 +409,8 @@ extern void fairq_visits_in_vain(FairqVisits *visits, int32 group_no,
 extern void fairq_visits_count(FairqVisits *visits, int32 group_no,
 							   int32 tenant, int64 most);
 extern void fairq_visits_have_room(FairqVisits *visits);
+extern void fairq_lane_have_records(FairqLane *lane, int32 group_no,
+									int32 tenant);
 extern void fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of,
 									 void *arg);
 extern void fairq_lane_find_tenant(FairqLane *lane, const FairqTaking *taking,

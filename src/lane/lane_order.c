@@ -64,14 +64,15 @@
  * the group.  If a call has passed over all groups of a tenant, the tenant
  * enters again.
  *
- * Accounts are allocated only when a group enters the ring, because most
- * groups have none in most lanes.  If a call finds such a group without an
- * account, it stops, allocates one and tries again.
+ * An enqueue allocates the accounts of the task's group and tenant in its
+ * lane.  So if memory is full, the enqueue fails, and not the pops.  After a
+ * restart, or a change of fair_by, a call may find a group that enters and has
+ * no account.  It then stops, allocates one and tries again.
  *
  * Locking: the lane's lock, exclusively.  Records are made without it
- * (fairq_lane_have_accounts, prepare).  Visits belong to one call, which needs
- * no lock for them.  Their memory is allocated only if there are any, and not
- * while the lane is locked.
+ * (fairq_lane_have_records).  Visits belong to one call, which needs no lock
+ * for them.  Their memory is allocated only if there are any, and not while
+ * the lane is locked.
  */
 #include "postgres.h"
 
@@ -287,8 +288,8 @@ note_tenant(FairqLane *lane, int32 group_no, int32 tenant)
 }
 
 /* Make records of a group and of its tenant.  The lane is not locked. */
-static void
-have_records(FairqLane *lane, int32 group_no, int32 tenant)
+void
+fairq_lane_have_records(FairqLane *lane, int32 group_no, int32 tenant)
 {
 	fairq_record_have(&lane->order.accounts, group_no);
 	if (tenant == FAIRQ_NO_SEAT)
@@ -332,7 +333,7 @@ fairq_lane_find_tenant(FairqLane *lane, const FairqTaking *taking,
 	LWLockRelease(&lane->lock);
 	if (known)
 		return;
-	have_records(lane, group_no, tenant);
+	fairq_lane_have_records(lane, group_no, tenant);
 	note_tenant_read(lane, group_no, tenant, taking->renewals);
 }
 
@@ -361,7 +362,7 @@ fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
 		if (tenant_of != NULL)
 			tenant = tenant_of(arg, group_no);
 		fairq_stall("tenant");
-		have_records(lane, group_no, tenant);
+		fairq_lane_have_records(lane, group_no, tenant);
 		from = group_no + INT64CONST(1);
 		if (tenant_of != NULL)
 			note_tenant_read(lane, group_no, tenant, renewals);
@@ -1227,7 +1228,7 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 		lane->present.renewals++;
 		if (is_begun(lane) && !is_by_turns(lane) &&
-			fairq_record(&lane->order.accounts, group_no) != NULL)
+			account_if_any(lane, group_no) != NULL)
 		{
 			(void) remove_from_order(lane, group_no);
 			done = dissolve(lane, account_of(lane, group_no));
@@ -1406,7 +1407,7 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 	if (is_charged(&turn->charged.group, amount) &&
 		(!has_tenant || is_charged(&turn->charged.of_tenant, of_tenant)))
 		return;
-	have_records(lane, turn->group_no, turn->charged.tenant);
+	fairq_lane_have_records(lane, turn->group_no, turn->charged.tenant);
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 	{
@@ -1427,7 +1428,7 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 static void
 know_tenant(FairqLane *lane, uint32 lane_no, int32 group_no, int32 tenant)
 {
-	have_records(lane, group_no, tenant);
+	fairq_lane_have_records(lane, group_no, tenant);
 	if (tenant == FAIRQ_NO_SEAT)
 		return;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);

@@ -92,7 +92,13 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 		fairq_after_add(e->tasks, e->after, new->id, new->enqueued_at);
 	bool		scheduled = run_at != DT_NOBEGIN;
 	FairqPending *pending;
-	int64		addr = scheduled ?
+	int64		addr;
+
+	/* before the row is written: otherwise pops could find no room */
+	if (e->queue->shares.fair_by != FAIRQ_BY_TASKS)
+		fairq_lane_have_records(lane, group_no,
+								fairq_tenant_in_key(e->queue, new->group_key));
+	addr = scheduled ?
 		fairq_timed_addr(FAIRQ_REGION_SCHEDULED, run_at, new->id) :
 		fairq_assign_address(e->queue, new->priority, group_no, e->tasks);
 

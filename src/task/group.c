@@ -590,21 +590,17 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 }
 
 /*
- * The number of a group's tenant; -1: it has none.  An uncommitted row of the
- * tenant counts, as for the group.
+ * The number of the tenant in a group's key; -1: it has none.  An uncommitted
+ * row of the tenant counts, as for the group.
  */
 int32
-fairq_tenant_no(FairqQueue *queue, int32 group_no)
+fairq_tenant_in_key(FairqQueue *queue, text *key)
 {
-	text	   *key;
-	int32		tenant = -1;
+	int32		tenant;
 	FairqTable *table;
 	bool		committed;
 
-	if (queue->shares.separator == 0)
-		return -1;
-	key = (text *) DatumGetPointer(fairq_group_key(queue, group_no));
-	if (key == NULL || tenant_length(queue, key) < 0)
+	if (tenant_length(queue, key) < 0)
 		return -1;
 	key = tenant_of_key(queue, key);
 	tenant = fairq_group_no(queue, key, false);
@@ -616,6 +612,16 @@ fairq_tenant_no(FairqQueue *queue, int32 group_no)
 		tenant = find_group_key(table, queue, key, &committed);
 	fairq_table_close(table);
 	return tenant;
+}
+
+/* The number of a group's tenant; -1: it has none. */
+int32
+fairq_tenant_no(FairqQueue *queue, int32 group_no)
+{
+	text	   *key = queue->shares.separator == 0 ? NULL :
+		(text *) DatumGetPointer(fairq_group_key(queue, group_no));
+
+	return key == NULL ? -1 : fairq_tenant_in_key(queue, key);
 }
 
 /* A text of the first bytes of a key, and one more byte. */

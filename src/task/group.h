@@ -24,6 +24,7 @@ extern bool fairq_key_is_of(const FairqQueue *queue, const text *key,
 extern void fairq_each_tenant(FairqQueue *queue, FairqTenantAction action,
 							  void *arg);
 extern List *fairq_groups_of(FairqQueue *queue, text *key);
+extern int32 fairq_tenant_in_key(FairqQueue *queue, text *key);
 extern int32 fairq_tenant_no(FairqQueue *queue, int32 group_no);
 extern int32 fairq_group_of_task(FairqQueue *queue, text *key);
 extern int32 fairq_existing_group(FairqQueue *queue, text *key);

@@ -2,10 +2,13 @@
 # dynamic shared memory. When it is full, a call that needs more of it fails,
 # and has changed nothing. Other calls continue, and freed memory is reused.
 #
+# An enqueue makes the accounts that pops need.
+#
 # Fails if nothing limits the area (init_area() in shmem.c), so it gets more
 # memory. Fails if no counter is idle (fairq_counter_is_idle() in counter.c),
 # so others get none. Fails if the hints of deleted queues are not freed
-# (give_back_deleted() in maintain.c). Fails if those of a dropped extension
+# (give_back_deleted() in maintain.c). Fails if an enqueue makes no accounts
+# (fairq_make_task_row() in add.c). Fails if those of a dropped extension
 # (object_access() in fairq.c) or database are not (free_some() in
 # registry.c).
 use strict;
@@ -143,6 +146,30 @@ sql(q{SELECT fairq.create_queue('wide', concurrency => 1), fairq.create_queue('n
 $node->restart;
 is(sql(q{SELECT group_key FROM fairq.pop('near')}), 'b', 'a limited queue near one that has no memory');
 is_full(error(q{SELECT id FROM fairq.pop('wide')}), '... whose own calls say so');
+
+# Pops serve all groups that enqueues accepted.
+for ([ 'cost', undef ], [ 'time', undef ], [ 'tasks', '/' ])
+{
+	my ($fair_by, $separator) = @$_;
+	my $name = defined $separator ? 'tenants' : "by $fair_by";
+	my $accepted = 0;
+	my $full = '';
+
+	$separator = defined $separator ? "'/'" : 'NULL';
+	sql("SELECT fairq.create_queue('full', fair_by => '$fair_by', separator => $separator)");
+	for (1 .. 60)
+	{
+		$full = error(qq{SELECT count(*) FROM fairq.enqueue_batch('full',
+			ARRAY(SELECT 't' || n || coalesce($separator || n, '') FROM generate_series($accepted + 1, $accepted + 500) n),
+			array_fill('1'::jsonb, '{500}'))});
+		last if $full ne '';
+		$accepted += 500;
+	}
+	is_full($full, "$name: full of groups");
+	cmp_ok($accepted, '>=', 1500, '... after some of them');
+	is(sql(q{SELECT count(*) FROM fairq.pop('full', 100000)}), $accepted, '... whose tasks are all served');
+	sql(q{SELECT fairq.drop_queue('full', true)});
+}
 
 # Freed memory: queues that SQL deleted, a database, an extension.
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '16MB'});
