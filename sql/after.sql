@@ -1,12 +1,13 @@
 -- After: a task that waits for other tasks to end.
 --
 -- Fails if no end makes a check due, or if a check does not start the next
--- one. Fails if the archive does not count, or a dropped queue's tasks leave
--- no trace. Fails if the rows of a task stay when its wait has ended. Fails if
--- a purge or cancel_batch does not check again for tasks that moved. Fails if
--- a turn ends after a hundred checks. Fails if a search for unfinished tasks
--- starts from one side. Fails if a taken task has ended for the transaction
--- that has taken it, or if its commit makes no check due.
+-- one. Fails if a task that is already due ends these. Fails if the archive
+-- does not count, or a dropped queue's tasks leave no trace. Fails if the rows
+-- of a task stay when its wait has ended. Fails if a purge or cancel_batch
+-- does not check again for tasks that moved. Fails if a turn ends after a
+-- hundred checks. Fails if a search for unfinished tasks starts from one side.
+-- Fails if a taken task has ended for the transaction that has taken it, or if
+-- its commit makes no check due.
 \a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -229,6 +230,18 @@ SELECT count(*) FROM fairq.live_tasks WHERE run_at < 'infinity';
 SELECT sum(done) FROM generate_series(1, 9) n,
 	LATERAL (SELECT count(fairq.complete(id)) AS done FROM fairq.pop('then', 100 + n)) p;
 SELECT count(*) FROM fairq.live_tasks;
+
+-- A waiting task that is already due hides no other one: not when the task
+-- ends, and not when a pop of another queue continues.
+SELECT fairq.enqueue('first', 'a') AS a \gset
+SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS x \gset
+SELECT count(*) FROM fairq.enqueue_batch('first', array_fill('g'::text, '{99}'), array_fill('1'::jsonb, '{99}'), after => ARRAY[:a]);
+SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS y \gset
+SELECT count(fairq.reschedule(id, CASE WHEN id > :x THEN 'infinity' ELSE now() END::timestamptz)) FROM fairq.live_tasks WHERE status = 'blocked';
+SELECT fairq.complete(:a) FROM fairq.pop('first');
+SELECT count(*), max(id) = :y AS y FROM fairq.live_tasks WHERE run_at = 'infinity';
+SELECT id = ANY (ARRAY[:x, :y]) AS ok, fairq.complete(id) FROM fairq.pop('then', 9);
+SELECT fairq.purge('first');
 
 -- One task waits for many. The one with the highest id ends first.
 SELECT array_agg(fairq.enqueue('first', 'a', payload => to_jsonb(n))) AS many FROM generate_series(1, 1000) n \gset

@@ -33,8 +33,8 @@
  * (blocked.c).  It is timed, and a pop that finds it due checks these.  The
  * longer the task has waited, the later the next check.  The end of a task
  * that may be the last one makes the blocked task due.  If many tasks wait for
- * one, its end makes the first MAX_LOOKS due.  A check that ends a wait makes
- * the next ones due, unless they are already due.
+ * one, its end visits the first MAX_LOOKS.  A check that ends a wait visits
+ * the next ones, up to one of its queue that is already due.
  *
  * Locking: the caller has fairq.task open with RowExclusiveLock.  The call
  * locks the queue with AccessShareLock, and then the row, both to the end of
@@ -63,7 +63,7 @@
 #include "tools.h"
 #include "transaction.h"
 
-/* the most tasks that one end or check makes due */
+/* the most waiting tasks that one end or check visits */
 #define MAX_LOOKS 100
 
 #define KEPT(column) {TASK_##column, ARCHIVE_##column}
@@ -264,9 +264,9 @@ fairq_look_soon(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 /*
  * Make a blocked task due, unless that would block on another transaction.
  * The queue may be any queue of the database; its settings are not reread.
- * Returns false if the task was already due.
+ * Returns the id of the task's queue if the task was already due, or 0.
  */
-static bool
+static int32
 look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
 {
 	FairqTask	waiting;
@@ -274,20 +274,20 @@ look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
 
 	if (!fairq_task_find_nowait(tasks, id, &waiting, &changing) ||
 		changing || !waiting.blocked)
-		return true;
+		return 0;
 	if (waiting.run_at <= GetCurrentTimestamp())
-		return false;
+		return waiting.queue_id;
 	if (!fairq_queue_id_try_lock(waiting.queue_id, AccessShareLock))
-		return true;
+		return 0;
 	if (waiting.queue_id != queue->id)
 		queue = fairq_queue_by_id(waiting.queue_id);
 	if (queue == NULL || fairq_task_lock(tasks, &waiting, LockTupleExclusive) !=
 		FAIRQ_CLAIMED || !waiting.blocked)
-		return true;
+		return 0;
 	fairq_look_soon(queue, tasks, &waiting);
 	/* a pop that has ended the task can check the wait itself */
 	fairq_written();
-	return true;
+	return 0;
 }
 
 /* The first task that waits for a task, from an id on; 0: none. */
@@ -309,11 +309,13 @@ next_waiting(FairqTable *tasks, int64 id, int64 from)
 
 /*
  * After the end of a task, make the tasks due that wait for it and may be
- * ready, beginning with the id "from".
+ * ready, beginning with the id "from".  After a check, this ends at a task of
+ * the same queue that is already due, because its check continues.
  */
 static void
 look_at_waiting(FairqQueue *queue, FairqTable *tasks, int64 id, int64 from)
 {
+	bool		checked = from > 0;
 	int64		other;
 
 	for (int n = 0; n < MAX_LOOKS; n++, from++)
@@ -321,7 +323,7 @@ look_at_waiting(FairqQueue *queue, FairqTable *tasks, int64 id, int64 from)
 		from = next_waiting(tasks, id, from);
 		if (from == 0 ||
 			(fairq_after_look(tasks, from, false, &other) > FAIRQ_BATCH_OPEN &&
-			 !look_if_free(queue, tasks, from)))
+			 look_if_free(queue, tasks, from) == queue->id && checked))
 			return;
 	}
 }
