@@ -935,9 +935,13 @@ CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 			WHEN t.addr < (1::bigint << 62) THEN 'queued'
 			WHEN t.run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
 			ELSE 'queued' END AS status,
-		CASE WHEN t.blocked THEN CASE WHEN EXISTS (
+		CASE WHEN t.blocked AND EXISTS (
+				SELECT FROM fairq.dependency d WHERE d.waiting = t.id AND d.status IS NULL
+					AND EXISTS (SELECT FROM fairq.task p WHERE p.id = d.task))
+			THEN 'after'
+			WHEN t.blocked AND NOT EXISTS (
 				SELECT FROM fairq.dependency d WHERE d.waiting = t.id)
-				THEN 'after' ELSE 'batch' END
+			THEN 'batch'
 			WHEN t.lease_until IS NULL
 			THEN fairq_internal.wait_reason(t.queue_id, t.group_no,
 				CASE WHEN t.addr >= (1::bigint << 62) THEN t.run_at END,
@@ -994,7 +998,7 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks, including those in the archive. status is queued, scheduled (for later or for a retry), blocked, running, completed, failed, cancelled or expired. reason is why a task does not run. It is paused, queue_limit, limit, rate, retry or workers for a queued task, and scheduled if its time has not come. The reason of a blocked task is after or batch. after: it waits for the tasks in waits_for. batch: it waits for the end of the batch that has its id. addr is the turn of a task; NULL: the task has a time instead.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks, including those in the archive. status is queued, scheduled (for later or for a retry), blocked, running, completed, failed, cancelled or expired. reason is why a task does not run. It is paused, queue_limit, limit, rate, retry or workers for a queued task, and scheduled if its time has not come. The reason of a blocked task is after while tasks in waits_for have not ended. It is batch while the batch that has its id is not finished. addr is the turn of a task; NULL: the task has a time instead.';
 
 CREATE VIEW fairq.batches WITH (security_barrier) AS
 	SELECT b.id, q.name AS queue,

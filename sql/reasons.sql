@@ -2,7 +2,8 @@
 --
 -- Fails if reasons are checked in another order, if the value of an unknown
 -- counter is used, or if wait_reason() is VOLATILE. Fails if a group counts as
--- throttled after its time (lane_view.c).
+-- throttled after its time (lane_view.c). Fails if a task still waits for its
+-- predecessors when they have ended (view live_tasks).
 \a \pset footer off
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_fairq_reasons;
@@ -160,6 +161,22 @@ SELECT reason FROM fairq.group_stats('reasons_held');
 SELECT groups_active, groups_throttled, oldest_ready IS NULL AS none_ready, oldest_limited IS NULL AS none_limited
 FROM fairq.stats WHERE queue = 'reasons_held';
 SELECT fairq.drop_queue('reasons_held', true);
+
+-- A task whose predecessors have ended waits for a pop, which its queue may not
+-- allow.
+SELECT fairq.create_queue('reasons_first'), fairq.create_queue('reasons_after');
+SELECT fairq.enqueue('reasons_first', 'a') AS first \gset
+SELECT fairq.enqueue('reasons_after', 'a', '"after"', after => ARRAY[:first]) > 0 AS ok;
+SELECT fairq.pause('reasons_after');
+SELECT * FROM pg_temp.reasons('reasons_after');
+SELECT fairq.complete(id) FROM fairq.pop('reasons_first');
+SELECT fairq.reschedule(pg_temp.id('reasons_after', 'after'));
+SELECT pg_sleep(0.01);
+SELECT * FROM pg_temp.reasons('reasons_after');
+SELECT fairq.resume('reasons_after');
+SELECT * FROM pg_temp.reasons('reasons_after');
+SELECT fairq.complete(id) FROM fairq.pop('reasons_after');
+SELECT fairq.drop_queue('reasons_first', true), fairq.drop_queue('reasons_after', true);
 
 -- a query without the column does not compute it
 CREATE FUNCTION pg_temp.calls_it(query text) RETURNS boolean
