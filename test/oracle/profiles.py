@@ -215,6 +215,10 @@ TIMES = (
             weights=1, weight=1, **{**SERVE, **OPEN}),
     Profile("time-fair, tenants, max_running", 3, (1, 2, 3), time=1, tenants=1,
             most=0.7, max_running=1, leases=0.5, tick=2, **SERVE, **OPEN),
+    Profile("time-fair, hints thrown away", 3, (1, 2, 3), exclusive=True,
+            time=1, reset=2, take=2, **{**SERVE, **OPEN, **SAVEPOINTS}),
+    Profile("time-fair, restarts", 1, (1, 2, 3), exclusive=True, restart=1,
+            time=1, **{**ALL, **CHANGES, "limits": 0.3, "most": 0.2}),
 )
 
 PROFILES = SERVICE + LIVES + FAN_IN + COSTS + TENANTS + TIMES
