@@ -193,13 +193,13 @@ class Driver:
 
     def _check_foreseen(self, foreseen, claims):
         served = [(claim.id, claim.addr) for claim in claims]
-        if self.model.settings.fair_by == "time":
-            # keys have grown since, and not at one pace
-            foreseen, served = len(foreseen), len(served)
         if self.forgotten and self.model.undo:
             # tasks that open transactions have changed count as running, in
             # doubt
             foreseen = foreseen[:len(served)]
+        if self.model.settings.fair_by == "time":
+            # keys have grown since, and not at one pace
+            foreseen, served = len(foreseen), len(served)
         if foreseen != served:
             raise Fault("peek", f"peek foresaw {foreseen}, pop served"
                         f" {served}")
