@@ -11,7 +11,7 @@
  * waiting task's row is locked (outcome.c).
  *
  * A task that our own transaction has taken ends at the commit, because until
- * then the task can be put back (taken.c).  A check that finds only such ends
+ * then the task can be put back (taken.c).  A check that finds such a task
  * leaves the waiting task due, for a check after the commit.
  *
  * Batches.  A batch has the id of the task that waits for it.  The rows of its
@@ -189,8 +189,7 @@ fairq_batch_count(FairqTable *tasks, int64 id, int status, int64 n,
 
 /*
  * Whether a task of the batch has a row.  With changing, rows that an open
- * transaction is changing or deleting count, and those of tasks that our own
- * has taken.
+ * transaction is changing or deleting count.
  */
 static bool
 has_tasks(FairqTable *tasks, int64 id, bool changing)
@@ -212,7 +211,7 @@ has_tasks(FairqTable *tasks, int64 id, bool changing)
 	if (!(seen[slot].batch == id &&
 		  fairq_task_of_batch(tasks, id, seen[slot].id, changing, &task)) &&
 		!fairq_task_of_batch(tasks, id, 0, changing, &task))
-		return changing && fairq_is_taken(FAIRQ_TAKEN_OF(id));
+		return false;
 	seen[slot].batch = id;
 	seen[slot].id = task.id;
 	seen[slot].tid = task.root;
@@ -330,6 +329,8 @@ fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
 		(void) finish(task->id, *headers, true);
 		return FAIRQ_BATCH_FAILED;
 	}
+	if (fairq_is_taken(FAIRQ_TAKEN_OF(task->id)))
+		return FAIRQ_BATCH_TAKEN;
 	if (!batch.closed || has_tasks(tasks, task->id, true) ||
 		!lock_batch(task->id, ExclusiveLock, false) ||
 		has_tasks(tasks, task->id, true))
@@ -509,21 +510,23 @@ fairq_after_add(FairqTable *tasks, const FairqAfter *after, int64 id,
 }
 
 /*
- * Whether the predecessor with this id has not ended.  With changing, a
- * predecessor has not ended if another transaction is changing or ending it,
- * or if our own has taken it.
+ * Whether the predecessor with this id has ended (FAIRQ_BATCH_DONE).  With
+ * changing, it has not if another transaction is changing or ending it, or if
+ * our own has taken it.
  */
-static bool
-has_not_ended(FairqTable *tasks, int64 id, bool changing)
+static FairqBatchState
+look_at_predecessor(FairqTable *tasks, int64 id, bool changing)
 {
 	TransactionId changer;
 	FairqTask	task;
-	bool		found = fairq_task_find_in_index(tasks, id, &task, &changer) ||
-		(changing && TransactionIdIsValid(changer));
 
-	if (found)
-		note_awaited(task.queue_id);
-	return found || (changing && fairq_is_taken(id));
+	if (changing && fairq_is_taken(id))
+		return FAIRQ_BATCH_TAKEN;
+	if (!fairq_task_find_in_index(tasks, id, &task, &changer) &&
+		!(changing && TransactionIdIsValid(changer)))
+		return FAIRQ_BATCH_DONE;
+	note_awaited(task.queue_id);
+	return FAIRQ_BATCH_OPEN;
 }
 
 /*
@@ -549,8 +552,8 @@ next_predecessor(FairqScan *scan)
  * usually have the lowest ids, or the highest ones.  So two scans search
  * alternately from both ends, until they meet.  *last is the highest id.
  */
-static bool
-waits_for_any(FairqTable *tasks, int64 id, bool changing, int64 *last)
+static FairqBatchState
+look_at_predecessors(FairqTable *tasks, int64 id, bool changing, int64 *last)
 {
 	FairqRange	range = fairq_range(Int64GetDatum(id));
 	FairqScan  *down = fairq_scan_begin(open_dependencies(tasks),
@@ -559,37 +562,37 @@ waits_for_any(FairqTable *tasks, int64 id, bool changing, int64 *last)
 	FairqScan  *up = NULL;
 	int64		high = next_predecessor(down);
 	int64		low = 0;
-	bool		found = false;
+	FairqBatchState state = FAIRQ_BATCH_DONE;
 
 	*last = high;
 	for (; high > low; high = next_predecessor(down))
 	{
-		found = has_not_ended(tasks, high, changing);
-		if (found)
+		state = look_at_predecessor(tasks, high, changing);
+		if (state != FAIRQ_BATCH_DONE)
 			break;
 		if (up == NULL)
 			up = fairq_scan_begin(open_dependencies(tasks),
 								  FAIRQ_DEPENDENCY_BY_WAITING, range);
 		low = next_predecessor(up);
-		found = low < high && has_not_ended(tasks, low, changing);
-		if (found)
+		if (low < high)
+			state = look_at_predecessor(tasks, low, changing);
+		if (state != FAIRQ_BATCH_DONE)
 			break;
 	}
 	if (up != NULL)
 		fairq_scan_end(up);
 	fairq_scan_end(down);
-	return found;
+	return state;
 }
 
 /*
  * Check the predecessors of a task.  *task is one that failed, or the one with
- * the highest id.  changing: as for has_not_ended().
+ * the highest id.  changing: as for look_at_predecessor().
  */
 FairqBatchState
 fairq_after_look(FairqTable *tasks, int64 id, bool changing, int64 *task)
 {
-	FairqBatchState state = waits_for_any(tasks, id, changing, task) ?
-		FAIRQ_BATCH_OPEN : FAIRQ_BATCH_DONE;
+	FairqBatchState state = look_at_predecessors(tasks, id, changing, task);
 	FairqScan  *scan;
 
 	/*

@@ -11,6 +11,8 @@
 typedef enum FairqBatchState
 {
 	FAIRQ_BATCH_NONE,			/* the task does not wait for named tasks */
+	FAIRQ_BATCH_TAKEN,			/* our transaction has taken one of its tasks,
+								 * which has not ended before the commit */
 	FAIRQ_BATCH_OPEN,			/* one of its tasks has not ended, or more
 								 * tasks may be added */
 	FAIRQ_BATCH_DONE,			/* all have ended */

@@ -476,8 +476,7 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 
 /*
  * The time until the next check, in microseconds.  It is short if open
- * transactions are ending all tasks that this one waits for.  It is 0 if ours
- * may be one of them, because it has taken tasks.
+ * transactions are ending all tasks that this one waits for.
  */
 static int64
 look_delay(FairqTable *tasks, const FairqTask *task)
@@ -485,7 +484,7 @@ look_delay(FairqTable *tasks, const FairqTask *task)
 	int64		delay = (GetCurrentTimestamp() - task->enqueued_at) / 4;
 
 	if (fairq_blocked_may_be_over(tasks, task->id))
-		return fairq_taken_any() ? 0 : USECS_PER_SEC;
+		return USECS_PER_SEC;
 	return Min(Max(delay, USECS_PER_SEC), USECS_PER_MINUTE);
 }
 
@@ -503,7 +502,6 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		.expires_at = task->expires_at
 	};
 	int64		other;
-	int64		delay;
 	FairqBatchState state = fairq_after_look(tasks, task->id, true, &other);
 	bool		after = state != FAIRQ_BATCH_NONE;
 
@@ -513,12 +511,11 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 	{
 		case FAIRQ_BATCH_NONE:
 		case FAIRQ_BATCH_OPEN:
-			delay = look_delay(tasks, task);
-			if (delay == 0)
-				return false;
-			change(queue, tasks, task, GetCurrentTimestamp() + delay, false,
-				   NULL);
+			change(queue, tasks, task, GetCurrentTimestamp() +
+				   look_delay(tasks, task), false, NULL);
 			break;
+		case FAIRQ_BATCH_TAKEN:
+			return false;
 		case FAIRQ_BATCH_DONE:
 			if (after)
 				(void) fairq_after_forget(tasks, task->id);
