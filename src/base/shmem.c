@@ -404,6 +404,21 @@ fairq_errfull(void)
 }
 
 /*
+ * In PG_CATCH(): continue in the given context if the area is full, otherwise
+ * throw again.  The caller held no LWLock.
+ */
+void
+fairq_catch_full(MemoryContext context)
+{
+	if (geterrcode() != ERRCODE_DISK_FULL)
+		PG_RE_THROW();
+	/* a hash table that cannot grow keeps locks */
+	LWLockReleaseAll();
+	MemoryContextSwitchTo(context);
+	FlushErrorState();
+}
+
+/*
  * Allocate memory, all of it zero; InvalidDsaPointer if there is not enough.
  */
 dsa_pointer

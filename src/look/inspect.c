@@ -134,10 +134,11 @@ fairq_block_of(PG_FUNCTION_ARGS)
 Datum
 fairq_counters(PG_FUNCTION_ARGS)
 {
-	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
+	FairqQueue *queue = fairq_queue_if_hints(PG_GETARG_INT32(0),
+											 FAIRQ_PRIV_ANY);
 	FairqRow	row = {0};
 
-	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_ANY))
+	if (queue == NULL)
 		PG_RETURN_NULL();
 	for (int i = 0; i < FAIRQ_STATS; i++)
 		fairq_put_int8(&row, fairq_hints_stat(queue->hints, i), false);
@@ -149,10 +150,11 @@ Datum
 fairq_sql_next_at(PG_FUNCTION_ARGS)
 {
 	int32		group_no = PG_GETARG_INT32(1);
-	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
+	FairqQueue *queue = fairq_queue_if_hints(PG_GETARG_INT32(0),
+											 FAIRQ_PRIV_MONITOR);
 	TimestampTz next;
 
-	if (queue == NULL || group_no < 0 || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
+	if (queue == NULL || group_no < 0)
 		PG_RETURN_NULL();
 	next = fairq_next_at(queue, group_no, false);
 	if (next == DT_NOBEGIN)
@@ -184,9 +186,9 @@ fairq_wait_reason(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		PG_RETURN_NULL();
-	queue = fairq_queue_by_id(PG_GETARG_INT32(0));
+	queue = fairq_queue_if_hints(PG_GETARG_INT32(0), FAIRQ_PRIV_MONITOR);
 	group_no = PG_GETARG_INT32(1);
-	if (queue == NULL || group_no < 0 || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
+	if (queue == NULL || group_no < 0)
 		PG_RETURN_NULL();
 	if (!PG_ARGISNULL(3) && PG_GETARG_TIMESTAMPTZ(3) <= GetCurrentTimestamp())
 		PG_RETURN_NULL();
@@ -212,7 +214,7 @@ visible_ids(int any_privilege)
 								true))
 	{
 		int32		id = pg_strtoint32(strVal(lfirst(lc)));
-		FairqQueue *queue = fairq_queue_by_id(id);
+		FairqQueue *queue = fairq_queue_if_room(id);
 
 		if (queue != NULL && fairq_may(queue, any_privilege))
 			(void) accumArrayResult(ids, Int32GetDatum(id), false, INT4OID,
@@ -431,7 +433,8 @@ put_times(FairqRow *row, FairqQueue *queue)
 Datum
 fairq_queue_stats(PG_FUNCTION_ARGS)
 {
-	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	FairqQueue *queue = fairq_queue_if_room(PG_GETARG_INT32(0));
 	FairqRow	row = {0};
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
@@ -440,15 +443,21 @@ fairq_queue_stats(PG_FUNCTION_ARGS)
 	fairq_put(&row, BoolGetDatum(queue->paused), false);
 	fairq_put_int4(&row, queue->max_running,
 				   queue->max_running == FAIRQ_NO_LIMIT);
-	put_tallies(&row, queue);
-	put_groups(&row, queue);
-	put_times(&row, queue);
-	for (int i = 0; i < FAIRQ_STATS; i++)
-		fairq_put_int8(&row, fairq_hints_stat(queue->hints, i),
-					   RecoveryInProgress());
+	if (queue->hints != NULL)
+	{
+		put_tallies(&row, queue);
+		put_groups(&row, queue);
+		put_times(&row, queue);
+		for (int i = 0; i < FAIRQ_STATS; i++)
+			fairq_put_int8(&row, fairq_hints_stat(queue->hints, i),
+						   RecoveryInProgress());
+	}
+	/* all else is unknown if there is no room for it */
+	while (row.n < rsinfo->setDesc->natts)
+		fairq_put(&row, (Datum) 0, true);
 	/* if the queue was dropped meanwhile, the data may be another queue's */
 	if (fairq_shmem_find_queue(queue->id) == queue->hints)
-		fairq_put_row((ReturnSetInfo *) fcinfo->resultinfo, &row);
+		fairq_put_row(rsinfo, &row);
 	return (Datum) 0;
 }
 

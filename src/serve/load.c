@@ -311,12 +311,9 @@ publish_if_room(FairqHints *hints, FairqQueue *queue, const QueueLoad *load,
 	}
 	PG_CATCH();
 	{
-		if (own || geterrcode() != ERRCODE_DISK_FULL)
+		if (own)
 			PG_RE_THROW();
-		/* a hash table that cannot grow keeps locks; no others are held */
-		LWLockReleaseAll();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
+		fairq_catch_full(context);
 		done = false;
 	}
 	PG_END_TRY();
@@ -340,7 +337,7 @@ publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
 		hints = fairq_shmem_find_queue(id);
 		/* read its settings only if they matter */
 		if ((hints == NULL && make) || load->groups != NULL)
-			queue = fairq_queue_by_id(id);
+			queue = fairq_queue_if_room(id);
 		if (queue != NULL)
 			hints = queue->hints;
 		if (hints != NULL && (queue != NULL || load->groups == NULL))

@@ -768,7 +768,8 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 					   queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
 	/* first, so that settings of its groups need not be published */
-	fairq_pending_queue(queue->hints, FAIRQ_DROPPED | FAIRQ_REMOVED);
+	if (queue->hints != NULL)
+		fairq_pending_queue(queue->hints, FAIRQ_DROPPED | FAIRQ_REMOVED);
 	delete_tasks(queue, NIL, true);
 	for (int i = 0; i < (int) lengthof(tables); i++)
 		fairq_sql(psprintf("DELETE FROM fairq.%s WHERE queue_id = $1", tables[i]),
@@ -853,7 +854,7 @@ fairq_revoke_queue(PG_FUNCTION_ARGS)
 Datum
 fairq_has_queue_privilege(PG_FUNCTION_ARGS)
 {
-	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0));
+	FairqQueue *queue = fairq_queue_if_room(PG_GETARG_INT32(0));
 	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	int			privilege = strcmp(name, "any") == 0 ? FAIRQ_PRIV_ANY :
 		privilege_named(name);

@@ -572,6 +572,33 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
+ * Those of these queues for whose hints there is room.  A warning reports that
+ * there are others which the caller may manage.
+ */
+static List *
+with_hints(const List *ids)
+{
+	List	   *kept = NIL;
+	int			nskipped = 0;
+	const ListCell *lc;
+
+	foreach(lc, ids)
+	{
+		const FairqQueue *queue = fairq_queue_if_room(lfirst_int(lc));
+
+		CHECK_FOR_INTERRUPTS();
+		if (queue != NULL && queue->hints != NULL)
+			kept = lappend_int(kept, queue->id);
+		else
+			nskipped += queue != NULL && fairq_may(queue, FAIRQ_PRIV_MANAGE);
+	}
+	if (nskipped > 0)
+		ereport(WARNING, fairq_errfull(),
+				errdetail("fairq.maintain() has skipped %d queues.", nskipped));
+	return kept;
+}
+
+/*
  * Recover the lanes of the queues that the caller may manage.  Count all
  * tasks, if the tasks of any of these queues are not counted.  This precedes
  * all writes.  Each queue is locked for this, so the hints belong to it.
@@ -700,7 +727,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 		give_back_deleted();
 		fairq_shmem_sweep();
 	}
-	ids = PG_ARGISNULL(0) ? queue_ids() :
+	ids = PG_ARGISNULL(0) ? with_hints(queue_ids()) :
 		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_PRIV_MANAGE,
 									   AccessShareLock)->id);
 	read_tasks(ids);

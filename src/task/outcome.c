@@ -280,8 +280,9 @@ look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
 	if (!fairq_queue_id_try_lock(waiting.queue_id, AccessShareLock))
 		return 0;
 	if (waiting.queue_id != queue->id)
-		queue = fairq_queue_by_id(waiting.queue_id);
-	if (queue == NULL || fairq_task_lock(tasks, &waiting, LockTupleExclusive) !=
+		queue = fairq_queue_if_room(waiting.queue_id);
+	if (queue == NULL || queue->hints == NULL ||
+		fairq_task_lock(tasks, &waiting, LockTupleExclusive) !=
 		FAIRQ_CLAIMED || !waiting.blocked)
 		return 0;
 	fairq_look_soon(queue, tasks, &waiting);

@@ -65,6 +65,10 @@
  * of roles that were dropped grant nothing, until fairq.maintain() deletes
  * them.
  *
+ * If there is no room for a queue's hints, calls on it fail.  Views, maintain
+ * and drop_queue use its row and its privileges alone, which are then read
+ * each time (fairq_queue_if_room).
+ *
  * Entries are never freed, only reread.  A pointer is valid for the backend's
  * life, its content until the next fairq_queue_use().
  */
@@ -821,10 +825,43 @@ enter_queue(int32 id, FairqHints *hints, TupleTableSlot *slot, Stale *stale)
 	return queue;
 }
 
-/* NULL if there is no such queue. */
-static FairqQueue *
-lookup_queue(int32 id)
+/*
+ * Find or make the hints of a queue; NULL: there is no room for them.  Views
+ * look up a queue for each row, so this tries once per statement.
+ */
+static FairqHints *
+hints_if_room(int32 id)
 {
+	static TimestampTz full_at = 0;
+	MemoryContext context = CurrentMemoryContext;
+	FairqHints *volatile hints = NULL;
+
+	if (full_at == GetCurrentStatementStartTimestamp() &&
+		fairq_shmem_find_queue(id) == NULL)
+		return NULL;
+	PG_TRY();
+	{
+		hints = fairq_shmem_queue(id);
+	}
+	PG_CATCH();
+	{
+		fairq_catch_full(context);
+		full_at = GetCurrentStatementStartTimestamp();
+	}
+	PG_END_TRY();
+	return hints;
+}
+
+/*
+ * NULL if there is no such queue.  Without must_have, a queue for whose hints
+ * there is no room has none, and only its own settings and its privileges are
+ * read.  It is then valid until the next such look-up.
+ */
+static FairqQueue *
+lookup_queue(int32 id, bool must_have)
+{
+	static FairqQueue without = {0};
+
 	FairqQueue *queue = hash_search(queues, &id, HASH_FIND, NULL);
 	FairqQueue *entered = NULL;
 	FairqRange	range = fairq_range(Int32GetDatum(id));
@@ -841,8 +878,17 @@ lookup_queue(int32 id)
 	scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_ID, range);
 	if (fairq_scan_find_current(scan, range))
 	{
-		FairqHints *hints = fairq_shmem_queue(id);
+		FairqHints *hints = must_have ? fairq_shmem_queue(id) :
+			hints_if_room(id);
 
+		if (hints == NULL)
+		{
+			without.id = id;
+			read_queue(&without, scan->slot);
+			read_grants(&without, TopMemoryContext);
+			fairq_scan_end(scan);
+			return &without;
+		}
 		if (stale.groups || hints != queue->hints)
 		{
 			stale.groups = true;
@@ -886,8 +932,8 @@ fairq_no_such_queue(text *name, bool skip)
  * these privileges.  A caller without any of them takes no lock.  NULL: there
  * is no such queue.
  */
-FairqQueue *
-fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
+static FairqQueue *
+use_if_exists(text *name, int any_privilege, LOCKMODE lockmode, bool must_have)
 {
 	char		cname[FAIRQ_MAX_QUEUE_NAME + 1];
 	int32		id = 0;
@@ -901,21 +947,21 @@ fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
 	while (id != 0)
 	{
 		int32		again;
-		FairqQueue *queue = lookup_queue(id);
+		FairqQueue *queue = lookup_queue(id, must_have);
 
 		if (queue != NULL && !fairq_may(queue, any_privilege))
 		{
 			/* the privilege may have just been granted */
 			AcceptInvalidationMessages();
 			check_queue_cache();
-			queue = lookup_queue(id);
+			queue = lookup_queue(id, must_have);
 			if (queue != NULL)
 				check_privilege(queue, any_privilege);
 		}
 		LockDatabaseObject(queue_relid, id, 0, lockmode);
 		/* while we waited for the lock, invalidations may have arrived */
 		again = lookup_id(cname);
-		if (again == id && (queue = lookup_queue(id)) != NULL)
+		if (again == id && (queue = lookup_queue(id, must_have)) != NULL)
 		{
 			check_privilege(queue, any_privilege);
 			return queue;
@@ -926,11 +972,18 @@ fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
 	return NULL;
 }
 
+/* The same, but if there is no room for its hints, queue->hints is NULL. */
+FairqQueue *
+fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
+{
+	return use_if_exists(name, any_privilege, lockmode, false);
+}
+
 /* The queue of a name, which must exist. */
 FairqQueue *
 fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 {
-	FairqQueue *queue = fairq_queue_use_if_exists(name, any_privilege, lockmode);
+	FairqQueue *queue = use_if_exists(name, any_privilege, lockmode, true);
 
 	if (queue == NULL)
 		fairq_no_such_queue(name, false);
@@ -973,7 +1026,31 @@ FairqQueue *
 fairq_queue_by_id(int32 id)
 {
 	check_queue_cache();
-	return lookup_queue(id);
+	return lookup_queue(id, true);
+}
+
+/*
+ * The same, but if there is no room for its hints, queue->hints is NULL.  Then
+ * it is valid until the next look-up.
+ */
+FairqQueue *
+fairq_queue_if_room(int32 id)
+{
+	check_queue_cache();
+	return lookup_queue(id, false);
+}
+
+/*
+ * The same, to view its hints.  NULL also if there is no room for them, or the
+ * caller has none of these privileges.
+ */
+FairqQueue *
+fairq_queue_if_hints(int32 id, int any_privilege)
+{
+	FairqQueue *queue = fairq_queue_if_room(id);
+
+	return queue != NULL && queue->hints != NULL &&
+		fairq_may(queue, any_privilege) ? queue : NULL;
 }
 
 /*

@@ -147,7 +147,8 @@ typedef struct FairqQueue
 		FairqGrant *list;		/* privileges, one for each row */
 	}			grants;
 
-	FairqHints *hints;			/* the queue's hints in shared memory */
+	FairqHints *hints;			/* the queue's hints in shared memory; NULL:
+								 * there is no room for them (queue.c) */
 } FairqQueue;
 
 extern FairqQueue *fairq_queue_use(text *name, int any_privilege,
@@ -158,6 +159,8 @@ extern FairqQueue *fairq_queue_use_if_known(text *name, int any_privilege,
 											LOCKMODE lockmode);
 extern void fairq_no_such_queue(text *name, bool skip);
 extern FairqQueue *fairq_queue_by_id(int32 id);
+extern FairqQueue *fairq_queue_if_room(int32 id);
+extern FairqQueue *fairq_queue_if_hints(int32 id, int any_privilege);
 extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege, bool wait);
 extern bool fairq_may(const FairqQueue *queue, int any);
 extern FairqPrivilege fairq_privilege_named(const char *name);

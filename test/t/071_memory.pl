@@ -2,13 +2,15 @@
 # dynamic shared memory. When it is full, a call that needs more of it fails,
 # and has changed nothing. Other calls continue, and freed memory is reused.
 #
-# An enqueue makes the accounts that pops need.
+# An enqueue makes the accounts that pops need. Views, maintain() and
+# drop_queue() work for queues for which there is no room.
 #
 # Fails if nothing limits the area (init_area() in shmem.c), so it gets more
 # memory. Fails if no counter is idle (fairq_counter_is_idle() in counter.c),
 # so others get none. Fails if the hints of deleted queues are not freed
 # (give_back_deleted() in maintain.c). Fails if an enqueue makes no accounts
-# (fairq_make_task_row() in add.c). Fails if those of a dropped extension
+# (fairq_make_task_row() in add.c). Fails if a view or maintain() needs room
+# for each queue (hints_if_room() in queue.c). Fails if those of a dropped extension
 # (object_access() in fairq.c) or database are not (free_some() in
 # registry.c).
 use strict;
@@ -170,6 +172,34 @@ for ([ 'cost', undef ], [ 'time', undef ], [ 'tasks', '/' ])
 	is(sql(q{SELECT count(*) FROM fairq.pop('full', 100000)}), $accepted, '... whose tasks are all served');
 	sql(q{SELECT fairq.drop_queue('full', true)});
 }
+
+# After a restart the groups of some queues take all memory, before other
+# queues have any. Views, maintain() and drop_queue() need none.
+sql(q{DO $$ BEGIN FOR i IN 1 .. 60 LOOP
+	PERFORM fairq.create_queue('f' || i, concurrency => 1); PERFORM fairq.enqueue('f' || i, 'a'); COMMIT; END LOOP; END $$});
+$node->restart;
+sql(q{DO $$ DECLARE q text; n int; BEGIN
+	FOREACH n IN ARRAY ARRAY[16000, 8000, 4000, 2000, 1000, 500, 250, 120, 60] LOOP
+		FOR i IN 1 .. 10 LOOP
+			BEGIN
+				PERFORM count(*) FROM fairq.enqueue_batch('f' || i, ARRAY(SELECT 'g' || g FROM generate_series(1, n) g),
+					array_fill('1'::jsonb, ARRAY[n]));
+			EXCEPTION WHEN SQLSTATE '53100' THEN NULL;
+			END; COMMIT;
+		END LOOP;
+	END LOOP; END $$});
+is_full(error(q{SELECT id FROM fairq.pop('f60')}), 'no room for a queue');
+is(sql(q{SELECT fairq.drop_queue('f60', true)}), 't', '... which can be dropped');
+is(sql(q{SELECT count(*) FROM fairq.queue WHERE name = 'f60'}), 0, '... and is gone');
+like(error('SELECT fairq.maintain()'), qr/^psql:[^\n]*WARNING:  53100: [^\n]*full\nDETAIL:  fairq\.maintain\(\) has skipped \d+ queues\.\nHINT(?!.*ERROR)/s,
+	'maintain() skips such queues');
+is(sql(q{SELECT count(*) FROM fairq.stats}), sql('SELECT count(*) FROM fairq.queue'), 'the view stats has all queues');
+is(sql(q{SELECT paused, queued, running, popped FROM fairq.stats WHERE queue = 'f59'}), 'f|||', '... without numbers that are not known');
+is(sql(q{SELECT queue, group_key, status, reason FROM fairq.tasks WHERE queue = 'f59'}), 'f59|a|queued|', '... tasks');
+is(sql(q{SELECT ready, popped FROM fairq.queues WHERE queue = 'f59'}), '1|', '... queues');
+is(sql(q{SELECT group_key, ready, next_at, got FROM fairq.groups WHERE queue = 'f59'}), 'a|1||', '... groups');
+is(sql(q{SELECT fairq.check_queue('f1')}), '', '... and other queues are sound');
+sql(q{SELECT count(fairq.drop_queue(name, true)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^f' OFFSET 0) f});
 
 # Freed memory: queues that SQL deleted, a database, an extension.
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '16MB'});
