@@ -100,6 +100,12 @@ SELECT fairq.complete(pg_temp.id('cancel', 'e1'), 1, '"done"'), cardinality(fair
 SELECT completed, released, retried, failed, cancelled FROM pg_temp.counters('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
 SELECT * FROM fairq.check_queue('cancel');
+-- also in a queue without an archive
+SELECT fairq.create_queue('cancel_3');
+SELECT pg_temp.add('cancel_3', 'c1');
+SELECT pg_temp.pop('cancel_3'), pg_temp.cancel('cancel_3', 'c1');
+SELECT fairq.complete(id, attempt) FROM fairq.tasks WHERE queue = 'cancel_3';
+SELECT completed, cancelled FROM pg_temp.counters('cancel_3');
 -- the batch calls return this task only
 SELECT pg_temp.add('cancel', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'h7', 'h8');
 SELECT count(*) FROM fairq.pop('cancel', 8);
