@@ -1,5 +1,7 @@
 """Sessions and the model: every call goes to both."""
 
+import copy
+
 from life import due_at
 from cost import CostModel
 from by_time import TimeModel
@@ -7,7 +9,7 @@ from tenants import TenantsModel
 from model import Model
 from state import (CANCELLED, FOREVER, LAPSES_ALONE, READY, RUNNING,
                    SCHEDULED, Fault)
-from server import LEVELS, Blocked
+from server import LEVELS, Blocked, Claim
 
 DAY = 24 * 3600 * 1000000       # the queue's lease
 
@@ -185,18 +187,45 @@ class Driver:
         if self.restarted and claimed & {task.id for task in
                                          self.model.expired(s)}:
             foreseen = None
+        before = None
+        if (foreseen is not None and self.model.settings.fair_by == "time"
+                and foreseen != self._served(claims) and not doubtful):
+            before = copy.deepcopy(self.model, {id(self.clock): self.clock})
         self.model.popped(s, tasks, claims, per_group, take, lease, found,
                           ends, foreseen=not per_group)
         if foreseen is not None and not ends:
+            if self.forgotten and self.model.undo:
+                # tasks that open transactions have changed count as running,
+                # in doubt
+                foreseen, before = foreseen[:len(claims)], None
             self._check_foreseen(foreseen, claims)
+            if before:
+                self._judge_foreseen(before, s, tasks, foreseen)
         return claims
 
+    @staticmethod
+    def _judge_foreseen(model, s, wanted, foreseen):
+        """Whether a pop that serves these tasks would keep the promises.  The model is
+        one from before the pop."""
+        claims = []
+        for number, addr in foreseen:
+            task = model.tasks.get(number)
+            if task is None:
+                raise Fault("peek", f"peek foresaw task {number}, which is gone")
+            claims.append(Claim(
+                number, task.group, task.attempt + 1, task.lane, addr,
+                task.enqueued[0], task.lapses + (task.status == RUNNING), None))
+        try:
+            model.popped(s, wanted, claims, take=True, foreseen=True)
+        except Fault as fault:
+            raise Fault("peek", f"peek foresaw {foreseen}: {fault}") from None
+
+    @staticmethod
+    def _served(claims):
+        return [(claim.id, claim.addr) for claim in claims]
+
     def _check_foreseen(self, foreseen, claims):
-        served = [(claim.id, claim.addr) for claim in claims]
-        if self.forgotten and self.model.undo:
-            # tasks that open transactions have changed count as running, in
-            # doubt
-            foreseen = foreseen[:len(served)]
+        served = self._served(claims)
         if self.model.settings.fair_by == "time":
             # keys have grown since, and not at one pace
             foreseen, served = len(foreseen), len(served)
