@@ -84,8 +84,8 @@ fairq_compare_uint32(const void *a, const void *b)
  *	 visible (test/held_up).
  * - tenant: once a call has read a group's tenant, and before it records the
  *	 tenant (test/held_up).
- * - search: once a search for due tasks has read the index, and before it
- *	 raises the timers (test/held_up).
+ * - search: before a search for due tasks reads the index, and once it has,
+ *	 before it raises the timers (test/held_up).
  * - load: once its pages are read, and after each group and queue that it has
  *	 published (test/held_up, test/evict).
  *

@@ -373,6 +373,7 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 		return false;
 	searched_lane = lane;
 	searched_lane_no = search.lane_no;
+	fairq_stall("search");
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 	{
 		int64		from = timers.timers[r];
