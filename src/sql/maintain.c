@@ -431,27 +431,21 @@ forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
 	return done;
 }
 
+/* A part of maintain() in a subtransaction.  False: it is rolled back. */
+typedef bool (*Part) (void *arg);
+
 /*
- * Forget the unused groups of a queue, if that is possible in time.  Returns
- * whether any row was changed.
+ * Do a part in a subtransaction, which an error must end, too.  Otherwise the
+ * client would remain in a subtransaction that it did not begin.  if_room: an
+ * error because shared memory is full counts as false.
  */
 static bool
-maintain_groups(FairqQueue *queue, TimestampTz end)
+in_subtransaction(Part part, void *arg, bool if_room)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile bool done = false;
-	bool		written = false;
 
-	/* another call that changes settings or maintains the queue goes first */
-	if (!fairq_queue_id_try_lock(queue->id, ShareUpdateExclusiveLock))
-		return false;
-	/* its settings may have changed meanwhile */
-	if (fairq_queue_by_id(queue->id) == NULL)
-	{
-		fairq_queue_id_unlock(queue->id, ShareUpdateExclusiveLock);
-		return false;
-	}
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{
@@ -459,17 +453,20 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 		 * data in its own context would stay until the end of the whole call
 		 */
 		MemoryContextSwitchTo(context);
-		done = forget_unused(queue, end, &written);
+		done = part(arg);
 	}
 	PG_CATCH();
 	{
-		/*
-		 * otherwise the client would remain in a subtransaction that it did
-		 * not begin
-		 */
+		bool		full = if_room && geterrcode() == ERRCODE_DISK_FULL;
+
+		MemoryContextSwitchTo(context);
+		if (full)
+			FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
+		if (full)
+			return false;
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -479,8 +476,43 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 		RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
+	return done;
+}
+
+/* Forgetting the unused groups of a queue. */
+typedef struct Forgetting
+{
+	FairqQueue *queue;
+	TimestampTz end;			/* time at which it gives up */
+	bool		written;		/* true: some row was changed */
+} Forgetting;
+
+static bool
+forget_groups(void *arg)
+{
+	Forgetting *f = arg;
+
+	return forget_unused(f->queue, f->end, &f->written);
+}
+
+/*
+ * Forget the unused groups of a queue, if that is possible in time.  Returns
+ * whether any row was changed.
+ */
+static bool
+maintain_groups(FairqQueue *queue, TimestampTz end)
+{
+	Forgetting	forgetting = {.queue = queue,.end = end};
+	bool		done;
+
+	/* another call that changes settings or maintains the queue goes first */
+	if (!fairq_queue_id_try_lock(queue->id, ShareUpdateExclusiveLock))
+		return false;
+	/* its settings may have changed meanwhile */
+	done = fairq_queue_by_id(queue->id) != NULL &&
+		in_subtransaction(forget_groups, &forgetting, false);
 	fairq_queue_id_unlock(queue->id, ShareUpdateExclusiveLock);
-	return done && written;
+	return done && forgetting.written;
 }
 
 /* Returns whether any row was changed. */
@@ -572,55 +604,55 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 }
 
 /*
- * Those of these queues for whose hints there is room.  A warning reports that
- * there are others which the caller may manage.
+ * Read a queue's tasks.  The queue is locked for this, so the hints belong to
+ * it.
  */
-static List *
-with_hints(const List *ids)
-{
-	List	   *kept = NIL;
-	int			nskipped = 0;
-	const ListCell *lc;
-
-	foreach(lc, ids)
-	{
-		const FairqQueue *queue = fairq_queue_if_room(lfirst_int(lc));
-
-		CHECK_FOR_INTERRUPTS();
-		if (queue != NULL && queue->hints != NULL)
-			kept = lappend_int(kept, queue->id);
-		else
-			nskipped += queue != NULL && fairq_may(queue, FAIRQ_PRIV_MANAGE);
-	}
-	if (nskipped > 0)
-		ereport(WARNING, fairq_errfull(),
-				errdetail("fairq.maintain() has skipped %d queues.", nskipped));
-	return kept;
-}
-
-/*
- * Recover the lanes of the queues that the caller may manage.  Count all
- * tasks, if the tasks of any of these queues are not counted.  This precedes
- * all writes.  Each queue is locked for this, so the hints belong to it.
- */
-static void
-read_tasks(const List *ids)
+static bool
+read_queue(void *arg)
 {
 	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
-	const ListCell *lc;
+	FairqQueue *queue = fairq_queue_use_id(*(const int32 *) arg,
+										   FAIRQ_PRIV_MANAGE, false);
 
-	foreach(lc, ids)
+	if (queue != NULL)
 	{
-		FairqQueue *queue = fairq_queue_use_id(lfirst_int(lc),
-											   FAIRQ_PRIV_MANAGE, false);
-
-		if (queue == NULL)
-			continue;
 		fairq_load_here(queue, tasks);
 		make_known(queue, tasks);
 		fairq_queue_id_unlock(queue->id, AccessShareLock);
 	}
 	fairq_table_close(tasks);
+	return true;
+}
+
+/*
+ * Recover the lanes of the queues that the caller may manage.  Count all
+ * tasks, if the tasks of any of these queues are not counted.  This precedes
+ * all writes.  Returns these queues.  With skip, those for which there is no
+ * room are left out, and a warning reports how many.
+ */
+static List *
+read_tasks(const List *ids, bool skip)
+{
+	List	   *known = NIL;
+	int			nskipped = 0;
+	const ListCell *lc;
+
+	foreach(lc, ids)
+	{
+		int32		id = lfirst_int(lc);
+		const FairqQueue *queue = fairq_queue_if_room(id);
+
+		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MANAGE))
+			continue;
+		if (queue->hints != NULL && in_subtransaction(read_queue, &id, skip))
+			known = lappend_int(known, id);
+		else
+			nskipped++;
+	}
+	if (nskipped > 0)
+		ereport(WARNING, fairq_errfull(),
+				errdetail("fairq.maintain() has skipped %d queues.", nskipped));
+	return known;
 }
 
 /*
@@ -727,10 +759,10 @@ fairq_maintain(PG_FUNCTION_ARGS)
 		give_back_deleted();
 		fairq_shmem_sweep();
 	}
-	ids = PG_ARGISNULL(0) ? with_hints(queue_ids()) :
+	ids = PG_ARGISNULL(0) ? queue_ids() :
 		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_PRIV_MANAGE,
 									   AccessShareLock)->id);
-	read_tasks(ids);
+	ids = read_tasks(ids, PG_ARGISNULL(0));
 	maintain_each(ids, false, each);
 	/* ends of tasks for which no task waits any more */
 	if (PG_ARGISNULL(0))

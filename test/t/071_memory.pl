@@ -148,6 +148,10 @@ sql(q{SELECT fairq.create_queue('wide', concurrency => 1), fairq.create_queue('n
 $node->restart;
 is(sql(q{SELECT group_key FROM fairq.pop('near')}), 'b', 'a limited queue near one that has no memory');
 is_full(error(q{SELECT id FROM fairq.pop('wide')}), '... whose own calls say so');
+is_full(error(q{SELECT fairq.maintain('wide')}), '... and its maintenance');
+like(error('SELECT fairq.maintain()'), qr/^psql:[^\n]*WARNING:  53100: [^\n]*full\nDETAIL:  fairq\.maintain\(\) has skipped \d+ queues\.\nHINT(?!.*ERROR)/s,
+	'... but not that of the database');
+$node->restart;
 
 # Pops serve all groups that enqueues accepted.
 for ([ 'cost', undef ], [ 'time', undef ], [ 'tasks', '/' ])
