@@ -832,7 +832,8 @@ enter_queue(int32 id, FairqHints *hints, TupleTableSlot *slot, Stale *stale)
 static FairqHints *
 hints_if_room(int32 id)
 {
-	static TimestampTz full_at = 0;
+	/* a background worker has no statement, so its time is 0 */
+	static TimestampTz full_at = DT_NOBEGIN;
 	MemoryContext context = CurrentMemoryContext;
 	FairqHints *volatile hints = NULL;
 
