@@ -30,7 +30,6 @@ class Flow:
         self.low, self.high = 0, most   # per weight, of the ended tasks
         self.weight = 1         # at its last service
         self.running = {}       # task: the moment at which it began
-        self.doubtful = {}      # the same for tasks that may count as running
         # whether it is in its order; None: not known
         self.there = False if new else None
         # if it was out at some time, and may have arrived since: at least that much
@@ -40,31 +39,21 @@ class Flow:
         self.lapsed = False     # its level may be 0, since leases may have lapsed
 
     def so_far(self, now):
-        most = [*self.running.values(), *self.doubtful.values()]
-        return (sum(max(now[0] - at[1], 0)
-                    for at in self.running.values()) / self.weight,
-                sum(max(now[1] - at[0], 0) for at in most) / self.weight)
+        began = self.running.values()
+        return (sum(max(now[0] - at[1], 0) for at in began) / self.weight,
+                sum(max(now[1] - at[0], 0) for at in began) / self.weight)
 
     def got(self, now):
         low, high = self.so_far(now)
         return self.low + low, self.high + high
 
     def mean_age(self, now):
-        if self.doubtful:
-            most = [*self.running.values(), *self.doubtful.values()]
-            return 0, max(max(now[1] - at[0], 0) for at in most)
         n = max(len(self.running), 1)
         return [time * self.weight / n for time in self.so_far(now)]
 
     def levels(self):
-        level = 0 if self.lapsed else len(self.running) // self.weight
-        return level, (len(self.running) + len(self.doubtful)) // self.weight
-
-    def begins(self, task, now, counts):
-        if counts:
-            self.running[task] = now
-        elif counts is None:
-            self.doubtful[task] = now
+        level = len(self.running) // self.weight
+        return 0 if self.lapsed else level, level
 
     def raise_to(self, now, low, high):
         """Its least and its most got are these at least."""
@@ -93,22 +82,18 @@ class Ledger:
     def __init__(self):
         self.longest = 0, 0     # E
         self.running = 0
-        self.doubtful = 0
 
     def over(self, path, task):
         """A task runs no longer.  path: (order, flow) of its group, and of its tenant
         if there are any."""
         self.running -= task in path[0][1].running
-        self.doubtful -= task in path[0][1].doubtful
         for _, flow in path:
             flow.running.pop(task, None)
-            flow.doubtful.pop(task, None)
 
-    def end(self, ends, now, sure=True):
+    def end(self, ends, now):
         """A transaction has ended tasks.  ends: for each group its path, and (task,
-        least time, most time, whether its lease had ended) of each.  sure: they
-        surely count in E."""
-        ran, was = self.running + self.doubtful, self.longest
+        least time, most time, whether its lease had ended) of each."""
+        ran, was = self.running, self.longest
         before = [(order, flow, flow.got(now), order.least(now, flow))
                   for path, _ in ends for order, flow in path]
         works = []
@@ -125,11 +110,10 @@ class Ledger:
             self._note(works)
         if self.longest[1] == 0:
             return
-        if not sure:
-            self.longest = max(was[0] - self._work(works) / 128, 0), self.longest[1]
         longest = self.longest
         if len(ends) > 1:
-            longest = (max(min(was[0] - self._work(works) / 128, longest[0]), 0),
+            lowered = sum(high for own, _ in works for _, high in own) / 128
+            longest = (max(min(was[0] - lowered, longest[0]), 0),
                        max(was[1], longest[1]))
         for order, flow, got, least in before:
             after = order.least(now, flow)
@@ -137,10 +121,6 @@ class Ledger:
             if flow.got(now)[1] > got[0]:
                 order.forgive(flow, least, now, flow.got(now)[0] > got[1],
                               (self.running, ran), longest)
-
-    @staticmethod
-    def _work(works):
-        return sum(high for own, _ in works for _, high in own)
 
     def _note(self, works):
         """works: (times, mean age of its other running tasks) of each group.  The groups
@@ -210,18 +190,16 @@ class Flows:
 
     def forgive(self, flow, least, now, sure, running=None, longest=None):
         """running and longest: those at that time, if they differ from now."""
-        ledger = self.ledger
-        running = running or (ledger.running, ledger.running + ledger.doubtful)
+        running = running or (self.ledger.running,) * 2
         most = [(MOST_OWED + 2 * n) * e
-                for n, e in zip(running, longest or ledger.longest)]
-        flow.lower_to(now, least[0] + most[0], least[1] + most[1]
-                      if sure and ledger.longest[0] else float("inf"))
+                for n, e in zip(running, longest or self.ledger.longest)]
+        flow.lower_to(now, least[0] + most[0],
+                      least[1] + most[1] if sure else float("inf"))
 
-    def serve(self, flow, task, now, weight, tie, counts=True):
-        """counts: whether the task counts as running; None: not known."""
+    def serve(self, flow, task, now, weight, tie):
         self.start = flow.got(now)
         flow.weight = weight
-        flow.begins(task, now, counts)
+        flow.running[task] = now
         flow.tie = tie if tie is None else (LATE, tie)
         flow.new = False
         flow.floor = None
@@ -245,8 +223,6 @@ class Flows:
             if level != least_level:
                 return level < least_level
             lead = least - got
-        elif self.ledger.longest[0] == 0 and level > least_level:
-            return False
         else:
             lead = least - got + min(2 * longest * (least_level - level)
                                      for longest in self.ledger.longest)

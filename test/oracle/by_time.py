@@ -19,18 +19,13 @@ Bounds remain in these cases, and then each possible order is accepted.
   one call.
 - With weights, keys that differ by less than the history has lasted.
 
-After a reset or a restart all flows are equal.  A task counts as running if it was
-popped after the lane's recovery began.  The first call that needs the lane begins that.
-So these are not known either:
-
-- Whether tasks count that were popped or ended before the recovery had surely begun.
-- The tie of a group that had other tasks than committed, ready ones meanwhile.
+No history resets or restarts a time-fair queue.
 """
 
 from accounts import Flows, Ledger
 from cost import TIMES
 from model import Model
-from state import READY, RUNNING, Fault
+from state import RUNNING, Fault
 from tenants import TenantsModel, tenant_of
 
 
@@ -40,9 +35,6 @@ class TimeLane:
         self.orders = {}        # None, or a tenant: Flows
         self.leases = []        # instants, at which all groups may have lapsed
         self.lapsed = False     # whether some have passed
-        # whether its recovery has begun since the last reset; None: not known
-        self.recovered = True
-        self.unread = False     # since then no pop has surely come to it
 
     def order(self, tenant=None):
         if tenant not in self.orders:
@@ -54,11 +46,8 @@ class TimeModel(TenantsModel):
     def __init__(self, clock, block_length):
         super().__init__(clock, block_length)
         self.of_time = {}       # priority: TimeLane
-        # session: [(length of undo before, what, lane, group, attempt, took, lapsed,
-        # whether the lane's recovery had begun)]
+        # session: [(length of undo before, what, lane, group, attempt, took, lapsed)]
         self.work = {}
-        self.moments = {}       # attempt: when it began
-        self.counting = {}      # priority: whether the call's tasks count as running
         self.pops = 0
         self.recovered = None   # pops before all seats were certainly known
         self.reached = set()    # lanes in which the pop has searched
@@ -81,15 +70,12 @@ class TimeModel(TenantsModel):
 
     def _path(self, priority, group):
         """The group in its order, and its tenant, if any: (order, flow) each."""
-        return [(order, self._flow(order, name))
-                for order, name in self._names(priority, group)]
-
-    def _names(self, priority, group):
         lane = self._time_lane(priority)
         if self.settings.separator is None:
-            return [(lane.order(), group)]
+            return [(lane.order(), self._flow(lane.order(), group))]
         tenant = tenant_of(group)
-        return [(lane.order(tenant), group), (lane.order(), tenant)]
+        return [(lane.order(tenant), self._flow(lane.order(tenant), group)),
+                (lane.order(), self._flow(lane.order(), tenant))]
 
     def _levels(self, task):
         lane = self._time_lane(task.lane)
@@ -122,7 +108,6 @@ class TimeModel(TenantsModel):
         self.pops += 1
         self.now, self.reached = now, set()
         settings = self.settings_of(session)
-        self._may_recover(settings.are_limits())
         self.comes_to = lambda priority: not settings.paused and (
             first is not None and priority == first.lane
             or per_group is None and not self.stopped)
@@ -147,25 +132,7 @@ class TimeModel(TenantsModel):
             self._arrive(priority, steady & waiting, waiting)
         return waiting
 
-    def _may_recover(self, waits=False):
-        """A call may begin the recovery of a lane.  The tasks that it pops do not count
-        then, since it has read the clock before.  waits: it may have read it again.
-        """
-        self.counting = {}
-        for priority, lane in self.of_time.items():
-            counts = lane.recovered
-            if counts is False:
-                lane.recovered = None
-                if waits or lane.lapsed:
-                    counts = None
-            self.counting[priority] = counts
-
-    def maintained(self, session):
-        self._may_recover()
-        super().maintained(session)
-
     def looked(self, session):
-        self._may_recover()
         self.now, self.reached = (self.clock.start, self.clock.end), set()
         self.comes_to, self.room = lambda priority: False, False
         self.pops += 1
@@ -178,14 +145,10 @@ class TimeModel(TenantsModel):
         """The pop comes to a lane, and takes up the groups that have become active."""
         lane = self._time_lane(priority)
         sure = self.room and self.comes_to(priority)
-        for group, fifo in self.lanes[priority].groups.items():
+        for group in self.lanes[priority].groups:
             flow = self._account(priority, group)
             if group not in steady:
                 flow.leaves()
-            if lane.unread and fifo.timed:
-                self._may_be_there(priority, group)
-        if sure:
-            lane.recovered, lane.unread = True, False
         if self.settings.separator is not None:
             for name, flow in lane.order().of.items():
                 if not self._is_among(name, steady):
@@ -261,8 +224,7 @@ class TimeModel(TenantsModel):
             return
         doubt = 0
         if any(flow.weight > 1 or flow.lapsed for flow in order.of.values()):
-            running = max(len(flow.running) + len(flow.doubtful)
-                          for flow in order.of.values())
+            running = max(len(flow.running) for flow in order.of.values())
             doubt = (self.now[1] - self.began) * (running + 1)
         other = order.before([self._flow(order, other) for other in others],
                              served, self.now, doubt, self._is_first)
@@ -290,21 +252,17 @@ class TimeModel(TenantsModel):
     def _charge(self, order, name, others, task, in_full):
         flow = self._flow(order, name)
         attempt = task.id, task.attempt + 1
-        counts = self.counting.get(task.lane, True)
         if in_full:
-            flow.begins(attempt, self.now, counts)
+            flow.running[attempt] = self.now
         else:
             start = order.start
             order.serve(flow, attempt, self.now, self._weight(name)[0],
-                        self.services if in_full is False else None, counts)
+                        self.services if in_full is False else None)
             if in_full is None:
                 order.start = (min(start[0], order.start[0]),
                                max(start[1], order.start[1]))
         if name == task.group:
-            self.moments[attempt] = self.now
-            order.ledger.running += counts is True
-            order.ledger.doubtful += counts is None
-            self._time_lane(task.lane).recovered = True
+            order.ledger.running += 1
 
     def _see_waiting(self, order, waiting):
         for name, flow in order.of.items():
@@ -344,48 +302,12 @@ class TimeModel(TenantsModel):
 
     def _put(self, task):
         Model._put(self, task)
-        lane = self._time_lane(task.lane)
         if task.status == RUNNING:
-            lane.leases.append(task.instant)
-        if task.status == READY:
-            lane.recovered = lane.recovered or None
-
-    def enqueued(self, session, id, *arguments, **more):
-        is_new = id not in self.ids
-        super().enqueued(session, id, *arguments, **more)
-        task = self.tasks[id]
-        if is_new and task.status == READY:     # for its place
-            self._time_lane(task.lane).recovered = True
-
-    def forget(self):
-        """All flows are equal.  Work that has ended counts at the commit."""
-        Model.forget(self)
-        self.recovered = None
-        past, self.of_time = self.of_time, {}
-        for priority, lane in self.lanes.items():
-            time_lane = self._time_lane(priority)
-            time_lane.recovered, time_lane.unread = False, True
-            if priority in past:
-                time_lane.leases = past[priority].leases
-                time_lane.lapsed = past[priority].lapsed
-            for group, fifo in lane.groups.items():
-                for order, name in self._names(priority, group):
-                    order.have(name)
-                if fifo.timed or self.undo:
-                    self._may_be_there(priority, group)
-        for session, work in self.work.items():
-            self.work[session] = [entry for entry in work if entry[1] == "ended"]
-
-    def _may_be_there(self, priority, group):
-        """It may have become active before it had a task that could be served."""
-        for _, flow in self._path(priority, group):
-            if flow.there is False:
-                flow.there, flow.floor = None, None
+            self._time_lane(task.lane).leases.append(task.instant)
 
     def _note(self, session, what, task, attempt=None, took=None, lapsed=False):
         entry = (len(self.undo.get(session, ())), what, task.lane, task.group,
-                 (task.id, attempt or task.attempt), took, lapsed,
-                 self._time_lane(task.lane).recovered)
+                 (task.id, attempt or task.attempt), took, lapsed)
         if session in self.undo:
             self.work.setdefault(session, []).append(entry)
         else:
@@ -398,7 +320,8 @@ class TimeModel(TenantsModel):
         super()._change(session, task, status, last, lease, **values)
 
     def _attempt_ends(self, session, task, lapsed):
-        began = self.moments[task.id, task.attempt]
+        flow = self._account(task.lane, task.group)
+        began = flow.running[task.id, task.attempt]
         took = None if lapsed else self.took.pop(task.id, None)
         if took is None:
             ended = (task.instant,) * 2 if lapsed else (self.clock.start,
@@ -432,30 +355,18 @@ class TimeModel(TenantsModel):
     def _apply(self, work, now):
         """The work of a committed transaction."""
         ends = {}               # lane: {group: tasks}
-        doubtful = set()        # lanes whose E may not have changed
-        for _, what, lane, group, attempt, took, lapsed, counts in work:
+        for _, what, lane, group, attempt, took, lapsed in work:
             if what == "began":
                 continue
-            if counts is not False:
-                recovered = self._time_lane(lane).recovered
-                counts = counts if recovered else recovered
             if what == "taken":
-                began = self.moments[attempt]
+                began = self._account(lane, group).running[attempt]
                 took = max(now[0] - began[1], 0), max(now[1] - began[0], 0)
-                flow = self._account(lane, group)
-                counts = (None if attempt in flow.doubtful
-                          else attempt in flow.running)
-            if counts is False:
-                continue
-            if counts is None:
-                took = 0, took[1]
-                doubtful.add(lane)
             ends.setdefault(lane, {}).setdefault(group, []).append(
                 (attempt, *took, lapsed))
         for lane, groups in ends.items():
             self._time_lane(lane).ledger.end(
                 [(self._path(lane, group), tasks)
-                 for group, tasks in groups.items()], now, lane not in doubtful)
+                 for group, tasks in groups.items()], now)
 
     def _unknown(self, group):
         super()._unknown(group)

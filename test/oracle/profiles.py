@@ -218,10 +218,6 @@ TIMES = (
     Profile("time-fair, tenants, per_group", 3, (1, 2), time=1, tenants=1,
             per_group=1, weights=1, priorities=1, take=2,
             **{**SERVE, "complete": 10}),
-    Profile("time-fair, hints thrown away", 3, (1, 2, 3), exclusive=True,
-            time=1, reset=2, take=2, **{**SERVE, **OPEN, **SAVEPOINTS}),
-    Profile("time-fair, restarts", 1, (1, 2, 3), exclusive=True, restart=1,
-            time=1, **{**ALL, **CHANGES, "limits": 0.3, "most": 0.2}),
 )
 
 PROFILES = SERVICE + LIVES + FAN_IN + COSTS + TENANTS + TIMES
