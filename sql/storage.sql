@@ -23,6 +23,7 @@ $$;
 -- The size of shared memory
 --
 
+SELECT fairq.create_queue('storage_lost');
 SELECT size = pg_size_bytes(current_setting('fairq.shared_memory')) AS size,
 	area < size AND area_used BETWEEN 1 AND area AS area,
 	entries > 0 AND entries_used BETWEEN 0 AND entries AS entries,
@@ -35,7 +36,6 @@ SET fairq.shared_memory = '48MB';
 -- When shared memory is lost
 --
 
-SELECT fairq.create_queue('storage_lost');
 SELECT pg_temp.add('storage_lost', 'a', 1, 4), pg_temp.add('storage_lost', 'b', 1, 4);
 SELECT fairq.reset_hints();
 SELECT pg_temp.add('storage_lost', 'a', 5, 5), pg_temp.add('storage_lost', 'c', 1, 1);
