@@ -95,7 +95,7 @@ CREATE INDEX group_number_by_no ON fairq.group_number (queue_id, group_no);
 -- each that is deleted here.
 ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
 
-COMMENT ON TABLE fairq.group_number IS 'Numbers of groups. Equal rows may occur more than once.';
+COMMENT ON TABLE fairq.group_number IS 'Numbers of groups. A group may have several equal rows.';
 COMMENT ON COLUMN fairq.group_number.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_number.group_no IS 'The group''s seat in every block.';
 COMMENT ON COLUMN fairq.group_number.group_key IS 'Its key in calls.';
@@ -232,7 +232,7 @@ COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
 COMMENT ON COLUMN fairq.task.headers IS 'Headers from the producer; NULL: none.';
 COMMENT ON COLUMN fairq.task.progress IS 'Progress as last set by its worker; NULL: none.';
 COMMENT ON COLUMN fairq.task.until_started IS 'True: its dedup_key is free once it was popped; NULL: the key is free when the task is finished.';
-COMMENT ON COLUMN fairq.task.dedup_for IS 'How long its dedup_key stays taken after that; NULL: not at all.';
+COMMENT ON COLUMN fairq.task.dedup_for IS 'Additional time for which its dedup_key stays taken; NULL: none.';
 COMMENT ON COLUMN fairq.task.expires_at IS 'It is not started after this time: if no attempt that counts has begun by then, none will; NULL: '
 	'no limit.';
 
@@ -314,7 +314,7 @@ COMMENT ON COLUMN fairq.archive.result IS 'Result from its worker, as given to f
 COMMENT ON COLUMN fairq.archive.headers IS 'Headers from the producer; NULL: none.';
 COMMENT ON COLUMN fairq.archive.progress IS 'Progress as last set by its worker; NULL: none.';
 COMMENT ON COLUMN fairq.archive.until_started IS 'True: its dedup_key was free once it was popped.';
-COMMENT ON COLUMN fairq.archive.dedup_for IS 'How long its dedup_key stays taken after that; NULL: not at all.';
+COMMENT ON COLUMN fairq.archive.dedup_for IS 'Additional time for which its dedup_key stays taken; NULL: none.';
 COMMENT ON COLUMN fairq.archive.expires_at IS 'It was not to be started after this time; NULL: no limit.';
 COMMENT ON COLUMN fairq.archive.batch IS 'The batch that it belonged to; NULL: none.';
 COMMENT ON COLUMN fairq.archive.attempt_log IS 'As in fairq.task.';

@@ -40,7 +40,7 @@ export interface TaskOptions<Name = FreeName> {
 export interface EnqueueOptions<Name = FreeName> extends TaskOptions<Name> {
   /** The key is taken until the task is finished or started. */
   dedupUntil?: 'finished' | 'started' | null;
-  /** Seconds for which the key stays taken after that. */
+  /** Additional seconds for which the key stays taken. */
   dedupFor?: number | null;
   /** An unfinished task with the key gets this payload, these headers and these times. */
   replace?: boolean | null;
