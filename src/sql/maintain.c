@@ -651,7 +651,9 @@ read_tasks(const List *ids, bool skip)
 	}
 	if (nskipped > 0)
 		ereport(WARNING, fairq_errfull(),
-				errdetail("fairq.maintain() has skipped %d queues.", nskipped));
+				errdetail_plural("fairq.maintain() has skipped %d queue.",
+								 "fairq.maintain() has skipped %d queues.",
+								 nskipped, nskipped));
 	return known;
 }
 
