@@ -54,7 +54,8 @@ SELECT * FROM pg_temp.claim();
 SELECT * FROM pg_temp.attempts;
 SELECT fairq.fail(:first, 3);
 SELECT * FROM pg_temp.attempts;
--- a redriven task comes behind tasks that were enqueued later, also in order
+-- a redriven task comes behind tasks that were enqueued later, also in an
+-- in_order queue
 SELECT fairq.enqueue('failed_attempts', 'g', '4') > 0 AS ok;
 SELECT fairq.redrive(:first);
 SELECT * FROM pg_temp.attempts;

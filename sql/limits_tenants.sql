@@ -176,7 +176,7 @@ SELECT count(*) FROM fairq.pop('tenants_many', 100);
 SELECT * FROM pg_temp.tenants('tenants_many');
 SELECT * FROM fairq.check_queue('tenants_many');
 
--- A queue in order, whose users have one running task each.
+-- An in_order queue, whose users have one running task each.
 SELECT fairq.create_queue('tenants_order', concurrency => 1, separator => '/', in_order => true);
 SELECT fairq.set_group('tenants_order', 'acme', concurrency => 2);
 SELECT pg_temp.add('tenants_order', 'acme/' || u, 1, 2) FROM unnest('{a,b,c}'::text[]) u;

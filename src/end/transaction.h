@@ -36,8 +36,7 @@ typedef struct FairqNews
 typedef enum FairqDone
 {
 	FAIRQ_ENDS_RETRIED = 1 << 0,	/* a commit ends a task for which the group
-									 * was put aside, in a queue that is in
-									 * order */
+									 * was put aside, in an in_order queue */
 	FAIRQ_SETTINGS = 1 << 1,	/* settings of the group, or the queue, were
 								 * changed */
 	FAIRQ_ALL_SETTINGS = 1 << 2,	/* settings of any groups were changed */

@@ -39,7 +39,7 @@
  *	 (counter.c);
  * - a rate allows no start yet (running.c), or the queue is on hold
  *	 (serve_lanes() here), or their groups are (running.c);
- * - the queue is in order, and an earlier task of their group comes first
+ * - the queue is in_order, and an earlier task of their group comes first
  *	 (waits_for_other() in turn.c);
  * - settings have changed since the call read them (running.c).  It begins
  *	 again (here) only if it has no task yet;

@@ -1013,7 +1013,7 @@ end_turn(FairqService *s, Course *course)
 }
 
 /*
- * Whether a group of a queue in order waits for a task other than the chosen
+ * Whether a group of an in_order queue waits for a task other than the chosen
  * one.  It may wait for a task that is to be retried.  If that task is due, a
  * call finds it soon, or at the group's turn in another lane.  Or it waits for
  * an earlier task, which another call gives back in a moment; then a waiter is
