@@ -405,7 +405,7 @@ fairq_errfull(void)
 
 /*
  * In PG_CATCH(): continue in the given context if the area is full, otherwise
- * throw again.  The caller held no LWLock.
+ * throw the error again.  The caller held no LWLock.
  */
 void
 fairq_catch_full(MemoryContext context)

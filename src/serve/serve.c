@@ -862,7 +862,7 @@ serve_lanes(FairqService *s)
 	fairq_running_end();
 }
 
-/* The call has taken long.  Its leases begin now. */
+/* Move the time of a call that may have waited: its leases begin now. */
 static void
 renew_time(FairqService *s)
 {

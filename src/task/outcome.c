@@ -309,9 +309,10 @@ next_waiting(FairqTable *tasks, int64 id, int64 from)
 }
 
 /*
- * After the end of a task, make the tasks due that wait for it and may be
- * ready, beginning with the id "from".  After a check, this ends at a task of
- * the same queue that is already due, because its check continues.
+ * After the end of a task, visit up to MAX_LOOKS tasks that wait for it,
+ * beginning with the id "from".  Make those due whose wait may be over.  After
+ * a check (from > 0), stop at such a task if it is in the same queue and
+ * already due.  Its own check visits the tasks behind it.
  */
 static void
 look_at_waiting(FairqQueue *queue, FairqTable *tasks, int64 id, int64 from)
@@ -564,7 +565,7 @@ fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
  * run_at, or at once if that is DT_NOBEGIN.  If it is ready then, and was
  * before, it keeps its turn.  A task that waits for a retry does not run
  * earlier, unless the caller gives a time (timed).  For a blocked task a time
- * is refused, as for a new one.  Returns whether a task became ready.
+ * is an error, as for a new one.  Returns whether a task became ready.
  */
 bool
 fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,

@@ -66,8 +66,8 @@
  * them.
  *
  * If there is no room for a queue's hints, calls on it fail.  Views, maintain
- * and drop_queue use its row and its privileges alone, which are then read
- * each time (fairq_queue_if_room).
+ * and drop_queue then use only its row and its privileges, and read them each
+ * time (fairq_queue_if_room).
  *
  * Entries are never freed, only reread.  A pointer is valid for the backend's
  * life, its content until the next fairq_queue_use().

@@ -8,7 +8,7 @@
 #include "store.h"
 #include "transaction.h"
 
-/* the tasks of a batch; ids are positive */
+/* the key of a batch's tasks in fairq_is_taken(); ids are positive */
 #define FAIRQ_TAKEN_OF(batch) (-(batch))
 
 extern void fairq_taken_note(FairqTable *tasks, const FairqTask *task,
