@@ -1,9 +1,10 @@
 -- After: a task that waits for other tasks to end.
 --
 -- Fails if no end makes a check due, or if a check does not start the next
--- one. Fails if a task that is already due ends these. Fails if the archive
--- does not count, or a dropped queue's tasks leave no trace. Fails if the rows
--- of a task stay when its wait has ended. Fails if a purge or cancel_batch
+-- one. Fails if a task that is already due hides the tasks behind it. Fails if
+-- a predecessor in the archive does not count by its end. Fails if a task of a
+-- dropped queue counts as completed. Fails if the rows of a task stay when its
+-- wait has ended. Fails if a purge or cancel_batch
 -- does not check again for tasks that moved. Fails if a turn ends after a
 -- hundred checks. Fails if a search for unfinished tasks starts from one side.
 -- Fails if a taken task has ended for the transaction that has taken it, or if

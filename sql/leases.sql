@@ -119,7 +119,8 @@ SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.add('leases', 'a4', 'a5');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- several of a group: in the order of their addresses, not of their ends
+-- several tasks of a group: in the order of their addresses, and not of the
+-- ends of their leases
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a3'), pg_temp.lapse('leases', 'a4'), pg_temp.lapse('leases', 'a2');

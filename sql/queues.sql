@@ -187,7 +187,7 @@ WHERE queue = 'queues_a' AND status = 'running';
 SELECT ready, running, enqueued, popped, completed, released
 FROM fairq.queues WHERE queue = 'queues_a';
 
--- a paused queue does not pop or take, and all other calls work
+-- pop and take return nothing from a paused queue, and all other calls work
 SELECT fairq.pause('queues_a');
 SELECT fairq.pause('queues_a');
 SELECT paused FROM fairq.queues WHERE queue = 'queues_a';

@@ -134,7 +134,7 @@ SELECT fairq_internal.wait_reason(:id, 0, NULL, NULL), fairq_internal.wait_reaso
 RESET ROLE;
 REVOKE USAGE ON SCHEMA fairq_internal FROM regress_fairq_reasons;
 
--- In an in_order queue, once a hold that a pop has met has passed, the task
+-- A pop meets a hold in an in_order queue. After the hold, the group's task
 -- waits for a worker, and not for a retry.
 SELECT fairq.create_queue('reasons_held', concurrency => 1, in_order => true);
 SELECT pg_temp.add('reasons_held', 'a', 'h1', 'h2');

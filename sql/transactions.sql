@@ -75,7 +75,7 @@ SELECT fairq.drop_queue('transactions_rr', true);
 COMMIT;
 SELECT * FROM fairq.check_queue('transactions_s');
 
--- Enqueue, pop and complete read no table by the snapshot. So a serializable
+-- Enqueue, pop and complete read no table with the snapshot. So a serializable
 -- transaction has no predicate lock on fairq's tables.
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT fairq.enqueue('transactions_s', 'a', '"a4"') > 0 AS ok;

@@ -1,6 +1,6 @@
 # Rates under load: workers pop, roll back, lose leases, and are killed with
-# the server. In no span of time do more tasks of a group, or of the queue,
-# start than the formula allows: burst + time * rate / per.
+# the server. In any span of time, the tasks of a group, or of the queue, that
+# start are at most burst + time * rate / per.
 #
 # A start is between the moments at which its statement began and returned. So
 # all starts within such a span must fit.

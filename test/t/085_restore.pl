@@ -246,7 +246,7 @@ $session->query_safe(
 is( $session->query_safe(
 		q{SELECT group_key FROM fairq.tasks WHERE payload = '"number"'}),
 	'l',
-	'known: and by the new numbers of groups');
+	'known: the session uses the new numbers of groups');
 $session->query_safe(
 	q{SELECT fairq.cancel(id) FROM fairq.tasks WHERE payload = '"number"'});
 $session->quit;

@@ -151,7 +151,8 @@ sub prepare_account
 	return;
 }
 
-# The load begins with a backlog. Sessions that end begin again until end_load.
+# The load begins with a backlog. A session that ends starts again, until
+# end_load.
 sub start_load
 {
 	my ($node, %sessions) = @_;
