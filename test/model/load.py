@@ -59,7 +59,7 @@ RULES = {
     "own runs": "the load counts its own xid as running",
     "own hidden": "and reads its own transaction's changes like other sessions",
     # the counter
-    "enter in mutex": "the check of the limit and the slot are one",
+    "enter in mutex": "the limit is checked and the slot taken in one section",
     "enter first": "a slot is taken before the claim",
     "open until published": "the slot is open until the end is visible",
     "together": "closing the slot and adding the claim is one section",

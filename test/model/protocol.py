@@ -72,10 +72,10 @@ IN_CALL = ("counted", "since", "tried", "lane_no", "turn", "row", "as_of",
 
 # The rules that make it correct. Each can be left out.
 RULES = {
-    "enter_in_mutex": "the check of the limit and the slot are one",
+    "enter_in_mutex": "the limit is checked and the slot taken in one section",
     "leave_after": "a slot is closed when the end is visible, not before",
     "seen": "ends that the load has seen are not added to its result",
-    "park_in_mutex": "the last check and the mark as parked are one",
+    "park_in_mutex": "the last check and the mark as parked are one section",
     "park_version": "no group is parked by settings of another version",
     "park_version_in_mutex": "the version is read under the counter's mutex",
     "park_not_pending": "no group is parked by uncommitted settings",

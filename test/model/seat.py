@@ -67,8 +67,8 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 # busy group's), the weights and the last block.  H is the size of a hand.  "may" lists the
 # events: evict, rollback, purge, park, lock, abort, rewrite (rows move) and settings (they
 # change during a call).  Others are room (a published task finds space for an entry) and
-# none (a call that takes a turn may find no space).  turns: how many can be in flight at
-# once; 0: each is claimed at once.  resets: how often rows may change, or memory may be
+# none (a call that takes a turn may find no space).  turns: the most in flight at a time;
+# 0: each is claimed immediately.  resets: how often rows may change, or memory may be
 # lost.  scans: how many steps of recovery run at once.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,
          "room": True, "may": ("evict", "rollback", "park", "abort"),

@@ -84,7 +84,7 @@ class Ledger:
         self.running = 0
 
     def over(self, path, task):
-        """A task runs no longer.  path: (order, flow) of its group, and of its tenant
+        """A task no longer runs.  path: (order, flow) of its group, and of its tenant
         if there are any."""
         self.running -= task in path[0][1].running
         for _, flow in path:
@@ -138,7 +138,7 @@ class Ledger:
 
 
 class Flows:
-    """Those of one order."""
+    """The flows of one order."""
 
     def __init__(self, ledger):
         self.ledger = ledger
@@ -151,8 +151,8 @@ class Flows:
         return self.of[name]
 
     def least(self, now, but=None):
-        """The least got of those that are in the order.  If there is none, it is that
-        of the flow that was served last."""
+        """The least got of the flows in the order.  If there is none, it is that of the
+        flow that was served last."""
         there = [(flow, flow.got(now)) for flow in self.of.values()
                  if flow is not but and flow.there is not False]
         sure = [got for flow, got in there if flow.there]
@@ -163,7 +163,7 @@ class Flows:
                 max([high for _, (_, high) in there] + [self.start[1]]))
 
     def arrives(self, flow, least, now, call, sure, waits=True):
-        """A call has taken up those that became active.  sure: it came to this order.
+        """A call has taken up flows that became active.  sure: it came to this order.
         waits: the flow surely has a task to serve."""
         if flow.there and not flow.lapsed:
             return

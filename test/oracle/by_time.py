@@ -1,9 +1,9 @@
 """The model of a time-fair queue: which tenant and which user is next.
 
 accounts.py has the rule.  This keeps the accounts: of the groups of a lane; or with
-tenants, of the tenants, and of the users of each.  At a service, no flow that waits
-properly certainly precedes the one that is served (kind "order").  This replaces the
-same promises as in cost.py.
+tenants, of the tenants, and of the users of each.  A service is a fault (kind
+"order") if another flow that waits properly surely precedes the one that is served.
+This replaces the same promises as cost.py does.
 
 Workers report seconds to minutes for some tasks, while a history lasts a second.  A
 pop's time is known from the leases that it grants, so each key is known at that time.
@@ -155,7 +155,7 @@ class TimeModel(TenantsModel):
                     flow.leaves()
         if any(instant <= self.clock.end for instant in lane.leases):
             self._lapse(lane, sure)
-        # those of the lane enter where its flows are before that
+        # the least got of the lane's flows, before any of them arrives
         of_lane = lane.order().least(self.now)
         for tenant in sorted(lane.orders, key=lambda name: (name is None, name)):
             order = lane.order(tenant)
@@ -291,7 +291,8 @@ class TimeModel(TenantsModel):
                     for group, _ in self._users(task.lane, flow.name))
 
     def _may_have_lapsed(self, task, fifo):
-        """Transactions may hold tasks of the group, too."""
+        """Whether a lease of the group may have ended.  Other transactions may hold its
+        tasks."""
         return any(instant <= self.clock.end and other.status == RUNNING
                    for instant, _, other in fifo.timed) or any(
             other is not None and other.group == task.group

@@ -205,8 +205,8 @@ class Driver:
 
     @staticmethod
     def _judge_foreseen(model, s, wanted, foreseen):
-        """Whether a pop that serves these tasks would keep the promises.  The model is
-        one from before the pop."""
+        """Checks that a pop that serves these tasks would keep the promises.  The model
+        is a copy from before the pop."""
         claims = []
         for number, addr in foreseen:
             task = model.tasks.get(number)
@@ -270,7 +270,7 @@ class Driver:
             self.model.finished(s, id, result)
 
     def complete_batch(self, s, tasks, took=None):
-        """took: of each task."""
+        """took: what the worker reports for each task."""
         lost = self._call(s, "complete_batch", [task.id for task in tasks],
                           [task.attempt for task in tasks], took)
         if lost != [task.id for task in tasks if task.cancelled]:
