@@ -270,7 +270,7 @@ copy_queue(const FairqQueue *queue, int64 max_tasks)
 
 /* --------------------------------------------------------------------- */
 
-/* the lane that this backend searches, and its number */
+/* the lane that this backend searches, and its lane_no */
 static FairqLane *searched_lane = NULL;
 static uint32 searched_lane_no = 0;
 
