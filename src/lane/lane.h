@@ -99,8 +99,8 @@ typedef struct FairqTurn
 		bool		begun;		/* true: service has begun */
 		bool		done;		/* true: service is over, and there is nothing
 								 * to give back */
-		bool		parked;		/* true: the group was parked at this turn,
-								 * which is given back */
+		bool		parked;		/* true: the group was put aside at this
+								 * turn, which is given back */
 		bool		throttled;	/* true: no task of the group may start yet */
 		bool		left;		/* true: a blocked task was left to other
 								 * calls, so this counts as a turn */
@@ -300,7 +300,7 @@ typedef struct FairqFindings
 typedef struct FairqCause
 {
 	uint64		version;		/* version of the settings with the limit */
-	FairqCounter *counter;		/* the group's counter */
+	FairqCounter *counter;		/* counter of the group or tenant */
 	int32		limit;			/* the limit that allows no slot; undefined if
 								 * pace is set */
 	const FairqPace *pace;		/* the pace that allows no start; NULL: there
