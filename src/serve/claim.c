@@ -11,9 +11,10 @@
  * A call that predicts simulates the claims and ends of tasks.  It reads tasks
  * that it has visited as running from then on, and locks no row.
  *
- * Locking: a ready task's row needs at most the tuple lock, for a moment.  The
- * row of a lapsed or expired task is locked with SKIP LOCKED (store_task.c).
- * So a call does not wait for any of them.
+ * Locking: a ready task's row needs at most the tuple lock, for a moment.  If
+ * it was locked or changed before, it may be locked with SKIP LOCKED.  So is
+ * the row of a lapsed, expired or blocked task (store_task.c).  A call waits
+ * for none of these rows.
  */
 #include "postgres.h"
 
