@@ -109,8 +109,8 @@ typedef struct FairqGroup
 	 */
 	struct
 	{
-		bool		idle;		/* true: not in the ring, parked or
-								 * throttled */
+		bool		idle;		/* true: neither in the ring nor aside
+								 * (parked or throttled) */
 		bool		late;		/* true: in the set "late" */
 	}			sets;
 

@@ -53,7 +53,7 @@
  * for tasks.  An entry can be evicted at any moment.  The group then gets a
  * new one when its turn is taken.  The new one begins to read at that turn,
  * above the dead index entries of served tasks.  If the group is late, it
- * begins at the start.  If the group is not in the ring, parked or throttled,
+ * begins at the start.  If the group is neither in the ring nor aside,
  * the new entry records that it has no tasks.  If the group's seat is not
  * known, the new entry is empty and begins to read at the start.  The evicted
  * entry knew how the group's last turn had ended.  Without this knowledge the
