@@ -1,6 +1,6 @@
 /*
  * lane.h
- *		The turns of a lane, and which one is next.
+ *		A lane: its data, its turns, and which one is next.
  */
 #ifndef FAIRQ_LANE_H
 #define FAIRQ_LANE_H
