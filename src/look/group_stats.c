@@ -602,9 +602,7 @@ fairq_group_got(PG_FUNCTION_ARGS)
 	 */
 	if (group_no < 0)
 		PG_RETURN_NULL();
-	queue = fairq_queue_if_hints(PG_GETARG_INT32(0), FAIRQ_PRIV_MONITOR);
-	if (queue != NULL)
-		queue = fairq_queue_use_id(queue->id, FAIRQ_PRIV_MONITOR, false);
+	queue = fairq_queue_use_id(PG_GETARG_INT32(0), FAIRQ_PRIV_MONITOR, false);
 	if (queue == NULL)
 		PG_RETURN_NULL();
 	if (queue->shares.fair_by != FAIRQ_BY_TASKS)
@@ -659,14 +657,12 @@ fairq_tenants(PG_FUNCTION_ARGS)
 {
 	Tenants		tenants = {
 		.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo,
-		.queue = fairq_queue_if_hints(PG_GETARG_INT32(0), FAIRQ_PRIV_MONITOR),
+		.queue = fairq_queue_use_id(PG_GETARG_INT32(0), FAIRQ_PRIV_MONITOR,
+									false),
 		.now = GetCurrentTimestamp()
 	};
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	if (tenants.queue != NULL)
-		tenants.queue = fairq_queue_use_id(tenants.queue->id,
-										   FAIRQ_PRIV_MONITOR, false);
 	if (tenants.queue == NULL)
 		return (Datum) 0;
 	look_at_lanes(tenants.queue, tenants.now, tenants.lanes);

@@ -1057,14 +1057,16 @@ fairq_queue_if_hints(int32 id, int any_privilege)
 /*
  * The queue of an id, locked as by fairq_queue_use(), if the caller has one of
  * these privileges on it; else NULL.  Without wait, NULL also means that the
- * lock is not free.
+ * lock is not free, or that there is no room for its hints.
  */
 FairqQueue *
 fairq_queue_use_id(int32 id, int any_privilege, bool wait)
 {
-	FairqQueue *queue = fairq_queue_by_id(id);
+	FairqQueue *queue = wait ? fairq_queue_by_id(id) :
+		fairq_queue_if_room(id);
 
-	if (queue == NULL || !fairq_may(queue, any_privilege))
+	if (queue == NULL || queue->hints == NULL ||
+		!fairq_may(queue, any_privilege))
 		return NULL;
 	if (wait)
 		LockDatabaseObject(queue_relid, id, 0, AccessShareLock);
