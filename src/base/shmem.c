@@ -404,18 +404,19 @@ fairq_errfull(void)
 }
 
 /*
- * In PG_CATCH(): continue in the given context if the area is full, otherwise
- * throw the error again.  The caller held no LWLock.
+ * In PG_CATCH(): if the area is full, end the error, in the given context.
+ * Returns false for any other error.  The caller held no LWLock.
  */
-void
+bool
 fairq_catch_full(MemoryContext context)
 {
 	if (geterrcode() != ERRCODE_DISK_FULL)
-		PG_RE_THROW();
+		return false;
 	/* a hash table that cannot grow keeps locks */
 	LWLockReleaseAll();
 	MemoryContextSwitchTo(context);
 	FlushErrorState();
+	return true;
 }
 
 /*

@@ -311,9 +311,8 @@ publish_if_room(FairqHints *hints, FairqQueue *queue, const QueueLoad *load,
 	}
 	PG_CATCH();
 	{
-		if (own)
+		if (own || !fairq_catch_full(context))
 			PG_RE_THROW();
-		fairq_catch_full(context);
 		done = false;
 	}
 	PG_END_TRY();

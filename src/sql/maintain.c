@@ -457,11 +457,9 @@ in_subtransaction(Part part, void *arg, bool if_room)
 	}
 	PG_CATCH();
 	{
-		bool		full = if_room && geterrcode() == ERRCODE_DISK_FULL;
+		bool		full = if_room && fairq_catch_full(context);
 
 		MemoryContextSwitchTo(context);
-		if (full)
-			FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;

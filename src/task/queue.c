@@ -846,7 +846,8 @@ hints_if_room(int32 id)
 	}
 	PG_CATCH();
 	{
-		fairq_catch_full(context);
+		if (!fairq_catch_full(context))
+			PG_RE_THROW();
 		full_at = GetCurrentStatementStartTimestamp();
 	}
 	PG_END_TRY();
