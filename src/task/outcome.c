@@ -264,9 +264,9 @@ fairq_look_soon(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 /*
  * Make a blocked task due, unless that would block on another transaction.
  * The queue may be any queue of the database; its settings are not reread.
- * Returns the id of the task's queue if the task was already due, or 0.
+ * Returns whether the task is one of this queue and was already due.
  */
-static int32
+static bool
 look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
 {
 	FairqTask	waiting;
@@ -274,21 +274,21 @@ look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
 
 	if (!fairq_task_find_nowait(tasks, id, &waiting, &changing) ||
 		changing || !waiting.blocked)
-		return 0;
+		return false;
 	if (waiting.run_at <= GetCurrentTimestamp())
-		return waiting.queue_id;
+		return waiting.queue_id == queue->id;
 	if (!fairq_queue_id_try_lock(waiting.queue_id, AccessShareLock))
-		return 0;
+		return false;
 	if (waiting.queue_id != queue->id)
 		queue = fairq_queue_if_room(waiting.queue_id);
 	if (queue == NULL || queue->hints == NULL ||
 		fairq_task_lock(tasks, &waiting, LockTupleExclusive) !=
 		FAIRQ_CLAIMED || !waiting.blocked)
-		return 0;
+		return false;
 	fairq_look_soon(queue, tasks, &waiting);
 	/* a pop that has ended the task can check the wait itself */
 	fairq_written();
-	return 0;
+	return false;
 }
 
 /* The first task that waits for a task, from an id on; 0: none. */
@@ -325,7 +325,7 @@ look_at_waiting(FairqQueue *queue, FairqTable *tasks, int64 id, int64 from)
 		from = next_waiting(tasks, id, from);
 		if (from == 0 ||
 			(fairq_after_look(tasks, from, false, &other) > FAIRQ_BATCH_OPEN &&
-			 look_if_free(queue, tasks, from) == queue->id && checked))
+			 look_if_free(queue, tasks, from) && checked))
 			return;
 	}
 }
