@@ -198,18 +198,6 @@ fairq_lane_wait_of(FairqLane *lane, int32 group_no, FairqWait *wait)
 	return known;
 }
 
-/* Whether no task of the group may start yet, according to the hints. */
-bool
-fairq_lane_is_throttled(FairqLane *lane, int32 group_no)
-{
-	bool		throttled;
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	throttled = is_begun(lane) && is_throttled(lane, group_no);
-	LWLockRelease(&lane->lock);
-	return throttled;
-}
-
 /* Returns the amount that a group has got, per weight. */
 static double
 got_of(FairqLane *lane, const FairqAccount *account, TimestampTz now)

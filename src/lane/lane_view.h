@@ -101,7 +101,6 @@ fairq_lane_view_waiting(const FairqLaneView *view)
 
 extern int	fairq_lane_waits(FairqLane *lane, TimestampTz ended_by,
 							 int64 from, int most, FairqWait *waits);
-extern bool fairq_lane_is_throttled(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_wait_of(FairqLane *lane, int32 group_no,
 							   FairqWait *wait);
 extern void fairq_lane_fairness(FairqLane *lane, TimestampTz now,

@@ -565,6 +565,7 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 	};
 	FairqReason of_queue = queue_reason(queue);
 	FairqReason reason = group_reason(queue, group_no);
+	FairqWait	wait;
 
 	reason = Min(reason, of_queue);
 	/* a standby knows neither the primary's running tasks nor its starts */
@@ -577,7 +578,8 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 	/* a call may have put the group aside, in some lane */
 	for (int p = 0; p < FAIRQ_PRIORITIES && queue->retries.in_order; p++)
 		if (reason == FAIRQ_REASON_WORKERS &&
-			fairq_lane_is_throttled(fairq_queue_lane(queue, p), group_no))
+			fairq_lane_wait_of(fairq_queue_lane(queue, p), group_no, &wait) &&
+			wait.throttled)
 			reason = FAIRQ_REASON_RETRY;
 	return names[reason];
 }
