@@ -219,15 +219,16 @@ typedef struct Held
 	int64		id;
 	int32		attempt;
 	int			nth;			/* in the input, from 0 on */
-	bool		lost;			/* lost to another worker; or cancelled, or
-								 * unknown */
 } Held;
 
 typedef struct Batch
 {
 	FairqAttempt a;
-	Held	   *items;			/* by their ids */
 	int			n;
+	Held	   *items;			/* by their ids */
+	Datum	   *ids;			/* ids, as in the input */
+	bool	   *lost;			/* true: this one is lost to another worker,
+								 * cancelled or unknown; as in the input */
 	bool		done;			/* true: a task was found */
 } Batch;
 
@@ -242,33 +243,27 @@ compare_ids(const void *a, const void *b)
 	return x->nth - y->nth;
 }
 
-static int
-compare_nths(const void *a, const void *b)
-{
-	return ((const Held *) a)->nth - ((const Held *) b)->nth;
-}
-
 /* Begin a batch: the first argument is the ids, the second their attempts. */
 static Batch
 begin_batch(FunctionCallInfo fcinfo, const char *function)
 {
 	Batch		batch = {.done = false};
-	Datum	   *ids;
 	FairqOfEach attempts;
 
-	batch.n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &ids, NULL);
+	batch.n = fairq_arg_array(fcinfo, 0, "ids", INT8OID, &batch.ids, NULL);
 	attempts = fairq_arg_of_each(fcinfo, 1, "attempts", INT4OID, "ids",
 								 batch.n, false);
 	StaticAssertStmt(sizeof(Held) * FAIRQ_MAX_ELEMENTS <= MaxAllocSize,
 					 "a batch does not fit");
 	batch.items = palloc(sizeof(Held) * Max(batch.n, 1));
+	batch.lost = palloc(Max(batch.n, 1));
+	memset(batch.lost, true, batch.n);
 	for (int i = 0; i < batch.n; i++)
 		batch.items[i] = (Held) {
-			.id = DatumGetInt64(ids[i]),
+			.id = DatumGetInt64(batch.ids[i]),
 			.attempt = attempts.values == NULL ? FAIRQ_ANY_ATTEMPT :
 			Max(DatumGetInt32(attempts.values[i]), 0),
-			.nth = i,
-			.lost = true
+			.nth = i
 		};
 	qsort(batch.items, batch.n, sizeof(Held), compare_ids);
 	batch.a = begin_call(function);
@@ -279,16 +274,15 @@ begin_batch(FunctionCallInfo fcinfo, const char *function)
 static Datum
 end_batch(Batch *batch)
 {
-	Datum	   *lost = palloc(sizeof(Datum) * Max(batch->n, 1));
 	int			nlost = 0;
 
 	close_tasks(batch->a.tasks, batch->done);
-	qsort(batch->items, batch->n, sizeof(Held), compare_nths);
 	for (int i = 0; i < batch->n; i++)
-		if (batch->items[i].lost)
-			lost[nlost++] = Int64GetDatum(batch->items[i].id);
-	return PointerGetDatum(construct_array(lost, nlost, INT8OID, sizeof(int64),
-										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+		if (batch->lost[i])
+			batch->ids[nlost++] = batch->ids[i];
+	return PointerGetDatum(construct_array(batch->ids, nlost, INT8OID,
+										   sizeof(int64), FLOAT8PASSBYVAL,
+										   TYPALIGN_DOUBLE));
 }
 
 /* Lock an item's task, if the worker has its lease. */
@@ -300,7 +294,7 @@ find_item(Batch *batch, Held *item, FairqFinder find)
 		fairq_written();
 	if (!find(&batch->a, item->id, item->attempt))
 		return false;
-	item->lost = batch->a.task.cancelled;
+	batch->lost[item->nth] = batch->a.task.cancelled;
 	batch->done = true;
 	return true;
 }
@@ -326,7 +320,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 		if (fairq_complete_attempt(&batch.a, item->id, item->attempt,
 								   fairq_value_of(&results, item->nth), work))
 		{
-			item->lost = batch.a.task.cancelled;
+			batch.lost[item->nth] = batch.a.task.cancelled;
 			batch.done = true;
 		}
 	}
@@ -378,9 +372,9 @@ fairq_extend_batch(PG_FUNCTION_ARGS)
 		TimestampTz until;
 
 		if (!find_item(&batch, item, fairq_find_attempt_nowait))
-			item->lost = !batch.a.busy;
+			batch.lost[item->nth] = !batch.a.busy;
 		else if (!batch.a.task.cancelled)
-			item->lost = !extend(fcinfo, &batch.a, &until);
+			batch.lost[item->nth] = !extend(fcinfo, &batch.a, &until);
 	}
 	PG_RETURN_DATUM(end_batch(&batch));
 }
