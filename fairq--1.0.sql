@@ -888,13 +888,6 @@ CREATE FUNCTION fairq_internal.counters(queue_id int, OUT enqueued bigint,
 COMMENT ON FUNCTION fairq_internal.counters(int)
 	IS 'Returns the numbers of events of a queue''s tasks since the server started.';
 
-CREATE FUNCTION fairq_internal.next_at(queue_id int, group_no int)
-	RETURNS timestamptz AS 'MODULE_PATHNAME', 'fairq_sql_next_at'
-	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq_internal.next_at(int, int)
-	IS 'Returns when the rates of the group and the queue allow its next task. NULL: now, or the caller '
-		'may not monitor the queue.';
-
 CREATE FUNCTION fairq_internal.has_queue_privilege(queue_id int, privilege text)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
@@ -1101,19 +1094,19 @@ CREATE FUNCTION fairq_internal.visible_queues() RETURNS SETOF fairq_internal.all
 COMMENT ON FUNCTION fairq_internal.visible_queues()
 	IS 'Returns the queues on which the current user has a privilege.';
 
-CREATE FUNCTION fairq_internal.group_got(queue_id int, group_no int,
-	OUT got double precision, OUT ahead double precision)
-	AS 'MODULE_PATHNAME', 'fairq_group_got'
+CREATE FUNCTION fairq_internal.group_state(queue_id int, group_no int,
+	OUT next_at timestamptz, OUT got double precision,
+	OUT ahead double precision)
+	AS 'MODULE_PATHNAME', 'fairq_group_state'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION fairq_internal.group_got(int, int)
-	IS 'Returns the service of a group per weight, in costs or seconds, and its lead over the ready group with the least. NULL: not known, or the queue is task-fair.';
+COMMENT ON FUNCTION fairq_internal.group_state(int, int)
+	IS 'Returns what shared memory has for fairq.groups, if the caller may monitor the queue.';
 
 CREATE VIEW fairq.groups WITH (security_barrier) AS
 	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
-		limited, scheduled, running, rate, fairq_internal.next_at(queue_id, group_no) AS next_at,
-		s.got, s.ahead
+		limited, scheduled, running, rate, s.next_at, s.got, s.ahead
 	FROM fairq_internal.visible_groups() g
-	LEFT JOIN LATERAL fairq_internal.group_got(g.queue_id, g.group_no) s ON true;
+	LEFT JOIN LATERAL fairq_internal.group_state(g.queue_id, g.group_no) s ON true;
 COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, without a slot under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is the service of a group per weight in a cost-fair or time-fair queue. ahead is its lead over the ready group with the least. The view counts all tasks each time it is read.';
 
 CREATE FUNCTION fairq_internal.tenants(queue_id int) RETURNS TABLE (tenant text,

@@ -151,17 +151,17 @@ SELECT count(*) > 0 AS ok FROM fairq.group_shares('fairness_other');
 \set VERBOSITY sqlstate
 SELECT * FROM fairq.group_shares('fairness_time');
 \set VERBOSITY default
-SELECT queue, got IS NOT NULL AS known FROM ids, fairq_internal.group_got(queue_id, 0) ORDER BY queue COLLATE "C";
+SELECT queue, got IS NOT NULL AS known FROM ids, fairq_internal.group_state(queue_id, 0) ORDER BY queue COLLATE "C";
 RESET ROLE;
 GRANT pg_monitor TO regress_fairness;
 SET ROLE regress_fairness;
 SELECT queue FROM fairq.fairness WHERE queue LIKE 'fairness%' GROUP BY queue ORDER BY queue COLLATE "C";
 SELECT count(*) > 0 AS ok FROM fairq.group_shares('fairness_time');
 RESET ROLE;
-SELECT queue, got IS NOT NULL AS known FROM ids, fairq_internal.group_got(queue_id, 0) ORDER BY queue COLLATE "C";
+SELECT queue, got IS NOT NULL AS known FROM ids, fairq_internal.group_state(queue_id, 0) ORDER BY queue COLLATE "C";
 
 -- An invalid group number (the server crashed with -2147483648).
-SELECT DISTINCT n, got, ahead FROM ids, unnest(ARRAY[-2147483648, -64, -1, 2147483647]) n, fairq_internal.group_got(queue_id, n) ORDER BY n;
+SELECT DISTINCT n, got, ahead FROM ids, unnest(ARRAY[-2147483648, -64, -1, 2147483647]) n, fairq_internal.group_state(queue_id, n) ORDER BY n;
 SELECT fairq.revoke_queue('fairness_time', 'regress_fairness', 'enqueue'), fairq.revoke_queue('fairness_other', 'regress_fairness', 'monitor');
 REVOKE USAGE ON SCHEMA fairq_internal FROM regress_fairness;
 DROP ROLE regress_fairness;

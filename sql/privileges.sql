@@ -4,7 +4,7 @@
 -- queue.c). Fails if one with enqueue can learn which groups exist
 -- (fairq_sql_address() in inspect.c), or how much they have queued
 -- (fairq_turns_before() in inspect.c). Fails if it can learn whether they are
--- held (fairq_sql_next_at()), limited (fairq_visible_queues()) or paused
+-- held (fairq_group_state()), limited (fairq_visible_queues()) or paused
 -- (put_groups() in inspect.c).
 \a \pset footer off
 SET client_min_messages = warning;
@@ -269,9 +269,9 @@ FROM (VALUES
 	('c_stats', $$SELECT (queued, groups_active, groups_limited, groups_paused, groups_throttled, oldest_ready IS NULL,
 		oldest_limited IS NULL) FROM fairq.stats WHERE queue = 'privileges_guess'$$),
 	('d_groups', $$SELECT count(*) FROM fairq.groups WHERE queue = 'privileges_guess'$$),
-	('e_next_at', 'SELECT count(fairq_internal.next_at(%1$s, n)) FROM generate_series(0, 5) n'),
+	('e_next_at', 'SELECT count((fairq_internal.group_state(%1$s, n)).next_at) FROM generate_series(0, 5) n'),
 	('f_wait_reason', 'SELECT array_agg(fairq_internal.wait_reason(%1$s, n, NULL, NULL)) FROM generate_series(0, 5) n'),
-	('g_group_got', 'SELECT count(fairq_internal.group_got(%1$s, n)) FROM generate_series(0, 5) n')) c(what, call),
+	('g_group_state', 'SELECT count(fairq_internal.group_state(%1$s, n)) FROM generate_series(0, 5) n')) c(what, call),
 	unnest('{regress_fairq_enqueue, regress_fairq_monitor}'::text[]) role,
 	LATERAL (SELECT pg_temp.after_enqueue(role, :guess_id, group_key, call) AS answer
 		FROM unnest('{busy,other,paused,held,unknown}'::text[]) group_key) a

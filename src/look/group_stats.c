@@ -50,7 +50,7 @@
 PG_FUNCTION_INFO_V1(fairq_group_stats);
 PG_FUNCTION_INFO_V1(fairq_all_group_stats);
 PG_FUNCTION_INFO_V1(fairq_group_shares);
-PG_FUNCTION_INFO_V1(fairq_group_got);
+PG_FUNCTION_INFO_V1(fairq_group_state);
 PG_FUNCTION_INFO_V1(fairq_tenants);
 PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 
@@ -586,13 +586,15 @@ fairq_group_shares(PG_FUNCTION_ARGS)
 	return put_one(fcinfo, put_shares);
 }
 
-/* group_got(queue_id, group_no): one row, for the view fairq.groups */
+/* group_state(queue_id, group_no): one row, for the view fairq.groups */
 Datum
-fairq_group_got(PG_FUNCTION_ARGS)
+fairq_group_state(PG_FUNCTION_ARGS)
 {
 	int32		group_no = PG_GETARG_INT32(1);
-	FairqQueue *queue;
+	FairqQueue *queue = fairq_queue_if_hints(PG_GETARG_INT32(0),
+											 FAIRQ_PRIV_MONITOR);
 	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz next_at;
 	FairqFairness lanes[FAIRQ_PRIORITIES];
 	Share		share = {.ahead = -1};
 	FairqRow	row = {0};
@@ -600,17 +602,18 @@ fairq_group_got(PG_FUNCTION_ARGS)
 	/*
 	 * the number is an index of the accounts' chunks: below 0 there are none
 	 */
-	if (group_no < 0)
+	if (queue == NULL || group_no < 0)
 		PG_RETURN_NULL();
-	queue = fairq_queue_use_id(PG_GETARG_INT32(0), FAIRQ_PRIV_MONITOR, false);
-	if (queue == NULL)
-		PG_RETURN_NULL();
-	if (queue->shares.fair_by != FAIRQ_BY_TASKS)
+	next_at = fairq_next_at(queue, group_no, false);
+	if (queue->shares.fair_by != FAIRQ_BY_TASKS &&
+		(queue = fairq_queue_use_id(queue->id, FAIRQ_PRIV_MONITOR,
+									false)) != NULL)
 	{
 		look_at_lanes(queue, now, lanes);
 		share = find_share(queue, lanes, now, group_no);
+		fairq_queue_id_unlock(queue->id, AccessShareLock);
 	}
-	fairq_queue_id_unlock(queue->id, AccessShareLock);
+	fairq_put(&row, TimestampTzGetDatum(next_at), next_at == DT_NOBEGIN);
 	put_float8(&row, share.got, !share.any);
 	put_float8(&row, share.ahead, share.ahead < 0);
 	PG_RETURN_DATUM(fairq_row_result(fcinfo, &row));

@@ -83,7 +83,6 @@
 PG_FUNCTION_INFO_V1(fairq_sql_address);
 PG_FUNCTION_INFO_V1(fairq_block_of);
 PG_FUNCTION_INFO_V1(fairq_counters);
-PG_FUNCTION_INFO_V1(fairq_sql_next_at);
 PG_FUNCTION_INFO_V1(fairq_kept_back);
 PG_FUNCTION_INFO_V1(fairq_shared_memory);
 PG_FUNCTION_INFO_V1(fairq_wait_reason);
@@ -143,23 +142,6 @@ fairq_counters(PG_FUNCTION_ARGS)
 	for (int i = 0; i < FAIRQ_STATS; i++)
 		fairq_put_int8(&row, fairq_hints_stat(queue->hints, i), false);
 	PG_RETURN_DATUM(fairq_row_result(fcinfo, &row));
-}
-
-/* next_at(queue_id, group_no): NULL: now, or the caller may not see it */
-Datum
-fairq_sql_next_at(PG_FUNCTION_ARGS)
-{
-	int32		group_no = PG_GETARG_INT32(1);
-	FairqQueue *queue = fairq_queue_if_hints(PG_GETARG_INT32(0),
-											 FAIRQ_PRIV_MONITOR);
-	TimestampTz next;
-
-	if (queue == NULL || group_no < 0)
-		PG_RETURN_NULL();
-	next = fairq_next_at(queue, group_no, false);
-	if (next == DT_NOBEGIN)
-		PG_RETURN_NULL();
-	PG_RETURN_TIMESTAMPTZ(next);
 }
 
 /*

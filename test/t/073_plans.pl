@@ -52,7 +52,7 @@ sub plans
 	my $log = slurp_file($node->logfile, $before);
 	$log =~ s/Nested Loop.*\n.*Function Scan on visible_queues.*\n.*Function Scan on counters//;
 	# once per group, at a cost that does not depend on tasks
-	$log =~ s/Nested Loop.*\n.*Function Scan on visible_groups.*\n.*Function Scan on group_got//;
+	$log =~ s/Nested Loop.*\n.*Function Scan on visible_groups.*\n.*Function Scan on group_state//;
 	# once per queue, for an existing row; other loops below it stay
 	$log =~ s/(\t *)(?:->  )?Nested Loop(.*\n(?:\1 .*\n)*?\1 +->  Function Scan on jsonb_populate_record)/$1$2/;
 	return $log;
