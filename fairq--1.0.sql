@@ -1148,15 +1148,7 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 	CROSS JOIN LATERAL fairq_internal.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
 
--- Each of these functions reads shared memory and settings, and only the tasks
--- that it shows or whose ages it shows.
-CREATE FUNCTION fairq_internal.visible_names()
-	RETURNS TABLE (queue_id int, queue text)
-	AS 'MODULE_PATHNAME', 'fairq_visible_names'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION fairq_internal.visible_names()
-	IS 'Returns the queues on which the current user has a privilege.';
-
+-- It reads shared memory and settings, and only the tasks whose ages it shows.
 CREATE FUNCTION fairq_internal.queue_stats(queue_id int) RETURNS TABLE (
 	paused boolean, max_running int, queued bigint, scheduled bigint,
 	running bigint, groups_active int, groups_limited int, groups_paused int,
@@ -1174,9 +1166,10 @@ CREATE FUNCTION fairq_internal.queue_stats(queue_id int) RETURNS TABLE (
 COMMENT ON FUNCTION fairq_internal.queue_stats(int)
 	IS 'Returns the state of a queue in shared memory, if the current user has a privilege on it.';
 
--- A condition on the queue's name applies before the second function is called.
+-- A condition on the queue's name applies before the function is called.  The
+-- function has no row for a queue on which the caller has no privilege.
 CREATE VIEW fairq.stats WITH (security_barrier) AS
-	SELECT q.queue, s.* FROM fairq_internal.visible_names() q
+	SELECT q.name AS queue, s.* FROM fairq.queue q
 	CROSS JOIN LATERAL fairq_internal.queue_stats(q.queue_id) s;
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, how many groups wait and since when, and counters since the '
 	'server started. The cost does not depend on the tasks queued. It reads up to 10,000 waiting '

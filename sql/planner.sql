@@ -29,4 +29,6 @@ DROP TABLE popped;
 --
 -- A query of one queue reads no other queue
 --
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
 EXPLAIN (COSTS OFF) SELECT queued FROM fairq.stats WHERE queue = 'planner';

@@ -142,7 +142,6 @@ FROM (VALUES
 	(42, $$SELECT count(*) FROM fairq.lanes WHERE queue LIKE 'privileges%'$$),
 	(43, $$SELECT 1 + count(*) FROM fairq.lane_groups('privileges', 0)$$),
 	(44, $$SELECT count(*) FROM fairq.stats WHERE queue LIKE 'privileges%'$$),
-	(45, $$SELECT count(*) FROM fairq_internal.visible_names() WHERE queue LIKE 'privileges%'$$),
 	(46, $$SELECT count(*) FROM fairq_internal.visible_queues() WHERE queue LIKE 'privileges%'$$),
 	(47, $$SELECT count(*) FROM fairq_internal.visible_groups() WHERE queue LIKE 'privileges%'$$),
 	(48, $$SELECT count(*) FROM fairq_internal.visible_lanes() WHERE queue LIKE 'privileges%'$$),

@@ -88,7 +88,6 @@ PG_FUNCTION_INFO_V1(fairq_shared_memory);
 PG_FUNCTION_INFO_V1(fairq_wait_reason);
 PG_FUNCTION_INFO_V1(fairq_visible_groups);
 PG_FUNCTION_INFO_V1(fairq_visible_queues);
-PG_FUNCTION_INFO_V1(fairq_visible_names);
 PG_FUNCTION_INFO_V1(fairq_queue_stats);
 PG_FUNCTION_INFO_V1(fairq_visible_lanes);
 PG_FUNCTION_INFO_V1(fairq_lane_groups);
@@ -221,14 +220,6 @@ visible(FunctionCallInfo fcinfo, const char *sql)
 	fairq_sql_view(sql, args, lengthof(args),
 				   ((ReturnSetInfo *) fcinfo->resultinfo)->setResult);
 	return (Datum) 0;
-}
-
-/* visible_names(): ids and names of queues */
-Datum
-fairq_visible_names(PG_FUNCTION_ARGS)
-{
-	return visible(fcinfo, "SELECT queue_id, name FROM fairq.queue"
-				   " WHERE queue_id IN (SELECT unnest($1))");
 }
 
 /* visible_groups() */
