@@ -205,10 +205,8 @@ fairq_reschedule(PG_FUNCTION_ARGS)
 		PG_GETARG_TIMESTAMPTZ(1);
 	FairqAttempt a = begin_call("fairq.reschedule()");
 	bool		done = !PG_ARGISNULL(0) &&
-		fairq_find_waiting(&a, PG_GETARG_INT64(0));
+		fairq_reschedule_task(&a, PG_GETARG_INT64(0), run_at);
 
-	if (done && fairq_reschedule_task(a.queue, a.tasks, &a.task, run_at))
-		fairq_notify(a.queue);
 	close_tasks(a.tasks, done);
 	PG_RETURN_BOOL(done);
 }

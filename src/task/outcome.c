@@ -538,29 +538,6 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 }
 
 /*
- * Change the time of a locked task that is not running.  If the time is past,
- * the task is ready at once; if it was ready, it keeps its turn.  For a
- * blocked task it is the time of the next check.  Returns whether a task
- * became ready.
- */
-bool
-fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-					  TimestampTz run_at)
-{
-	if (run_at <= GetCurrentTimestamp())
-		run_at = DT_NOBEGIN;
-	if (run_at == DT_NOBEGIN && task->blocked)
-	{
-		fairq_look_soon(queue, tasks, task);
-		return true;
-	}
-	if (run_at == DT_NOBEGIN && !fairq_is_timed(task->addr))
-		return false;
-	change(queue, tasks, task, run_at, false, NULL);
-	return run_at == DT_NOBEGIN;
-}
-
-/*
  * Replace the content of a locked task that is not running, and run it at
  * run_at, or at once if that is DT_NOBEGIN.  If it is ready then, and was
  * before, it keeps its turn.  A task that waits for a retry does not run
@@ -732,13 +709,30 @@ is_waiting(const FairqTask *task, int32 attempt)
 }
 
 /*
- * Lock a task that is neither running nor expired.  It does not lock a running
- * task, because the task's worker would have to wait.
+ * Change the time of a task that is neither running nor expired.  It does not
+ * lock a running task, because the task's worker would have to wait.  If the
+ * time is past, the task is ready at once; if it was ready, it keeps its turn.
+ * For a blocked task it is the time of the next check.  Returns false if there
+ * is no such task.
  */
 bool
-fairq_find_waiting(FairqAttempt *a, int64 id)
+fairq_reschedule_task(FairqAttempt *a, int64 id, TimestampTz run_at)
 {
-	return find_if(a, id, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK, is_waiting, 0);
+	bool		now;
+
+	if (!find_if(a, id, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK, is_waiting, 0))
+		return false;
+	now = run_at <= GetCurrentTimestamp();
+	if (now && a->task.blocked)
+		fairq_look_soon(a->queue, a->tasks, &a->task);
+	else if (now && !fairq_is_timed(a->task.addr))
+		return true;
+	else
+		change(a->queue, a->tasks, &a->task, now ? DT_NOBEGIN : run_at, false,
+			   NULL);
+	if (now)
+		fairq_notify(a->queue);
+	return true;
 }
 
 /*

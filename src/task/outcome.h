@@ -47,8 +47,6 @@ extern bool fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks,
 								  FairqTask *task);
 extern void fairq_look_soon(FairqQueue *queue, FairqTable *tasks,
 							FairqTask *task);
-extern bool fairq_reschedule_task(FairqQueue *queue, FairqTable *tasks,
-								  FairqTask *task, TimestampTz run_at);
 extern bool fairq_replace_task(FairqQueue *queue, FairqTable *tasks,
 							   FairqTask *task, TimestampTz run_at, bool timed,
 							   const FairqContent *content);
@@ -58,7 +56,8 @@ extern bool fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt);
 extern bool fairq_find_attempt_nowait(FairqAttempt *a, int64 id,
 									  int32 attempt);
 extern bool fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt);
-extern bool fairq_find_waiting(FairqAttempt *a, int64 id);
+extern bool fairq_reschedule_task(FairqAttempt *a, int64 id,
+								  TimestampTz run_at);
 extern bool fairq_find_task(FairqAttempt *a, int64 id, int any_privilege);
 extern void fairq_fail_attempt(FairqAttempt *a, const text *error,
 							   int64 retry_in, bool dead, int64 took);
