@@ -2,8 +2,8 @@
 -- each function has a comment.
 --
 -- Fails if a function has no comment (fairq--1.0.sql). Fails if create_queue
--- and drop_queue ignore if_not_exists and if_exists. Fails if group_to_set()
--- sends no notice (admin.c).
+-- and drop_queue ignore if_not_exists and if_exists. Fails if
+-- fairq_group_to_set() in group.c sends no notice.
 \a \pset footer off
 \set VERBOSITY sqlstate
 

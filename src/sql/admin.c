@@ -525,23 +525,6 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 }
 
 /*
- * Returns the number of a group that gets settings.  It may get them before it
- * has a task.  A NOTICE then reports the new group, because its key may be
- * misspelled.
- */
-static int32
-group_to_set(FairqQueue *queue, text *group_key)
-{
-	fairq_check_group_key(queue, group_key, true);
-	if (fairq_group_no(queue, group_key, false) < 0)
-		ereport(NOTICE,
-				errcode(ERRCODE_FAIRQ_NO_GROUP),
-				errmsg("group \"%s\" of queue \"%s\" does not exist, creating it",
-					   text_to_cstring(group_key), queue->name));
-	return fairq_group_no(queue, group_key, true);
-}
-
-/*
  * Change a setting of a whole queue, or of one group.  If the group does not
  * exist, this creates it (makes), or raises an error.
  */
@@ -561,7 +544,7 @@ change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
 	give(&given, column, arg, NULL, NULL);
 	if (of_group)
 		change_group(queue, makes ?
-					 group_to_set(queue, PG_GETARG_TEXT_PP(1)) :
+					 fairq_group_to_set(queue, PG_GETARG_TEXT_PP(1)) :
 					 fairq_existing_group(queue, PG_GETARG_TEXT_PP(1)), &given);
 	else
 		change_queue(queue, &given);
@@ -627,7 +610,7 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	if (queue->retries.in_order && !PG_ARGISNULL(2) &&
 		PG_GETARG_INT32(2) > 1 && !fairq_is_tenant_key(queue, group_key))
 		check_in_order(PG_GETARG_INT32(2));
-	group_no = group_to_set(queue, group_key);
+	group_no = fairq_group_to_set(queue, group_key);
 	if (given.nargs > 2)
 		change_group(queue, group_no, &given);
 	PG_RETURN_VOID();

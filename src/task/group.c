@@ -369,8 +369,8 @@ check_length(const text *key)
  * In a queue with tenants, check that the key names a tenant and a user.  With
  * or_tenant it may also be a tenant's.
  */
-void
-fairq_check_group_key(const FairqQueue *queue, text *key, bool or_tenant)
+static void
+check_key(const FairqQueue *queue, text *key, bool or_tenant)
 {
 	int			length;
 
@@ -396,8 +396,8 @@ fairq_check_group_key(const FairqQueue *queue, text *key, bool or_tenant)
  * The number of a group.  Without create, -1 if there is no group with the
  * key.
  */
-int32
-fairq_group_no(FairqQueue *queue, text *key, bool create)
+static int32
+number_of(FairqQueue *queue, text *key, bool create)
 {
 	int32		length = VARSIZE_ANY_EXHDR(key);
 	KeyId		id = {
@@ -422,7 +422,7 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 
 	check_length(key);
 	if (create && tenant_length(queue, key) >= 0)
-		(void) fairq_group_no(queue, tenant_of_key(queue, key), true);
+		(void) number_of(queue, tenant_of_key(queue, key), true);
 	table = fairq_open(FAIRQ_GROUP_NUMBER,
 					   create ? RowExclusiveLock : AccessShareLock);
 	group_no = find_group_key(table, queue, key, &committed);
@@ -472,15 +472,32 @@ fairq_group_no(FairqQueue *queue, text *key, bool create)
 int32
 fairq_group_of_task(FairqQueue *queue, text *key)
 {
-	fairq_check_group_key(queue, key, false);
-	return fairq_group_no(queue, key, true);
+	check_key(queue, key, false);
+	return number_of(queue, key, true);
+}
+
+/*
+ * The number of a group that gets settings.  It may get them before it has a
+ * task.  A NOTICE then reports the new group, because its key may be
+ * misspelled.
+ */
+int32
+fairq_group_to_set(FairqQueue *queue, text *key)
+{
+	check_key(queue, key, true);
+	if (number_of(queue, key, false) < 0)
+		ereport(NOTICE,
+				errcode(ERRCODE_FAIRQ_NO_GROUP),
+				errmsg("group \"%s\" of queue \"%s\" does not exist, creating it",
+					   text_to_cstring(key), queue->name));
+	return number_of(queue, key, true);
 }
 
 /* The number of a group that must exist. */
 int32
 fairq_existing_group(FairqQueue *queue, text *key)
 {
-	int32		group_no = fairq_group_no(queue, key, false);
+	int32		group_no = number_of(queue, key, false);
 
 	if (group_no < 0)
 		ereport(ERROR,
@@ -603,7 +620,7 @@ fairq_tenant_in_key(FairqQueue *queue, text *key)
 	if (tenant_length(queue, key) < 0)
 		return -1;
 	key = tenant_of_key(queue, key);
-	tenant = fairq_group_no(queue, key, false);
+	tenant = number_of(queue, key, false);
 	if (tenant >= 0)
 		return tenant;
 	table = fairq_open(FAIRQ_GROUP_NUMBER, AccessShareLock);
