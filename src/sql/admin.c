@@ -847,40 +847,6 @@ fairq_has_queue_privilege(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-#define MAX_NAME 1024
-
-static FairqSqlArg
-arg_worker_id(FunctionCallInfo fcinfo)
-{
-	FairqSqlArg arg = {UUIDOID};
-
-	fairq_arg_needed(fcinfo, 0, "worker_id");
-	arg.value = PG_GETARG_DATUM(0);
-	return arg;
-}
-
-static FairqSqlArg
-arg_name(FunctionCallInfo fcinfo, int n, const char *name)
-{
-	FairqSqlArg arg = {TEXTOID, (Datum) 0, PG_ARGISNULL(n)};
-
-	if (!arg.isnull)
-		arg.value = PointerGetDatum(fairq_check_text(name,
-													 PG_GETARG_TEXT_PP(n), 0,
-													 MAX_NAME));
-	return arg;
-}
-
-static FairqSqlArg
-arg_number(FunctionCallInfo fcinfo, int n, const char *name)
-{
-	int32		number = FAIRQ_ARG_INT(n, name, 0, 0, PG_INT32_MAX);
-	FairqSqlArg arg = fairq_sql_int4(number);
-
-	arg.isnull = PG_ARGISNULL(n);
-	return arg;
-}
-
 /*
  * fairq.register_worker(worker_id, worker, queues, host, client, version,
  * concurrency, running)
@@ -890,18 +856,21 @@ fairq_register_worker(PG_FUNCTION_ARGS)
 {
 	Datum	   *queues;
 	int			nqueues = fairq_arg_queues(fcinfo, 2, &queues);
+	int64		slots = FAIRQ_ARG_INT(6, "concurrency", 0, 0, PG_INT32_MAX);
+	int64		running = FAIRQ_ARG_INT(7, "running", 0, 0, PG_INT32_MAX);
 	int64		added = 0;
 	FairqSqlArg args[] = {
-		arg_worker_id(fcinfo),
-		arg_name(fcinfo, 1, "worker"),
+		{UUIDOID, PG_GETARG_DATUM(0)},
+		{TEXTOID, fairq_arg_name(fcinfo, 1, "worker")},
 		{TEXTARRAYOID, PG_GETARG_DATUM(2)},
-		arg_name(fcinfo, 3, "host"),
-		arg_name(fcinfo, 4, "client"),
-		arg_name(fcinfo, 5, "version"),
-		arg_number(fcinfo, 6, "concurrency"),
-		arg_number(fcinfo, 7, "running")
+		{TEXTOID, fairq_arg_name(fcinfo, 3, "host"), PG_ARGISNULL(3)},
+		{TEXTOID, fairq_arg_name(fcinfo, 4, "client"), PG_ARGISNULL(4)},
+		{TEXTOID, fairq_arg_name(fcinfo, 5, "version"), PG_ARGISNULL(5)},
+		{INT4OID, Int32GetDatum(slots), PG_ARGISNULL(6)},
+		{INT4OID, Int32GetDatum(running), PG_ARGISNULL(7)}
 	};
 
+	fairq_arg_needed(fcinfo, 0, "worker_id");
 	fairq_arg_needed(fcinfo, 1, "worker");
 	fairq_writes("fairq.register_worker()");
 	for (int i = 0; i < nqueues; i++)
@@ -928,9 +897,10 @@ fairq_register_worker(PG_FUNCTION_ARGS)
 Datum
 fairq_unregister_worker(PG_FUNCTION_ARGS)
 {
-	FairqSqlArg id = arg_worker_id(fcinfo);
+	FairqSqlArg id = {UUIDOID, PG_GETARG_DATUM(0)};
 	ListCell   *lc;
 
+	fairq_arg_needed(fcinfo, 0, "worker_id");
 	fairq_writes("fairq.unregister_worker()");
 	foreach(lc, fairq_sql_texts("SELECT unnest(queues) FROM fairq.worker"
 								" WHERE worker_id = $1", &id, 1, false))

@@ -83,15 +83,6 @@ fairq_check_span(const char *name, const Interval *value, int least, int years)
 	return (int64) length;
 }
 
-/*
- * Check a time to wait, which may be 0.  Returns its length in microseconds.
- */
-int64
-fairq_check_delay(const char *name, const Interval *delay)
-{
-	return fairq_check_span(name, delay, 0, FAIRQ_LIFETIME);
-}
-
 /* Check the length of a lease, if the argument has a value. */
 void
 fairq_check_lease(FunctionCallInfo fcinfo, int n)
@@ -138,6 +129,15 @@ fairq_check_text(const char *name, text *value, int least, int most)
 					   most),
 				errdetail("The value has %d bytes.", length));
 	return value;
+}
+
+/* Returns an optional name; 0: NULL. */
+Datum
+fairq_arg_name(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	return PG_ARGISNULL(n) ? (Datum) 0 :
+		PointerGetDatum(fairq_check_text(name, PG_GETARG_TEXT_PP(n), 0,
+										 FAIRQ_MAX_NAME));
 }
 
 /*

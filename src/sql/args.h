@@ -17,6 +17,9 @@
 /* most elements of an array: the data kept for each has to fit into memory */
 #define FAIRQ_MAX_ELEMENTS 40000000
 
+/* the most bytes of the name of a worker, and of other data about it */
+#define FAIRQ_MAX_NAME 1024
+
 /* the longest time of a lease, or to wait, in years */
 #define FAIRQ_LIFETIME 100
 
@@ -42,6 +45,7 @@ fairq_value_of(const FairqOfEach *array, int i)
 
 extern void fairq_arg_needed(FunctionCallInfo fcinfo, int n, const char *name);
 extern text *fairq_arg_text(FunctionCallInfo fcinfo, int n, const char *name);
+extern Datum fairq_arg_name(FunctionCallInfo fcinfo, int n, const char *name);
 extern int64 fairq_check_int(const char *name, int64 value, int64 low,
 							 int64 high);
 extern int64 fairq_check_span(const char *name, const Interval *value,
@@ -59,8 +63,16 @@ extern FairqOfEach fairq_arg_of_each(FunctionCallInfo fcinfo, int n,
 extern int	fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names);
 extern text *fairq_check_text(const char *name, text *value, int least,
 							  int most);
-extern int64 fairq_check_delay(const char *name, const Interval *delay);
 extern void fairq_writes(const char *function);
+
+/*
+ * Check a time to wait, which may be 0.  Returns its length in microseconds.
+ */
+static inline int64
+fairq_check_delay(const char *name, const Interval *delay)
+{
+	return fairq_check_span(name, delay, 0, FAIRQ_LIFETIME);
+}
 
 #define FAIRQ_ARG_INT(n, name, def, low, high) \
 	(PG_ARGISNULL(n) ? (def) : \

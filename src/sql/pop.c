@@ -72,8 +72,6 @@ PG_FUNCTION_INFO_V1(fairq_peek);
 PG_FUNCTION_INFO_V1(fairq_wait);
 PG_FUNCTION_INFO_V1(fairq_wait_queues);
 
-#define MAX_WORKER 1024
-
 /* default number of tasks that peek shows */
 #define PEEKED_TASKS 10
 
@@ -146,14 +144,13 @@ take_task(FairqTable *tasks, FairqTask *task, TimestampTz now)
 	/* earlier changes by this transaction must be visible */
 	fairq_written();
 	result = fairq_task_delete(tasks, task, !tasks->locked.tuple_only);
-	if (result != FAIRQ_CLAIMED)
-		return result;
-	if (task->keyed)
-		fairq_dedup_free(tasks, task, true);
-	task->attempt++;
-	task->running = false;
-	fairq_taken_note(tasks, task, now);
-	return FAIRQ_CLAIMED;
+	if (result == FAIRQ_CLAIMED)
+	{
+		task->attempt++;
+		task->running = false;
+		fairq_taken_note(tasks, task, now);
+	}
+	return result;
 }
 
 static FairqClaimResult
@@ -168,15 +165,20 @@ serve_claim(FairqTable *tasks, FairqTask *task, const FairqCall *call)
 	else
 		result = fairq_task_lease(tasks, task, call->now, call->lease_until,
 								  claims->worker);
-	/* from now on another task may have its key */
-	if (result == FAIRQ_CLAIMED && !claims->remove && task->keyed &&
-		task->until_started)
-		fairq_dedup_free(tasks, task, true);
 	if (result == FAIRQ_CLAIMED)
+	{
+		/* from now on another task may have its key */
+		if (task->keyed && (claims->remove || task->until_started))
+			fairq_dedup_free(tasks, task, true);
 		put_claim(claims, tasks, task);
-	/* the commit completes the task, unless its worker fails or releases it */
-	if (result == FAIRQ_CLAIMED && claims->remove)
-		fairq_task_ended(claims->queue, tasks, task, FAIRQ_STATUS_COMPLETED);
+		/*
+		 * the commit completes the task, unless its worker fails or releases
+		 * it
+		 */
+		if (claims->remove)
+			fairq_task_ended(claims->queue, tasks, task,
+							 FAIRQ_STATUS_COMPLETED);
+	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(claims->each);
 	return result;
@@ -243,15 +245,6 @@ arg_max_tasks(FunctionCallInfo fcinfo)
 	return FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
 }
 
-static void
-arg_worker(FunctionCallInfo fcinfo, int n, Claims *claims)
-{
-	if (!PG_ARGISNULL(n))
-		claims->worker = PointerGetDatum(fairq_check_text("worker",
-														 PG_GETARG_TEXT_PP(n),
-														 0, MAX_WORKER));
-}
-
 /*
  * Serve one queue, for fairq.pop() and fairq.take().  per_group_arg is the
  * number of the argument for the most turns of a group.
@@ -267,7 +260,7 @@ pop_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
 	FairqTable *tasks;
 
 	if (!claims->remove)
-		arg_worker(fcinfo, 4, claims);
+		claims->worker = fairq_arg_name(fcinfo, 4, "worker");
 	fairq_writes(function);
 	claims->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
 									AccessShareLock);
@@ -320,7 +313,7 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 	int64		left = arg_max_tasks(fcinfo);
 	FairqTable *tasks;
 
-	arg_worker(fcinfo, 3, &claims);
+	claims.worker = fairq_arg_name(fcinfo, 3, "worker");
 	fairq_check_lease(fcinfo, 2);
 	fairq_writes("fairq.pop()");
 	/* so that an error does not depend on the tasks of earlier queues */
