@@ -393,23 +393,33 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 	return unused;
 }
 
+/* Forgetting the unused groups of a queue. */
+typedef struct Forgetting
+{
+	FairqQueue *queue;
+	TimestampTz end;			/* time at which it gives up */
+	bool		written;		/* true: some row was changed */
+} Forgetting;
+
 /*
  * Delete the rows of unused groups.  Returns false if other transactions last
- * too long. *written is whether any row was changed.
+ * too long.
  */
 static bool
-forget_unused(FairqQueue *queue, TimestampTz end, bool *written)
+forget_unused(void *arg)
 {
+	Forgetting *f = arg;
+	FairqQueue *queue = f->queue;
 	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	FairqTable *numbers = fairq_open(FAIRQ_GROUP_NUMBER, RowExclusiveLock);
-	Unused		unused = delete_unused(queue, numbers, tasks, written);
+	Unused		unused = delete_unused(queue, numbers, tasks, &f->written);
 	int			n = list_length(unused.numbers);
 	bool		done = true;
 
 	if (n > 0)
 		fairq_groups_changed(true);
 	fairq_written();
-	if (n > 0 && (done = wait_for_users(queue, end)))
+	if (n > 0 && (done = wait_for_users(queue, f->end)))
 	{
 		/* a new search: they may have tasks in other lanes now */
 		TasksLook	look = begin_look(tasks, queue->id);
@@ -477,22 +487,6 @@ in_subtransaction(Part part, void *arg, bool if_room)
 	return done;
 }
 
-/* Forgetting the unused groups of a queue. */
-typedef struct Forgetting
-{
-	FairqQueue *queue;
-	TimestampTz end;			/* time at which it gives up */
-	bool		written;		/* true: some row was changed */
-} Forgetting;
-
-static bool
-forget_groups(void *arg)
-{
-	Forgetting *f = arg;
-
-	return forget_unused(f->queue, f->end, &f->written);
-}
-
 /*
  * Forget the unused groups of a queue, if that is possible in time.  Returns
  * whether any row was changed.
@@ -508,7 +502,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 		return false;
 	/* its settings may have changed meanwhile */
 	done = fairq_queue_by_id(queue->id) != NULL &&
-		in_subtransaction(forget_groups, &forgetting, false);
+		in_subtransaction(forget_unused, &forgetting, false);
 	fairq_queue_id_unlock(queue->id, ShareUpdateExclusiveLock);
 	return done && forgetting.written;
 }
@@ -901,7 +895,7 @@ fairq_redrive(PG_FUNCTION_ARGS)
 	text	   *group_key = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
 	int64		most = FAIRQ_ARG_INT(2, "max_tasks", PG_INT64_MAX, 1,
 									 PG_INT32_MAX);
-	FairqEnqueue e = {.ready = false};
+	FairqEnqueue e = {0};
 	FairqQueue *queue;
 	Target		to;
 	FairqTable *archived;
