@@ -550,12 +550,14 @@ compare_ids(const void *a, const void *b)
  * value.
  */
 static const FairqAfter *
-arg_after(FunctionCallInfo fcinfo, int n, const char *other, FairqAfter *after)
+arg_after(FunctionCallInfo fcinfo, int n, const char *other)
 {
+	FairqAfter *after;
 	Datum	   *ids;
 
 	if (PG_ARGISNULL(n))
 		return NULL;
+	after = palloc(sizeof(FairqAfter));
 	after->n = fairq_arg_array(fcinfo, n, "after", INT8OID, &ids, NULL);
 	if (after->n > FAIRQ_MAX_AFTER)
 		ereport(ERROR,
@@ -585,19 +587,16 @@ enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 	bool		timed = !PG_ARGISNULL(ARG_RUN_AT) || !PG_ARGISNULL(ARG_DELAY);
 	bool		replace = FAIRQ_ARG_BOOL(ARG_REPLACE);
 	FairqNewTask new = {.put_back_at = DT_NOBEGIN};
-	FairqEnqueue e;
-	FairqAfter	after;
-	const FairqAfter *given;
+	FairqEnqueue e = {0};
 	int64		owner;
 
 	read_task(fcinfo, &new);
-	given = arg_after(fcinfo, ARG_AFTER,
-					  !PG_ARGISNULL(ARG_RUN_AT) ? "run_at" :
-					  !PG_ARGISNULL(ARG_DELAY) ? "delay" :
-					  replace ? "replace" : NULL, &after);
+	e.after = arg_after(fcinfo, ARG_AFTER,
+						!PG_ARGISNULL(ARG_RUN_AT) ? "run_at" :
+						!PG_ARGISNULL(ARG_DELAY) ? "delay" :
+						replace ? "replace" : NULL);
 	fairq_writes(function);
 	fairq_add_begin(&e, queue_name);
-	e.after = given;
 	if (!PG_ARGISNULL(ARG_BATCH))
 		fairq_add_to_batch(&e, PG_GETARG_INT64(ARG_BATCH));
 	new.enqueued_at = GetCurrentTimestamp();
@@ -802,9 +801,7 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
 	Batch		batch = {.n = 0};
 	bool		any = false;
-	FairqEnqueue e;
-	FairqAfter	after;
-	const FairqAfter *given;
+	FairqEnqueue e = {0};
 	FairqNewTask new = {.put_back_at = DT_NOBEGIN};
 	MemoryContext rows = AllocSetContextCreate(CurrentMemoryContext,
 											   "fairq tasks",
@@ -814,13 +811,12 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	new.run_at = arg_run_at(fcinfo, 4, 11);
 	new.expires_at = PG_ARGISNULL(10) ? DT_NOEND : PG_GETARG_TIMESTAMPTZ(10);
 	read_args(fcinfo, &batch);
-	given = arg_after(fcinfo, 13, !PG_ARGISNULL(4) ? "run_at" :
-					  !PG_ARGISNULL(8) ? "run_ats" :
-					  !PG_ARGISNULL(11) ? "delay" : NULL, &after);
+	e.after = arg_after(fcinfo, 13, !PG_ARGISNULL(4) ? "run_at" :
+						!PG_ARGISNULL(8) ? "run_ats" :
+						!PG_ARGISNULL(11) ? "delay" : NULL);
 	fairq_writes("fairq.enqueue_batch()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	fairq_add_begin(&e, queue_name);
-	e.after = given;
 	if (!PG_ARGISNULL(12))
 		fairq_add_to_batch(&e, PG_GETARG_INT64(12));
 	new.enqueued_at = GetCurrentTimestamp();
@@ -899,7 +895,7 @@ fairq_create_batch(PG_FUNCTION_ARGS)
 		.headers = arg_headers(fcinfo, 6)
 	};
 	bool		on_success = FAIRQ_ARG_BOOL(4);
-	FairqEnqueue e;
+	FairqEnqueue e = {0};
 
 	fairq_writes("fairq.create_batch()");
 	fairq_add_begin(&e, queue_name);

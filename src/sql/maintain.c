@@ -975,7 +975,7 @@ find_failed(FairqEnqueue *e, FairqTable *archived, int64 id)
 Datum
 fairq_redrive_task(PG_FUNCTION_ARGS)
 {
-	FairqEnqueue e = {.ready = false};
+	FairqEnqueue e = {0};
 	FairqTable *archived;
 	FairqScan  *scan = NULL;
 	bool		redriven = false;

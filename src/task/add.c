@@ -33,16 +33,13 @@
 #include "tools.h"
 #include "transaction.h"
 
-/* Begin a call that adds tasks to the queue. */
+/* Begin a call that adds tasks to the queue; all else in *e is 0, or after. */
 void
 fairq_add_begin(FairqEnqueue *e, text *queue_name)
 {
 	e->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_ENQUEUE,
 							   AccessShareLock);
 	e->tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
-	e->ready = false;
-	e->batch = e->added = 0;
-	e->after = NULL;
 }
 
 /* Add all tasks of the call to a batch; an error if it is closed. */
