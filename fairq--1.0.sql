@@ -909,6 +909,23 @@ COMMENT ON FUNCTION fairq_internal.wait_reason(int, int, timestamptz, timestampt
 	IS 'Returns why a task of a group that is not running waits. Pass run_at for a timed task, and '
 		'expires_at if it has not started.';
 
+-- The planner replaces a call by the expression.  "expired" has the same
+-- definition as fairq_is_expired() in src/table/store.h.
+CREATE FUNCTION fairq_internal.status_of(lease_until timestamptz, blocked boolean,
+	addr bigint, run_at timestamptz, expires_at timestamptz, attempt int,
+	released int) RETURNS text
+	LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN CASE WHEN lease_until IS NOT NULL THEN 'running'
+	WHEN expires_at <= pg_catalog.clock_timestamp()
+		AND attempt = coalesce(released, 0) THEN 'expired'
+	WHEN blocked THEN 'blocked'
+	WHEN addr < (1::bigint << 62) THEN 'queued'
+	WHEN run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
+	ELSE 'queued' END;
+COMMENT ON FUNCTION fairq_internal.status_of(timestamptz, boolean, bigint, timestamptz,
+	timestamptz, int, int)
+	IS 'Returns the status of an unfinished task.';
+
 -- The views show only rows that the caller may see.  A caller's condition is not
 -- evaluated for other rows.
 
@@ -917,17 +934,11 @@ COMMENT ON FUNCTION fairq_internal.wait_reason(int, int, timestamptz, timestampt
 -- condition on lanes makes an index scan of a queue possible.  Comparisons of
 -- texts are leakproof, so they may be evaluated before the privilege is checked.
 -- EXPLAIN would then reveal texts, by their statistics and by the rows removed.  A
--- volatile function prevents that. "expired" has the same definition as
--- fairq_is_expired() in src/table/store.h.
+-- volatile function prevents that.
 CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 	SELECT t.id, q.name AS queue, fairq_internal.kept_back(s.group_key) AS group_key,
-		CASE WHEN t.lease_until IS NOT NULL THEN 'running'
-			WHEN t.expires_at <= pg_catalog.clock_timestamp()
-				AND t.attempt = coalesce(t.released, 0) THEN 'expired'
-			WHEN t.blocked THEN 'blocked'
-			WHEN t.addr < (1::bigint << 62) THEN 'queued'
-			WHEN t.run_at > pg_catalog.clock_timestamp() THEN 'scheduled'
-			ELSE 'queued' END AS status,
+		fairq_internal.status_of(t.lease_until, t.blocked, t.addr, t.run_at, t.expires_at,
+			t.attempt, t.released) AS status,
 		CASE WHEN t.blocked AND EXISTS (
 				SELECT FROM fairq.dependency d WHERE d.waiting = t.id AND d.status IS NULL
 					AND EXISTS (SELECT FROM fairq.task p WHERE p.id = d.task))
@@ -1043,19 +1054,13 @@ CREATE VIEW fairq_internal.all_groups AS
 		LEFT JOIN (
 			SELECT queue_id, group_no,
 				count(*) FILTER (WHERE status = 'queued') AS queued,
-				count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
+				count(*) FILTER (WHERE status IN ('scheduled', 'blocked')) AS scheduled,
 				count(*) FILTER (WHERE status = 'running') AS running,
 				min(enqueued_at) FILTER (WHERE status = 'queued') AS oldest_enqueued_at
 			FROM (
 				SELECT queue_id, group_no, enqueued_at,
-					CASE WHEN lease_until IS NOT NULL THEN 'running'
-						WHEN blocked THEN 'scheduled'
-						WHEN expires_at <= pg_catalog.clock_timestamp()
-							AND attempt = coalesce(released, 0)
-						THEN 'expired'
-						WHEN addr < (1::bigint << 62)
-							OR run_at <= pg_catalog.clock_timestamp()
-						THEN 'queued' ELSE 'scheduled' END AS status
+					fairq_internal.status_of(lease_until, blocked, addr, run_at, expires_at,
+						attempt, released) AS status
 				FROM fairq.task) t
 			GROUP BY queue_id, group_no
 		) t USING (queue_id, group_no)

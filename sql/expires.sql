@@ -148,6 +148,12 @@ UPDATE fairq.archive SET finished_at = finished_at - interval '2 days' WHERE sta
 SELECT fairq.maintain('expires');
 SELECT task, status, there FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('expires');
+-- if such a task waits for another one, it does not count as scheduled
+SELECT pg_temp.forget(), fairq.enqueue('expires', 'b', '"b2"') AS b2 \gset
+SELECT fairq.enqueue('expires', 'b', '"b3"', after => ARRAY[:b2]::bigint[], expires_at => clock_timestamp()) > 0 AS ok;
+SELECT status FROM fairq.tasks WHERE queue = 'expires' ORDER BY id;
+SELECT ready, scheduled FROM fairq.groups WHERE queue = 'expires' AND group_key = 'b';
+SELECT ready, scheduled FROM fairq.queues WHERE queue = 'expires';
 
 --
 -- Weights, limits, priorities, cost-fair and time-fair queues
