@@ -342,28 +342,26 @@ group_is_used(const TasksLook *look, FairqQueue *queue, FairqTable *numbers,
 	return used;
 }
 
-/* Groups whose rows of fairq.group_number are deleted. */
-typedef struct Unused
+/* Forgetting the unused groups of a queue. */
+typedef struct Forgetting
 {
-	List	   *numbers;
+	FairqQueue *queue;
+	TimestampTz end;			/* time at which it gives up */
+	bool		written;		/* true: some row was changed */
+	List	   *numbers;		/* groups whose rows are deleted */
 	List	   *keys;			/* their keys, texts, in the same order */
-} Unused;
+} Forgetting;
 
-/*
- * Delete the rows of unused groups, and duplicate rows of groups.  Returns the
- * unused groups.
- */
-static Unused
-delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
-			  bool *written)
+/* Delete the rows of unused groups, and duplicate rows of groups. */
+static void
+delete_unused(Forgetting *f, FairqTable *numbers, FairqTable *tasks)
 {
+	FairqQueue *queue = f->queue;
 	FairqRange	of_queue = fairq_range(Int32GetDatum(queue->id));
 	FairqScan  *scan = fairq_scan_begin(numbers, FAIRQ_NUMBER_BY_NO, of_queue);
 	TasksLook	look = begin_look(tasks, queue->id);
-	Unused		unused = {NIL, NIL};
 	int32		last = -1;
 
-	*written = false;
 	/* a group that is being created is not forgotten */
 	while (fairq_scan_next_live(scan))
 	{
@@ -371,35 +369,26 @@ delete_unused(FairqQueue *queue, FairqTable *numbers, FairqTable *tasks,
 		int32		group_no = fairq_int_of(slot, NUMBER_GROUP_NO, 0);
 		text	   *key = DatumGetTextPP(fairq_column(slot, NUMBER_GROUP_KEY));
 		bool		again = group_no == last;
+		bool		used = group_is_used(&look, queue, numbers, group_no, key) ||
+			fairq_group_setting(queue, group_no) !=
+			&queue->groups.others.setting;
 
 		last = group_no;
-		if (group_is_used(&look, queue, numbers, group_no, key) ||
-			fairq_group_setting(queue, group_no) != &queue->groups.others.setting)
-		{
-			/* one row of a group is enough */
-			if (again)
-				fairq_table_delete(numbers, &slot->tts_tid);
-			*written |= again;
+		/* one row of a group is enough */
+		if (used && !again)
 			continue;
-		}
-		unused.numbers = lappend_int(unused.numbers, group_no);
-		unused.keys = lappend(unused.keys,
+		if (!used)
+		{
+			f->numbers = lappend_int(f->numbers, group_no);
+			f->keys = lappend(f->keys,
 							  DatumGetTextPCopy(PointerGetDatum(key)));
+		}
 		fairq_table_delete(numbers, &slot->tts_tid);
-		*written = true;
+		f->written = true;
 	}
 	fairq_scan_end(look.scan);
 	fairq_scan_end(scan);
-	return unused;
 }
-
-/* Forgetting the unused groups of a queue. */
-typedef struct Forgetting
-{
-	FairqQueue *queue;
-	TimestampTz end;			/* time at which it gives up */
-	bool		written;		/* true: some row was changed */
-} Forgetting;
 
 /*
  * Delete the rows of unused groups.  Returns false if other transactions last
@@ -412,10 +401,11 @@ forget_unused(void *arg)
 	FairqQueue *queue = f->queue;
 	FairqTable *tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	FairqTable *numbers = fairq_open(FAIRQ_GROUP_NUMBER, RowExclusiveLock);
-	Unused		unused = delete_unused(queue, numbers, tasks, &f->written);
-	int			n = list_length(unused.numbers);
+	int			n;
 	bool		done = true;
 
+	delete_unused(f, numbers, tasks);
+	n = list_length(f->numbers);
 	if (n > 0)
 		fairq_groups_changed(true);
 	fairq_written();
@@ -426,7 +416,7 @@ forget_unused(void *arg)
 		ListCell   *number;
 		ListCell   *key;
 
-		forboth(number, unused.numbers, key, unused.keys)
+		forboth(number, f->numbers, key, f->keys)
 			if (group_is_used(&look, queue, numbers, lfirst_int(number),
 							  lfirst(key)))
 				fairq_put_group_number(numbers, queue, lfirst_int(number),
