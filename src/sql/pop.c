@@ -417,21 +417,22 @@ next_due(FairqQueue *queue)
 	TimestampTz now = GetCurrentTimestamp();
 	int64		start;
 
+	if (queue->paused)
+		return DT_NOEND;
 	if (fairq_queue_is_held(queue, now))
-		return queue->paused ? DT_NOEND : queue->starts.held_until;
-	if (!queue->paused && fairq_load_is_due(queue))
+		return queue->starts.held_until;
+	if (fairq_load_is_due(queue))
 		return DT_NOBEGIN;
-	for (int priority = 0; priority < FAIRQ_PRIORITIES && !queue->paused;
-		 priority++)
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
-		FairqLane  *lane = fairq_queue_lane(queue, priority);
+		FairqLane  *lane = fairq_queue_lane(queue, p);
 
 		next = Min(next, fairq_times_next(&lane->times));
 		start = fairq_lane_next_back(lane);
 		if (start != PG_INT64_MAX)
 			next = Min(next, fairq_wall_time(start, now));
 	}
-	if (!queue->paused && queue->starts.pace.gap != 0)
+	if (queue->starts.pace.gap != 0)
 	{
 		start = fairq_counter_next_start(&queue->hints->running,
 										 &queue->starts.pace, 0);
