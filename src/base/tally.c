@@ -350,24 +350,13 @@ is_seen(FairqTally *tally, int book)
 	FullTransactionId own = GetTopFullTransactionIdIfAny();
 	uint64		xid = U64FromFullTransactionId(own);
 	const FairqBook *seen = &tally->books[book];
-	const uint32 *running = running_of(tally, book);
-	int			low = 0;
-	int			high = seen->nrunning;
+	uint32		behind = (uint32) (xid - seen->xmin);
 
 	if (xid >= seen->xmax)
 		return false;
-	if (xid < seen->xmin)
-		return true;
-	while (low < high)
-	{
-		int			mid = (low + high) / 2;
-
-		if (running[mid] < xid - seen->xmin)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low == seen->nrunning || running[low] != xid - seen->xmin;
+	return xid < seen->xmin ||
+		bsearch(&behind, running_of(tally, book), seen->nrunning,
+				sizeof(uint32), fairq_compare_uint32) == NULL;
 }
 
 /* For callbacks: add the changes of our transaction, which has committed. */
