@@ -107,26 +107,6 @@ starts_next(const FairqStarts *starts, const FairqPace *pace)
 }
 
 /*
- * Start a task now, if the pace allows it.  Returns 0, or the time at which it
- * does.
- */
-static int64
-starts_take(FairqStarts *starts, const FairqPace *pace, int64 now,
-			FairqStart *start)
-{
-	int64		next = starts_next(starts, pace);
-
-	if (now < next)
-		return next;
-	start->taken = true;
-	start->before = starts->last;
-	starts->last = Max(next, now - pace->spare);
-	start->last = starts->last;
-	starts->full_at = starts->last + pace->gap + pace->spare;
-	return 0;
-}
-
-/*
  * Initialize a counter of a queue in the given tenure.  The only known fact is
  * that no task has started since the queue's hints were created.
  */
@@ -367,11 +347,23 @@ int64
 fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
 					FairqStart *start)
 {
+	FairqStarts *starts = &counter->starts;
 	int64		next;
+	int64		now;
 
 	SpinLockAcquire(&counter->mutex);
+	next = starts_next(starts, pace);
 	/* read here: with an earlier time, other tasks would start too early */
-	next = starts_take(&counter->starts, pace, fairq_monotonic(), start);
+	now = fairq_monotonic();
+	if (now >= next)
+	{
+		start->taken = true;
+		start->before = starts->last;
+		starts->last = Max(next, now - pace->spare);
+		start->last = starts->last;
+		starts->full_at = starts->last + pace->gap + pace->spare;
+		next = 0;
+	}
 	SpinLockRelease(&counter->mutex);
 	return next;
 }
