@@ -40,7 +40,7 @@ typedef struct PartKey
 typedef struct Part
 {
 	PartKey		key;			/* hash key */
-	void	   *at;				/* the part; NULL for a task */
+	void	   *at;				/* the part; NULL: it could not be allocated */
 } Part;
 
 FairqShadow fairq_shadow;
@@ -78,7 +78,7 @@ fairq_shadow_alloc(Size size)
  * exist yet.
  */
 void *
-fairq_shadow_find(const void *of, int32 number)
+fairq_shadow_find(const void *of, int64 number)
 {
 	PartKey		key = {.of = (uintptr_t) of, .number = number};
 	Part	   *part = hash_search(parts, &key, HASH_FIND, NULL);
@@ -91,39 +91,27 @@ fairq_shadow_find(const void *of, int32 number)
  * not exist.
  */
 void *
-fairq_shadow_part(const void *of, int32 number, Size size, bool *is_new)
+fairq_shadow_part(const void *of, int64 number, Size size, bool *is_new)
 {
 	PartKey		key = {.of = (uintptr_t) of, .number = number};
-	void	   *at = fairq_shadow_find(of, number);
+	bool		found;
+	Part	   *part = hash_search(parts, &key, HASH_ENTER, &found);
 
-	*is_new = at == NULL;
+	if (!found)
+		part->at = NULL;
+	*is_new = part->at == NULL;
 	if (*is_new)
-	{
-		Part	   *part;
-
-		at = fairq_shadow_alloc(size);
-		part = hash_search(parts, &key, HASH_ENTER, NULL);
-		part->at = at;
-	}
-	return at;
+		part->at = fairq_shadow_alloc(size);
+	return part->at;
 }
 
 /* Record a simulated claim or end of a task. */
 void
 fairq_shadow_claim(int64 id)
 {
-	PartKey		key = {.number = id};
-	Part	   *part = hash_search(parts, &key, HASH_ENTER, NULL);
+	bool		is_new;
 
-	part->at = NULL;
-}
-
-bool
-fairq_shadow_has_claimed(int64 id)
-{
-	PartKey		key = {.number = id};
-
-	return hash_search(parts, &key, HASH_FIND, NULL) != NULL;
+	(void) fairq_shadow_part(NULL, id, sizeof(bool), &is_new);
 }
 
 /* End the copy. */

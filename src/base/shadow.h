@@ -17,11 +17,10 @@ extern FairqShadow fairq_shadow;
 
 extern void *fairq_shadow_begin(void *real, Size size);
 extern void *fairq_shadow_alloc(Size size);
-extern void *fairq_shadow_find(const void *of, int32 number);
-extern void *fairq_shadow_part(const void *of, int32 number, Size size,
+extern void *fairq_shadow_find(const void *of, int64 number);
+extern void *fairq_shadow_part(const void *of, int64 number, Size size,
 							   bool *is_new);
 extern void fairq_shadow_claim(int64 id);
-extern bool fairq_shadow_has_claimed(int64 id);
 extern void fairq_shadow_end(void);
 
 /* Whether an address is in the copy. */
@@ -47,7 +46,8 @@ fairq_shadow_real(void *at)
 static inline bool
 fairq_shadow_claimed(int64 id)
 {
-	return unlikely(fairq_shadow.size > 0) && fairq_shadow_has_claimed(id);
+	return unlikely(fairq_shadow.size > 0) &&
+		fairq_shadow_find(NULL, id) != NULL;
 }
 
 #endif							/* FAIRQ_SHADOW_H */
