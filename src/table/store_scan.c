@@ -47,29 +47,24 @@ typedef struct FairqScannedTask
 	FairqTask	task;
 } ScannedTask;
 
+/* The function that compares a column of a type with a bound. */
 static RegProcedure
 bound_function(Oid type, StrategyNumber bound)
 {
-	switch (type)
-	{
-		case INT2OID:
-			return bound == BTEqualStrategyNumber ? F_INT2EQ :
-				bound == BTLessStrategyNumber ? F_INT2LT : F_INT2GE;
-		case INT4OID:
-			return bound == BTEqualStrategyNumber ? F_INT4EQ :
-				bound == BTLessStrategyNumber ? F_INT4LT : F_INT4GE;
-		case INT8OID:
-			return bound == BTEqualStrategyNumber ? F_INT8EQ :
-				bound == BTLessStrategyNumber ? F_INT8LT : F_INT8GE;
-		case TEXTOID:
-			return bound == BTEqualStrategyNumber ? F_TEXTEQ :
-				bound == BTLessStrategyNumber ? F_TEXT_LT : F_TEXT_GE;
-		case TIMESTAMPTZOID:
-			Assert(bound == BTLessStrategyNumber);
-			return F_TIMESTAMPTZ_LT;
-		default:
-			elog(ERROR, "no comparison for type %u", type);
-	}
+	static const Oid functions[][4] = {
+		{INT2OID, F_INT2EQ, F_INT2LT, F_INT2GE},
+		{INT4OID, F_INT4EQ, F_INT4LT, F_INT4GE},
+		{INT8OID, F_INT8EQ, F_INT8LT, F_INT8GE},
+		{TEXTOID, F_TEXTEQ, F_TEXT_LT, F_TEXT_GE},
+		{TIMESTAMPTZOID, F_TIMESTAMPTZ_EQ, F_TIMESTAMPTZ_LT, F_TIMESTAMPTZ_GE}
+	};
+	int			n = bound == BTEqualStrategyNumber ? 1 :
+		bound == BTLessStrategyNumber ? 2 : 3;
+
+	for (int i = 0; i < lengthof(functions); i++)
+		if (functions[i][0] == type)
+			return functions[i][n];
+	elog(ERROR, "no comparison for type %u", type);
 }
 
 /* Fill in a key that bounds a column of the index; columns count from 0. */
@@ -77,7 +72,8 @@ static void
 fill_key(Relation index, int column, StrategyNumber bound, Datum value,
 		 ScanKey key)
 {
-	Oid			type = TupleDescAttr(RelationGetDescr(index), column)->atttypid;
+	TupleDesc	desc = RelationGetDescr(index);
+	Oid			type = TupleDescAttr(desc, column)->atttypid;
 
 	ScanKeyEntryInitialize(key, 0, column + 1, bound, InvalidOid,
 						   index->rd_indcollation[column],
@@ -93,8 +89,8 @@ fill_keys(Relation index, const FairqRange *range, ScanKey keys)
 	for (; n < range->nequal; n++)
 		fill_key(index, n, BTEqualStrategyNumber, range->equal[n], &keys[n]);
 	if (range->has_low)
-		fill_key(index, range->nequal, BTGreaterEqualStrategyNumber, range->low,
-				 &keys[n++]);
+		fill_key(index, range->nequal, BTGreaterEqualStrategyNumber,
+				 range->low, &keys[n++]);
 	if (range->has_high)
 		fill_key(index, range->nequal, BTLessStrategyNumber, range->high,
 				 &keys[n++]);
