@@ -513,7 +513,7 @@ fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls,
 	TupleTableSlot *slot = fairq_new_slot(table);
 
 	store_columns(slot, values, nulls, natts);
-	table_tuple_insert(table->rel, slot, GetCurrentCommandId(true), 0, NULL);
+	simple_table_tuple_insert(table->rel, slot);
 	fairq_insert_index_entries(table, slot, false);
 	return &slot->tts_tid;
 }
@@ -563,15 +563,8 @@ fairq_table_insert_rows(FairqTable *table)
 void
 fairq_table_delete(FairqTable *table, ItemPointer tid)
 {
-	TM_FailureData tmfd;
-	TM_Result	result;
-
 	fairq_check_use(table, FAIRQ_TO_DELETE);
-	result = fairq_tuple_delete(table->rel, tid, GetCurrentCommandId(true),
-								true, &tmfd);
-	if (result != TM_Ok)
-		elog(ERROR, "could not delete a row of \"%s\": %d",
-			 RelationGetRelationName(table->rel), (int) result);
+	simple_table_tuple_delete(table->rel, tid, InvalidSnapshot);
 }
 
 /* End a scan, if there is one. */

@@ -830,8 +830,7 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 	{
 		TupleTableSlot *slot = change_row(table, changes, nchanges);
 
-		table_tuple_insert(table->rel, slot, GetCurrentCommandId(true), 0,
-						   NULL);
+		simple_table_tuple_insert(table->rel, slot);
 		fairq_insert_index_entries(table, slot, false);
 		pg_atomic_fetch_add_u64(&fairq_domain()->moves, 1);
 		task->tid = slot->tts_tid;
