@@ -310,7 +310,7 @@ search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
 {
 	int32		lane = fairq_task_lane(s->queue->id, s->priority);
 
-	return fairq_scan_in_order(scan, s->tasks, FAIRQ_TASK_BY_GROUP,
+	return fairq_scan_in_order(scan, s->tasks,
 							   fairq_range_line(lane, group_no, from, end));
 }
 

@@ -186,7 +186,7 @@ end_lapsed_in_lane(Sweep *sweep, int priority)
 												 fairq_lane_reach(lane, r) + 1);
 
 			sweep->scan = fairq_scan_in_order(sweep->scan, sweep->tasks,
-											  FAIRQ_TASK_BY_GROUP, range);
+											  range);
 			end_found(sweep, true);
 		}
 		if (sweep->ended == sweep->most || group_no == PG_INT32_MAX)

@@ -257,7 +257,7 @@ extern FairqScan *fairq_scan_begin(FairqTable *table, FairqIndex index,
 extern FairqScan *fairq_scan_table(FairqRelation which, FairqIndex index,
 								   FairqRange range);
 extern FairqScan *fairq_scan_in_order(FairqScan *scan, FairqTable *table,
-									  FairqIndex index, FairqRange range);
+									  FairqRange range);
 extern void fairq_scan_again(FairqScan *scan, FairqRange range);
 extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
 								  FairqRange range, int budget);

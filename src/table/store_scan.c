@@ -149,15 +149,15 @@ fairq_scan_table(FairqRelation which, FairqIndex index, FairqRange range)
 }
 
 /*
- * A scan for fairq_task_next(): the given scan, restarted with the same number
- * of bounds, or a new one if it is NULL.
+ * A scan of the index by group, for fairq_task_next().  It is the given scan,
+ * restarted with the same number of bounds, or a new one if that is NULL.
  */
 FairqScan *
-fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqIndex which,
-					FairqRange range)
+fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqRange range)
 {
 	if (scan == NULL)
-		return scan_begin(table, which, &range, PG_INT32_MAX, true);
+		return scan_begin(table, FAIRQ_TASK_BY_GROUP, &range, PG_INT32_MAX,
+						  true);
 	fairq_scan_again(scan, range);
 	return scan;
 }
@@ -628,7 +628,7 @@ fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
 {
 	MemoryContext old = MemoryContextSwitchTo(table->context);
 	FairqScan  *scan = table->scans.entries =
-		fairq_scan_in_order(table->scans.entries, table, FAIRQ_TASK_BY_GROUP,
+		fairq_scan_in_order(table->scans.entries, table,
 							fairq_range_line(lane, group_no, from,
 											 FAIRQ_RETRIES));
 	int			n = 0;

@@ -101,7 +101,7 @@ fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
 
 	if (seat > PG_INT32_MAX)
 		return FAIRQ_NO_SEAT;
-	*scan = fairq_scan_in_order(*scan, tasks, FAIRQ_TASK_BY_GROUP,
+	*scan = fairq_scan_in_order(*scan, tasks,
 								fairq_range_from(of_lane,
 												 Int32GetDatum((int32) seat)));
 	return fairq_scan_next_group(*scan);
@@ -139,7 +139,7 @@ fairq_line_tail(FairqTable *tasks, int32 lane, int32 group_no, int most)
  * is due; DT_NOEND: not known.
  */
 static bool
-lane_retries(FairqTable *tasks, FairqScan *scan, TimestampTz *due_at)
+lane_retries(FairqScan *scan, TimestampTz *due_at)
 {
 	FairqTask	task;
 	FairqRowState state;
@@ -173,11 +173,11 @@ fairq_line_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 		int32		lane = fairq_task_lane(queue->id, p);
 		TimestampTz at;
 
-		scan = fairq_scan_in_order(scan, tasks, FAIRQ_TASK_BY_GROUP,
+		scan = fairq_scan_in_order(scan, tasks,
 								   fairq_range_line(lane, group_no,
 													FAIRQ_RETRIES,
 													FAIRQ_SCHEDULED));
-		if (!lane_retries(tasks, scan, &at))
+		if (!lane_retries(scan, &at))
 			continue;
 		any = true;
 		*due_at = Min(*due_at, at);
@@ -233,7 +233,7 @@ head_block(FairqScan **scan, FairqQueue *queue, int priority,
 	FairqTask	task;
 	FairqRowState state;
 
-	*scan = fairq_scan_in_order(*scan, tasks, FAIRQ_TASK_BY_GROUP,
+	*scan = fairq_scan_in_order(*scan, tasks,
 								fairq_range_line(fairq_task_lane(queue->id,
 																 priority),
 												 group_no, 0, FAIRQ_RETRIES));
