@@ -227,32 +227,28 @@ fairq_line_has_earlier(FairqQueue *queue, FairqTable *tasks,
  * none, or none within the budget.
  */
 static int64
-head_block(FairqScan **scan, FairqQueue *queue, int priority,
-		   FairqTable *tasks, int32 group_no)
+head_block(FairqScan **scan, FairqTable *tasks, int32 lane, int32 group_no,
+		   int64 block_length)
 {
 	FairqTask	task;
 	FairqRowState state;
 
 	*scan = fairq_scan_in_order(*scan, tasks,
-								fairq_range_line(fairq_task_lane(queue->id,
-																 priority),
-												 group_no, 0, FAIRQ_RETRIES));
-	for (int i = 0; i < HEAD_ROWS; i++)
+								fairq_range_line(lane, group_no, 0,
+												 FAIRQ_RETRIES));
+	for (int i = 0; i < HEAD_ROWS &&
+		 (state = fairq_task_next(*scan, &task, false)) != FAIRQ_ROW_END; i++)
 	{
-		state = fairq_task_next(*scan, &task, false);
-		if (state == FAIRQ_ROW_END)
-			break;
 		if (state == FAIRQ_ROW_LIVE && !task.running)
-			return fairq_block(task.addr, queue->block_length);
+			return fairq_block(task.addr, block_length);
 	}
 	return PG_INT64_MAX;
 }
 
 /* The last group of the lane that has an entry in the index. */
 static int32
-last_group(FairqQueue *queue, int priority, FairqTable *tasks)
+last_group(FairqTable *tasks, int32 lane)
 {
-	int32		lane = fairq_task_lane(queue->id, priority);
 	FairqRange	of_lane = fairq_range(Int32GetDatum(lane));
 	FairqScan  *scan = fairq_scan_begin(tasks, FAIRQ_TASK_BY_GROUP,
 										fairq_range_backward(of_lane));
@@ -273,19 +269,19 @@ static int64
 least_block(FairqQueue *queue, int priority, FairqTable *tasks)
 {
 	FairqScan  *scans[2] = {NULL, NULL};
-	int32		group_no = last_group(queue, priority, tasks);
+	int32		lane = fairq_task_lane(queue->id, priority);
+	int32		group_no = last_group(tasks, lane);
 	int64		least = group_no == FAIRQ_NO_SEAT ? -1 : PG_INT64_MAX;
 	int64		seat = 0;
 
 	for (int i = 0; i < SOME_GROUPS && group_no != FAIRQ_NO_SEAT; i++)
 	{
-		int64		block = head_block(&scans[1], queue, priority, tasks,
-									   group_no);
+		int64		block = head_block(&scans[1], tasks, lane, group_no,
+									   queue->block_length);
 
 		CHECK_FOR_INTERRUPTS();
 		least = Min(least, block);
-		group_no = fairq_line_next(&scans[0], tasks,
-								   fairq_task_lane(queue->id, priority), seat);
+		group_no = fairq_line_next(&scans[0], tasks, lane, seat);
 		seat = block == PG_INT64_MAX ? group_no + INT64CONST(1) :
 			Max(2 * seat, group_no + INT64CONST(1));
 	}
@@ -318,8 +314,8 @@ begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks,
  * skipping some of them is cheaper than searching for the next group at once.
  */
 static int32
-next_group(FairqScan **scan, FairqQueue *queue, int priority,
-		   FairqTable *tasks, int64 seat, int *nentries)
+next_group(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat,
+		   int *nentries)
 {
 	for (int i = 0; *scan != NULL && i < NEIGHBOURS; i++)
 	{
@@ -329,8 +325,7 @@ next_group(FairqScan **scan, FairqQueue *queue, int priority,
 		if (group_no == FAIRQ_NO_SEAT || group_no >= seat)
 			return group_no;
 	}
-	return fairq_line_next(scan, tasks, fairq_task_lane(queue->id, priority),
-						   seat);
+	return fairq_line_next(scan, tasks, lane, seat);
 }
 
 /* One step: find the next groups that have rows.  Returns how many. */
@@ -338,6 +333,7 @@ static int
 find_groups(FairqQueue *queue, int priority, FairqTable *tasks,
 			const FairqRecovered *from)
 {
+	int32		lane = fairq_task_lane(queue->id, priority);
 	bool		round = from->first + from->known >= FAIRQ_ALL_SEATS;
 	int64		begin_at = from->first + from->known -
 		(round ? FAIRQ_ALL_SEATS : 0);
@@ -351,8 +347,7 @@ find_groups(FairqQueue *queue, int priority, FairqTable *tasks,
 	while (seat < end && n < lengthof(group_nos) &&
 		   (n < FAIRQ_GROUPS_AT_ONCE || nentries < ENTRIES_AT_ONCE))
 	{
-		int32		group_no = next_group(&scan, queue, priority, tasks, seat,
-										  &nentries);
+		int32		group_no = next_group(&scan, tasks, lane, seat, &nentries);
 
 		if (group_no == FAIRQ_NO_SEAT || group_no >= end)
 			seat = end;
