@@ -79,6 +79,7 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "commands/async.h"
+#include "lib/qunique.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -206,26 +207,23 @@ read_settings(FairqSettings *settings, int32 queue_id, int32 *group_nos,
 {
 	FairqRange	range = fairq_range_2(Int32GetDatum(queue_id), (Datum) 0);
 	FairqScan  *scan;
-	int			nread = 0;
 
 	if (n == 0)
 		return 0;
-	/* equal numbers are then neighbours */
 	qsort(group_nos, n, sizeof(int32), fairq_compare_uint32);
-	scan = fairq_scan_table(FAIRQ_GROUP_SETTING, FAIRQ_SETTING_BY_GROUP, range);
+	n = (int) qunique(group_nos, n, sizeof(int32), fairq_compare_uint32);
+	scan = fairq_scan_table(FAIRQ_GROUP_SETTING, FAIRQ_SETTING_BY_GROUP,
+							range);
 	for (int i = 0; i < n; i++)
 	{
-		if (i > 0 && group_nos[i] == group_nos[i - 1])
-			continue;
 		range.equal[1] = Int32GetDatum(group_nos[i]);
 		if (fairq_scan_find_current(scan, range))
 			put_entry(settings, scan->slot, true);
 		else
 			remove_entry(settings, group_nos[i]);
-		nread++;
 	}
 	fairq_scan_end(scan);
-	return nread;
+	return n;
 }
 
 /* Reread the groups that the second scan did not find. */
