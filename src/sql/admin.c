@@ -735,7 +735,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 
 	fairq_writes("fairq.drop_queue()");
 	queue = fairq_queue_use_if_exists(name, FAIRQ_PRIV_MANAGE,
-									  AccessExclusiveLock);
+									  AccessExclusiveLock, false);
 	if (queue == NULL)
 	{
 		fairq_no_such_queue(name, FAIRQ_ARG_BOOL(2));
@@ -905,7 +905,8 @@ fairq_unregister_worker(PG_FUNCTION_ARGS)
 	foreach(lc, fairq_sql_texts("SELECT unnest(queues) FROM fairq.worker"
 								" WHERE worker_id = $1", &id, 1, false))
 		(void) fairq_queue_use_if_exists(cstring_to_text(strVal(lfirst(lc))),
-										 FAIRQ_PRIV_WORK, AccessShareLock);
+										 FAIRQ_PRIV_WORK, AccessShareLock,
+										 false);
 	PG_RETURN_BOOL(fairq_sql("DELETE FROM fairq.worker WHERE worker_id = $1",
 							 &id, 1, NULL) > 0);
 }

@@ -930,10 +930,12 @@ fairq_no_such_queue(text *name, bool skip)
 /*
  * The queue of a name, locked until the end of the transaction, for one of
  * these privileges.  A caller without any of them takes no lock.  NULL: there
- * is no such queue.
+ * is no such queue.  Without must_have, queue->hints is NULL if there is no
+ * room for its hints.
  */
-static FairqQueue *
-use_if_exists(text *name, int any_privilege, LOCKMODE lockmode, bool must_have)
+FairqQueue *
+fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode,
+						  bool must_have)
 {
 	char		cname[FAIRQ_MAX_QUEUE_NAME + 1];
 	int32		id = 0;
@@ -972,18 +974,12 @@ use_if_exists(text *name, int any_privilege, LOCKMODE lockmode, bool must_have)
 	return NULL;
 }
 
-/* The same, but if there is no room for its hints, queue->hints is NULL. */
-FairqQueue *
-fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode)
-{
-	return use_if_exists(name, any_privilege, lockmode, false);
-}
-
 /* The queue of a name, which must exist. */
 FairqQueue *
 fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 {
-	FairqQueue *queue = use_if_exists(name, any_privilege, lockmode, true);
+	FairqQueue *queue = fairq_queue_use_if_exists(name, any_privilege,
+												  lockmode, true);
 
 	if (queue == NULL)
 		fairq_no_such_queue(name, false);

@@ -154,7 +154,8 @@ typedef struct FairqQueue
 extern FairqQueue *fairq_queue_use(text *name, int any_privilege,
 								   LOCKMODE lockmode);
 extern FairqQueue *fairq_queue_use_if_exists(text *name, int any_privilege,
-											 LOCKMODE lockmode);
+											 LOCKMODE lockmode,
+											 bool must_have);
 extern FairqQueue *fairq_queue_use_if_known(text *name, int any_privilege,
 											LOCKMODE lockmode);
 extern void fairq_no_such_queue(text *name, bool skip);
