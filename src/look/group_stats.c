@@ -164,7 +164,7 @@ put_one(FunctionCallInfo fcinfo, PutQueue put)
 	FairqQueue *queue;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
+	queue = fairq_queue_to_view(name);
 	if (queue != NULL)
 		put((ReturnSetInfo *) fcinfo->resultinfo, queue, top, false);
 	return (Datum) 0;

@@ -569,7 +569,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 	fairq_arg_needed(fcinfo, 1, "priority");
 	priority = FAIRQ_ARG_INT(1, "priority", 0, 0, FAIRQ_PRIORITIES - 1);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	queue = fairq_queue_use_if_known(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
+	queue = fairq_queue_to_view(name);
 	if (queue == NULL)
 		return (Datum) 0;
 	fairq_table_close(fairq_open(FAIRQ_TASK, AccessShareLock));

@@ -987,11 +987,12 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 }
 
 /*
- * The queue of a name, with the same errors, if shared memory has its hints.
- * Otherwise NULL, and the call neither creates hints nor takes a lock.
+ * The queue of a name, to view its hints, with the same errors, if shared
+ * memory has them.  Otherwise NULL, and the call neither creates hints nor
+ * takes a lock.
  */
 FairqQueue *
-fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
+fairq_queue_to_view(text *name)
 {
 	FairqQueue	unknown = {0};
 
@@ -1004,13 +1005,13 @@ fairq_queue_use_if_known(text *name, int any_privilege, LOCKMODE lockmode)
 	if (unknown.id == 0)
 		fairq_no_such_queue(name, false);
 	if (fairq_shmem_find_queue(unknown.id) != NULL)
-		return fairq_queue_use(name, any_privilege, lockmode);
+		return fairq_queue_use(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
 
 	/*
 	 * the cache has only queues with hints, so read the privileges separately
 	 */
 	read_grants(&unknown, CurrentMemoryContext);
-	check_privilege(&unknown, any_privilege);
+	check_privilege(&unknown, FAIRQ_PRIV_MONITOR);
 	/* an invalidation during the read may say that the queue was dropped */
 	if (lookup_id(unknown.name) != unknown.id)
 		fairq_no_such_queue(name, false);

@@ -156,8 +156,7 @@ extern FairqQueue *fairq_queue_use(text *name, int any_privilege,
 extern FairqQueue *fairq_queue_use_if_exists(text *name, int any_privilege,
 											 LOCKMODE lockmode,
 											 bool must_have);
-extern FairqQueue *fairq_queue_use_if_known(text *name, int any_privilege,
-											LOCKMODE lockmode);
+extern FairqQueue *fairq_queue_to_view(text *name);
 extern void fairq_no_such_queue(text *name, bool skip);
 extern FairqQueue *fairq_queue_by_id(int32 id);
 extern FairqQueue *fairq_queue_if_room(int32 id);
