@@ -212,10 +212,13 @@ fairq_order_first(const FairqOrder *order, FairqRecords *records)
 	return first;
 }
 
-/* The group next to a rank, behind it or before it; FAIRQ_NO_NODE: none. */
-static inline int32
-next_to(const FairqOrder *order, FairqRecords *records, const FairqRank *rank,
-		bool behind)
+/*
+ * The group next to a rank: the first one behind it, or the last one before
+ * it; FAIRQ_NO_NODE: none.
+ */
+int32
+fairq_order_next_to(const FairqOrder *order, FairqRecords *records,
+					const FairqRank *rank, bool behind)
 {
 	int32		at = order->root;
 	int32		found = FAIRQ_NO_NODE;
@@ -232,14 +235,6 @@ next_to(const FairqOrder *order, FairqRecords *records, const FairqRank *rank,
 		at = beyond == behind ? node->left : node->right;
 	}
 	return found;
-}
-
-/* The first group behind a rank; FAIRQ_NO_NODE: none. */
-int32
-fairq_order_after(const FairqOrder *order, FairqRecords *records,
-				  const FairqRank *rank)
-{
-	return next_to(order, records, rank, true);
 }
 
 /*
@@ -270,12 +265,4 @@ fairq_order_added_after(FairqRecords *records, int32 at, const FairqRank *rank,
 		at = node->right;
 	}
 	return FAIRQ_NO_NODE;
-}
-
-/* The last group before a rank; FAIRQ_NO_NODE: none. */
-int32
-fairq_order_before(const FairqOrder *order, FairqRecords *records,
-				   const FairqRank *rank)
-{
-	return next_to(order, records, rank, false);
 }

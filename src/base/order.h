@@ -131,11 +131,10 @@ extern void fairq_order_add(FairqOrder *order, FairqRecords *records,
 extern void fairq_order_remove(FairqOrder *order, FairqRecords *records,
 							   int32 seat);
 extern int32 fairq_order_first(const FairqOrder *order, FairqRecords *records);
-extern int32 fairq_order_after(const FairqOrder *order, FairqRecords *records,
-							   const FairqRank *rank);
+extern int32 fairq_order_next_to(const FairqOrder *order,
+								 FairqRecords *records, const FairqRank *rank,
+								 bool behind);
 extern int32 fairq_order_added_after(FairqRecords *records, int32 at,
 									 const FairqRank *rank, uint64 since);
-extern int32 fairq_order_before(const FairqOrder *order, FairqRecords *records,
-								const FairqRank *rank);
 
 #endif							/* FAIRQ_ORDER_H */

@@ -666,7 +666,7 @@ next_behind(const Search *search, const FairqRank *behind)
 	FairqVisits *visits = search->visits;
 	int32		next = behind == NULL ?
 		fairq_order_first(search->order, accounts) :
-		fairq_order_after(search->order, accounts, behind);
+		fairq_order_next_to(search->order, accounts, behind, true);
 
 	while (next != FAIRQ_NO_NODE)
 	{
@@ -691,7 +691,7 @@ next_behind(const Search *search, const FairqRank *behind)
 			if (--*search->steps < 0)
 				return FAIRQ_NO_NODE;
 		}
-		next = fairq_order_after(search->order, accounts, &rank);
+		next = fairq_order_next_to(search->order, accounts, &rank, true);
 	}
 	return next;
 }
@@ -772,7 +772,7 @@ copy_behind(FairqLane *copy, int32 tenant, const FairqRank *behind,
 	}
 	while (n < COPIED_AT_ONCE && order != NULL)
 	{
-		int32		next = fairq_order_after(order, accounts, &rank);
+		int32		next = fairq_order_next_to(order, accounts, &rank, true);
 
 		if (next == FAIRQ_NO_NODE)
 			break;

@@ -224,8 +224,7 @@ find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
 
 	for (int n = 0; n < MOST_LOOKED_AT && nlevels < FAIRQ_MOST_LEVELS; n++)
 	{
-		int32		group_no = most ? fairq_order_before(order, accounts, &at) :
-			fairq_order_after(order, accounts, &at);
+		int32		group_no = fairq_order_next_to(order, accounts, &at, !most);
 		const FairqAccount *account;
 		double		got;
 

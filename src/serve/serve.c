@@ -187,8 +187,8 @@ find_back(FairqLane *lane, FairqRank *behind, int64 now, int32 *group_nos)
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	while (n < AT_ONCE && is_begun(lane))
 	{
-		int32		next = fairq_order_after(order, &lane->seats.back.nodes,
-											 behind);
+		int32		next = fairq_order_next_to(order, &lane->seats.back.nodes,
+											   behind, true);
 		const FairqNode *node;
 
 		if (next == FAIRQ_NO_NODE)
