@@ -6,8 +6,6 @@
 #ifndef FAIRQ_ADDRESS_H
 #define FAIRQ_ADDRESS_H
 
-#include "postgres.h"
-
 #include "datatype/timestamp.h"
 
 /* must stay the same: fairq.task.lane stores it */

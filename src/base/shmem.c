@@ -46,8 +46,6 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "utils/dsa.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "catalog.h"

@@ -5,7 +5,6 @@
 #ifndef FAIRQ_SHMEM_H
 #define FAIRQ_SHMEM_H
 
-#include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "port/pg_bitutils.h"
 #include "storage/condition_variable.h"

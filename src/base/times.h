@@ -6,7 +6,6 @@
 #ifndef FAIRQ_TIMES_H
 #define FAIRQ_TIMES_H
 
-#include "datatype/timestamp.h"
 #include "port/atomics.h"
 
 #include "address.h"

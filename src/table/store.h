@@ -10,7 +10,6 @@
 #include "access/transam.h"
 #include "executor/tuptable.h"
 #include "storage/block.h"
-#include "storage/lockdefs.h"
 #include "utils/rel.h"
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"

@@ -11,22 +11,16 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/sysattr.h"
-#include "access/tableam.h"
-#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
-#include "executor/tuptable.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 #include "utils/spccache.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "shadow.h"

@@ -22,16 +22,13 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/timestamp.h"
 
 #include "add.h"
-#include "blocked.h"
 #include "dedup.h"
 #include "group.h"
 #include "line.h"
 #include "outcome.h"
 #include "tools.h"
-#include "transaction.h"
 
 /* Begin a call that adds tasks to the queue; all else in *e is 0, or after. */
 void

@@ -7,7 +7,6 @@
 
 #include "blocked.h"
 #include "queue.h"
-#include "store.h"
 
 /* Fields that all tasks of a call share. */
 typedef struct FairqEnqueue

@@ -36,9 +36,7 @@
 #include "catalog/pg_collation.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/fmgrprotos.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "dedup.h"

@@ -37,15 +37,10 @@
 #include "access/xlog.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
-#include "utils/memutils.h"
 
 #include "compat.h"
 #include "group.h"
-#include "shmem.h"
-#include "store.h"
 #include "tools.h"
 #include "transaction.h"
 

@@ -59,10 +59,8 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/timestamp.h"
 
 #include "line.h"
-#include "shmem.h"
 #include "tools.h"
 
 /* entries that are checked before a task */

@@ -5,9 +5,7 @@
 #ifndef FAIRQ_LINE_H
 #define FAIRQ_LINE_H
 
-#include "address.h"
 #include "queue.h"
-#include "store.h"
 #include "transaction.h"
 
 /* The progress of a call that recovers a lane; all zero at first. */

@@ -50,7 +50,6 @@
 #include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/timestamp.h"
 
 #include "blocked.h"
 #include "dedup.h"
@@ -59,9 +58,7 @@
 #include "outcome.h"
 #include "running.h"
 #include "taken.h"
-#include "times.h"
 #include "tools.h"
-#include "transaction.h"
 
 /* the most waiting tasks that one end or check visits */
 #define MAX_LOOKS 100

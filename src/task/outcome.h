@@ -7,7 +7,6 @@
 #define FAIRQ_OUTCOME_H
 
 #include "queue.h"
-#include "store.h"
 #include "transaction.h"
 
 /* The present task of a call. */

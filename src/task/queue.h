@@ -5,12 +5,10 @@
 #ifndef FAIRQ_QUEUE_H
 #define FAIRQ_QUEUE_H
 
-#include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
 #include "storage/lockdefs.h"
 #include "utils/hsearch.h"
 
-#include "counter.h"
 #include "lane.h"
 
 /* The channel "fairq.<queue>" must fit into a name. */

@@ -16,8 +16,6 @@
  */
 #include "postgres.h"
 
-#include "utils/timestamp.h"
-
 #include "group.h"
 #include "registry.h"
 #include "running.h"

@@ -6,7 +6,6 @@
 #define FAIRQ_RUNNING_H
 
 #include "queue.h"
-#include "store.h"
 #include "transaction.h"
 
 extern void fairq_running_begin(FairqQueue *queue, bool peeks);

@@ -29,7 +29,6 @@
 #include "compat.h"
 #include "taken.h"
 #include "tools.h"
-#include "transaction.h"
 
 /* no note */
 #define NO_NOTE (-1)

@@ -5,7 +5,6 @@
 #ifndef FAIRQ_TAKEN_H
 #define FAIRQ_TAKEN_H
 
-#include "store.h"
 #include "transaction.h"
 
 /* the key of a batch's tasks in fairq_is_taken(); ids are positive */
