@@ -613,41 +613,21 @@ fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
  * Read the first entries of a group's queued tasks in the index by group, at
  * most "most".  They begin at an address, and their rows may be in any state.
  * Returns their number, and in *end the address of the next entry.  If several
- * entries have one address, only the first of them is returned, and *abreast
- * is true.
+ * entries have one address, *abreast is true, and the call stops before them.
  */
 int
 fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
 				   int most, FairqItem *items, int64 *end, bool *abreast)
 {
+	FairqRange	range = fairq_range_line(lane, group_no, from, FAIRQ_RETRIES);
 	MemoryContext old = MemoryContextSwitchTo(table->context);
-	FairqScan  *scan = table->scans.entries =
-		fairq_scan_in_order(table->scans.entries, table,
-							fairq_range_line(lane, group_no, from,
-											 FAIRQ_RETRIES));
-	int			n = 0;
+	int			n;
 
+	table->scans.entries = fairq_scan_in_order(table->scans.entries, table,
+											   range);
 	MemoryContextSwitchTo(old);
-	*abreast = false;
-	*end = FAIRQ_ADDR_MAX;
-	while (next_entry(scan))
-	{
-		int64		addr = fairq_scan_reached(scan);
-
-		if (n > 0 && addr == items[n - 1].addr)
-			*abreast = true;
-		else if (n == most)
-		{
-			*end = addr;
-			break;
-		}
-		else
-		{
-			items[n].addr = addr;
-			items[n].order = 0;
-			items[n++].tid = scan->root;
-		}
-	}
+	n = fairq_task_ahead(table->scans.entries, most, items, end);
+	*abreast = n < most && *end != FAIRQ_ADDR_MAX;
 	return n;
 }
 
