@@ -139,15 +139,7 @@ add_calls(FairqWakeup *wakeup, uint32 n)
 	return waiters;
 }
 
-/* Wake the waiters at several queues, so that they check for calls. */
-static void
-wake_several(FairqWakeup *wakeup)
-{
-	if (pg_atomic_read_u32(&wakeup->several) > 0)
-		ConditionVariableBroadcast(sleepers_at_several(wakeup));
-}
-
-/* Wake up to n more waiters. */
+/* Wake up to n more waiters; FAIRQ_ALL_WAITERS: all. */
 void
 fairq_wake(FairqWakeup *wakeup, int32 n)
 {
@@ -158,16 +150,9 @@ fairq_wake(FairqWakeup *wakeup, int32 n)
 	waiters = add_calls(wakeup, n);
 	for (uint32 i = 0; i < Min((uint32) n, waiters); i++)
 		ConditionVariableSignal(&wakeup->sleepers);
-	wake_several(wakeup);
-}
-
-/* Wake all waiters. */
-void
-fairq_wake_all(FairqWakeup *wakeup)
-{
-	(void) add_calls(wakeup, PG_UINT32_MAX);
-	ConditionVariableBroadcast(&wakeup->sleepers);
-	wake_several(wakeup);
+	/* those at several queues check for calls */
+	if (pg_atomic_read_u32(&wakeup->several) > 0)
+		ConditionVariableBroadcast(sleepers_at_several(wakeup));
 }
 
 /*

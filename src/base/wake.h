@@ -13,6 +13,9 @@
 /* the most queues at which a session may wait */
 #define FAIRQ_MAX_WAITS 100
 
+/* more than there can be */
+#define FAIRQ_ALL_WAITERS PG_INT32_MAX
+
 /*
  * In shared memory, part of a queue's hints, without a lock.  domain is set
  * before the queue has waiters, and all other fields except sleepers are
@@ -41,7 +44,6 @@ typedef struct FairqWakeup
 extern void fairq_wakeup_init(FairqWakeup *wakeup);
 extern void fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain);
 extern void fairq_wake(FairqWakeup *wakeup, int32 n);
-extern void fairq_wake_all(FairqWakeup *wakeup);
 extern void fairq_wake_chain(FairqWakeup *wakeup);
 extern void fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found);
 extern void fairq_wake_unserved(FairqWakeup *wakeup);

@@ -944,7 +944,7 @@ publish_rest(FairqPending *pending, bool committed)
 	if (pending->done & FAIRQ_UNCOUNTED)
 		fairq_tally_counted(&hints->tally);
 	if (pending->done & FAIRQ_DROPPED)
-		fairq_wake_all(&hints->wakeup);
+		fairq_wake(&hints->wakeup, FAIRQ_ALL_WAITERS);
 	/* sessions may be waiting for the end of uncounted transactions */
 	else if ((pending->done & FAIRQ_SETTINGS) ||
 			 ((pending->done & FAIRQ_UNCOUNTED) &&

@@ -2,8 +2,8 @@
 # waiters pops, also if others are notified of another queue first. They wait
 # for a minute, so the test sees a task that no worker pops.
 #
-# Fails if workers that wait for several queues are not called (wake_several()
-# in wake.c).
+# Fails if workers that wait for several queues are not called (fairq_wake() in
+# wake.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
