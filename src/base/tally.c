@@ -130,20 +130,17 @@ static struct
 }			sum;
 
 /*
- * The size of a tally in bytes: it has room for all transactions that can run
- * at once.
+ * Allocate a tally, with room for all transactions that can run at once.  No
+ * load is in either book.
  */
-Size
-fairq_tally_size(void)
+dsa_pointer
+fairq_tally_make(int32 domain)
 {
-	return offsetof(FairqTally, running) +
-		sizeof(uint32) * FAIRQ_BOOKS * GetMaxSnapshotXidCount();
-}
+	Size		nrunning = FAIRQ_BOOKS * GetMaxSnapshotXidCount();
+	dsa_pointer ptr = fairq_allocate(offsetof(FairqTally, running) +
+									 sizeof(uint32) * nrunning);
+	FairqTally *tally = fairq_at(ptr);
 
-void
-fairq_tally_init(FairqTally *tally, int32 domain)
-{
-	memset(tally, 0, sizeof(FairqTally));	/* no load in either book */
 	LWLockInitialize(&tally->lock, fairq_tranche(FAIRQ_TALLY_TRANCHE));
 	tally->domain = domain;
 	pg_atomic_init_u64(&tally->begun_at, 0);
@@ -154,6 +151,7 @@ fairq_tally_init(FairqTally *tally, int32 domain)
 	pg_atomic_init_u64(&tally->current, 0);
 	pg_atomic_init_u64(&tally->known, PG_UINT64_MAX);
 	pg_atomic_init_u64(&tally->passed, PG_UINT64_MAX);
+	return ptr;
 }
 
 /*

@@ -125,8 +125,7 @@ fairq_tally_counted(FairqQueueTally *queue)
 	pg_atomic_fetch_sub_u32(&queue->uncounted, 1);
 }
 
-extern Size fairq_tally_size(void);
-extern void fairq_tally_init(FairqTally *tally, int32 domain);
+extern dsa_pointer fairq_tally_make(int32 domain);
 extern void fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally);
 extern void fairq_queue_tally_empty(FairqQueueTally *queue);
 extern void fairq_queue_tally_entered(FairqQueueTally *queue);

@@ -640,9 +640,7 @@ enter_extension(void)
 
 	if (entered == key.task)
 		return;
-	tally = fairq_allocate(fairq_tally_size());
-	fairq_tally_init(fairq_at(tally),
-					 fairq_domain_index());
+	tally = fairq_tally_make(fairq_domain_index());
 	PG_TRY();
 	{
 		extension = insert(view.extensions, &key, &found);
