@@ -610,12 +610,6 @@ fairq_key_of(Oid task, int32 queue_id, int32 group_no)
 	return key;
 }
 
-FairqQueueKey
-fairq_key(int32 queue_id, int32 group_no)
-{
-	return fairq_key_of(fairq_relid(FAIRQ_TASK), queue_id, group_no);
-}
-
 /*
  * The index of the domain of this database's fairq.task.  It is cached until
  * the table's OID changes, because hot paths call this for each row.

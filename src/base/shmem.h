@@ -361,7 +361,6 @@ extern bool fairq_shmem_can_be_had(void);
 extern FairqDomain *fairq_domain_at(int32 index);
 extern FairqQueueKey fairq_key_of(Oid task, int32 queue_id,
 								   int32 group_no);
-extern FairqQueueKey fairq_key(int32 queue_id, int32 group_no);
 extern int32 fairq_domain_index(void);
 extern FairqDomain *fairq_domain(void);
 extern Size fairq_area_size(void);

@@ -63,6 +63,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "catalog.h"
 #include "compat.h"
 #include "lane_order.h"
 #include "registry.h"
@@ -111,6 +112,13 @@ static Oid	entered = InvalidOid;
 static dsa_pointer own_tally = InvalidDsaPointer;
 
 static void free_some(void);
+
+/* The key of a queue, a counter or an extension, by the present fairq.task. */
+static FairqQueueKey
+own_key(int32 queue_id, int32 group_no)
+{
+	return fairq_key_of(fairq_relid(FAIRQ_TASK), queue_id, group_no);
+}
 
 /* Attach to a table, or create it.  Does nothing if this has been done. */
 static void
@@ -518,7 +526,7 @@ table_is_gone(Oid task)
 static bool
 extension_is_gone(const FairqQueueKey *key)
 {
-	FairqQueueKey own = fairq_key(0, -1);
+	FairqQueueKey own = own_key(0, -1);
 
 	if (key->database != MyDatabaseId)
 		return !SearchSysCacheExists1(DATABASEOID,
@@ -633,7 +641,7 @@ fairq_shmem_sweep_if_crowded(void)
 static void
 enter_extension(void)
 {
-	FairqQueueKey key = fairq_key(0, -1);
+	FairqQueueKey key = own_key(0, -1);
 	ExtensionEntry *extension;
 	dsa_pointer tally;
 	bool		found;
@@ -773,7 +781,7 @@ end_replay(FairqHints *hints)
 FairqHints *
 fairq_shmem_queue(int32 queue_id)
 {
-	FairqQueueKey key = fairq_key(queue_id, -1);
+	FairqQueueKey key = own_key(queue_id, -1);
 	FairqHints *hints;
 
 	attach();
@@ -794,7 +802,7 @@ fairq_shmem_queue(int32 queue_id)
 FairqHints *
 fairq_shmem_find_queue(int32 queue_id)
 {
-	FairqQueueKey key = fairq_key(queue_id, -1);
+	FairqQueueKey key = own_key(queue_id, -1);
 
 	attach();
 	return find_queue(&key);
@@ -948,7 +956,7 @@ own_counter(FairqHints *copy, int32 group_no)
 static FairqCounter *
 have_counter(FairqHints *hints, int32 group_no)
 {
-	FairqQueueKey key = fairq_key(hints->entry.key.queue_id, group_no);
+	FairqQueueKey key = own_key(hints->entry.key.queue_id, group_no);
 	CounterEntry *entry;
 	bool		found;
 
@@ -982,7 +990,7 @@ fairq_shmem_counter(FairqHints *hints, int32 group_no)
 FairqCounter *
 fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 {
-	FairqQueueKey key = fairq_key(hints->entry.key.queue_id, group_no);
+	FairqQueueKey key = own_key(hints->entry.key.queue_id, group_no);
 	CounterEntry *entry;
 
 	if (fairq_in_shadow(hints))
@@ -1005,7 +1013,7 @@ fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 List *
 fairq_shmem_counters(int32 queue_id)
 {
-	FairqQueueKey key = fairq_key(queue_id, -1);
+	FairqQueueKey key = own_key(queue_id, -1);
 	dshash_seq_status status;
 	CounterEntry *entry;
 	List	   *group_nos = NIL;
