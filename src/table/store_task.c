@@ -114,13 +114,14 @@ fetch_row(FairqTable *table, ItemPointer tid, SnapshotData *snapshot)
 }
 
 static TM_Result
-lock_at_once(FairqTable *table, ItemPointer tid, LockTupleMode mode)
+lock_by(FairqTable *table, ItemPointer tid, LockTupleMode mode,
+		LockWaitPolicy policy)
 {
 	TM_FailureData tmfd;
 
 	return table_tuple_lock(table->rel, tid, InvalidSnapshot,
 							table->locked.slot, GetCurrentCommandId(true),
-							mode, LockWaitSkip, 0, &tmfd);
+							mode, policy, 0, &tmfd);
 }
 
 /*
@@ -147,7 +148,7 @@ lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 	make_lock_slot(table);
 	if (fairq_conditional_lock_tuple(table->rel, &at))
 	{
-		result = lock_at_once(table, tid, mode);
+		result = lock_by(table, tid, mode, LockWaitSkip);
 		UnlockTuple(table->rel, &at, ExclusiveLock);
 		return result;
 	}
@@ -157,8 +158,8 @@ lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 	 * waiting for the transaction that has locked the row, which may be our
 	 * own.
 	 */
-	return may_be_ours(table, tid) ? lock_at_once(table, tid, mode) :
-		TM_WouldBlock;
+	return may_be_ours(table, tid) ?
+		lock_by(table, tid, mode, LockWaitSkip) : TM_WouldBlock;
 }
 
 /*
@@ -396,7 +397,6 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 	SnapshotData snapshot;
 	HeapTupleHeader header = fetch_row(table, &tid, &snapshot);
 	TransactionId xmax;
-	TM_FailureData tmfd;
 
 	if (header == NULL)
 		return;
@@ -409,9 +409,7 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 		UnlockTuple(table->rel, &tid, ExclusiveLock);
 	}
 	else if (header->t_infomask & HEAP_XMAX_IS_MULTI)
-		(void) table_tuple_lock(table->rel, &tid, InvalidSnapshot,
-								table->locked.slot, GetCurrentCommandId(true),
-								LockTupleExclusive, LockWaitBlock, 0, &tmfd);
+		(void) lock_by(table, &tid, LockTupleExclusive, LockWaitBlock);
 	else
 	{
 		/* don't keep a buffer pinned while waiting */
