@@ -151,19 +151,19 @@ fairq_times_next(FairqTimes *times)
 }
 
 /*
- * Begin to search.  False if another backend is searching.  After true the
- * caller calls fairq_times_end(), or sets searching to false.
+ * Begin to search.  False if another backend is searching.  Otherwise *timers
+ * is the address, in each timed region, at which the search begins.  The
+ * caller then calls fairq_times_end(), or sets searching to false.
  */
 bool
-fairq_times_begin(FairqTimes *times, FairqTimerSearch *search)
+fairq_times_begin(FairqTimes *times, int64 *timers)
 {
 	if (times->searching)
 		return false;
 	times->searching = true;
-	search->timers[FAIRQ_REGION_QUEUED] = FAIRQ_ADDR_MAX;
 	FOR_TIMED_REGIONS(r)
 	{
-		search->timers[r] = timer_of(times, r);
+		timers[r] = timer_of(times, r);
 		times->timers_since[r] = FAIRQ_ADDR_MAX;
 	}
 	return true;
@@ -171,12 +171,12 @@ fairq_times_begin(FairqTimes *times, FairqTimerSearch *search)
 
 /* End a search, which has reached these addresses. */
 void
-fairq_times_end(FairqTimes *times, const FairqTimerSearch *search)
+fairq_times_end(FairqTimes *times, const int64 *timers)
 {
 	times->searching = false;
 	FOR_TIMED_REGIONS(r)
 		pg_atomic_write_u64(&times->timers[r],
-							Min(search->timers[r], times->timers_since[r]));
+							Min(timers[r], times->timers_since[r]));
 }
 
 /* --------------------------------------------------------------------- */

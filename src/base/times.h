@@ -26,13 +26,6 @@ typedef struct FairqTimes
 	bool		searching;		/* true: a backend searches for due tasks */
 } FairqTimes;
 
-/* The timers that one search moves. */
-typedef struct FairqTimerSearch
-{
-	int64		timers[FAIRQ_REGIONS];	/* address of each timed region from
-										 * which on timed tasks are left */
-} FairqTimerSearch;
-
 extern void fairq_times_init(FairqTimes *times);
 extern void fairq_times_forget(FairqTimes *times);
 extern void fairq_times_scheduled(FairqTimes *times, int64 addr);
@@ -40,8 +33,8 @@ extern bool fairq_times_passed(FairqTimes *times, int64 addr);
 extern int64 fairq_times_first(FairqTimes *times, FairqRegion region);
 extern bool fairq_times_due(FairqTimes *times, TimestampTz now);
 extern TimestampTz fairq_times_next(FairqTimes *times);
-extern bool fairq_times_begin(FairqTimes *times, FairqTimerSearch *search);
-extern void fairq_times_end(FairqTimes *times, const FairqTimerSearch *search);
+extern bool fairq_times_begin(FairqTimes *times, int64 *timers);
+extern void fairq_times_end(FairqTimes *times, const int64 *timers);
 
 /* The kinds of measurements of a queue's tasks. */
 typedef enum FairqSpan

@@ -602,8 +602,7 @@ fairq_lane_add_leases(FairqLane *lane, int32 group_no,
  * begun.
  */
 uint32
-fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
-						FairqTimerSearch *search)
+fairq_lane_search_begin(FairqLane *lane, TimestampTz now, int64 *timers)
 {
 	uint32		lane_no = 0;
 
@@ -611,24 +610,23 @@ fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
 	if (is_begun(lane))
 	{
 		lane->clock = Max(lane->clock, now);
-		if (fairq_times_begin(&lane->times, search))
+		if (fairq_times_begin(&lane->times, timers))
 			lane_no = lane->recovery.lane_no;
 	}
 	LWLockRelease(&lane->lock);
 	return lane_no;
 }
 
-/* End the search.  "search" is its progress; NULL: it was interrupted. */
+/* End the search.  "timers" is its progress; NULL: it was interrupted. */
 void
-fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
-					  const FairqTimerSearch *search)
+fairq_lane_search_end(FairqLane *lane, uint32 lane_no, const int64 *timers)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
 	{
 		note_narrower(lane);
-		if (search != NULL)
-			fairq_times_end(&lane->times, search);
+		if (timers != NULL)
+			fairq_times_end(&lane->times, timers);
 		else
 			lane->times.searching = false;
 	}

@@ -345,9 +345,9 @@ extern int64 fairq_lane_lapse(FairqLane *lane, TimestampTz now);
 extern void fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 								  const FairqLeases *leases);
 extern uint32 fairq_lane_search_begin(FairqLane *lane, TimestampTz now,
-									  FairqTimerSearch *search);
+									  int64 *timers);
 extern void fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
-								  const FairqTimerSearch *search);
+								  const int64 *timers);
 extern bool fairq_lane_add_due(FairqLane *lane, uint32 lane_no,
 							   int32 group_no, int64 addr);
 extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr);

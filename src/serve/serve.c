@@ -359,11 +359,11 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 				 TimestampTz now, int64 *found)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
-	FairqTimerSearch timers;
+	int64		timers[FAIRQ_REGIONS];
 	Search		search = {
 		.queue = queue,
 		.priority = priority,
-		.lane_no = fairq_lane_search_begin(lane, now, &timers),
+		.lane_no = fairq_lane_search_begin(lane, now, timers),
 		.now = now,
 		.found = found
 	};
@@ -376,14 +376,14 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 	fairq_stall("search");
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 	{
-		int64		from = timers.timers[r];
+		int64		from = timers[r];
 
-		timers.timers[r] = search_region(&search, tasks, r, from);
-		further |= timers.timers[r] != from;
+		timers[r] = search_region(&search, tasks, r, from);
+		further |= timers[r] != from;
 	}
 	fairq_stall("search");
 	searched_lane = NULL;
-	fairq_lane_search_end(lane, search.lane_no, &timers);
+	fairq_lane_search_end(lane, search.lane_no, timers);
 	return further;
 }
 
