@@ -332,7 +332,8 @@ refuse_trigger(Relation rel, const Trigger *trigger)
 
 	if (constraint == NULL)
 		refuse_named(rel, "trigger", trigger->tgname);
-	refuse_named(rel, RI_FKey_trigger_type(trigger->tgfoid) == RI_TRIGGER_NONE ?
+	refuse_named(rel,
+				 RI_FKey_trigger_type(trigger->tgfoid) == RI_TRIGGER_NONE ?
 				 "deferrable constraint" : "foreign key", constraint);
 }
 

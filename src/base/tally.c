@@ -155,8 +155,8 @@ fairq_tally_make(int32 domain)
 }
 
 /*
- * Initialize the numbers of tasks of a queue that gets its hints.  They are not
- * known yet.
+ * Initialize the numbers of tasks of a queue that gets its hints.  They are
+ * not known yet.
  */
 void
 fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
@@ -515,7 +515,8 @@ keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 	for (int i = 0; i < seen->nrunning; i++)
 		running[i] = snapshot->xip[i] - snapshot->xmin;
 	/* a snapshot has room for the xids of all transactions, and omits ours */
-	if (TransactionIdIsValid(own) && TransactionIdPrecedes(own, snapshot->xmax))
+	if (TransactionIdIsValid(own) &&
+		TransactionIdPrecedes(own, snapshot->xmax))
 		running[seen->nrunning++] = own - snapshot->xmin;
 	qsort(running, seen->nrunning, sizeof(uint32), fairq_compare_uint32);
 }

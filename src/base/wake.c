@@ -253,8 +253,8 @@ leave_clock(int nth)
 	if (waits[nth].keeps_until == DT_NOEND)
 		return false;
 	waits[nth].keeps_until = DT_NOEND;
-	return pg_atomic_compare_exchange_u64(&waits[nth].wakeup->kept_until, &mine,
-										  (uint64) DT_NOEND);
+	return pg_atomic_compare_exchange_u64(&waits[nth].wakeup->kept_until,
+										  &mine, (uint64) DT_NOEND);
 }
 
 /* The condition variable on which this backend sleeps. */
@@ -383,7 +383,8 @@ is_to_recheck(FairqWakeup *wakeup)
 		return false;
 	now = GetCurrentTimestamp();
 	/* if the clock was set back, that time may be too far away */
-	return ((TimestampTz) at <= now || (TimestampTz) at > now + RECHECK_AFTER) &&
+	return ((TimestampTz) at <= now ||
+			(TimestampTz) at > now + RECHECK_AFTER) &&
 		pg_atomic_compare_exchange_u64(&wakeup->recheck, &at,
 									   (uint64) DT_NOEND);
 }

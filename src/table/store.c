@@ -60,7 +60,7 @@ typedef enum Part
 {
 	PART_WHOLE,					/* all: it has no predicate */
 	PART_TIMED,					/* addr >= 2^62 */
-	PART_WITH_EXPIRES_AT,				/* expires_at IS NOT NULL */
+	PART_WITH_EXPIRES_AT,		/* expires_at IS NOT NULL */
 	PART_WITH_BATCH,			/* batch IS NOT NULL */
 	PARTS,
 	PART_UNKNOWN				/* it has another predicate */
@@ -431,7 +431,8 @@ find_parts(FairqTable *table, TupleTableSlot *slot, bool in_part[PARTS])
 	in_part[PART_WHOLE] = true;
 	in_part[PART_TIMED] = is_task &&
 		fairq_is_timed(DatumGetInt64(fairq_column(slot, TASK_ADDR)));
-	in_part[PART_WITH_EXPIRES_AT] = is_task && !slot_attisnull(slot, TASK_EXPIRES_AT);
+	in_part[PART_WITH_EXPIRES_AT] = is_task &&
+		!slot_attisnull(slot, TASK_EXPIRES_AT);
 	in_part[PART_WITH_BATCH] = is_task && !slot_attisnull(slot, TASK_BATCH);
 }
 
@@ -452,7 +453,8 @@ is_of_others(const bool in_part[PARTS], Oid index)
  * slot.
  */
 void
-fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot, bool is_update)
+fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot,
+						   bool is_update)
 {
 	bool		in_part[PARTS];
 

@@ -82,10 +82,9 @@ typedef struct FairqTable
 		BlockNumber last;		/* page that was prefetched last */
 	}			prefetch;
 
-	struct FairqTable *beside[FAIRQ_TABLES];	/* tables that are used together
-												 * with fairq.task, and closed
-												 * with it; NULL: not opened
-												 * yet */
+	struct FairqTable *beside[FAIRQ_TABLES];	/* tables that are used with
+												 * fairq.task, and closed with
+												 * it; NULL: not opened yet */
 } FairqTable;
 
 extern FairqTable *fairq_open(FairqRelation which, LOCKMODE lockmode);
@@ -109,8 +108,8 @@ typedef enum FairqIndex
 	FAIRQ_TASK_BY_ID,			/* id */
 	FAIRQ_TASK_BY_TIME,			/* lane, addr; timed tasks at least */
 	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
-	FAIRQ_TASK_BY_EXPIRES_AT,		/* queue_id, expires_at; at least of tasks
-									 * that have expires_at */
+	FAIRQ_TASK_BY_EXPIRES_AT,	/* queue_id, expires_at; at least of tasks that
+								 * have expires_at */
 	FAIRQ_TASK_BY_BATCH,		/* batch, id; at least of tasks that have a
 								 * batch */
 	FAIRQ_NUMBER_BY_KEY,		/* queue_id, group_key */
@@ -162,7 +161,7 @@ typedef enum FairqRowState
 typedef struct FairqScan
 {
 	FairqTable *table;
-	bool		closes;			/* true: the end of the scan closes the table */
+	bool		closes;			/* true: its end closes the table */
 	IndexScanDesc desc;
 	SnapshotData snapshot;
 	TupleTableSlot *slot;		/* row that it has read last */

@@ -247,7 +247,8 @@ row_at_hand(FairqTable *table, ItemPointer tid)
 	TupleTableSlot **at = table->at;
 	TupleTableSlot *slot;
 
-	if (at == NULL || TTS_EMPTY(*at) || !ItemPointerEquals(&(*at)->tts_tid, tid))
+	if (at == NULL || TTS_EMPTY(*at) ||
+		!ItemPointerEquals(&(*at)->tts_tid, tid))
 		return NULL;
 	make_lock_slot(table);
 	slot = *at;
@@ -430,7 +431,8 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 	ItemPointerData *tid = &leased[(uint64) id % LEASED_SLOTS].tid;
 	SnapshotData snapshot;
 
-	if (leased[(uint64) id % LEASED_SLOTS].id != id || !ItemPointerIsValid(tid))
+	if (leased[(uint64) id % LEASED_SLOTS].id != id ||
+		!ItemPointerIsValid(tid))
 		return false;
 	/* the table cannot shrink while we hold a lock on it */
 	if (table->nblocks == 0)
@@ -499,7 +501,8 @@ fairq_task_of_batch(FairqTable *table, int64 batch, int64 before,
 			state = fairq_task_next(scan, task, false);
 		while (state == FAIRQ_ROW_CHANGING && !changing);
 		pg_read_barrier();
-	} while (state == FAIRQ_ROW_END && pg_atomic_read_u64(moves) != last_moves);
+	} while (state == FAIRQ_ROW_END &&
+			 pg_atomic_read_u64(moves) != last_moves);
 	fairq_scan_end(scan);
 	return state != FAIRQ_ROW_END;
 }

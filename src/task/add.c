@@ -225,8 +225,8 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 	if (task.running || !task.keyed)
 		return true;
 	content.blocked = task.blocked;
-	e->ready |= fairq_replace_task(e->queue, e->tasks, &task, new->run_at, timed,
-								   &content);
+	e->ready |= fairq_replace_task(e->queue, e->tasks, &task, new->run_at,
+								   timed, &content);
 	return true;
 }
 

@@ -112,8 +112,8 @@ lock_batch(int64 id, LOCKMODE lockmode, bool wait)
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_BATCH), (uint32) id,
-					   (uint16) (id >> 32));
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_BATCH),
+					   (uint32) id, (uint16) (id >> 32));
 	return LockAcquire(&tag, lockmode, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
@@ -182,8 +182,7 @@ fairq_batch_count(FairqTable *tasks, int64 id, int status, int64 n,
 	fairq_set(values, nulls, DELTA_BATCH, Int64GetDatum(id));
 	fairq_set(values, nulls, DELTA_STATUS, Int16GetDatum(status));
 	fairq_set(values, nulls, DELTA_N, Int64GetDatum(n));
-	values[DELTA_TASK_ID - 1] = Int64GetDatum(task_id);
-	nulls[DELTA_TASK_ID - 1] = task_id == 0;
+	fairq_set_if_any(values, nulls, DELTA_TASK_ID, Int64GetDatum(task_id));
 	fairq_table_insert(deltas, values, nulls, DELTA_NATTS);
 }
 
@@ -251,6 +250,8 @@ static int64
 first_failed(FairqTable *tasks, int64 id)
 {
 	FairqRange	all = fairq_range(Int64GetDatum(id));
+	Datum		added = Int16GetDatum(FAIRQ_BATCH_ADDED);
+	Datum		others = Int16GetDatum(FAIRQ_BATCH_ADDED + 1);
 	FairqSqlArg arg = {INT8OID, Int64GetDatum(id)};
 	int64		failed = 0;
 
@@ -258,10 +259,8 @@ first_failed(FairqTable *tasks, int64 id)
 	 * skip the rows of added tasks, which may be many; usually no other rows
 	 * exist
 	 */
-	if (!has_deltas(tasks,
-					fairq_range_before(all, Int16GetDatum(FAIRQ_BATCH_ADDED))) &&
-		!has_deltas(tasks,
-					fairq_range_from(all, Int16GetDatum(FAIRQ_BATCH_ADDED + 1))))
+	if (!has_deltas(tasks, fairq_range_before(all, added)) &&
+		!has_deltas(tasks, fairq_range_from(all, others)))
 		return 0;
 	fairq_sql("SELECT task_id FROM fairq.batch_delta"
 			  " WHERE batch = $1 AND status <> 1"
@@ -398,7 +397,8 @@ lock_transaction(TransactionId xid, LOCKMODE lockmode, bool release)
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_DEPENDENCY), xid, 0);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_DEPENDENCY), xid,
+					   0);
 	if (LockAcquire(&tag, lockmode, false, release) == LOCKACQUIRE_NOT_AVAIL)
 		return false;
 	if (release)

@@ -102,7 +102,8 @@ static uint64 changes = 0;		/* value of the domain's group_changes when it
 static void
 check_group_cache(void)
 {
-	uint64		changes_now = pg_atomic_read_u64(&fairq_domain()->group_changes);
+	uint64		changes_now =
+		pg_atomic_read_u64(&fairq_domain()->group_changes);
 
 	if (cached_relid != fairq_relid(FAIRQ_GROUP_NUMBER) ||
 		changes != changes_now)

@@ -463,7 +463,8 @@ fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,
 							   queue->name),
 						errdetail("At the queue's block length of " INT64_FORMAT " blocks are numbered up to " INT64_FORMAT ".",
 								  queue->block_length,
-								  fairq_last_block(group_no, queue->block_length)),
+								  fairq_last_block(group_no,
+												   queue->block_length)),
 						errhint("When the queue is empty, fairq.reset_hints() starts again from the first block."));
 		}
 	}

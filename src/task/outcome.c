@@ -239,7 +239,8 @@ change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	pending = fairq_pending_of(queue, task);
 	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
 	fairq_pending_ready_at_abort(pending, task, NULL);
-	fairq_task_change(tasks, task, addr, stays ? task->run_at : run_at, content);
+	fairq_task_change(tasks, task, addr, stays ? task->run_at : run_at,
+					  content);
 	publish_again(pending, task,
 				  stays ? Max(task->enqueued_at, task->run_at) : run_at,
 				  stays);
@@ -793,8 +794,8 @@ run_again_after(FairqAttempt *a, int64 delay, const text *error, bool counts)
 					 error, (Datum) 0);
 	else
 		run_again(a->queue, a->tasks, &a->task,
-						delay == 0 ? DT_NOBEGIN : GetCurrentTimestamp() + delay,
-						error, counts);
+				  delay == 0 ? DT_NOBEGIN : GetCurrentTimestamp() + delay,
+				  error, counts);
 	if (delay == 0)
 		fairq_notify(a->queue);
 	else
@@ -812,7 +813,8 @@ backoff_delay(const FairqQueue *queue, const FairqTask *task)
 	int32		retries = Max(task->attempt - task->released - 1, 0);
 	double		jitter = pg_prng_double(&pg_global_prng_state);
 	double		most = (double) queue->retries.backoff_max;
-	double		delay = (double) queue->retries.backoff * pow(2, Min(retries, 60));
+	double		delay = (double) queue->retries.backoff *
+		pow(2, Min(retries, 60));
 
 	return (int64) Min(delay * (0.75 + 0.5 * jitter),
 					   most * (0.75 + 0.25 * jitter));
@@ -824,8 +826,8 @@ backoff_delay(const FairqQueue *queue, const FairqTask *task)
  * are left, or with dead, the task fails for good.
  */
 void
-fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in, bool dead,
-				   int64 took)
+fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in,
+				   bool dead, int64 took)
 {
 	a->task.took = took;
 	if (!a->task.cancelled &&
@@ -877,8 +879,8 @@ fairq_cancel_task(FairqAttempt *a)
 {
 	if (!a->task.running)
 	{
-		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_CANCELLED, NULL,
-					 (Datum) 0);
+		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_CANCELLED,
+					 NULL, (Datum) 0);
 		return;
 	}
 	if (!a->task.cancelled)

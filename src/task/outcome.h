@@ -54,7 +54,8 @@ extern bool fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt,
 extern bool fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt);
 extern bool fairq_find_attempt_nowait(FairqAttempt *a, int64 id,
 									  int32 attempt);
-extern bool fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt);
+extern bool fairq_find_attempt_to_end(FairqAttempt *a, int64 id,
+									  int32 attempt);
 extern bool fairq_reschedule_task(FairqAttempt *a, int64 id,
 								  TimestampTz run_at);
 extern bool fairq_find_task(FairqAttempt *a, int64 id, int any_privilege);

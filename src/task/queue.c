@@ -401,7 +401,8 @@ init_cache(void)
 							sizeof(FairqQueue));
 	ctl.keysize = FAIRQ_MAX_QUEUE_NAME + 1;
 	ctl.entrysize = sizeof(QueueName);
-	names = hash_create("fairq queue names", 64, &ctl, HASH_ELEM | HASH_STRINGS);
+	names = hash_create("fairq queue names", 64, &ctl,
+						HASH_ELEM | HASH_STRINGS);
 	CacheRegisterRelcacheCallback(invalidate_names, (Datum) 0);
 	queues = new_queues;
 }
@@ -723,7 +724,7 @@ typedef struct Stale
 	bool		row;			/* true: the queue's own settings, and its
 								 * privileges */
 	bool		groups;			/* true: the settings of all groups */
-	int			n;				/* number of groups whose settings have changed */
+	int			n;				/* number of groups with changed settings */
 	int32		changes[FAIRQ_CHANGES_KEPT];	/* their numbers */
 	FairqAsOf	as_of;			/* versions up to which these are complete */
 } Stale;
@@ -773,10 +774,9 @@ read_stale(FairqQueue *queue, Stale *stale)
 		read_all_settings(groups, queue->id);
 	else
 	{
-		nread = read_settings(groups, queue->id, stale->changes,
-									stale->n) +
+		nread = read_settings(groups, queue->id, stale->changes, stale->n) +
 			read_settings(groups, queue->id, groups->changed.group_nos,
-								groups->changed.n);
+						  groups->changed.n);
 		groups->changed.n = 0;
 	}
 	queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||

@@ -63,8 +63,8 @@ typedef struct FairqSettings
 
 	HTAB	   *own;			/* settings of groups that have some, by their
 								 * numbers; NULL: none has */
-	int32		nlimiting;		/* number of groups that have a limit, a rate or
-								 * a hold of their own, or are paused */
+	int32		nlimiting;		/* number of groups that have a limit, rate or
+								 * hold of their own, or are paused */
 	int32		npaused;		/* number of groups that are paused */
 
 	/* groups whose settings our own transaction has changed */
@@ -169,7 +169,7 @@ extern void fairq_queue_all_changed(void);
 extern void fairq_queue_group_changed(int32 queue_id, int32 group_no);
 extern const struct FairqEnding fairq_queues_ending;
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
-												 int32 group_no);
+											   int32 group_no);
 extern const FairqSetting *fairq_tenant_setting(const FairqQueue *queue,
 												int32 tenant);
 extern bool fairq_is_paused(const FairqQueue *queue, int32 group_no,

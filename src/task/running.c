@@ -175,7 +175,8 @@ fairq_running_end(void)
 bool
 fairq_settings_are_old(const FairqQueue *queue)
 {
-	return pg_atomic_read_u64(&queue->hints->versions.now) != queue->as_of.version;
+	return queue->as_of.version !=
+		pg_atomic_read_u64(&queue->hints->versions.now);
 }
 
 /*
@@ -188,7 +189,8 @@ start_in_queue(void)
 	FairqCounter *counter = &call.queue->hints->running;
 	const FairqPace *pace = &call.queue->starts.pace;
 
-	call.throttled = call.counted && pace->gap != 0 && !call.queue_start.taken &&
+	call.throttled = call.counted && pace->gap != 0 &&
+		!call.queue_start.taken &&
 		(call.peeks ? fairq_counter_next_start(counter, pace, 0) :
 		 fairq_counter_start(counter, pace, &call.queue_start)) != 0;
 	return !call.throttled;
