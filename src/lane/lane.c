@@ -316,9 +316,9 @@ void
 fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 						const int32 *group_nos, int n, int64 known)
 {
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == from->lane_no &&
-		lane->recovery.known == from->known)
+	if (!lock_as_of(lane, from->lane_no))
+		return;
+	if (lane->recovery.known == from->known)
 	{
 		for (int i = 0; i < n; i++)
 		{
@@ -342,15 +342,12 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 bool
 fairq_lane_accept(FairqLane *lane, uint32 lane_no)
 {
-	bool		content;
-
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	content = lane->recovery.lane_no == lane_no;
-	if (content)
-		lane->recovery.resets =
-			pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
+	if (!lock_as_of(lane, lane_no))
+		return false;
+	lane->recovery.resets =
+		pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
 	LWLockRelease(&lane->lock);
-	return content;
+	return true;
 }
 
 /* Forget all data of the lane except its leases. */
@@ -377,12 +374,8 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 	FairqGroup *group;
 	FairqReserved result = FAIRQ_RESERVED;
 
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (!is_begun(lane))
-	{
-		LWLockRelease(&lane->lock);
+	if (!lock_begun(lane))
 		return FAIRQ_LANE_UNKNOWN;
-	}
 	group = lock_group(lane, group_no, looked_up != NULL, &set);
 	if ((group == NULL || group->tail == FAIRQ_TAIL_UNKNOWN) &&
 		looked_up == NULL)
@@ -432,9 +425,9 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 	FairqGroupSet *set;
 	FairqGroup *group;
 
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	group = is_begun(lane) && lane->recovery.lane_no == lane_no ?
-		lock_group(lane, group_no, false, &set) : NULL;
+	if (!lock_as_of(lane, lane_no))
+		return;
+	group = is_begun(lane) ? lock_group(lane, group_no, false, &set) : NULL;
 	if (group != NULL)
 	{
 		if (group->tail == last.addr && group->tail_count == last.count)
@@ -606,13 +599,11 @@ fairq_lane_search_begin(FairqLane *lane, TimestampTz now, int64 *timers)
 {
 	uint32		lane_no = 0;
 
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_begun(lane))
-	{
-		lane->clock = Max(lane->clock, now);
-		if (fairq_times_begin(&lane->times, timers))
-			lane_no = lane->recovery.lane_no;
-	}
+	if (!lock_begun(lane))
+		return 0;
+	lane->clock = Max(lane->clock, now);
+	if (fairq_times_begin(&lane->times, timers))
+		lane_no = lane->recovery.lane_no;
 	LWLockRelease(&lane->lock);
 	return lane_no;
 }
@@ -621,15 +612,13 @@ fairq_lane_search_begin(FairqLane *lane, TimestampTz now, int64 *timers)
 void
 fairq_lane_search_end(FairqLane *lane, uint32 lane_no, const int64 *timers)
 {
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-	{
-		note_narrower(lane);
-		if (timers != NULL)
-			fairq_times_end(&lane->times, timers);
-		else
-			lane->times.searching = false;
-	}
+	if (!lock_as_of(lane, lane_no))
+		return;
+	note_narrower(lane);
+	if (timers != NULL)
+		fairq_times_end(&lane->times, timers);
+	else
+		lane->times.searching = false;
 	LWLockRelease(&lane->lock);
 }
 
@@ -671,14 +660,11 @@ bool
 fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
 				   int64 addr)
 {
-	bool		same;
-
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	same = lane->recovery.lane_no == lane_no;
-	if (same)
-		has_fallen_due(lane, group_no, addr);
+	if (!lock_as_of(lane, lane_no))
+		return false;
+	has_fallen_due(lane, group_no, addr);
 	LWLockRelease(&lane->lock);
-	return same;
+	return true;
 }
 
 /* For check_queue(): whether a pop would find the ready task at addr. */
@@ -761,27 +747,24 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 {
 	FairqGroupSet *set;
 	FairqGroup *group;
+	int64		lowest = n > 0 ? Min(items[0].addr, more) : more;
+	bool		had_nothing;
 
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_begun(lane))
+	if (!lock_begun(lane))
+		return;
+	had_nothing = is_out(lane, group_no) && is_known(lane, group_no);
+	group = lock_group(lane, group_no, had_nothing, &set);
+	if (group != NULL)
 	{
-		bool		had_nothing = is_out(lane, group_no) &&
-			is_known(lane, group_no);
-		int64		lowest = n > 0 ? Min(items[0].addr, more) : more;
-
-		group = lock_group(lane, group_no, had_nothing, &set);
-		if (group != NULL)
-		{
-			note_since(lane, group_no, group, since);
-			fairq_hand_add(group, items, n, more);
-		}
-		else if (lowest < next_turn(lane, group_no))
-			fairq_seats_add(lane, FAIRQ_LATE, group_no);
-		else if (had_nothing)
-			fairq_seats_remove(lane, FAIRQ_LATE, group_no);
-		let_in(lane, group_no);
-		unlock_group(lane, group_no, group, set);
+		note_since(lane, group_no, group, since);
+		fairq_hand_add(group, items, n, more);
 	}
+	else if (lowest < next_turn(lane, group_no))
+		fairq_seats_add(lane, FAIRQ_LATE, group_no);
+	else if (had_nothing)
+		fairq_seats_remove(lane, FAIRQ_LATE, group_no);
+	let_in(lane, group_no);
+	unlock_group(lane, group_no, group, set);
 	LWLockRelease(&lane->lock);
 }
 
@@ -792,20 +775,18 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 void
 fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
 {
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_begun(lane))
-	{
-		int64		end = fairq_due_end(fairq_region(addr), lane->clock);
+	int64		end;
 
-		if (addr < end && fairq_times_passed(&lane->times, addr))
-		{
-			has_fallen_due(lane, group_no, addr);
-			/* a later search finds the other tasks, once they become due */
-			fairq_times_scheduled(&lane->times, end);
-		}
-		else
-			fairq_times_scheduled(&lane->times, addr);
+	if (!lock_begun(lane))
+		return;
+	end = fairq_due_end(fairq_region(addr), lane->clock);
+	if (addr < end && fairq_times_passed(&lane->times, addr))
+	{
+		has_fallen_due(lane, group_no, addr);
+		/* a later search finds the other tasks, once they become due */
+		addr = end;
 	}
+	fairq_times_scheduled(&lane->times, addr);
 	LWLockRelease(&lane->lock);
 }
 

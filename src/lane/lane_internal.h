@@ -43,6 +43,31 @@ is_begun(FairqLane *lane)
 		pg_atomic_read_u64(&fairq_domain_at(lane->domain)->resets);
 }
 
+/*
+ * Lock the lane, unless another recovery than the one of that number has
+ * begun.  Then it returns false, and the lane is not locked.
+ */
+static inline bool
+lock_as_of(FairqLane *lane, uint32 lane_no)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (lane->recovery.lane_no == lane_no)
+		return true;
+	LWLockRelease(&lane->lock);
+	return false;
+}
+
+/* Lock the lane, if a recovery of it has begun.  Otherwise returns false. */
+static inline bool
+lock_begun(FairqLane *lane)
+{
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (is_begun(lane))
+		return true;
+	LWLockRelease(&lane->lock);
+	return false;
+}
+
 static inline bool
 has(FairqLane *lane, FairqSeatSet set, int32 group_no)
 {

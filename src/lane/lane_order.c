@@ -1408,17 +1408,15 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 		(!has_tenant || is_charged(&turn->charged.of_tenant, of_tenant)))
 		return;
 	fairq_lane_have_records(lane, turn->group_no, turn->charged.tenant);
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-	{
-		if (has_tenant)
-			note_tenant(lane, turn->group_no, turn->charged.tenant);
-		correct(lane, turn->group_no, &turn->charged.group, amount);
-		account_of(lane, turn->group_no)->last_cost = cost;
-		if (has_tenant)
-			correct(lane, turn->charged.tenant, &turn->charged.of_tenant,
-					of_tenant);
-	}
+	if (!lock_as_of(lane, lane_no))
+		return;
+	if (has_tenant)
+		note_tenant(lane, turn->group_no, turn->charged.tenant);
+	correct(lane, turn->group_no, &turn->charged.group, amount);
+	account_of(lane, turn->group_no)->last_cost = cost;
+	if (has_tenant)
+		correct(lane, turn->charged.tenant, &turn->charged.of_tenant,
+				of_tenant);
 	LWLockRelease(&lane->lock);
 }
 
@@ -1429,11 +1427,9 @@ static void
 know_tenant(FairqLane *lane, uint32 lane_no, int32 group_no, int32 tenant)
 {
 	fairq_lane_have_records(lane, group_no, tenant);
-	if (tenant == FAIRQ_NO_SEAT)
+	if (tenant == FAIRQ_NO_SEAT || !lock_as_of(lane, lane_no))
 		return;
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-		note_tenant(lane, group_no, tenant);
+	note_tenant(lane, group_no, tenant);
 	LWLockRelease(&lane->lock);
 }
 
@@ -1509,16 +1505,12 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	work = *at;
 	if (work->lane_no != lane_no || now <= since)
 		return;
-	if (turn->in_full)
+	if (turn->in_full && lock_as_of(lane, lane_no))
 	{
-		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-		if (lane->recovery.lane_no == work->lane_no)
-		{
-			begin_in_full(lane, turn->group_no, now);
-			if (tenant != FAIRQ_NO_SEAT &&
-				fairq_lane_order_is_tenant(lane, tenant))
-				begin_in_full(lane, tenant, now);
-		}
+		begin_in_full(lane, turn->group_no, now);
+		if (tenant != FAIRQ_NO_SEAT &&
+			fairq_lane_order_is_tenant(lane, tenant))
+			begin_in_full(lane, tenant, now);
 		LWLockRelease(&lane->lock);
 	}
 	work->begun++;
@@ -1583,10 +1575,10 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 			   bool committed)
 {
 	/* the tasks that a committed pop has begun already count */
-	if (work == NULL || fairq_account_is_even(work, committed))
+	if (work == NULL || fairq_account_is_even(work, committed) ||
+		!lock_begun(lane))
 		return;
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_begun(lane) && is_by_time(lane))
+	if (is_by_time(lane))
 	{
 		/* the numbers may be those of others by now */
 		if (!fairq_lane_order_is_tenant(lane, group_no))

@@ -587,14 +587,14 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 					  int64 *from, bool *by_row, bool *offers)
 {
 	FairqGroupSet *set;
-	FairqGroup *group = NULL;
+	FairqGroup *group;
 	int			n = 0;
 
 	*from = FAIRQ_ADDR_MAX;
 	*by_row = *offers = false;
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-		group = lock_group(lane, group_no, true, &set);
+	if (!lock_as_of(lane, lane_no))
+		return 0;
+	group = lock_group(lane, group_no, true, &set);
 	if (group != NULL)
 	{
 		n = fairq_hand_take(group, most, out);
@@ -654,11 +654,11 @@ void
 fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
 {
 	FairqGroupSet *set;
-	FairqGroup *group = NULL;
+	FairqGroup *group;
 
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-		group = lock_group(lane, group_no, false, &set);
+	if (!lock_as_of(lane, lane_no))
+		return;
+	group = lock_group(lane, group_no, false, &set);
 	if (group != NULL)
 	{
 		if (group->pid.reader == MyProcPid)
@@ -676,19 +676,15 @@ fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 	FairqGroupSet *set;
 	FairqGroup *group;
 
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-	{
-		group = lock_group(lane, group_no, false, &set);
-		let_in(lane, group_no);
-		if (group != NULL)
-		{
-			fairq_hand_vanished(group, addr);
-			unlock_group(lane, group_no, group, set);
-		}
-		else
-			fairq_seats_add(lane, FAIRQ_LATE, group_no);
-	}
+	if (!lock_as_of(lane, lane_no))
+		return;
+	group = lock_group(lane, group_no, false, &set);
+	let_in(lane, group_no);
+	if (group != NULL)
+		fairq_hand_vanished(group, addr);
+	else
+		fairq_seats_add(lane, FAIRQ_LATE, group_no);
+	unlock_group(lane, group_no, group, set);
 	LWLockRelease(&lane->lock);
 }
 
@@ -806,8 +802,9 @@ fairq_lane_part_back(FairqLane *lane, uint32 lane_no, int32 group_no,
 	FairqGroupSet *set;
 	FairqGroup *group = NULL;
 
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no && !is_past(lane, addr))
+	if (!lock_as_of(lane, lane_no))
+		return;
+	if (!is_past(lane, addr))
 		group = lock_group(lane, group_no, false, &set);
 	if (group != NULL)
 	{
@@ -914,12 +911,8 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	int32		group_no = turn->group_no;
 	bool		in_vain = false;
 
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no != lane_no)
-	{
-		LWLockRelease(&lane->lock);
+	if (!lock_as_of(lane, lane_no))
 		return false;
-	}
 	group = lock_group(lane, group_no, false, &set);
 	if (turn->queued.next < turn->queued.n || turn->locked.n > 0)
 	{
@@ -979,10 +972,11 @@ fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
 	bool		is_last;
 
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
+	if (!lock_as_of(lane, lane_no))
+		return;
 	is_last = is_last_part(lane, turn);
-	if (lane->recovery.lane_no == lane_no && is_by_turns(lane) &&
-		!turn->in_full && has(lane, FAIRQ_RING, turn->group_no) &&
+	if (is_by_turns(lane) && !turn->in_full &&
+		has(lane, FAIRQ_RING, turn->group_no) &&
 		(turn->tasks.served > 0 || is_past(lane, turn->addr)) &&
 		(lane->turn.left == 0 || is_last ||
 		 !has(lane, FAIRQ_RING, lane->turn.seat)))
@@ -1074,11 +1068,10 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 	if (cause->pace != NULL)
 		fairq_record_have(&lane->seats.back.nodes, group_no);
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-		unpark_if_asked(lane);
-	if (lane->recovery.lane_no == lane_no &&
-		has_cause(lane, group_no, cause, &until))
+	if (!lock_as_of(lane, lane_no))
+		return false;
+	unpark_if_asked(lane);
+	if (has_cause(lane, group_no, cause, &until))
 	{
 		FairqGroupSet *set;
 		FairqGroup *group = lock_group(lane, group_no, false, &set);
@@ -1131,11 +1124,10 @@ fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
 
 	if (cause->pace != NULL)
 		fairq_record_have(&lane->seats.back.nodes, tenant);
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-		unpark_if_asked(lane);
-	if (lane->recovery.lane_no == lane_no &&
-		fairq_lane_order_is_tenant(lane, tenant) &&
+	if (!lock_as_of(lane, lane_no))
+		return false;
+	unpark_if_asked(lane);
+	if (fairq_lane_order_is_tenant(lane, tenant) &&
 		has_cause(lane, tenant, cause, &until))
 	{
 		FairqShut	shut = cause->pace != NULL ? FAIRQ_SHUT_UNTIL :
