@@ -121,6 +121,7 @@ shortage(FairqAmount amount, FairqAmount least)
 void
 fairq_account_init(FairqAccount *account, uint32 lane_no)
 {
+	/* also level.came: visits_pass() requires 0 for a group */
 	memset(account, 0, sizeof(*account));
 	account->lane_no = lane_no;
 	account->level.tenant = FAIRQ_NO_NODE;
@@ -136,19 +137,15 @@ fairq_account_init(FairqAccount *account, uint32 lane_no)
 void
 fairq_account_renew(FairqAccount *account)
 {
+	FairqAccount old = *account;
+
+	fairq_account_init(account, old.lane_no);
 	/* the ledger does not count a tenant's tasks */
-	if (account->level.is_tenant)
-		account->running = account->started = 0;
-	account->node.rank.level = 0;
-	account->node.rank.amount = (FairqAmount) {0};
-	memset(&account->by, 0, sizeof(account->by));
-	account->node.rank.tie = 0;
-	account->level.tenant = FAIRQ_NO_NODE;
-	account->level.resolved = account->level.is_tenant = false;
-	account->level.came = 0;	/* visits_pass() requires 0 for a
-								 * group */
-	fairq_flows_begin(&account->level.groups);
-	account->last_cost = 1;
+	if (old.level.is_tenant)
+		return;
+	account->running = old.running;
+	account->started = old.started;
+	account->weight = old.weight;
 }
 
 /* The tie of a group that is credited on arrival. */
