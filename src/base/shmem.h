@@ -135,9 +135,8 @@ typedef struct FairqGroup
 								 * valid only with ready tasks (survey.c) */
 	}			turn;
 
-	int32		tail_count;		/* number of tasks at tail */
-	int64		tail;			/* last address given; FAIRQ_ADDR_NONE if none
-								 * was, or FAIRQ_TAIL_UNKNOWN */
+	FairqTail	tail;			/* last address given, which may be
+								 * FAIRQ_TAIL_UNKNOWN */
 	int64		upto;			/* address at which the next reading begins:
 								 * each ready task below it is in hand;
 								 * FAIRQ_ADDR_MAX: there is nothing to read */

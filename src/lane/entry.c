@@ -169,7 +169,7 @@ give_way(FairqGroupSet *set, int way, uint32 lane_no, int32 group_no)
 	set->keys[way].lane_no = lane_no;
 	set->keys[way].group_no = group_no;
 	memset(group, 0, sizeof(FairqGroup));
-	group->tail = FAIRQ_TAIL_UNKNOWN;
+	group->tail.addr = FAIRQ_TAIL_UNKNOWN;
 	return group;
 }
 
@@ -261,7 +261,7 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
 	{
 		FairqGroupSet *sets[2];
 		FairqGroup *group = find_entry(lane_no, group_no, sets, setp);
-		FairqGroup	made = {.tail = FAIRQ_TAIL_UNKNOWN};
+		FairqGroup	made = {.tail.addr = FAIRQ_TAIL_UNKNOWN};
 		bool		is_first;
 
 		if (group == NULL && !create)

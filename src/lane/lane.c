@@ -377,36 +377,26 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 	if (!lock_begun(lane))
 		return FAIRQ_LANE_UNKNOWN;
 	group = lock_group(lane, group_no, looked_up != NULL, &set);
-	if ((group == NULL || group->tail == FAIRQ_TAIL_UNKNOWN) &&
-		looked_up == NULL)
+	if (group != NULL && group->tail.addr != FAIRQ_TAIL_UNKNOWN)
+		looked_up = &group->tail;
+	if (looked_up == NULL)
 		result = FAIRQ_NO_TAIL;
 	else
 	{
-		FairqTail	tail;
-
-		if (group != NULL && group->tail != FAIRQ_TAIL_UNKNOWN)
-		{
-			tail.addr = group->tail;
-			tail.count = group->tail_count;
-		}
-		else
-			tail = *looked_up;
-		reservation->before = tail;
-		if (!fairq_next_tail(&tail, group_no, weight,
+		reservation->before = reservation->tail = *looked_up;
+		if (!fairq_next_tail(&reservation->tail, group_no, weight,
 							 next_block(lane, group_no),
 							 lane->recovery.block_length))
 			result = FAIRQ_BLOCKS_USED_UP;
-		else
+	}
+	if (result == FAIRQ_RESERVED)
+	{
+		reservation->pinned = group;
+		reservation->lane_no = lane->recovery.lane_no;
+		if (group != NULL)
 		{
-			reservation->tail = tail;
-			reservation->pinned = group;
-			reservation->lane_no = lane->recovery.lane_no;
-			if (group != NULL)
-			{
-				group->tail = tail.addr;
-				group->tail_count = tail.count;
-				group->pins++;
-			}
+			group->tail = reservation->tail;
+			group->pins++;
 		}
 	}
 	unlock_group(lane, group_no, group, set);
@@ -430,11 +420,8 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 	group = is_begun(lane) ? lock_group(lane, group_no, false, &set) : NULL;
 	if (group != NULL)
 	{
-		if (group->tail == last.addr && group->tail_count == last.count)
-		{
-			group->tail = before.addr;
-			group->tail_count = before.count;
-		}
+		if (group->tail.addr == last.addr && group->tail.count == last.count)
+			group->tail = before;
 		fairq_entry_unlock(set);
 	}
 	LWLockRelease(&lane->lock);

@@ -67,7 +67,7 @@ static void
 copy_entry(const FairqGroup *group, FairqWait *wait)
 {
 	wait->from = fairq_hand_low(group);
-	wait->tail = group->tail;
+	wait->tail = group->tail.addr;
 	wait->run_high = group->run.high;
 	memcpy(wait->run_low, group->run.low, sizeof(wait->run_low));
 	memcpy(wait->due_from, group->due.from, sizeof(wait->due_from));
@@ -120,7 +120,7 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 	}
 	else
 	{
-		FairqGroup	made = {.tail = FAIRQ_TAIL_UNKNOWN};
+		FairqGroup	made = {.tail.addr = FAIRQ_TAIL_UNKNOWN};
 
 		fairq_lane_init_entry(lane, group_no, &made);
 		copy_entry(&made, wait);
