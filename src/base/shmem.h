@@ -76,6 +76,13 @@ typedef struct FairqItem
 #endif
 FairqItem;
 
+/* A place in a group's line: after the task with that id at an address. */
+typedef struct FairqPlace
+{
+	int64		addr;			/* the address */
+	int64		id;				/* the id */
+} FairqPlace;
+
 /*
  * The entry of a group in a lane, in a cache of fixed size: entry.c has the
  * cache and the protocol of the hand.  All fields are protected by the mutex
@@ -178,13 +185,9 @@ typedef struct FairqGroup
 		FairqItem	items[FAIRQ_DUE_HAND];	/* next due or lapsed tasks */
 	}			due;
 
-	/* where the next search for lapsed tasks begins */
-	struct
-	{
-		int64		addr;		/* address at which the search begins; after
-								 * the end of the line it starts again */
-		int64		id;			/* id behind which it begins at that address */
-	}			cycle;
+	FairqPlace	cycle;			/* where the next search for lapsed tasks
+								 * begins; after the end of the line it starts
+								 * again */
 } FairqGroup;
 
 #define FAIRQ_SET_WAYS 8

@@ -114,9 +114,8 @@ typedef struct FairqTurn
 										 * locked */
 		int64		more;		/* lowest address of locked tasks that are not
 								 * in items; FAIRQ_ADDR_MAX: none */
-		int64		addr;		/* highest address of a locked task; undefined
-								 * if n is 0 */
-		int64		id;			/* highest id of a locked task at addr */
+		FairqPlace	upto;		/* place of the last locked task; undefined if
+								 * n is 0 */
 	}			locked;
 
 	/* where the entry expected due tasks, and its due or lapsed tasks */
@@ -138,12 +137,8 @@ typedef struct FairqTurn
 		int64		high;		/* run.high of the entry */
 	}			run;
 
-	/* where the search for lapsed tasks continues */
-	struct
-	{
-		int64		addr;		/* cycle.addr of the entry */
-		int64		id;			/* cycle.id of the entry */
-	}			cycle;
+	FairqPlace	cycle;			/* cycle of the entry: where the search for
+								 * lapsed tasks continues */
 
 	/* in a lane that is not task-fair */
 	struct
@@ -288,10 +283,8 @@ typedef struct FairqFindings
 										 * FAIRQ_ADDR_MAX: none */
 	TimestampTz deadline;		/* end of the lease that ends first of these;
 								 * DT_NOEND: none */
-	int64		cycle;			/* address at which the next search for lapsed
-								 * tasks begins */
-	int64		cycle_id;		/* id behind which that search begins, at that
-								 * address */
+	FairqPlace	cycle;			/* where the next search for lapsed tasks
+								 * begins */
 	FairqLeases leased;			/* new leases of served tasks that were timed
 								 * or lapsed */
 } FairqFindings;

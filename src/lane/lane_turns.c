@@ -138,8 +138,7 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 	}
 	turn->due.n = turn->due.next = 0;
 	turn->run.high = group->run.high;
-	turn->cycle.addr = group->cycle.addr;
-	turn->cycle.id = group->cycle.id;
+	turn->cycle = group->cycle;
 	if (group->pid.searcher != 0)
 		return;
 	turn->searcher = true;
@@ -877,8 +876,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 	}
 	if (!due)
 		fairq_seats_remove(lane, FAIRQ_DUE, group_no);
-	group->cycle.addr = findings->cycle;
-	group->cycle.id = findings->cycle_id;
+	group->cycle = findings->cycle;
 	if (!turn->sets.lapsed)
 		return;
 	if (!findings->lapsed_done)

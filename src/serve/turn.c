@@ -286,9 +286,7 @@ typedef struct Course
 												 * tasks */
 	int			nstretches;
 	int			next_stretch;
-	int64		cycle;			/* address and id behind which the cycle
-								 * begins */
-	int64		cycle_id;
+	FairqPlace	cycle;			/* where the cycle began */
 	bool		claimed;		/* a queued or scheduled task was claimed */
 	bool		no_scheduled;	/* its scheduled tasks are left to other
 								 * calls */
@@ -473,7 +471,7 @@ static void
 begin_lapsed(FairqService *s, Course *course)
 {
 	FairqTurn  *turn = course->turn;
-	int64		cycle = course->findings.cycle;
+	int64		cycle = course->findings.cycle.addr;
 	int64		ends[FAIRQ_REGIONS];
 
 	ends[FAIRQ_REGION_QUEUED] = turn->run.high + 1;
@@ -483,8 +481,7 @@ begin_lapsed(FairqService *s, Course *course)
 		add_stretch(course, Max(turn->run.low[r], cycle), ends[r], false);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		add_stretch(course, turn->run.low[r], Min(ends[r], cycle + 1), true);
-	course->cycle = cycle;
-	course->cycle_id = course->findings.cycle_id;
+	course->cycle = course->findings.cycle;
 }
 
 /* Continue with the next stretch.  If there is none, the search is over. */
@@ -572,7 +569,8 @@ look_for_lapsed(FairqService *s, Course *course)
 		search->since = task->lease_until;
 		search->at_hand = false;
 		/* where the cycle begins, several tasks may have one address */
-		if (task->addr == course->cycle && (task->id <= course->cycle_id) !=
+		if (task->addr == course->cycle.addr &&
+			(task->id <= course->cycle.id) !=
 			course->stretches[course->next_stretch - 1].before)
 			continue;
 		if (state == FAIRQ_ROW_LIVE && task->running &&
@@ -617,8 +615,7 @@ begin_course(FairqService *s, Course *course, bool paused)
 	memset(findings, 0, sizeof(FairqFindings));
 	findings->due_done = turn->sets.due;
 	findings->paused = paused;
-	findings->cycle = turn->cycle.addr;
-	findings->cycle_id = turn->cycle.id;
+	findings->cycle = turn->cycle;
 	findings->deadline = DT_NOEND;
 	fairq_leases_init(&findings->leased);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
@@ -663,6 +660,16 @@ add_item(Reading *reading, const FairqTask *task)
 	reading->items[reading->n++].tid = task->root;
 }
 
+/* Whether the task is after all tasks that the turn has found locked. */
+static bool
+is_past_locked(const FairqTurn *turn, const FairqTask *task)
+{
+	const FairqPlace *upto = &turn->locked.upto;
+
+	return turn->locked.n == 0 || task->addr > upto->addr ||
+		(task->addr == upto->addr && task->id > upto->id);
+}
+
 /*
  * Whether the task is at or before the tasks that the turn has found locked.
  * A reading finds such tasks again if they are at the address at which it
@@ -672,8 +679,7 @@ add_item(Reading *reading, const FairqTask *task)
 static bool
 is_tried(FairqTurn *turn, const FairqTask *task)
 {
-	if (turn->locked.n == 0 || task->addr > turn->locked.addr ||
-		(task->addr == turn->locked.addr && task->id > turn->locked.id))
+	if (is_past_locked(turn, task))
 		return false;
 	/* it is given back with them, although it may be a different task */
 	turn->locked.more = Min(turn->locked.more, task->addr);
@@ -844,12 +850,8 @@ put_by_locked(FairqTurn *turn, const FairqTask *task)
 {
 	const FairqItem *item = &turn->queued.items[turn->queued.next];
 
-	if (turn->locked.n == 0 || task->addr > turn->locked.addr ||
-		(task->addr == turn->locked.addr && task->id > turn->locked.id))
-	{
-		turn->locked.addr = task->addr;
-		turn->locked.id = task->id;
-	}
+	if (is_past_locked(turn, task))
+		turn->locked.upto = (FairqPlace) {task->addr, task->id};
 	if (turn->locked.n < FAIRQ_HAND)
 		turn->locked.items[turn->locked.n++] = *item;
 	else
@@ -923,10 +925,8 @@ note_result(FairqService *s, Course *course, Search *chosen,
 	if (chosen == &course->lapsed)
 	{
 		if (result == FAIRQ_CLAIMED)
-		{
-			course->findings.cycle = chosen->task.addr;
-			course->findings.cycle_id = chosen->task.id;
-		}
+			course->findings.cycle =
+				(FairqPlace) {chosen->task.addr, chosen->task.id};
 		else if (result == FAIRQ_GONE)
 			still_runs(&course->findings, &chosen->task,
 					   chosen->task.lease_until <= s->taken.by);
