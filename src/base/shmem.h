@@ -76,6 +76,15 @@ typedef struct FairqItem
 #endif
 FairqItem;
 
+/* Some due or lapsed tasks of a group. */
+typedef struct FairqDueHand
+{
+	int32		n;				/* number of items */
+	int32		region;			/* region of items; FAIRQ_REGION_QUEUED: these
+								 * are lapsed tasks */
+	FairqItem	items[FAIRQ_DUE_HAND];	/* the tasks */
+} FairqDueHand;
+
 /* A place in a group's line: after the task with that id at an address. */
 typedef struct FairqPlace
 {
@@ -173,16 +182,13 @@ typedef struct FairqGroup
 	{
 		int64		from[FAIRQ_REGIONS];	/* address of each timed region
 											 * below which no task is due,
-											 * except items; FAIRQ_ADDR_MAX:
+											 * except in hand; FAIRQ_ADDR_MAX:
 											 * none is due */
 		int64		since[FAIRQ_REGIONS];	/* lowest address of each timed
 											 * region published as due since
 											 * the search began;
 											 * FAIRQ_ADDR_MAX: none */
-		int32		n;			/* number of items */
-		int32		region;		/* region of items; FAIRQ_REGION_QUEUED: these
-								 * are lapsed tasks */
-		FairqItem	items[FAIRQ_DUE_HAND];	/* next due or lapsed tasks */
+		FairqDueHand hand;		/* next due or lapsed tasks */
 	}			due;
 
 	FairqPlace	cycle;			/* where the next search for lapsed tasks

@@ -122,12 +122,8 @@ typedef struct FairqTurn
 	struct
 	{
 		int64		from[FAIRQ_REGIONS];	/* due.from of the entry */
-		int			n;			/* number of tasks in items */
-		int			next;		/* index of the next item to be claimed */
-		FairqRegion region;		/* region of items; FAIRQ_REGION_QUEUED: these
-								 * are lapsed tasks */
-		FairqItem	items[FAIRQ_DUE_HAND];	/* due or lapsed tasks that the
-											 * entry had */
+		FairqDueHand hand;		/* due or lapsed tasks that the entry had */
+		int			next;		/* index in hand of the next one to be claimed */
 	}			due;
 
 	/* where the entry expected running tasks */
@@ -267,13 +263,9 @@ typedef struct FairqFindings
 	bool		due_done;		/* true: due tasks were searched for */
 	int64		due_from[FAIRQ_REGIONS];	/* lowest address of each region at
 											 * which due tasks may be left,
-											 * except due_items;
+											 * except due_hand;
 											 * FAIRQ_ADDR_MAX: none */
-	int			ndue;			/* number of tasks in due_items */
-	FairqRegion due_region;		/* region of due_items; FAIRQ_REGION_QUEUED:
-								 * these are lapsed tasks */
-	FairqItem	due_items[FAIRQ_DUE_HAND];	/* due or lapsed tasks to serve
-											 * next */
+	FairqDueHand due_hand;		/* due or lapsed tasks to serve next */
 	bool		lapsed_done;	/* true: lapsed tasks were searched for, and
 								 * none is left */
 	bool		paused;			/* true: no task of the group may be running */

@@ -214,6 +214,17 @@ has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
 		!has(lane, FAIRQ_LAPSED, group_no);
 }
 
+/*
+ * Lower the address from which due tasks are searched, in the region of those
+ * in a hand, to the first one.
+ */
+static inline void
+lower_to_hand(int64 *from, const FairqDueHand *hand)
+{
+	if (hand->n > 0 && hand->region != FAIRQ_REGION_QUEUED)
+		from[hand->region] = Min(from[hand->region], hand->items[0].addr);
+}
+
 /* Record in a group's entry that a task became ready at the given time. */
 static inline void
 note_since(FairqLane *lane, int32 group_no, FairqGroup *group,

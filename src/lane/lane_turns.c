@@ -136,17 +136,15 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 		turn->due.from[r] = group->due.from[r];
 		turn->run.low[r] = group->run.low[r];
 	}
-	turn->due.n = turn->due.next = 0;
+	turn->due.hand.n = turn->due.next = 0;
 	turn->run.high = group->run.high;
 	turn->cycle = group->cycle;
 	if (group->pid.searcher != 0)
 		return;
 	turn->searcher = true;
 	group->pid.searcher = MyProcPid;
-	turn->due.n = group->due.n;
-	turn->due.region = group->due.region;
-	memcpy(turn->due.items, group->due.items, sizeof(group->due.items));
-	group->due.n = 0;
+	turn->due.hand = group->due.hand;
+	group->due.hand.n = 0;
 	if (turn->sets.lapsed)
 	{
 		/* leases that lapse during the search are recorded again */
@@ -833,10 +831,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		if (group != NULL && group->pid.searcher == MyProcPid)
 		{
 			group->pid.searcher = 0;
-			if (turn->due.n > 0 && turn->due.region != FAIRQ_REGION_QUEUED)
-				group->due.from[turn->due.region] =
-					Min(group->due.from[turn->due.region],
-						turn->due.items[0].addr);
+			lower_to_hand(group->due.from, &turn->due.hand);
 		}
 		if (turn->sets.lapsed)
 		{
@@ -857,22 +852,16 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 									 group->due.since[r]);
 		due |= group->due.from[r] != FAIRQ_ADDR_MAX;
 	}
-	if (findings->ndue > 0)
+	if (findings->due_hand.n > 0)
 	{
-		int			r = findings->due_region;
+		int			r = findings->due_hand.region;
 
 		/* no transaction publishes expired leases, so these items are valid */
 		due |= r != FAIRQ_REGION_QUEUED;
 		if (r == FAIRQ_REGION_QUEUED || group->due.since[r] == FAIRQ_ADDR_MAX)
-		{
-			group->due.n = findings->ndue;
-			group->due.region = r;
-			memcpy(group->due.items, findings->due_items,
-				   sizeof(group->due.items));
-		}
+			group->due.hand = findings->due_hand;
 		else
-			group->due.from[r] = Min(group->due.from[r],
-									 findings->due_items[0].addr);
+			lower_to_hand(group->due.from, &findings->due_hand);
 	}
 	if (!due)
 		fairq_seats_remove(lane, FAIRQ_DUE, group_no);

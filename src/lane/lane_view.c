@@ -71,9 +71,7 @@ copy_entry(const FairqGroup *group, FairqWait *wait)
 	wait->run_high = group->run.high;
 	memcpy(wait->run_low, group->run.low, sizeof(wait->run_low));
 	memcpy(wait->due_from, group->due.from, sizeof(wait->due_from));
-	if (group->due.n > 0 && group->due.region != FAIRQ_REGION_QUEUED)
-		wait->due_from[group->due.region] =
-			Min(wait->due_from[group->due.region], group->due.items[0].addr);
+	lower_to_hand(wait->due_from, &group->due.hand);
 }
 
 /*

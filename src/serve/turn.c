@@ -301,6 +301,12 @@ is_of_turn(const FairqService *s, const FairqTurn *turn, const FairqTask *task)
 		task->priority == s->priority && task->queue_id == s->queue->id;
 }
 
+static FairqItem
+item_of(const FairqTask *task)
+{
+	return (FairqItem) {task->addr, (uint32) task->id, task->root};
+}
+
 /* Search a group's tasks at or past an address, and before end. */
 static FairqScan *
 search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
@@ -329,7 +335,7 @@ is_scheduled(FairqService *s, const Course *course, FairqRowState state,
 static void
 forget_due(Search *search, FairqTurn *turn, int64 addr, int64 end)
 {
-	turn->due.next = turn->due.n;
+	turn->due.next = turn->due.hand.n;
 	search->from = Min(search->from, addr);
 	search->open = search->from < end;
 	search->begun = false;
@@ -342,10 +348,10 @@ look_at_due(FairqService *s, Course *course, FairqRegion region)
 	FairqTurn  *turn = course->turn;
 	Search	   *search = &course->due[region];
 
-	while (turn->due.region == region && turn->due.next < turn->due.n &&
+	while (turn->due.hand.region == region && turn->due.next < turn->due.hand.n &&
 		   !search->have)
 	{
-		const FairqItem *item = &turn->due.items[turn->due.next];
+		const FairqItem *item = &turn->due.hand.items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid,
 											&search->task);
 
@@ -379,7 +385,7 @@ look_for_due(FairqService *s, Course *course, FairqRegion region)
 	if (!search->have)
 		look_at_due(s, course, region);
 	while (search->open && !search->have &&
-		   (turn->due.region != region || turn->due.next == turn->due.n))
+		   (turn->due.hand.region != region || turn->due.next == turn->due.hand.n))
 	{
 		FairqRowState state;
 
@@ -415,41 +421,34 @@ static void
 keep_due(FairqService *s, Course *course)
 {
 	FairqTurn  *turn = course->turn;
-	FairqFindings *findings = &course->findings;
+	FairqDueHand *kept = &course->findings.due_hand;
 
-	findings->ndue = turn->due.n - turn->due.next;
-	findings->due_region = turn->due.region;
-	memcpy(findings->due_items, &turn->due.items[turn->due.next],
-		   sizeof(FairqItem) * findings->ndue);
-	if (findings->ndue == 0 && turn->searcher && course->next_stretch > 0 &&
+	kept->n = turn->due.hand.n - turn->due.next;
+	kept->region = turn->due.hand.region;
+	memcpy(kept->items, &turn->due.hand.items[turn->due.next],
+		   sizeof(FairqItem) * kept->n);
+	if (kept->n == 0 && turn->searcher && course->next_stretch > 0 &&
 		course->lapsed.open && !course->lapsed.have)
 	{
 		int64		next;
 
-		findings->due_region = FAIRQ_REGION_QUEUED;
-		findings->ndue = fairq_task_ahead(s->scans.lapsed, FAIRQ_DUE_HAND,
-										  findings->due_items, &next);
+		kept->region = FAIRQ_REGION_QUEUED;
+		kept->n = fairq_task_ahead(s->scans.lapsed, FAIRQ_DUE_HAND,
+								   kept->items, &next);
 	}
 	for (int r = FAIRQ_REGION_RETRIED;
-		 r < FAIRQ_REGIONS && findings->ndue == 0 && turn->searcher; r++)
+		 r < FAIRQ_REGIONS && kept->n == 0 && turn->searcher; r++)
 	{
 		Search	   *search = &course->due[r];
 
 		if (!search->begun || !search->open ||
 			search->locked != FAIRQ_ADDR_MAX)
 			continue;
-		findings->due_region = r;
+		kept->region = r;
 		if (search->have && !search->at_hand)
-		{
-			findings->due_items[0].addr = search->task.addr;
-			findings->due_items[0].order = (uint32) search->task.id;
-			findings->due_items[0].tid = search->task.root;
-			findings->ndue = 1;
-		}
-		findings->ndue +=
-			fairq_task_ahead(s->scans.due[r], FAIRQ_DUE_HAND - findings->ndue,
-							 findings->due_items + findings->ndue,
-							 &search->from);
+			kept->items[kept->n++] = item_of(&search->task);
+		kept->n += fairq_task_ahead(s->scans.due[r], FAIRQ_DUE_HAND - kept->n,
+									kept->items + kept->n, &search->from);
 	}
 }
 
@@ -524,11 +523,11 @@ look_at_lapsed(FairqService *s, Course *course)
 	Search	   *search = &course->lapsed;
 	FairqTask  *task = &search->task;
 
-	if (turn->due.region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
+	if (turn->due.hand.region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
 		return false;
-	for (; turn->due.next < turn->due.n; turn->due.next++)
+	for (; turn->due.next < turn->due.hand.n; turn->due.next++)
 	{
-		const FairqItem *item = &turn->due.items[turn->due.next];
+		const FairqItem *item = &turn->due.hand.items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
 
 		/* a search of the whole line finds again those that have not lapsed */
@@ -655,9 +654,7 @@ add_item(Reading *reading, const FairqTask *task)
 	if (reading->n == reading->max)
 		reading->items = fairq_grow(CurrentMemoryContext, reading->items,
 									&reading->max, 0, sizeof(FairqItem));
-	reading->items[reading->n].addr = task->addr;
-	reading->items[reading->n].order = (uint32) task->id;
-	reading->items[reading->n++].tid = task->root;
+	reading->items[reading->n++] = item_of(task);
 }
 
 /* Whether the task is after all tasks that the turn has found locked. */
@@ -908,7 +905,7 @@ note_result(FairqService *s, Course *course, Search *chosen,
 	else if (chosen->at_hand && chosen == &course->lapsed &&
 			 result == FAIRQ_LOCKED)
 		/* it is still next when the cycle continues */
-		turn->due.next = turn->due.n;
+		turn->due.next = turn->due.hand.n;
 	else if (chosen->at_hand)
 		turn->due.next++;
 	if (result == FAIRQ_CLAIMED &&
@@ -953,7 +950,7 @@ leaves_something(const Course *course)
 		/* a lapsed task already has its slot */
 		if (turn->sets.lapsed && !findings->lapsed_done && !findings->paused)
 			return true;
-		ready |= findings->ndue > 0;
+		ready |= findings->due_hand.n > 0;
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 			ready |= course->due[r].locked != FAIRQ_ADDR_MAX;
 	}
