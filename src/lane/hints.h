@@ -45,9 +45,9 @@ typedef enum FairqSeatSet
 typedef struct FairqSeats
 {
 	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set */
-	uint64		first[FAIRQ_SEAT_SETS]; /* bits of the first seats, per set */
-	int64		first_deadline; /* deadline of the first seats; see
-								 * fairq_seats_deadline() */
+	uint64		first[FAIRQ_SEAT_SETS + 1]; /* bits of the first seats, per
+											 * set; then their deadline, see
+											 * fairq_seats_deadline() */
 
 	/* when throttled groups return, by the monotonic clock */
 	struct

@@ -344,7 +344,7 @@ init_lane(FairqLane *lane, int priority)
 	lane->present.seat = lane->full.seat = FAIRQ_NO_SEAT;
 	lane->clock = DT_NOBEGIN;
 	fairq_lane_order_init(lane);
-	lane->seats.first_deadline = PG_INT64_MAX;
+	lane->seats.first[FAIRQ_SEAT_SETS] = PG_INT64_MAX;
 	fairq_lane_aside_init(lane);
 	fairq_times_init(&lane->times);
 	pg_atomic_init_u32(&lane->narrowing.n, 1);

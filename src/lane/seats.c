@@ -25,9 +25,9 @@
 
 #include "seats.h"
 
-/* The words of a chunk, and of its summary. */
-#define WORDS(chunk) (INT64CONST(1) << ((chunk) - 1))
-#define SUMMARY_WORDS(chunk) ((WORDS(chunk) + 63) / 64)
+/* The words of a chunk, and of its summary; chunk 0 has one word. */
+#define WORDS(chunk) (((INT64CONST(1) << (chunk)) + 1) >> 1)
+#define SUMMARY_WORDS(chunk) ((chunk) == 0 ? 0 : (WORDS(chunk) + 63) / 64)
 
 /* A lane's part of a chunk: sets with their summaries, then deadlines. */
 #define SET_WORDS(chunk) (WORDS(chunk) + SUMMARY_WORDS(chunk))
@@ -73,8 +73,11 @@ fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like)
 static inline uint64 *
 lane_part(FairqLane *lane, int chunk)
 {
-	uint64	   *words = fairq_chunk_at(&fairq_hints_of(lane)->chunks, chunk);
+	uint64	   *words;
 
+	if (chunk == 0)
+		return lane->seats.first;
+	words = fairq_chunk_at(&fairq_hints_of(lane)->chunks, chunk);
 	return words == NULL ? NULL : words + LANE_WORDS(chunk) * lane->priority;
 }
 
@@ -95,11 +98,8 @@ fairq_seats_init(FairqLane *lane)
 					 FAIRQ_LAPSED == FAIRQ_SEAT_SETS - 2 &&
 					 FAIRQ_LEASED == FAIRQ_SEAT_SETS - 1, "these come last");
 	for (int set = 0; set < FAIRQ_SERVED; set++)
-	{
 		lane->seats.n[set] = 0;
-		lane->seats.first[set] = 0;
-	}
-	for (int chunk = 1; chunk < FAIRQ_CHUNKS; chunk++)
+	for (int chunk = 0; chunk < FAIRQ_CHUNKS; chunk++)
 	{
 		uint64	   *words = lane_part(lane, chunk);
 
@@ -133,11 +133,8 @@ static inline uint64 *
 word_of(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
 	int			chunk = fairq_chunk_of(seat);
-	uint64	   *words;
+	uint64	   *words = lane_part(lane, chunk);
 
-	if (chunk == 0)
-		return &lane->seats.first[set];
-	words = lane_part(lane, chunk);
 	return words == NULL ? NULL : words + set * SET_WORDS(chunk) +
 		(seat - fairq_chunk_first(chunk)) / 64;
 }
@@ -223,17 +220,9 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 	for (int chunk = fairq_chunk_of(from); chunk < FAIRQ_CHUNKS; chunk++)
 	{
 		int64		first = fairq_chunk_first(chunk);
-		uint64	   *words;
+		uint64	   *words = lane_part(lane, chunk);
 		int64		bit;
 
-		if (chunk == 0)
-		{
-			bit = next_bit(&lane->seats.first[set], 1, from);
-			if (bit >= 0)
-				return (int32) bit;
-			continue;
-		}
-		words = lane_part(lane, chunk);
 		if (words == NULL)
 			continue;
 		words += set * SET_WORDS(chunk);
@@ -472,8 +461,6 @@ deadline_of(FairqLane *lane, int64 seat)
 {
 	int			chunk = fairq_chunk_of(seat);
 
-	if (chunk == 0)
-		return &lane->seats.first_deadline;
 	return (int64 *) lane_part(lane, chunk) +
 		FAIRQ_SEAT_SETS * SET_WORDS(chunk) +
 		(seat - fairq_chunk_first(chunk)) / 64;
