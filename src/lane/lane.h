@@ -179,6 +179,7 @@ typedef struct FairqVisit
 /* Groups that a call has visited in a lane, by hash. */
 typedef struct FairqVisits
 {
+	MemoryContext memory;		/* memory for all of this; NULL: none yet */
 	struct visited_hash *table; /* the hash table; NULL: none yet */
 	uint32		n;				/* number of groups and tenants */
 	FairqPassed passed;			/* groups or tenants of the lane's order that

@@ -371,41 +371,30 @@ fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
 
 /* --------------------------------------------------------------------- */
 
-/* Make room for more levels. */
-static void
-have_room(FairqPassed *passed)
+/* The memory for the visits of a call. */
+static MemoryContext
+memory_of(FairqVisits *visits)
 {
-	passed->upto = fairq_grow(CurrentMemoryContext, passed->upto,
-							  &passed->max, FIRST_LEVELS, sizeof(FairqRank));
+	if (visits->memory == NULL)
+		visits->memory = AllocSetContextCreate(CurrentMemoryContext,
+											   "fairq visits",
+											   ALLOCSET_SMALL_SIZES);
+	return visits->memory;
 }
 
-/* Free the records of the groups of all tenants. */
+/* Make room for more levels. */
 static void
-free_groups(FairqVisits *visits)
+have_room(FairqVisits *visits, FairqPassed *passed)
 {
-	visited_iterator at;
-	FairqVisit *visit;
-
-	visited_start_iterate(visits->table, &at);
-	while ((visit = visited_iterate(visits->table, &at)) != NULL)
-	{
-		if (visit->groups == NULL)
-			continue;
-		pfree(visit->groups->upto);
-		pfree(visit->groups);
-	}
+	passed->upto = fairq_grow(memory_of(visits), passed->upto, &passed->max,
+							  FIRST_LEVELS, sizeof(FairqRank));
 }
 
 void
 fairq_visits_init(FairqVisits *visits)
 {
-	if (visits->table != NULL)
-	{
-		free_groups(visits);
-		visited_destroy(visits->table);
-	}
-	if (visits->passed.upto != NULL)
-		pfree(visits->passed.upto);
+	if (visits->memory != NULL)
+		MemoryContextDelete(visits->memory);
 	memset(visits, 0, sizeof(*visits));
 }
 
@@ -416,7 +405,7 @@ have_visit(FairqVisits *visits, int32 group_no, bool *found)
 	FairqVisit *visit;
 
 	if (visits->table == NULL)
-		visits->table = visited_create(CurrentMemoryContext, FIRST_VISITS,
+		visits->table = visited_create(memory_of(visits), FIRST_VISITS,
 									   NULL);
 	visit = visited_insert(visits->table, group_no, found);
 	if (!*found)
@@ -441,8 +430,9 @@ have_tenant(FairqVisits *visits, int32 tenant)
 	if (found)
 		return;
 	visit->left = 1;
-	visit->groups = palloc0(sizeof(FairqPassed));
-	have_room(visit->groups);
+	visit->groups = MemoryContextAllocZero(memory_of(visits),
+										   sizeof(FairqPassed));
+	have_room(visits, visit->groups);
 }
 
 /* Record that a turn of the group has yielded no task. */
@@ -480,9 +470,9 @@ void
 fairq_visits_have_room(FairqVisits *visits)
 {
 	if (visits->passed.max == 0)
-		have_room(&visits->passed);
+		have_room(visits, &visits->passed);
 	if (visits->full != NULL)
-		have_room(visits->full);
+		have_room(visits, visits->full);
 	visits->full = NULL;
 }
 
