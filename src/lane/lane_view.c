@@ -41,25 +41,19 @@ is_shown(bool begun, FairqSeatSet set)
 void
 fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 {
-	memset(view, 0, sizeof(*view));
+	int32	   *n = view->lane.seats.n;
+
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	view->begun = is_begun(lane);
-	view->first = lane->recovery.first;
-	view->known = lane->recovery.known;
-	view->block = lane->present.block;
-	/* in a lane that is not task-fair, all seats count as passed */
-	view->seat = is_by_turns(lane) ? lane->present.seat : FAIRQ_NO_SEAT;
-	view->turn = lane->turn.addr;
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-		view->timers[r] = (int64) pg_atomic_read_u64(&lane->times.timers[r]);
-	view->deadline = (int64) pg_atomic_read_u64(&lane->times.deadline);
-	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
-		view->n[set] = is_shown(view->begun, set) ? lane->seats.n[set] : 0;
+	memcpy(&view->lane, lane, sizeof(FairqLane));
 	/* only groups in front, whose seats have been passed in this block */
-	if (view->begun)
-		view->n[FAIRQ_TODO] = fairq_seats_count(lane, FAIRQ_TODO,
-												lane->present.seat);
+	n[FAIRQ_TODO] = fairq_seats_count(lane, FAIRQ_TODO, lane->present.seat);
 	LWLockRelease(&lane->lock);
+	/* in a lane that is not task-fair, all seats count as passed */
+	if (!is_by_turns(&view->lane))
+		view->lane.present.seat = FAIRQ_NO_SEAT;
+	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
+		n[set] = is_shown(view->begun, set) ? n[set] : 0;
 }
 
 /* Copy the entry of a group, or one that is filled in for this purpose. */

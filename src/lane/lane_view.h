@@ -11,18 +11,11 @@
 typedef struct FairqLaneView
 {
 	bool		begun;			/* true: a recovery of the lane has begun;
-								 * false: the fields below except deadline are
-								 * undefined */
-	int64		first;			/* recovery.first of the lane */
-	int64		known;			/* recovery.known of the lane */
-	int64		block;			/* present.block of the lane */
-	int32		seat;			/* present.seat of the lane, if it is
-								 * task-fair */
-	int64		turn;			/* turn.addr of the lane */
-	int64		timers[FAIRQ_REGIONS];	/* timers of the lane */
-	TimestampTz deadline;		/* deadline of the lane */
-	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set; for
-									 * FAIRQ_TODO, only those in front */
+								 * false: only leases and their deadline are
+								 * valid */
+	FairqLane	lane;			/* the lane; present.seat is FAIRQ_NO_SEAT if
+								 * it is not task-fair, and FAIRQ_TODO counts
+								 * only groups in front */
 } FairqLaneView;
 
 /* A copy of a group in a lane: whether it waits or runs. */
@@ -95,8 +88,9 @@ extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);
 static inline int64
 fairq_lane_view_waiting(const FairqLaneView *view)
 {
-	return (int64) view->n[FAIRQ_RING] + view->n[FAIRQ_PARKED] +
-		view->n[FAIRQ_THROTTLED];
+	const int32 *n = view->lane.seats.n;
+
+	return (int64) n[FAIRQ_RING] + n[FAIRQ_PARKED] + n[FAIRQ_THROTTLED];
 }
 
 extern int	fairq_lane_waits(FairqLane *lane, TimestampTz ended_by,

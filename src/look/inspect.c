@@ -450,44 +450,47 @@ static const FairqSeatSet shown_sets[] = {
  * has begun.  NULL means that no task will become due.
  */
 static void
-put_timer(FairqRow *row, const FairqLaneView *lane, FairqRegion region)
+put_timer(FairqRow *row, FairqLaneView *view, FairqRegion region)
 {
-	int64		addr = lane->timers[region];
-	bool		never = addr >=
-		fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2;
+	int64		addr = fairq_times_first(&view->lane.times, region);
+	bool		none = !view->begun || addr == FAIRQ_ADDR_MAX;
 
-	fairq_put(row, TimestampTzGetDatum(never ? 0 : fairq_due_time(addr)),
-			  !lane->begun || never);
+	fairq_put(row, TimestampTzGetDatum(none ? 0 : fairq_due_time(addr)), none);
 }
 
 /* Add the row of a lane, if shared memory has its data. */
 static void
 put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
-		 const FairqLaneView *lane)
+		 FairqLaneView *view)
 {
 	FairqRow	row = {0};
-	bool		known = lane->begun && lane->known >= FAIRQ_ALL_SEATS;
-	bool		partly = lane->begun && !known;
+	const FairqLane *lane = &view->lane;
+	const int32 *n = lane->seats.n;
+	int64		first = lane->recovery.first;
+	TimestampTz deadline =
+		(int64) pg_atomic_read_u64(&view->lane.times.deadline);
+	bool		known = view->begun &&
+		lane->recovery.known >= FAIRQ_ALL_SEATS;
+	bool		partly = view->begun && !known;
 
-	if (!lane->begun && lane->n[FAIRQ_LEASED] == 0 &&
-		lane->n[FAIRQ_LAPSED] == 0)
+	if (!view->begun && n[FAIRQ_LEASED] == 0 && n[FAIRQ_LAPSED] == 0)
 		return;
 	fairq_put(&row, CStringGetTextDatum(queue), false);
 	fairq_put(&row, Int32GetDatum(priority), false);
 	fairq_put(&row, BoolGetDatum(known), false);
-	fairq_put_int8(&row, lane->first % FAIRQ_ALL_SEATS, !partly);
-	fairq_put_int8(&row, (lane->first + lane->known) % FAIRQ_ALL_SEATS, !partly);
-	fairq_put_int8(&row, lane->block, !lane->begun);
-	fairq_put(&row, Int32GetDatum(lane->seat),
-			  !lane->begun || lane->seat == FAIRQ_NO_SEAT);
-	fairq_put_int8(&row, lane->turn,
-				   !lane->begun || lane->turn == FAIRQ_ADDR_NONE);
+	fairq_put_int8(&row, first % FAIRQ_ALL_SEATS, !partly);
+	fairq_put_int8(&row, (first + lane->recovery.known) % FAIRQ_ALL_SEATS,
+				   !partly);
+	fairq_put_int8(&row, lane->present.block, !view->begun);
+	fairq_put(&row, Int32GetDatum(lane->present.seat),
+			  !view->begun || lane->present.seat == FAIRQ_NO_SEAT);
+	fairq_put_int8(&row, lane->turn.addr,
+				   !view->begun || lane->turn.addr == FAIRQ_ADDR_NONE);
 	for (int i = 0; i < lengthof(shown_sets); i++)
-		fairq_put(&row, Int32GetDatum(lane->n[shown_sets[i]]), false);
-	put_timer(&row, lane, FAIRQ_REGION_RETRIED);
-	put_timer(&row, lane, FAIRQ_REGION_SCHEDULED);
-	fairq_put(&row, TimestampTzGetDatum(lane->deadline),
-			  lane->deadline == DT_NOEND);
+		fairq_put(&row, Int32GetDatum(n[shown_sets[i]]), false);
+	put_timer(&row, view, FAIRQ_REGION_RETRIED);
+	put_timer(&row, view, FAIRQ_REGION_SCHEDULED);
+	fairq_put(&row, TimestampTzGetDatum(deadline), deadline == DT_NOEND);
 	fairq_put_row(rsinfo, &row);
 }
 
@@ -727,7 +730,7 @@ tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
 	if (queue->shares.fair_by != FAIRQ_BY_TASKS)
 		return UNKNOWN;
 	fairq_lane_view(lane, &view);
-	if (!view.begun || view.known < FAIRQ_ALL_SEATS ||
+	if (!view.begun || view.lane.recovery.known < FAIRQ_ALL_SEATS ||
 		!fairq_lane_wait_of(lane, task->group_no, &own))
 		return UNKNOWN;
 	n = own_ahead(&look, &own, weight);
@@ -735,7 +738,8 @@ tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
 		return UNKNOWN;
 	/* its next turn is in the present block, or in the next one */
 	blocks = n / weight + 1 +
-		fairq_block(own.next_turn, queue->block_length) - view.block;
+		fairq_block(own.next_turn, queue->block_length) -
+		view.lane.present.block;
 	if (pg_mul_s64_overflow(blocks, others_per_block(queue, lane, &view, &own),
 							&others) ||
 		pg_add_s64_overflow(n, others, &others))

@@ -812,7 +812,7 @@ look_at_all(Look *look)
 		n = fairq_lane_view_waiting(&view);
 		all += n;
 		if (n > most)
-			from = view.seat + INT64CONST(1);
+			from = view.lane.present.seat + INT64CONST(1);
 		most = Max(most, n);
 	}
 	look_at_groups(look, from, FAIRQ_ALL_SEATS);
