@@ -136,7 +136,6 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 		turn->due.from[r] = group->due.from[r];
 		turn->run.low[r] = group->run.low[r];
 	}
-	turn->due.hand.n = turn->due.next = 0;
 	turn->run.high = group->run.high;
 	turn->cycle = group->cycle;
 	if (group->pid.searcher != 0)
@@ -154,6 +153,18 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 	}
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		group->due.since[r] = group->run.since[r] = FAIRQ_ADDR_MAX;
+}
+
+/* Fill in what all turns of a group have. */
+static void
+begin_turn(FairqLane *lane, int32 group_no, FairqGroup *group, FairqTurn *turn)
+{
+	memset(turn, 0, sizeof(FairqTurn));
+	turn->group_no = group_no;
+	turn->sets.since = group->turn.since;
+	turn->locked.more = FAIRQ_ADDR_MAX;
+	turn->charged.tenant = FAIRQ_NO_SEAT;
+	read_due(lane, group, turn);
 }
 
 /* The next turn: its group, its place, and how it was found. */
@@ -292,8 +303,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 		taking->weight_of(taking->arg, group_no);
 	int64		of_each = taking->wanted / lane->seats.n[FAIRQ_RING];
 
-	turn->in_full = false;
-	turn->group_no = group_no;
+	begin_turn(lane, group_no, group, turn);
 	turn->addr = next->addr;
 	turn->block = lane->present.block + taking->window.past;
 	turn->state.continued = is_by_turns(lane) && next->left > 0;
@@ -302,18 +312,6 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 	turn->tasks.read_want = (int32) Min(Max(turn->tasks.want, of_each),
 										FAIRQ_MAX_TURNS);
 	turn->sets.entry = group;
-	turn->sets.since = group->turn.since;
-	turn->searcher = false;
-	turn->charged.group.tie = 0;
-	turn->charged.tenant = FAIRQ_NO_SEAT;
-	turn->charged.group.now = taking->order.now;
-	turn->state.begun = turn->state.done = false;
-	turn->state.parked = turn->state.throttled = false;
-	turn->state.left = false;
-	turn->queued.reread = turn->queued.apart = false;
-	turn->queued.next = turn->tasks.served = turn->locked.n = 0;
-	turn->locked.more = FAIRQ_ADDR_MAX;
-	read_due(lane, group, turn);
 	turn->queued.n = fairq_hand_take(group, Min(turn->tasks.want, FAIRQ_HAND),
 									 turn->queued.items);
 	turn->queued.more = !fairq_hand_is_empty(group);
@@ -484,7 +482,7 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 	FairqGroupSet *set;
 	FairqGroup *group = NULL;
 
-	turn->queued.n = 0;
+	memset(turn, 0, sizeof(FairqTurn));
 	taking->order.steps = MOST_LOOKED;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (is_ready_for(lane, taking))
@@ -501,8 +499,6 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
 		turn->charged.tenant = fairq_lane_order_tenant_of(lane, next.group_no);
-		turn->tasks.served = 0;
-		turn->state.begun = false;
 		turn->queued.n = fairq_hand_take(&copy, FAIRQ_HAND,
 										 turn->queued.items);
 		fairq_entry_unlock(set);
@@ -543,14 +539,10 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 	if (group != NULL)
 	{
 		note_narrower(lane);
-		memset(turn, 0, sizeof(FairqTurn));
-		turn->group_no = group_no;
-		turn->charged.tenant = FAIRQ_NO_SEAT;
+		begin_turn(lane, group_no, group, turn);
 		turn->addr = next_turn(lane, group_no);
 		turn->in_full = true;
-		turn->locked.more = FAIRQ_ADDR_MAX;
 		turn->queued.more = !fairq_hand_is_empty(group);
-		turn->sets.since = group->turn.since;
 		turn->full_before.seat = lane->full.seat;
 		turn->full_before.left = lane->full.left;
 		turn->state.continued = group_no == lane->full.seat &&
@@ -558,7 +550,6 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		turn->tasks.left = turn->state.continued ? lane->full.left :
 			taking->weight_of(taking->arg, group_no);
 		turn->tasks.want = (int32) Min(turn->tasks.left, taking->wanted);
-		read_due(lane, group, turn);
 		lane->full.seat = group_no;
 		lane->full.left = 0;
 		unlock_group(lane, group_no, group, set);
