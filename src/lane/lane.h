@@ -261,7 +261,6 @@ typedef enum FairqTaken
 /* Results of a search for a group's due and lapsed tasks. */
 typedef struct FairqFindings
 {
-	bool		due_done;		/* true: due tasks were searched for */
 	int64		due_from[FAIRQ_REGIONS];	/* lowest address of each region at
 											 * which due tasks may be left,
 											 * except due_hand;

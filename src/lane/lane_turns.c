@@ -838,7 +838,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 	group->pid.searcher = 0;
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 	{
-		if (findings->due_done)
+		if (turn->sets.due)
 			group->due.from[r] = Min(findings->due_from[r],
 									 group->due.since[r]);
 		due |= group->due.from[r] != FAIRQ_ADDR_MAX;

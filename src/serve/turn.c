@@ -593,6 +593,16 @@ leave_lapsed(FairqService *s, Course *course)
 	course->lapsed.open = course->lapsed.have = false;
 }
 
+/* Begin a search at an address; open: it may find tasks. */
+static void
+begin_search(Search *search, bool open, int64 from)
+{
+	search->open = open;
+	search->begun = search->at_hand = search->have = false;
+	search->from = from;
+	search->locked = FAIRQ_ADDR_MAX;
+}
+
 /* Begin the course of a turn, before any search. */
 static void
 begin_course(FairqService *s, Course *course, bool paused)
@@ -602,35 +612,26 @@ begin_course(FairqService *s, Course *course, bool paused)
 
 	course->search = turn->sets.due || turn->sets.lapsed;
 	course->not_now = course->no_slot = false;
-	course->queued.have = false;
-	course->lapsed.open = course->lapsed.have = false;
-	course->queued.at_hand = course->lapsed.at_hand = false;
-	course->lapsed.locked = FAIRQ_ADDR_MAX;
 	course->claimed = course->no_scheduled = false;
 	s->left = s->left_blocked = false;
+	begin_search(&course->queued, false, 0);
+	begin_search(&course->lapsed, turn->sets.lapsed && !paused, 0);
 	if (!course->search)
 		return;
-	course->nstretches = 0;
+	course->nstretches = course->next_stretch = 0;
 	memset(findings, 0, sizeof(FairqFindings));
-	findings->due_done = turn->sets.due;
 	findings->paused = paused;
 	findings->cycle = turn->cycle;
 	findings->deadline = DT_NOEND;
 	fairq_leases_init(&findings->leased);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 	{
+		int64		from = turn->sets.due ? turn->due.from[r] : FAIRQ_ADDR_MAX;
+
 		findings->run_low[r] = findings->due_from[r] = FAIRQ_ADDR_MAX;
-		course->due[r].open = course->due[r].have = false;
-		course->due[r].begun = course->due[r].at_hand = false;
-		course->due[r].locked = course->due[r].from = FAIRQ_ADDR_MAX;
-		if (!turn->sets.due || turn->due.from[r] == FAIRQ_ADDR_MAX)
-			continue;
-		course->due[r].from = turn->due.from[r];
-		course->due[r].open =
-			turn->due.from[r] < fairq_due_end(r, s->taken.by);
+		begin_search(&course->due[r], from != FAIRQ_ADDR_MAX &&
+					 from < fairq_due_end(r, s->taken.by), from);
 	}
-	course->next_stretch = 0;
-	course->lapsed.open = turn->sets.lapsed && !paused;
 	leave_lapsed(s, course);
 }
 
