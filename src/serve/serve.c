@@ -637,9 +637,10 @@ serve_turns(FairqService *s, int64 *last_block)
 	FairqTaking taking;
 	FairqTaken	taken;
 
-	if (s->call.peek && !s->queue->retries.in_order && fairq_glance(s))
-		return FAIRQ_TAKEN;
 	init_taking(s, &taking);
+	if (s->call.peek && !s->queue->retries.in_order &&
+		fairq_glance(s, &taking))
+		return FAIRQ_TAKEN;
 	taking.most = takes_many(s) ? FAIRQ_MAX_TURNS : 1;
 	if (*last_block >= 0)
 		taking.window.last_block = *last_block + IDLE_BLOCKS;

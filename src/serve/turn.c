@@ -1165,19 +1165,13 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
  * tasks may still be ready.
  */
 bool
-fairq_glance(FairqService *s)
+fairq_glance(FairqService *s, FairqTaking *taking)
 {
 	FairqTurn	turn;
-	FairqTaking taking = {
-		.order.by = s->by,
-		.order.visits = &s->visits[s->priority],
-		.order.tenants = s->queue->shares.separator != 0,
-		.order.now = s->call.now
-	};
 
-	if (!fairq_lane_glance(s->lane, &taking, &turn))
+	if (!fairq_lane_glance(s->lane, taking, &turn))
 		return false;
-	s->taken.lane_no = taking.lane_no;
+	s->taken.lane_no = taking->lane_no;
 	if (fairq_slot_in_group(s->lane, s->taken.lane_no, &turn, false))
 	{
 		for (int i = 0; i < turn.queued.n && !s->got.peeked; i++)

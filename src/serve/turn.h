@@ -11,7 +11,7 @@ extern FairqTaken fairq_turns_take(FairqLane *lane, FairqTaking *taking,
 								   int32 tried_seat, int32 *nlapsed);
 extern void fairq_turns_back(void);
 extern void fairq_turns_leave(void);
-extern bool fairq_glance(FairqService *s);
+extern bool fairq_glance(FairqService *s, FairqTaking *taking);
 extern bool fairq_serve_turn(FairqService *s, FairqTurn *turn);
 extern const struct FairqEnding fairq_turns_ending;
 
