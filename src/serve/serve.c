@@ -147,9 +147,6 @@
 /* throttled groups that a step takes back */
 #define MOST_BACK 16
 
-/* groups of an order that are copied under one hold of the lane's lock */
-#define AT_ONCE 64
-
 /*
  * Index entries that one step of a search for due tasks reads.  Each published
  * task adds one more, up to a limit.  A step takes about 1 ms, or 10 ms with
@@ -174,50 +171,29 @@ copy_bits(FairqLane *lane, FairqLane *copy)
 	return all;
 }
 
-/*
- * Find the first throttled groups behind a rank whose time has come.  Returns
- * their number.
- */
-static int
-find_back(FairqLane *lane, FairqRank *behind, int64 now, int32 *group_nos)
-{
-	const FairqOrder *order = &lane->seats.back.order;
-	int			n = 0;
-
-	LWLockAcquire(&lane->lock, LW_SHARED);
-	while (n < AT_ONCE && is_begun(lane))
-	{
-		int32		next = fairq_order_next_to(order, &lane->seats.back.nodes,
-											   behind, true);
-		const FairqNode *node;
-
-		if (next == FAIRQ_NO_NODE)
-			break;
-		node = fairq_record(&lane->seats.back.nodes, next);
-		if (node->rank.amount.whole > now)
-			break;
-		*behind = node->rank;
-		group_nos[n++] = next;
-	}
-	LWLockRelease(&lane->lock);
-	return n;
-}
-
-/* Take these groups back in the copy. */
+/* In the copy, take back the throttled groups whose time has come. */
 static void
 come_back(FairqLane *lane, FairqLane *copy)
 {
+	FairqRecords *nodes = &lane->seats.back.nodes;
 	FairqRank	behind = {.amount.whole = PG_INT64_MIN};
 	int64		now = fairq_monotonic();
-	int32		group_nos[AT_ONCE];
-	int			n;
 
-	while ((n = find_back(lane, &behind, now, group_nos)) > 0)
+	for (;;)
 	{
+		int32		group_no;
+
 		CHECK_FOR_INTERRUPTS();
-		for (int i = 0; i < n; i++)
-			fairq_take_back(fairq_hints_of(copy), group_nos[i],
-							1 << copy->priority);
+		LWLockAcquire(&lane->lock, LW_SHARED);
+		group_no = !is_begun(lane) ? FAIRQ_NO_NODE :
+			fairq_order_next_to(&lane->seats.back.order, nodes, &behind,
+								true);
+		if (group_no != FAIRQ_NO_NODE)
+			behind = ((FairqNode *) fairq_record(nodes, group_no))->rank;
+		LWLockRelease(&lane->lock);
+		if (group_no == FAIRQ_NO_NODE || behind.amount.whole > now)
+			break;
+		fairq_take_back(fairq_hints_of(copy), group_no, 1 << copy->priority);
 	}
 }
 
@@ -233,8 +209,7 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 	copy->times.searching = false;
 	fairq_lane_aside_init(copy);
 	fairq_lane_order_init(copy);
-	if (fairq_lane_next_back(lane) != PG_INT64_MAX)
-		come_back(lane, copy);
+	come_back(lane, copy);
 	fairq_stall("copy");
 	if (is_begun(copy) && !is_by_turns(copy))
 		fairq_lane_order_copy(copy, max_tasks);
