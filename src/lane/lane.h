@@ -123,7 +123,8 @@ typedef struct FairqTurn
 	{
 		int64		from[FAIRQ_REGIONS];	/* due.from of the entry */
 		FairqDueHand hand;		/* due or lapsed tasks that the entry had */
-		int			next;		/* index in hand of the next one to be claimed */
+		int			next;		/* index in hand of the next one to be
+								 * claimed */
 	}			due;
 
 	/* where the entry expected running tasks */

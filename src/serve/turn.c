@@ -346,12 +346,13 @@ static void
 look_at_due(FairqService *s, Course *course, FairqRegion region)
 {
 	FairqTurn  *turn = course->turn;
+	const FairqDueHand *hand = &turn->due.hand;
 	Search	   *search = &course->due[region];
 
-	while (turn->due.hand.region == region && turn->due.next < turn->due.hand.n &&
+	while (hand->region == region && turn->due.next < hand->n &&
 		   !search->have)
 	{
-		const FairqItem *item = &turn->due.hand.items[turn->due.next];
+		const FairqItem *item = &hand->items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid,
 											&search->task);
 
@@ -381,11 +382,12 @@ look_for_due(FairqService *s, Course *course, FairqRegion region)
 {
 	Search	   *search = &course->due[region];
 	FairqTurn  *turn = course->turn;
+	const FairqDueHand *hand = &turn->due.hand;
 
 	if (!search->have)
 		look_at_due(s, course, region);
 	while (search->open && !search->have &&
-		   (turn->due.hand.region != region || turn->due.next == turn->due.hand.n))
+		   (hand->region != region || turn->due.next == hand->n))
 	{
 		FairqRowState state;
 
@@ -523,7 +525,8 @@ look_at_lapsed(FairqService *s, Course *course)
 	Search	   *search = &course->lapsed;
 	FairqTask  *task = &search->task;
 
-	if (turn->due.hand.region != FAIRQ_REGION_QUEUED || course->next_stretch > 0)
+	if (turn->due.hand.region != FAIRQ_REGION_QUEUED ||
+		course->next_stretch > 0)
 		return false;
 	for (; turn->due.next < turn->due.hand.n; turn->due.next++)
 	{
