@@ -180,8 +180,9 @@ fairq_lane_reach(FairqLane *lane, FairqRegion region)
 }
 
 /*
- * Whether a recovery of the lane has begun.  *recovered is set to how far it
- * has come.
+ * Whether a recovery of the lane has begun.  If so, turns can be taken in the
+ * part that it has covered. *recovered is set to how far it has come, unless
+ * it is NULL.
  */
 bool
 fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
@@ -190,24 +191,15 @@ fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	begun = is_begun(lane);
-	recovered->lane_no = lane->recovery.lane_no;
-	recovered->first = lane->recovery.first;
-	recovered->known = lane->recovery.known;
-	recovered->fair_by = lane->order.ledger.fair_by;
+	if (recovered != NULL)
+		*recovered = (FairqRecovered) {
+			.lane_no = lane->recovery.lane_no,
+			.first = lane->recovery.first,
+			.known = lane->recovery.known,
+			.fair_by = lane->order.ledger.fair_by
+		};
 	LWLockRelease(&lane->lock);
 	return begun;
-}
-
-/*
- * Whether a recovery of the lane has begun.  If so, turns can be taken in the
- * part that it has covered.
- */
-bool
-fairq_lane_is_begun(FairqLane *lane)
-{
-	FairqRecovered recovered;
-
-	return fairq_lane_recovered(lane, &recovered);
 }
 
 /* Record when the first throttled group or tenant returns. */

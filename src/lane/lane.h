@@ -303,7 +303,6 @@ typedef struct FairqRecovered
 } FairqRecovered;
 
 /* lane.c */
-extern bool fairq_lane_is_begun(FairqLane *lane);
 extern bool fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered);
 extern void fairq_lane_reaches(FairqLane *lane, int64 addr);
 extern int64 fairq_lane_reach(FairqLane *lane, FairqRegion region);

@@ -254,7 +254,7 @@ check_all(FairqQueue *queue, FairqTable *tasks)
 
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
 	{
-		if (fairq_lane_is_begun(fairq_queue_lane(queue, priority)))
+		if (fairq_lane_recovered(fairq_queue_lane(queue, priority), NULL))
 		{
 			faults = check_tasks(queue, priority, tasks, faults);
 			faults = check_parked(queue, priority, false, faults);

@@ -740,7 +740,7 @@ has_groups(FairqQueue *queue)
 	int64		all = 0;
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-		if (fairq_lane_is_begun(fairq_queue_lane(queue, p)))
+		if (fairq_lane_recovered(fairq_queue_lane(queue, p), NULL))
 			return true;
 	if (!fairq_tally_read(&queue->hints->tally, n))
 		return false;
@@ -950,7 +950,7 @@ find_timed(Look *look, int priority, FairqRegion region)
 	FairqScan  *scan;
 	FairqRowState state;
 
-	if (from >= end || !fairq_lane_is_begun(lane))
+	if (from >= end || !fairq_lane_recovered(lane, NULL))
 		return;
 	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_TIME,
 						   fairq_range_times(fairq_task_lane(look->queue->id,
