@@ -987,14 +987,6 @@ fairq_lane_order_open(FairqLane *lane, int32 tenant)
 	fairq_seats_remove(lane, FAIRQ_SHUT, tenant);
 }
 
-/* The tenant of a group in its order; FAIRQ_NO_SEAT: it has none. */
-int32
-fairq_lane_order_tenant_of(FairqLane *lane, int32 group_no)
-{
-	return is_by_turns(lane) ? FAIRQ_NO_SEAT :
-		account_of(lane, group_no)->level.tenant;
-}
-
 /*
  * Add the groups that have entered the ring to their orders.  Returns false if
  * one has no account yet.  Then none is added, since those that are present

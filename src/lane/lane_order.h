@@ -18,7 +18,6 @@ extern bool fairq_lane_order_is_shut(FairqLane *lane, int32 tenant,
 									 FairqShut shut);
 extern bool fairq_lane_order_is_closed(FairqLane *lane, int32 group_no);
 extern void fairq_lane_order_open(FairqLane *lane, int32 tenant);
-extern int32 fairq_lane_order_tenant_of(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_order_is_covered(FairqLane *lane, int32 group_no);
 extern void fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 								  FairqTurn *turn);

@@ -498,7 +498,9 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 		taking->lane_no = lane->recovery.lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
-		turn->charged.tenant = fairq_lane_order_tenant_of(lane, next.group_no);
+		/* find_next() has found its account */
+		turn->charged.tenant = is_by_turns(lane) ? FAIRQ_NO_SEAT :
+			account_if_any(lane, next.group_no)->level.tenant;
 		turn->queued.n = fairq_hand_take(&copy, FAIRQ_HAND,
 										 turn->queued.items);
 		fairq_entry_unlock(set);
