@@ -508,18 +508,6 @@ fairq_pending_scheduled(FairqPending *pending, int64 addr)
 		fairq_lane_add_scheduled(pending->lane, addr);
 }
 
-/* The lease of a task. */
-static FairqLeases
-lease_of(int64 addr, TimestampTz until, uint64 searches)
-{
-	FairqLeases lease;
-
-	fairq_leases_init(&lease);
-	fairq_leases_add(&lease, addr, until);
-	lease.searches = searches;
-	return lease;
-}
-
 /*
  * Record that the task at an address is leased until a time, if we commit.
  * searches: the lane's number of searches when it recorded the lease; 0: it
@@ -529,8 +517,11 @@ void
 fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 							   TimestampTz until, uint64 searches)
 {
-	FairqLeases lease = lease_of(addr, until, searches);
+	FairqLeases lease;
 
+	fairq_leases_init(&lease);
+	fairq_leases_add(&lease, addr, until);
+	lease.searches = searches;
 	add_leases(&later_of(&pending->at_commit)->leased, &lease);
 	if (searches == 0 && pending->shown != 0)
 		fairq_lane_add_leases(pending->lane, pending->group_no, &lease);
@@ -544,9 +535,10 @@ void
 fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 							  TimestampTz until)
 {
-	FairqLeases lease = lease_of(addr, until, 0);
+	FairqLeases *leased = &later_of(&pending->at_abort)->leased;
 
-	add_leases(&later_of(&pending->at_abort)->leased, &lease);
+	fairq_leases_add(leased, addr, until);
+	leased->searches = 0;
 }
 
 /*
