@@ -2,7 +2,7 @@
 -- without reading them, and agrees with the rows after each call that changes
 -- one.
 --
--- Fails if a call records nothing or the wrong kind (fairq_pending_tally()).
+-- Fails if a call records nothing or the wrong kind (FairqPending).
 -- Fails if an abort counts (apply_pending() in transaction.c). Fails if a
 -- count that did not include a queue makes it known (fairq_tally_found() in
 -- tally.c).

@@ -121,13 +121,6 @@ fairq_news_since(FairqNews *news, TimestampTz since)
 	news->since = Min(news->since, since);
 }
 
-/* Count n more tasks of a kind, if we commit. */
-static inline void
-fairq_pending_tally(FairqPending *pending, FairqTallied as, int n)
-{
-	pending->tally[as] += n;
-}
-
 /*
  * A module's functions for the end of a transaction or the abort of a
  * subtransaction.  They must neither fail nor allocate.

@@ -253,8 +253,8 @@ serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
 		return result;
 	if (pending != NULL)
 	{
-		fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
-		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, task->running);
+		pending->tally[fairq_tallied_at(task->addr)]--;
+		pending->tally[FAIRQ_TALLY_RUNNING] += task->running;
 	}
 	fairq_slot_is_used(pending, task, !task->running);
 	return FAIRQ_CLAIMED;
@@ -390,7 +390,7 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 					 &pending->work, popped_at, took, true);
 	if (!task->running)
 	{
-		fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
+		pending->tally[FAIRQ_TALLY_RUNNING]--;
 		fairq_slot_is_left(s->queue, pending);
 	}
 }

@@ -137,7 +137,7 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 	e->added += e->batch != 0;
 	pending = fairq_pending(lane, group_no);
 	pending->stats[FAIRQ_STAT_ENQUEUED]++;
-	fairq_pending_tally(pending, fairq_tallied_at(addr), 1);
+	pending->tally[fairq_tallied_at(addr)]++;
 	if (scheduled)
 		fairq_pending_scheduled(pending, addr);
 	else

@@ -156,7 +156,7 @@ attempt_ended(FairqQueue *queue, FairqPending *pending,
 		fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
 		pending->done |= FAIRQ_ENDS_RETRIED;
 	fairq_pending_leased_at_abort(pending, task->addr, task->lease_until);
-	fairq_pending_tally(pending, FAIRQ_TALLY_RUNNING, -1);
+	pending->tally[FAIRQ_TALLY_RUNNING]--;
 	fairq_work_ended(pending->lane, pending->group_no,
 					 queue->shares.fair_by != FAIRQ_BY_TIME ? FAIRQ_NO_SEAT :
 					 fairq_tenant_no(queue, pending->group_no),
@@ -205,7 +205,7 @@ static void
 publish_again(FairqPending *pending, FairqTask *task, TimestampTz ready_at,
 			  bool in_place)
 {
-	fairq_pending_tally(pending, fairq_tallied_at(task->addr), 1);
+	pending->tally[fairq_tallied_at(task->addr)]++;
 	if (fairq_is_timed(task->addr))
 	{
 		fairq_pending_scheduled(pending, task->addr);
@@ -237,7 +237,7 @@ change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		addr = address_again(queue, tasks, task,
 							 region == FAIRQ_REGION_RETRIED, &run_at);
 	pending = fairq_pending_of(queue, task);
-	fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
+	pending->tally[fairq_tallied_at(task->addr)]--;
 	fairq_pending_ready_at_abort(pending, task, NULL);
 	fairq_task_change(tasks, task, addr, stays ? task->run_at : run_at,
 					  content);
@@ -352,7 +352,7 @@ remove_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		attempt_ended(queue, pending, task);
 	else
 	{
-		fairq_pending_tally(pending, fairq_tallied_at(task->addr), -1);
+		pending->tally[fairq_tallied_at(task->addr)]--;
 		fairq_pending_ready_at_abort(pending, task, NULL);
 		/* the group may have been put aside because of it */
 		if (queue->retries.in_order)
