@@ -4,7 +4,7 @@
 -- Fails if a newly active lane begins with what it had got (find_starts() in
 -- shares.c). Fails if equal lanes are compared by other numbers (is_before()
 -- there). Fails if unserved tasks stay charged (settle_charge() there, and
--- after an error end_call() in turn.c). Fails if a run of a lane is as long
+-- after an error fairq_turns_end() in turn.c). Fails if a run of a lane is as long
 -- as the call. Fails if the turns of a window are of several lanes
 -- (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all lanes
 -- as equal (fairq_shares_copy() in shares.c). Fails if virtual time counts all

@@ -47,8 +47,8 @@
  * Locking: lanes' locks, one at a time, to publish.  The callbacks also take
  * counters' mutexes under the tally's lock.  They must neither fail (an ERROR
  * there would be a PANIC) nor allocate: memory is allocated when the change is
- * recorded.  The same holds for the functions of other modules (FairqEnding),
- * which run in the order in which fairq.c lists them.
+ * recorded.  The same holds for the functions of other modules, which
+ * fairq_transactions_init() gets.
  */
 #include "postgres.h"
 
@@ -848,9 +848,9 @@ static bool groups_freed = false;
 /* the same for settings of queues that shared memory did not know */
 static uint64 settings_changed = 0;
 
-/* actions of modules at the end, in this order */
-static const FairqEnding *const *endings;
-static int	nendings = 0;
+/* functions of other modules, see fairq_transactions_init() */
+static void (*end_call) (void);
+static void (*settle_caches) (bool committed, bool all);
 
 static void
 note_level(int *at)
@@ -982,22 +982,7 @@ static void
 end_calls(void)
 {
 	fairq_pending_written();
-	for (int i = 0; i < nendings; i++)
-	{
-		if (endings[i]->end_call != NULL)
-			endings[i]->end_call();
-	}
-}
-
-/* Each module settles its caches. */
-static void
-settle(bool committed, bool all)
-{
-	for (int i = 0; i < nendings; i++)
-	{
-		if (endings[i]->settle != NULL)
-			endings[i]->settle(committed, all);
-	}
+	end_call();
 }
 
 /* Close the slots of a change; with adds, also add its leased tasks. */
@@ -1125,7 +1110,7 @@ apply_all(bool committed)
 	increment(groups_changed, offsetof(FairqDomain, group_changes));
 	changed = groups_changed = settings_changed = 0;
 	fairq_wait_settle(committed);
-	settle(committed, true);
+	settle_caches(committed, true);
 }
 
 static void
@@ -1173,7 +1158,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		fairq_samples_sub_end(sub, parent, false);
 		apply_from(first, false);
 		increment(changed, offsetof(FairqDomain, resets));
-		settle(false, false);
+		settle_caches(false, false);
 		end_level(false);
 		groups_freed &= groups_changed_at > 0;
 	}
@@ -1266,10 +1251,17 @@ fairq_reset_hints_now(void)
 	pg_atomic_fetch_add_u64(&fairq_domain()->resets, 1);
 }
 
-/* Once per backend: set the functions to call when transactions end. */
+/*
+ * Once per backend: set the functions to call at the end of a transaction or
+ * the abort of a subtransaction.  They must neither fail nor allocate.  "end"
+ * ends a call that an error or the transaction's end has interrupted, before
+ * pending changes are applied.  "settle" settles caches after that; all: the
+ * transaction has ended, not only a subtransaction.
+ */
 void
-fairq_transactions_init(const FairqEnding *const *of_modules, int n)
+fairq_transactions_init(void (*end) (void),
+						void (*settle) (bool committed, bool all))
 {
-	endings = of_modules;
-	nendings = n;
+	end_call = end;
+	settle_caches = settle;
 }

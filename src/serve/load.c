@@ -631,13 +631,3 @@ fairq_load_first(FairqQueueTally *tally)
 		(void) load_pages(tally, tasks, false);
 	fairq_table_close(tasks);
 }
-
-/* End a load that an error has interrupted. */
-static void
-end_call(void)
-{
-	fairq_tally_end(false);
-}
-
-/* The end of a transaction ends its load. */
-const FairqEnding fairq_load_ending = {.end_call = end_call};

@@ -15,6 +15,5 @@ extern void fairq_load_precedes_sql(Oid task);
 extern void fairq_load_here(FairqQueue *queue, FairqTable *tasks);
 extern void fairq_load_first(FairqQueueTally *tally);
 extern PGDLLEXPORT void fairq_load_main(Datum arg);
-extern const struct FairqEnding fairq_load_ending;
 
 #endif							/* FAIRQ_LOAD_H */

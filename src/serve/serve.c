@@ -947,14 +947,19 @@ serve_queue(FairqService *s)
 }
 
 /*
- * If an error has ended the call, other calls may search the lane that it
- * searched, and get all tasks that it has found.  Another session then checks
- * the tasks for which this one was woken.  Other modules have given back turns
- * in flight, which may have been in a copy.
+ * End a call that an error, or the end of the transaction, has interrupted.
+ * Turns are given back to their lane before their slots.  Other calls may
+ * search the lane that it searched, and get all tasks that it has found.
+ * Another session then checks the tasks for which this one was woken.  It
+ * finds all turns and slots that were given back, which may have been in a
+ * copy.
  */
-static void
-end_call(void)
+void
+fairq_serve_end(void)
 {
+	fairq_turns_end();
+	fairq_running_end();
+	fairq_tally_end(false);
 	if (searched_lane != NULL)
 		fairq_lane_search_end(searched_lane, searched_lane_no, NULL);
 	searched_lane = NULL;
@@ -967,12 +972,6 @@ end_call(void)
 	owed.hints = NULL;
 	fairq_shadow_end();
 }
-
-/*
- * At the end of a transaction, wake the sessions that a failed call should
- * have woken.
- */
-const FairqEnding fairq_serve_ending = {.end_call = end_call};
 
 /*
  * Whether this backend's worker takes tasks away.  A wait is for either pop or

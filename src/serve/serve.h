@@ -33,6 +33,6 @@ extern bool fairq_find_timed(FairqQueue *queue, int priority,
 extern bool fairq_begins_alone(FairqQueue *queue);
 extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
 							  TimestampTz now, FairqLook *look);
-extern const struct FairqEnding fairq_serve_ending;
+extern void fairq_serve_end(void);
 
 #endif							/* FAIRQ_SERVE_H */

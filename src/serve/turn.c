@@ -226,8 +226,8 @@ fairq_turns_leave(void)
  * Give back all turns in flight of the call, which has ended, possibly by an
  * error.
  */
-static void
-end_call(void)
+void
+fairq_turns_end(void)
 {
 	if (hand.lane != NULL && hand.reading != NULL)
 		fairq_lane_read_failed(hand.lane, hand.lane_no,
@@ -242,9 +242,6 @@ end_call(void)
 	 */
 	fairq_shares_settle(1, FAIRQ_CHARGE_ONE);
 }
-
-/* Give back turns at the end of a transaction. */
-const FairqEnding fairq_turns_ending = {.end_call = end_call};
 
 /* --------------------------------------------------------------------- */
 

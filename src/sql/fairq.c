@@ -52,7 +52,6 @@
 #include "load.h"
 #include "queue.h"
 #include "registry.h"
-#include "running.h"
 #include "serve.h"
 #include "shmem.h"
 #include "store.h"
@@ -60,7 +59,6 @@
 #include "taken.h"
 #include "tools.h"
 #include "transaction.h"
-#include "turn.h"
 
 FAIRQ_MODULE_MAGIC;
 
@@ -70,20 +68,17 @@ PG_FUNCTION_INFO_V1(fairq_group_number_changed);
 PG_FUNCTION_INFO_V1(fairq_settings_changed);
 
 /*
- * Actions at the end of a transaction, in their order.  Turns are given back
- * to their lane before their slots.  The caches follow when all changes are
- * applied.  serve.c is the last of those with end_call, so sessions that it
- * wakes find all turns and slots that were given back.
+ * Settle the caches of modules.  all: the transaction has ended, not only a
+ * subtransaction.
  */
-static const FairqEnding *const endings[] = {
-	&fairq_turns_ending,
-	&fairq_running_ending,
-	&fairq_load_ending,
-	&fairq_taken_ending,
-	&fairq_serve_ending,
-	&fairq_groups_ending,
-	&fairq_queues_ending
-};
+static void
+settle(bool committed, bool all)
+{
+	if (all)
+		fairq_taken_settle();
+	fairq_groups_settle(committed, all);
+	fairq_queues_settle(committed, all);
+}
 
 static object_access_hook_type next_hook = NULL;
 
@@ -118,7 +113,7 @@ _PG_init(void)
 	MarkGUCPrefixReserved("fairq");
 	next_hook = object_access_hook;
 	object_access_hook = object_access;
-	fairq_transactions_init(endings, lengthof(endings));
+	fairq_transactions_init(fairq_serve_end, settle);
 }
 
 Datum

@@ -147,8 +147,8 @@ fairq_groups_changed(bool freed)
  * Entries of our own rows are committed now.  Or an abort has made them wrong:
  * then forget all.
  */
-static void
-settle(bool committed, bool all)
+void
+fairq_groups_settle(bool committed, bool all)
 {
 	if (!committed && uncommitted)
 		stale = true;
@@ -762,6 +762,3 @@ fairq_groups_of(FairqQueue *queue, text *key)
 	fairq_scan_end(scan);
 	return group_nos;
 }
-
-/* Settle the cache at the end of a transaction. */
-const FairqEnding fairq_groups_ending = {.settle = settle};

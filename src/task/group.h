@@ -28,6 +28,6 @@ extern int32 fairq_group_to_set(FairqQueue *queue, text *key);
 extern int32 fairq_existing_group(FairqQueue *queue, text *key);
 extern Datum fairq_group_key(FairqQueue *queue, int32 group_no);
 extern void fairq_groups_changed(bool freed);
-extern const struct FairqEnding fairq_groups_ending;
+extern void fairq_groups_settle(bool committed, bool all);
 
 #endif							/* FAIRQ_GROUP_H */

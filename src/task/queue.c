@@ -482,8 +482,8 @@ fairq_queue_group_changed(int32 queue_id, int32 group_no)
  * Settle such changes at the end of a transaction, or of a subtransaction
  * (!all), which has committed or aborted.
  */
-static void
-settle(bool committed, bool all)
+void
+fairq_queues_settle(bool committed, bool all)
 {
 	if (changing && !committed)
 		reading++;
@@ -1100,6 +1100,3 @@ fairq_notify(const FairqQueue *queue)
 		Async_Notify(channel, "");
 	}
 }
-
-/* Settle the cache at the end of a transaction. */
-const FairqEnding fairq_queues_ending = {.settle = settle};

@@ -167,7 +167,7 @@ extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_changed(void);
 extern void fairq_queue_all_changed(void);
 extern void fairq_queue_group_changed(int32 queue_id, int32 group_no);
-extern const struct FairqEnding fairq_queues_ending;
+extern void fairq_queues_settle(bool committed, bool all);
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 											   int32 group_no);
 extern const FairqSetting *fairq_tenant_setting(const FairqQueue *queue,

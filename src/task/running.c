@@ -610,6 +610,3 @@ fairq_within_limits(int32 group_no)
 	in_group = Max(in_group, in_tenant);
 	return Max(in_group, in_queue);
 }
-
-/* Give back slots at the end of a transaction. */
-const FairqEnding fairq_running_ending = {.end_call = fairq_running_end};

@@ -217,15 +217,10 @@ fairq_taken_ended(int64 id)
  * Forget the notes: the transaction has ended, and their memory is freed with
  * it.
  */
-static void
-settle(bool committed, bool all)
+void
+fairq_taken_settle(void)
 {
-	if (!all)
-		return;
 	notes = NULL;
 	last_notes = NULL;
 	nnotes = max_notes = nindexed = 0;
 }
-
-/* Settle the tasks that a transaction has taken, at its end. */
-const FairqEnding fairq_taken_ending = {.settle = settle};

@@ -17,6 +17,6 @@ extern bool fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt,
 extern bool fairq_is_taken(int64 key);
 extern bool fairq_taken_any(void);
 extern void fairq_taken_ended(int64 id);
-extern const FairqEnding fairq_taken_ending;
+extern void fairq_taken_settle(void);
 
 #endif							/* FAIRQ_TAKEN_H */
