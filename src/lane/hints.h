@@ -75,6 +75,14 @@ typedef enum FairqStat
 	FAIRQ_STATS					/* number of these */
 } FairqStat;
 
+/* Service of a lane in a full queue. */
+typedef struct FairqFull
+{
+	int32		seat;			/* seat served last; FAIRQ_NO_SEAT: none */
+	int32		left;			/* tasks that may still be served at that
+								 * seat */
+} FairqFull;
+
 /*
  * A lane.  In shared memory, part of FairqHints.  Its lock protects all fields
  * except constant and atomic ones.
@@ -136,13 +144,7 @@ typedef struct FairqLane
 		FairqLedger ledger;		/* common data of the accounts */
 	}			order;
 
-	/* service in a full queue */
-	struct
-	{
-		int32		seat;		/* seat served last; FAIRQ_NO_SEAT: none */
-		int32		left;		/* tasks that may still be served at that
-								 * seat */
-	}			full;
+	FairqFull	full;			/* service in a full queue */
 
 	TimestampTz clock;			/* latest time up to which a call has searched
 								 * for due tasks or lapsed leases; DT_NOBEGIN:

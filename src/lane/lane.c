@@ -286,8 +286,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		fairq_ledger_begin(&lane->order.ledger, by, now);
 		lane->turn.addr = FAIRQ_ADDR_NONE;
 		lane->turn.left = 0;
-		lane->full.seat = FAIRQ_NO_SEAT;
-		lane->full.left = 0;
+		lane->full = (FairqFull) {.seat = FAIRQ_NO_SEAT};
 		fairq_seats_init(lane);
 		fairq_lane_aside_clear(lane);
 		fairq_times_forget(&lane->times);

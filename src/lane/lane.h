@@ -145,12 +145,8 @@ typedef struct FairqTurn
 		FairqCharge of_tenant;	/* charge of the tenant */
 	}			charged;
 
-	/* service of the lane in a full queue, before this turn */
-	struct
-	{
-		int32		seat;		/* the lane's full.seat */
-		int32		left;		/* the lane's full.left */
-	}			full_before;
+	FairqFull	full_before;	/* service of the lane in a full queue, before
+								 * this turn */
 } FairqTurn;
 
 /* The ranks up to which a call passes over all groups of an order. */

@@ -545,15 +545,13 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 		turn->addr = next_turn(lane, group_no);
 		turn->in_full = true;
 		turn->queued.more = !fairq_hand_is_empty(group);
-		turn->full_before.seat = lane->full.seat;
-		turn->full_before.left = lane->full.left;
+		turn->full_before = lane->full;
 		turn->state.continued = group_no == lane->full.seat &&
 			lane->full.left > 0;
 		turn->tasks.left = turn->state.continued ? lane->full.left :
 			taking->weight_of(taking->arg, group_no);
 		turn->tasks.want = (int32) Min(turn->tasks.left, taking->wanted);
-		lane->full.seat = group_no;
-		lane->full.left = 0;
+		lane->full = (FairqFull) {.seat = group_no};
 		unlock_group(lane, group_no, group, set);
 		taking->n = 1;
 	}
@@ -933,10 +931,7 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 		if (turn->tasks.served > 0)
 			lane->full.left = turn->tasks.left - turn->tasks.served;
 		else
-		{
-			lane->full.seat = turn->full_before.seat;
-			lane->full.left = turn->full_before.left;
-		}
+			lane->full = turn->full_before;
 	}
 	LWLockRelease(&lane->lock);
 	return in_vain;
