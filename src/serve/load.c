@@ -372,11 +372,10 @@ publish(Load *load, const FairqQueueTally *of_call, bool make)
 }
 
 /*
- * Load for a queue, or for none in a worker.  Returns false if another backend
- * loads.  The table leads to the tally, because the hints of a queue that is
+ * Load for a queue, or for none in a worker, unless another backend loads. The table leads to the tally, because the hints of a queue that is
  * not locked may belong to another database by now.
  */
-static bool
+static void
 load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
 {
 	FairqTally *tally = fairq_shmem_tally(RelationGetRelid(tasks->rel));
@@ -387,7 +386,7 @@ load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
 	fairq_watch_transaction();
 	snapshot = tally == NULL ? NULL : fairq_tally_begin(tally);
 	if (snapshot == NULL)
-		return false;
+		return;
 	load.queues = fairq_hash(CurrentMemoryContext, "fairq queues",
 							 sizeof(int32), sizeof(QueueLoad));
 	load.groups = fairq_hash(CurrentMemoryContext, "fairq groups",
@@ -401,7 +400,6 @@ load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
 	fairq_tally_end(over);
 	hash_destroy(load.groups);
 	hash_destroy(load.queues);
-	return true;
 }
 
 /* --------------------------------------------------------------------- */
@@ -429,7 +427,7 @@ fairq_load_main(Datum arg)
 		fairq_try_open_tasks() : NULL;
 	if (tasks != NULL)
 	{
-		(void) load_pages(NULL, tasks, false);
+		load_pages(NULL, tasks, false);
 		fairq_table_close(tasks);
 	}
 	PopActiveSnapshot();
@@ -532,7 +530,7 @@ fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
 		return;
 	begun_at = (int64) pg_atomic_read_u64(&tally->begun_at);
 	if (is_small(tasks, due && pg_atomic_read_u32(&of_queue->limited) != 0))
-		(void) load_pages(of_queue, tasks, false);
+		load_pages(of_queue, tasks, false);
 	else if (due || begun_at == 0 ||
 			 fairq_monotonic() >= begun_at + NUMBERS_EVERY)
 		(void) ask_worker(tally);
@@ -576,7 +574,7 @@ fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
 		}
 		if (!waited)
 		{
-			(void) load_pages(of_queue, tasks, false);
+			load_pages(of_queue, tasks, false);
 			continue;
 		}
 		pg_usleep(sleep_us);
@@ -612,7 +610,7 @@ fairq_load_here(FairqQueue *queue, FairqTable *tasks)
 {
 	if (fairq_load_is_due(queue) ||
 		!fairq_tally_is_known(&queue->hints->tally))
-		(void) load_pages(&queue->hints->tally, tasks, true);
+		load_pages(&queue->hints->tally, tasks, true);
 }
 
 /*
@@ -628,6 +626,6 @@ fairq_load_first(FairqQueueTally *tally)
 		return;
 	tasks = fairq_open(FAIRQ_TASK, AccessShareLock);
 	if (is_small(tasks, false))
-		(void) load_pages(tally, tasks, false);
+		load_pages(tally, tasks, false);
 	fairq_table_close(tasks);
 }
