@@ -402,13 +402,13 @@ fairq_errfull(void)
 }
 
 /*
- * In PG_CATCH(): if the area is full, end the error, in the given context.
- * Returns false for any other error.  The caller held no LWLock.
+ * In PG_CATCH(): end an error with that code, in the given context.  Returns
+ * false for any other error.  The caller held no LWLock.
  */
 bool
-fairq_catch_full(MemoryContext context)
+fairq_catch(int sqlerrcode, MemoryContext context)
 {
-	if (geterrcode() != ERRCODE_DISK_FULL)
+	if (geterrcode() != sqlerrcode)
 		return false;
 	/* a hash table that cannot grow keeps locks */
 	LWLockReleaseAll();

@@ -381,7 +381,7 @@ extern void fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
 							 FairqChunkFill fill);
 extern void fairq_when_full(void (*free_some) (void));
 extern int	fairq_errfull(void);
-extern bool fairq_catch_full(MemoryContext context);
+extern bool fairq_catch(int sqlerrcode, MemoryContext context);
 extern int	fairq_tranche(FairqTranche tranche);
 extern void fairq_say_crowded(void);
 extern uint32 fairq_new_lane_no(void);

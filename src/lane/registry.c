@@ -179,12 +179,9 @@ try_insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 	}
 	PG_CATCH();
 	{
-		if (geterrcode() != ERRCODE_OUT_OF_MEMORY)
-			PG_RE_THROW();
 		/* the table is unchanged but locked, and no other lock is held */
-		LWLockReleaseAll();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
+		if (!fairq_catch(ERRCODE_OUT_OF_MEMORY, context))
+			PG_RE_THROW();
 	}
 	PG_END_TRY();
 	return entry;

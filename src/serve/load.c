@@ -311,7 +311,7 @@ publish_if_room(FairqHints *hints, FairqQueue *queue, const QueueLoad *load,
 	}
 	PG_CATCH();
 	{
-		if (own || !fairq_catch_full(context))
+		if (own || !fairq_catch(ERRCODE_DISK_FULL, context))
 			PG_RE_THROW();
 		done = false;
 	}

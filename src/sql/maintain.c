@@ -457,7 +457,7 @@ in_subtransaction(Part part, void *arg, bool if_room)
 	}
 	PG_CATCH();
 	{
-		bool		full = if_room && fairq_catch_full(context);
+		bool		full = if_room && fairq_catch(ERRCODE_DISK_FULL, context);
 
 		MemoryContextSwitchTo(context);
 		RollbackAndReleaseCurrentSubTransaction();

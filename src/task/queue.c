@@ -837,7 +837,7 @@ hints_if_room(int32 id)
 	}
 	PG_CATCH();
 	{
-		if (!fairq_catch_full(context))
+		if (!fairq_catch(ERRCODE_DISK_FULL, context))
 			PG_RE_THROW();
 		full_at = GetCurrentStatementStartTimestamp();
 	}
