@@ -289,7 +289,8 @@ static int32 *
 slot_of(FairqLane *lane, int32 group_no)
 {
 	uint32		mask = 2 * max_stack - 1;
-	uint32		at = hash_combine(murmurhash32((uint32) ((uintptr_t) lane >> 6)),
+	uint32		of_lane = murmurhash32((uint32) ((uintptr_t) lane >> 6));
+	uint32		at = hash_combine(of_lane,
 								  murmurhash32((uint32) group_no)) & mask;
 
 	while (topmost[at] != NO_INDEX &&

@@ -330,7 +330,8 @@ fairq_account_charge(FairqLedger *ledger, FairqFlows *flows,
 		at.now > ledger->since;
 	if (ledger->fair_by == FAIRQ_BY_TIME)
 	{
-		flows->start = fairq_amount(fairq_account_got(ledger, account, at.now));
+		flows->start = fairq_amount(fairq_account_got(ledger, account,
+													  at.now));
 		if (charge->counted)
 			fairq_account_begins(ledger, account, at);
 		return;
@@ -465,8 +466,8 @@ fairq_work_as_of(FairqWork *work, uint32 lane_no)
 }
 
 /*
- * Add the later work *more to *work, and free it.  If *work is NULL, it becomes
- * *more, which may be NULL.
+ * Add the later work *more to *work, and free it.  If *work is NULL, it
+ * becomes *more, which may be NULL.
  */
 void
 fairq_work_merge(FairqWork **work, FairqWork **more)

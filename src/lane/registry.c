@@ -409,7 +409,7 @@ pop_dropped(FairqQueueKey *key)
 	{
 		FairqHints *hints = fairq_at(*at);
 
-		/* one that has just left may still wake another, which finds no task */
+		/* one that has just left may wake another, which finds no task */
 		if (pg_atomic_read_u32(&hints->wakeup.waiters) == 0)
 		{
 			found = hints;

@@ -372,8 +372,9 @@ publish(Load *load, const FairqQueueTally *of_call, bool make)
 }
 
 /*
- * Load for a queue, or for none in a worker, unless another backend loads. The table leads to the tally, because the hints of a queue that is
- * not locked may belong to another database by now.
+ * Load for a queue, or for none in a worker, unless another backend loads.
+ * The table leads to the tally, because the hints of a queue that is not
+ * locked may belong to another database by now.
  */
 static void
 load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)

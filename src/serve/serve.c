@@ -676,7 +676,8 @@ serve_lane(FairqService *s)
 		if (!fairq_slot_in_queue())
 		{
 			/* with per_group it is either turns or rounds in a full queue */
-			if (fairq_settings_are_old(s->queue) || fairq_queue_is_throttled() ||
+			if (fairq_settings_are_old(s->queue) ||
+				fairq_queue_is_throttled() ||
 				(s->call.per_group > 0 && s->window.first >= 0))
 				break;
 			if (serve_in_full(s))
@@ -810,7 +811,8 @@ serve_alone(FairqService *s)
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		fairq_visits_init(&s->visits[p]);
 	s->call.only_alone = only_alone;
-	s->call.max_tasks = s->got.stopped || only_alone ? s->got.served : max_tasks;
+	s->call.max_tasks = s->got.stopped || only_alone ? s->got.served :
+		max_tasks;
 }
 
 static void

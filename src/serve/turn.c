@@ -1028,8 +1028,8 @@ waits_for_other(FairqService *s, FairqTurn *turn, Course *course,
 		return false;
 	if (!fairq_line_retries(s->queue, s->tasks, turn->group_no, &due_at))
 		return chosen == &course->queued &&
-			fairq_line_has_earlier(s->queue, s->tasks, &chosen->task, s->call.now,
-									&course->no_slot);
+			fairq_line_has_earlier(s->queue, s->tasks, &chosen->task,
+								   s->call.now, &course->no_slot);
 	course->no_slot = true;
 	fairq_wait_for_retry(s->lane, s->taken.lane_no, turn, due_at);
 	return true;
