@@ -385,8 +385,6 @@ extern bool fairq_lane_next_parked(FairqLane *lane, bool tenants,
 
 /* lane_order.c */
 extern void fairq_visits_init(FairqVisits *visits);
-extern void fairq_visits_in_vain(FairqVisits *visits, int32 group_no,
-								 int32 tenant);
 extern void fairq_visits_count(FairqVisits *visits, int32 group_no,
 							   int32 tenant, int64 most);
 extern void fairq_visits_have_room(FairqVisits *visits);

@@ -435,21 +435,10 @@ have_tenant(FairqVisits *visits, int32 tenant)
 	have_room(visits, visit->groups);
 }
 
-/* Record that a turn of the group has yielded no task. */
-void
-fairq_visits_in_vain(FairqVisits *visits, int32 group_no, int32 tenant)
-{
-	bool		found;
-	FairqVisit *visit = have_visit(visits, group_no, &found);
-
-	visit->left = 0;
-	/* the number may have been that of a tenant */
-	visit->came = 0;
-	have_tenant(visits, tenant);
-	fairq_visits_have_room(visits);
-}
-
-/* Record that the group had a turn; it may have "most" turns in the call. */
+/*
+ * Record that the group had a turn; it may have "most" turns in the call.  0:
+ * the turn has yielded no task.
+ */
 void
 fairq_visits_count(FairqVisits *visits, int32 group_no, int32 tenant,
 				   int64 most)
@@ -457,9 +446,12 @@ fairq_visits_count(FairqVisits *visits, int32 group_no, int32 tenant,
 	bool		found;
 	FairqVisit *visit = have_visit(visits, group_no, &found);
 
-	visit->left = found ? visit->left - 1 :
+	visit->left = most == 0 ? 0 : found ? visit->left - 1 :
 		(int32) Min(most - 1, PG_INT32_MAX);
+	/* the number may have been that of a tenant */
+	visit->came = 0;
 	have_tenant(visits, tenant);
+	fairq_visits_have_room(visits);
 }
 
 /*

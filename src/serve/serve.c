@@ -575,14 +575,13 @@ prefetch(FairqService *s, const FairqTaking *taking)
 static void
 note_visit(FairqService *s, const FairqTurn *turn, bool served)
 {
-	FairqVisits *visits = &s->visits[s->priority];
+	int64		most = served ? s->call.per_group : 0;
 
-	if (!served)
-		fairq_visits_in_vain(visits, turn->group_no, turn->charged.tenant);
-	else if (s->call.per_group > 0)
-		fairq_visits_count(visits, turn->group_no, turn->charged.tenant,
-						   s->call.per_group *
-						   weight_of(s->queue, turn->group_no));
+	if (most > 0)
+		most *= weight_of(s->queue, turn->group_no);
+	if (!served || most > 0)
+		fairq_visits_count(&s->visits[s->priority], turn->group_no,
+						   turn->charged.tenant, most);
 }
 
 /*
