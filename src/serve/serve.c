@@ -1005,10 +1005,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 		pg_atomic_fetch_or_u32(&queue->hints->shares.first, s.got.first);
 	/* a call for a task that is served alone has not searched for others */
 	if (!call->only_alone || s.got.served > 0)
-		fairq_wake_next(&queue->hints->wakeup, surplus,
-						s.got.served == call->max_tasks || s.got.stopped ||
-						s.got.left >= FAIRQ_MAX_ENDED ||
-						(call->per_group > 0 && s.got.served > 0));
+		fairq_wake_next(&queue->hints->wakeup, surplus, is_over(&s));
 	*stopped = s.got.stopped;
 	return s.got.served;
 }
