@@ -271,18 +271,14 @@ fairq_lane_served(FairqLane *lane, TimestampTz now, int32 group_no,
 {
 	const FairqAccount *account = NULL;
 
-	memset(served, 0, sizeof(*served));
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	if (is_begun(lane) && !is_by_turns(lane))
 		account = account_if_any(lane, group_no);
-	if (account != NULL)
+	served->any = account != NULL;
+	if (served->any)
 	{
-		served->any = true;
-		served->of_tenant = account->level.tenant != FAIRQ_NO_NODE;
-		served->nactive = account->level.groups.order.n;
 		served->got = got_of(lane, account, now);
-		served->running = account->running;
-		served->level = account->running / account->weight;
+		served->account = *account;
 	}
 	LWLockRelease(&lane->lock);
 }

@@ -74,12 +74,8 @@ typedef struct FairqGroupServed
 {
 	bool		any;			/* true: it has an account; false: all other
 								 * fields are undefined */
-	bool		of_tenant;		/* true: it is a group of a tenant */
-	int32		nactive;		/* of a tenant, number of its groups that may
-								 * have something ready */
 	double		got;			/* amount that it has got, per weight */
-	int32		running;		/* if time-fair, number of its running tasks */
-	int32		level;			/* if time-fair, its level */
+	FairqAccount account;		/* the account */
 } FairqGroupServed;
 
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);

@@ -484,15 +484,17 @@ compare_shares(const void *a, const void *b)
 static void
 add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
 {
+	const FairqAccount *account = &served->account;
+
 	if (!served->any)
 		return;
 	share->any = true;
 	share->got += served->got;
-	share->nactive += served->nactive;
-	share->running += served->running;
-	share->level = Max(share->level, served->level);
+	share->nactive += account->level.groups.order.n;
+	share->running += account->running;
+	share->level = Max(share->level, account->running / account->weight);
 	/* users of different tenants do not get equal amounts */
-	if (f->known && f->ranked && !served->of_tenant)
+	if (f->known && f->ranked && account->level.tenant == FAIRQ_NO_NODE)
 		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
 }
 
