@@ -222,8 +222,9 @@ SELECT * FROM pg_temp.ages;
 SELECT * FROM pg_temp.show('group_stats_blocked');
 SELECT fairq.complete(id) FROM fairq.pop('group_stats_first');
 SELECT * FROM pg_temp.ages;
-SELECT * FROM pg_temp.show('group_stats_blocked');
+-- both waits have ended at the same moment, or a millisecond apart
+SELECT * FROM pg_temp.show('group_stats_blocked') ORDER BY group_key;
 SELECT fairq.complete(id) FROM fairq.pop('group_stats_first');
-SELECT * FROM pg_temp.show('group_stats_blocked');
+SELECT * FROM pg_temp.show('group_stats_blocked') ORDER BY group_key;
 SELECT fairq.drop_queue('group_stats_first', true), fairq.drop_queue('group_stats_blocked', true);
 SELECT fairq.maintain();
