@@ -15,8 +15,8 @@
  *
  * The functions change no lane and make no entry.
  *
- * Locking: the lane's lock, shared, for one lane or the requested number of
- * groups; under it the mutex of one group set.
+ * Locking: the lane's lock, shared, for one lane or FAIRQ_WAITS groups; under
+ * it the mutex of one group set.
  */
 #include "postgres.h"
 
@@ -146,12 +146,12 @@ next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
 }
 
 /*
- * Copy the data of the first waiting groups at or after a seat.  If a lease in
- * the lane may have ended by the given time, includes running groups.  Returns
- * the number of groups; 0 if the lane is invalid.
+ * Copy the data of the first FAIRQ_WAITS waiting groups at or after a seat.  If
+ * a lease in the lane may have ended by the given time, includes running
+ * groups.  Returns the number of groups; 0 if the lane is invalid.
  */
 int
-fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
+fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from,
 				 FairqWait *waits)
 {
 	int64		next[FAIRQ_SEAT_SETS];
@@ -163,7 +163,7 @@ fairq_lane_waits(FairqLane *lane, TimestampTz ended_by, int64 from, int most,
 	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
 		next[set] = -1;
 	LWLockAcquire(&lane->lock, LW_SHARED);
-	while (n < most && is_begun(lane))
+	while (n < FAIRQ_WAITS && is_begun(lane))
 	{
 		int64		first = next_of(lane, sets, next, from);
 

@@ -18,6 +18,9 @@ typedef struct FairqLaneView
 								 * only groups in front */
 } FairqLaneView;
 
+/* groups that are copied under one hold of a lane's lock */
+#define FAIRQ_WAITS 32
+
 /* A copy of a group in a lane: whether it waits or runs. */
 typedef struct FairqWait
 {
@@ -90,7 +93,7 @@ fairq_lane_view_waiting(const FairqLaneView *view)
 }
 
 extern int	fairq_lane_waits(FairqLane *lane, TimestampTz ended_by,
-							 int64 from, int most, FairqWait *waits);
+							 int64 from, FairqWait *waits);
 extern bool fairq_lane_wait_of(FairqLane *lane, int32 group_no,
 							   FairqWait *wait);
 extern void fairq_lane_fairness(FairqLane *lane, TimestampTz now,

@@ -49,7 +49,7 @@
  * may change while they are read.  The tally is read under its lock, shared
  * (tally.c).  The calls also take the locks of survey.c.
  *
- * To copy one lane, or GROUPS_AT_ONCE groups, a call takes a lane's lock,
+ * To copy one lane, or FAIRQ_WAITS groups, a call takes a lane's lock,
  * shared.  Rows are made from the copy.  So one row shows one moment, but the
  * rows of a call show several moments.  The function behind fairq.lanes reads
  * only the lanes, which are never freed (registry.c).  So it locks no queue,
@@ -436,9 +436,6 @@ fairq_queue_stats(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* groups that are copied under one hold of a lane's lock */
-#define GROUPS_AT_ONCE 32
-
 /* The sets that the view shows, in the order of their columns. */
 static const FairqSeatSet shown_sets[] = {
 	FAIRQ_RING, FAIRQ_TODO, FAIRQ_SERVED, FAIRQ_PARKED,
@@ -541,10 +538,10 @@ put_lane_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
 
 	do
 	{
-		FairqWait	waits[GROUPS_AT_ONCE];
+		FairqWait	waits[FAIRQ_WAITS];
 
 		CHECK_FOR_INTERRUPTS();
-		n = fairq_lane_waits(lane, DT_NOEND, from, GROUPS_AT_ONCE, waits);
+		n = fairq_lane_waits(lane, DT_NOEND, from, waits);
 		for (int i = 0; i < n; i++)
 		{
 			FairqRow	row = {0};
@@ -558,7 +555,7 @@ put_lane_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
 		}
 		if (n > 0)
 			from = waits[n - 1].group_no + INT64CONST(1);
-	} while (n == GROUPS_AT_ONCE);
+	} while (n == FAIRQ_WAITS);
 }
 
 /* fairq.lane_groups(queue, priority) */

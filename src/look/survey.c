@@ -67,7 +67,7 @@
  *
  * Locking: a lane's lock, shared, for a moment, and the mutex of one counter
  * at a time.  The group's counter is pinned meanwhile.  A walk takes a lane's
- * lock, shared, for GROUPS_AT_ONCE groups; its caller has the queue locked.
+ * lock, shared, for FAIRQ_WAITS groups; its caller has the queue locked.
  *
  * fairq_waiting() takes an AccessShareLock on the queue for the duration of
  * the call, because groups' bits are freed with its hints.  If that is not
@@ -586,9 +586,6 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 
 /* --------------------------------------------------------------------- */
 
-/* groups that are copied under one hold of a lane's lock */
-#define GROUPS_AT_ONCE 32
-
 /* the most groups that a call visits: about 5 ms */
 #define MOST_LOOKED 10000
 
@@ -604,7 +601,7 @@ typedef struct Path
 	int64		from;			/* seat at which the next copy begins */
 	int			n;
 	int			at;				/* index of the next of the copied groups */
-	FairqWait	waits[GROUPS_AT_ONCE];
+	FairqWait	waits[FAIRQ_WAITS];
 } Path;
 
 struct FairqWalk
@@ -645,14 +642,14 @@ next_in_lane(FairqWalk *walk, int priority)
 
 	while (path->at == path->n && path->from < walk->end)
 	{
-		int			n = fairq_lane_waits(fairq_queue_lane(walk->queue, priority),
-										 walk->ended_by, path->from,
-										 GROUPS_AT_ONCE, path->waits);
+		FairqLane  *lane = fairq_queue_lane(walk->queue, priority);
+		int			n = fairq_lane_waits(lane, walk->ended_by, path->from,
+										 path->waits);
 
 		CHECK_FOR_INTERRUPTS();
 		path->at = 0;
 		path->n = n;
-		path->from = n < GROUPS_AT_ONCE ? FAIRQ_ALL_SEATS :
+		path->from = n < FAIRQ_WAITS ? FAIRQ_ALL_SEATS :
 			path->waits[n - 1].group_no + INT64CONST(1);
 	}
 	return path->at < path->n ? path->waits[path->at].group_no :
