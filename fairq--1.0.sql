@@ -134,7 +134,7 @@ COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.queue_privilege.role IS 'The role. Its members that inherit its privileges have them, too.';
 COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work (includes monitor), monitor, or manage (includes all others).';
 
--- Before the tables that check their logs by it.
+-- It precedes the tables, whose CHECK constraints call it.
 CREATE FUNCTION fairq_internal.attempt_log(log text, error text) RETURNS jsonb
 	LANGUAGE sql STABLE PARALLEL SAFE
 RETURN (
@@ -152,13 +152,14 @@ COMMENT ON FUNCTION fairq_internal.attempt_log(text, text)
 -- The order of columns needs little padding.  The columns that a claim changes and
 -- logs are together, and columns that may be NULL are last.  The fillfactor leaves
 -- room for a second version of each row on its page.  So a claim is HOT even while
--- an old snapshot keeps all first versions.  At 60, a quarter of the claims of a
--- backlog are not HOT, and a pop and its completion log 1.5 times as much.  At 75,
--- half of them are not, and they log 2.2 times as much.  A batch of enqueues is at
--- most a tenth faster.  These settings of autovacuum keep the table 7 % and its
--- indexes 6 to 11 % smaller than the defaults.  That was measured with 300,000 old
--- tasks and many short ones.  Deduplication of index entries would gain nothing.
--- Equal keys occur only in versions of a row, or if a group has a weight above 1.
+-- an old snapshot keeps all first versions.  At a fillfactor of 60, a quarter of
+-- the claims of a backlog are not HOT.  A pop and its completion then log 1.5 times
+-- as much.  At 75, half of the claims are not HOT, and the two log 2.2 times as
+-- much.  A batch of enqueues is then at most a tenth faster.  These settings of
+-- autovacuum keep the table 7 % and its indexes 6 to 11 % smaller than the
+-- defaults.  That was measured with 300,000 old tasks and many short ones.
+-- Deduplication of index entries would gain nothing.  Equal keys occur only in
+-- versions of a row, or if a group has a weight above 1.
 CREATE TABLE fairq.task (
 	id bigint NOT NULL,
 	addr bigint NOT NULL,
@@ -198,10 +199,10 @@ CREATE INDEX task_by_time ON fairq.task (lane, addr)
 	WITH (deduplicate_items = off) WHERE addr >= 4611686018427387904;
 CREATE INDEX task_by_group ON fairq.task (lane, group_no, addr)
 	WITH (deduplicate_items = off);
--- For maintain().  A claim does not change its columns.
+-- maintain() uses this index.  A claim does not change its columns.
 CREATE INDEX task_by_expiry ON fairq.task (queue_id, expires_at)
 	WHERE expires_at IS NOT NULL;
--- For batches: whether one has tasks that have not ended.
+-- This index shows whether a batch has tasks that have not ended.
 CREATE INDEX task_by_batch ON fairq.task (batch, id)
 	WHERE batch IS NOT NULL;
 -- A value means itself and the ids up to the next value.  After a crash,
@@ -222,7 +223,7 @@ COMMENT ON COLUMN fairq.task.priority IS '0 (first) to 9.';
 COMMENT ON COLUMN fairq.task.payload IS 'Payload from the producer.';
 COMMENT ON COLUMN fairq.task.worker IS 'Name of the worker that has the lease, as given to pop.';
 COMMENT ON COLUMN fairq.task.cancelled IS 'True: it was cancelled while running. fairq.extend() reports that to its worker.';
-COMMENT ON COLUMN fairq.task.run_at IS 'It does not start before this time. For a task that was put back at once: when that was.';
+COMMENT ON COLUMN fairq.task.run_at IS 'It does not start before this time. If the task was put back without a delay, this is the time of that call.';
 COMMENT ON COLUMN fairq.task.max_attempts IS 'Number of attempts after which it fails for good; NULL: the setting of the queue.';
 COMMENT ON COLUMN fairq.task.released IS 'Number of its attempts that do not count because they were released; NULL: none.';
 COMMENT ON COLUMN fairq.task.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
@@ -233,12 +234,12 @@ COMMENT ON COLUMN fairq.task.headers IS 'Headers from the producer; NULL: none.'
 COMMENT ON COLUMN fairq.task.progress IS 'Progress as last set by its worker; NULL: none.';
 COMMENT ON COLUMN fairq.task.until_started IS 'True: its dedup_key is free once it was popped; NULL: the key is free when the task is finished.';
 COMMENT ON COLUMN fairq.task.dedup_for IS 'Additional time for which its dedup_key stays taken; NULL: none.';
-COMMENT ON COLUMN fairq.task.expires_at IS 'It is not started after this time: if no attempt that counts has begun by then, none will; NULL: '
+COMMENT ON COLUMN fairq.task.expires_at IS 'It does not start after this time, unless an attempt that counts began before it; NULL: '
 	'no limit.';
 
 COMMENT ON COLUMN fairq.task.batch IS 'The batch that it belongs to; NULL: none.';
 COMMENT ON COLUMN fairq.task.blocked IS 'True: it waits for tasks that fairq.dependency names, or for the end of the batch that has its id; NULL: it does not.';
-COMMENT ON COLUMN fairq.task.attempt_log IS 'Its last 10 failed attempts, a line each: a JSON array of the time (microseconds since 2000), the attempt, its worker and its error. Missing: null; true: as in the column "error". NULL: none.';
+COMMENT ON COLUMN fairq.task.attempt_log IS 'Its last 10 failed attempts, a line each: a JSON array of the time (microseconds since 2000), the attempt, its worker and its error. A missing worker or error is null. The error true means the text in the column "error". NULL: none.';
 
 -- A separate table, so that only tasks with a key pay for it.
 CREATE TABLE fairq.dedup (
@@ -358,7 +359,7 @@ CREATE INDEX batch_delta_by_batch ON fairq.batch_delta (batch, status);
 -- Like fairq.group_number, it has no key.
 ALTER TABLE fairq.batch_delta REPLICA IDENTITY FULL;
 
-COMMENT ON TABLE fairq.batch_delta IS 'Tasks that were added to batches, and ended without success.';
+COMMENT ON TABLE fairq.batch_delta IS 'Numbers of tasks that were added to batches, and tasks of batches that ended without success.';
 COMMENT ON COLUMN fairq.batch_delta.batch IS 'The batch.';
 COMMENT ON COLUMN fairq.batch_delta.status IS '1: added, 2: failed, 3: cancelled, 4: expired, 0: purged.';
 COMMENT ON COLUMN fairq.batch_delta.n IS 'Number of these tasks; -1: a failed one was redriven.';
@@ -376,13 +377,14 @@ CREATE INDEX dependency_by_waiting ON fairq.dependency (waiting, status, task);
 CREATE INDEX dependency_by_task ON fairq.dependency (task, waiting);
 ALTER TABLE fairq.dependency REPLICA IDENTITY FULL;
 
-COMMENT ON TABLE fairq.dependency IS 'Tasks that wait for other tasks, and ends of these without success.';
+COMMENT ON TABLE fairq.dependency IS 'Tasks that wait for other tasks, and the ends of those other tasks without success.';
 COMMENT ON COLUMN fairq.dependency.waiting IS 'The task that waits.';
 COMMENT ON COLUMN fairq.dependency.task IS 'The task for which it waits.';
-COMMENT ON COLUMN fairq.dependency.on_success IS 'True: it waits for its success; false: for any end.';
-COMMENT ON COLUMN fairq.dependency.status IS '2: the other task has failed, 3: was cancelled, 4: expired, 0: was purged; NULL: it waits.';
+COMMENT ON COLUMN fairq.dependency.on_success IS 'True: the wait requires that the other task succeeds; false: it ends with any end of that task.';
+COMMENT ON COLUMN fairq.dependency.status IS 'How the other task ended. 2: failed, 3: cancelled, 4: expired, 0: purged; NULL: the task waits.';
 
--- It is not dumped: workers register again where a dump is restored.
+-- The table is not dumped, because workers register again where a dump is
+-- restored.
 CREATE TABLE fairq.worker (
 	worker_id uuid PRIMARY KEY,
 	started_at timestamptz NOT NULL,
@@ -1015,7 +1017,7 @@ CREATE VIEW fairq.batches WITH (security_barrier) AS
 	FROM fairq.batch b
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq_internal.has_queue_privilege(b.queue_id, 'any');
-COMMENT ON VIEW fairq.batches IS 'Batches, as long as the task that waits for one is in fairq.tasks. status is open, closed (no more tasks can be added), finished, failed or abandoned. It is failed if a task did not succeed, with on_success, and abandoned if the task that waits was cancelled or purged.';
+COMMENT ON VIEW fairq.batches IS 'Batches, as long as the task that waits for one is in fairq.tasks. status is open, closed (no more tasks can be added), finished, failed or abandoned. With on_success, it is failed if one of its tasks did not succeed. It is abandoned if the task that waits was cancelled or purged.';
 COMMENT ON COLUMN fairq.batches.completed IS 'Number of its tasks that succeeded, also of those deleted by SQL. NULL: it is not finished.';
 
 CREATE VIEW fairq.workers WITH (security_barrier) AS
@@ -1112,7 +1114,7 @@ CREATE VIEW fairq.groups WITH (security_barrier) AS
 		limited, scheduled, running, rate, s.next_at, s.got, s.ahead
 	FROM fairq_internal.visible_groups() g
 	LEFT JOIN LATERAL fairq_internal.group_state(g.queue_id, g.group_no) s ON true;
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, without a slot under the group''s limit), scheduled for later, and running. next_at is when the next one may start, by rate and hold; NULL: now. got is the service of a group per weight in a cost-fair or time-fair queue. ahead is its lead over the ready group with the least. The view counts all tasks each time it is read.';
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, without a slot under the group''s limit), scheduled for later, and running. next_at is when rate and hold allow the next task to start; NULL: now. got is the service of a group per weight in a cost-fair or time-fair queue. ahead is its lead over the ready group with the least. The view counts all tasks each time it is read.';
 
 CREATE FUNCTION fairq_internal.tenants(queue_id int) RETURNS TABLE (tenant text,
 	group_no int, users_active int, got double precision, ahead double precision,
@@ -1137,8 +1139,8 @@ COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks, cos
 COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got the least. NULL: not known.';
 COMMENT ON COLUMN fairq.tenants.concurrency IS 'Most running tasks of all its users together. NULL: any number.';
 COMMENT ON COLUMN fairq.tenants.paused IS 'No task of its users is popped while this is true.';
-COMMENT ON COLUMN fairq.tenants.rate IS 'How many tasks of all its users together may start in the queue''s "per". NULL: any number.';
-COMMENT ON COLUMN fairq.tenants.next_at IS 'When the next task of its users may start, by rates and holds of the tenant and the queue. NULL: now.';
+COMMENT ON COLUMN fairq.tenants.rate IS 'How many tasks of all its users together may start per interval "per" of the queue. NULL: any number.';
+COMMENT ON COLUMN fairq.tenants.next_at IS 'When rates and holds of the tenant and the queue allow the next task of its users to start. NULL: now.';
 COMMENT ON COLUMN fairq.tenants.running IS 'Running tasks of all its users. NULL: not counted, since the queue has no limit, or not known yet.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
@@ -1446,7 +1448,7 @@ COMMENT ON FUNCTION fairq.shared_memory()
 
 --
 -- Privileges.  Every role may call these functions, which check privileges on
--- the queue; no role has one until it is granted. Only the owner may use the
+-- the queue; no role has one until it is granted.  Only the owner may use the
 -- rest.
 --
 
