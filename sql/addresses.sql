@@ -39,7 +39,7 @@ SELECT fairq.address('addresses', 'b', 461168601842738791);
 SELECT fairq.address('addresses', 'b', 9223372036854775807);
 SELECT fairq.address('addresses', 'b', -1);
 SELECT fairq.block_of('addresses', -1);
-SELECT fairq.address('addresses', 'none', 0);	-- a call of address() does not make it
+SELECT fairq.address('addresses', 'none', 0);	-- address() does not create the group
 SELECT group_key FROM fairq.groups WHERE queue = 'addresses' ORDER BY 1;
 
 --
@@ -105,7 +105,7 @@ WHERE queue = 'addresses_huge' AND payload = '"a1"';		-- has no address left
 SELECT pg_temp.pop('addresses_huge');
 SELECT * FROM fairq.check_queue('addresses_huge');
 
--- Once it is empty and the hints are reset, it starts again.
+-- Once the queue is empty and the hints are reset, addresses start again.
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'addresses_huge';
 SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_huge', 'b')$$);
 SELECT fairq.reset_hints();
@@ -167,7 +167,8 @@ SELECT * FROM fairq.check_queue('addresses_end');
 -- alter_queue with a block length
 --
 
--- The order stays, also of running tasks; new tasks get the next addresses.
+-- All tasks, also running ones, keep their order; new tasks get the next
+-- addresses.
 SELECT fairq.create_queue('addresses_alter', block_length => 100);
 SELECT fairq.set_group('addresses_alter', 'c', weight => 2);
 SELECT pg_temp.add('addresses_alter', 'a', 1, 6), pg_temp.add('addresses_alter', 'b', 1, 4),
@@ -191,7 +192,8 @@ WHERE queue = 'addresses_alter' AND payload = '"a1"';
 SELECT pg_temp.pop('addresses_alter');
 SELECT * FROM fairq.check_queue('addresses_alter');
 
--- In the middle of a transaction, with a rollback and with a savepoint.
+-- The change comes in the middle of a transaction, with a rollback and with a
+-- savepoint.
 SELECT fairq.create_queue('addresses_middle', block_length => 100);
 BEGIN;
 SELECT pg_temp.add('addresses_middle', 'a', 1, 3), pg_temp.add('addresses_middle', 'b', 1, 3);

@@ -2,13 +2,13 @@
 --
 -- Fails if no end makes a check due, or if a check does not start the next
 -- one. Fails if a task that is already due hides the tasks behind it. Fails if
--- a predecessor in the archive does not count by its end. Fails if a task of a
+-- the status of an archived predecessor does not count. Fails if a task of a
 -- dropped queue counts as completed. Fails if the rows of a task stay when its
--- wait has ended. Fails if a purge or cancel_batch
--- does not check again for tasks that moved. Fails if a turn ends after a
--- hundred checks. Fails if a search for unfinished tasks starts from one side.
--- Fails if a taken task has ended for the transaction that has taken it, or if
--- its commit makes no check due.
+-- wait has ended. Fails if a purge or cancel_batch does not check again for
+-- tasks that moved. Fails if a turn ends after a hundred checks. Fails if a
+-- search for unfinished tasks always starts from the same side. Fails if the
+-- transaction that has taken a task treats it as ended, or if its commit makes
+-- no check due.
 \a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -46,7 +46,7 @@ SELECT fairq.enqueue('then', 'g', after => ARRAY[:c, :a], after_any => true) AS 
 SELECT fairq.fail(id, error => 'no', retry_in => '0') FROM fairq.pop('first');
 SELECT count(*) FROM fairq.pop('then', 9);
 SELECT fairq.fail(id, error => 'no') FROM fairq.pop('first');
--- one pop ends the wait of each
+-- a single pop ends the waits of both tasks
 SELECT id = :d AS d, fairq.complete(id) FROM fairq.pop('then', 9);
 SELECT * FROM pg_temp.ends(ARRAY[:b, :c, :d]);
 SELECT error = format('task %s did not succeed', :a) AS names FROM fairq.tasks WHERE id = :b;
@@ -86,8 +86,8 @@ SELECT how, e.* FROM unnest('{cancel,cancel a running one,purge,expire,fail what
 SELECT count(fairq.complete(id)) FROM fairq.pop('then', 9);
 SELECT count(*) FROM fairq.dependency;
 
--- A predecessor in the archive counts by its end. If it is not in the archive,
--- the call fails.
+-- The status of an archived predecessor counts. If a finished one is not in
+-- the archive, the call fails.
 SELECT fairq.enqueue('then', 'g') AS done \gset
 SELECT fairq.complete(id) FROM fairq.pop('then');
 SELECT fairq.enqueue('then', 'g') AS dead \gset
@@ -232,8 +232,8 @@ SELECT sum(done) FROM generate_series(1, 9) n,
 	LATERAL (SELECT count(fairq.complete(id)) AS done FROM fairq.pop('then', 100 + n)) p;
 SELECT count(*) FROM fairq.live_tasks;
 
--- A waiting task that is already due hides no other one: not when the task
--- ends, and not when a pop of another queue continues.
+-- A waiting task that is already due hides no other one, neither when the task
+-- ends nor when a pop of another queue continues.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS x \gset
 SELECT count(*) FROM fairq.enqueue_batch('first', array_fill('g'::text, '{99}'), array_fill('1'::jsonb, '{99}'), after => ARRAY[:a]);
@@ -264,8 +264,8 @@ SELECT fairq.enqueue('then', 'g', after => ARRAY[:a], expires_at => now()) AS e 
 SELECT status, waits_for = ARRAY[:a]::bigint[] AS waits FROM fairq.tasks WHERE id = :e;
 SELECT fairq.cancel(:e);
 
--- The group's ready task is served, however many checks find tasks still
--- blocked.
+-- The group's ready task is served, even if many checks find that their tasks
+-- are still blocked.
 SELECT count(*) FROM fairq.enqueue_batch('then', array_fill('g'::text, '{250}'), array_fill('1'::jsonb, '{250}'), after => ARRAY[:a]);
 SELECT count(fairq.reschedule(id)) FROM fairq.live_tasks WHERE status = 'blocked';
 SELECT count(fairq.enqueue('then', 'g', '"ready"'));

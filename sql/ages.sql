@@ -1,15 +1,15 @@
--- fairq.stats shows the age of the oldest ready task with a free slot and of
--- the one without, and how many groups wait.
+-- fairq.stats shows the age of the oldest ready task with a free slot, that of
+-- the oldest one without, and how many groups wait.
 --
--- Fails if survey.c reads no group or at most one, counts groups without
--- tasks, or leaves out a cause that delays all groups. Fails if it requires a
--- slot for an expired task, reads no due tasks, or takes an active lease for
--- an ended one. Fails if it shows nothing when there are more groups without
--- tasks than it reads, or when a thousand dead index entries come first. Fails
--- if it always begins at the first seat, or does not estimate. Fails if it
--- shows zeros for a queue that is not known, or ages although commits show
--- that nothing is ready. Fails if claims record nothing (fairq_entry_claimed()
--- in entry.c).
+-- Fails if survey.c reads at most one group, counts groups without tasks, or
+-- leaves out a cause that delays all groups. Fails if it requires a slot for
+-- an expired task, reads no due tasks, or takes an active lease for an ended
+-- one. Fails if it shows nothing when there are more groups without tasks than
+-- it reads, or when a thousand dead index entries come first. Fails if it
+-- always begins at the first seat, or does not estimate. Fails if it shows
+-- zeros for a queue that is not known. Fails if it shows ages although commits
+-- show that no task is ready. Fails if claims record nothing
+-- (fairq_entry_claimed() in entry.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -93,7 +93,7 @@ SELECT * FROM pg_temp.show('ages');
 COMMIT;
 SELECT pg_temp.pop('ages');
 SELECT * FROM pg_temp.show('ages');
--- the first task of an empty queue has its own age
+-- the first task that an empty queue gets shows its own age
 CALL pg_temp.add('ages', 'a', 'a6');
 SELECT * FROM pg_temp.show('ages');
 SELECT fairq.release(pg_temp.id('a1'));
@@ -130,7 +130,7 @@ CALL pg_temp.add('ages_many', 'g90', 'o5');
 SELECT * FROM pg_temp.show('ages_many');
 
 --
--- Pauses and limits of the queue: nothing has a free slot
+-- Pauses and limits of the queue: no task has a free slot
 --
 
 SELECT fairq.create_queue('ages_full', retain => '1 hour');
@@ -179,7 +179,7 @@ SELECT * FROM pg_temp.show('ages_limited');
 SELECT fairq.resume('ages_limited', 'b');
 SELECT pg_temp.pop('ages_limited', 9);
 SELECT * FROM pg_temp.show('ages_limited');
--- in two priorities: the older of both counts
+-- in two priorities: the older of the two tasks counts
 SELECT fairq.enqueue('ages_limited', 'a', '"x5"', priority => 5) > 0 AS ok;
 SELECT pg_sleep(0.25);
 CALL pg_temp.add('ages_limited', 'a', 'x4');
@@ -300,7 +300,7 @@ SELECT fairq.extend(pg_temp.id(g), lease => '1 hour') IS NOT NULL AS ok FROM unn
 SELECT fairq.complete(pg_temp.id('e2'));
 SELECT pg_sleep(0.2);
 SELECT * FROM pg_temp.ended('ages_ended');
--- also with other leases that have not ended
+-- the same holds if other leases have not ended
 SELECT fairq.extend(pg_temp.id('e3'), lease => '1 ms') IS NOT NULL AS ok;
 SELECT pg_sleep(0.1);
 SELECT * FROM pg_temp.ended('ages_ended');
@@ -475,7 +475,7 @@ SELECT groups_sampled, groups_active, pg_temp.agrees('ages_hollow') FROM fairq.s
 SELECT count(fairq.purge('ages_hollow', 'g' || i)) FROM generate_series(51, 150) i;
 -- then no task is known to be the oldest one, but none is missed
 SELECT groups_sampled, groups_active >= 1 AS active, oldest_ready IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_hollow';
--- and no task is shown if all are gone
+-- and no age is shown if all tasks are gone
 SELECT fairq.purge('ages_hollow');
 SELECT groups_sampled, groups_active, oldest_ready FROM fairq.stats WHERE queue = 'ages_hollow';
 

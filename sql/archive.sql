@@ -46,7 +46,7 @@ SELECT worker, priority, addr, lease_until, run_at, finished_at - now() BETWEEN 
 	finished_at > enqueued_at AS later
 FROM fairq.tasks WHERE queue = 'archive';
 SELECT failed, completed, cancelled FROM fairq.queues WHERE queue = 'archive';
--- it does not count as a task of the queue
+-- a failed task does not count as a task of the queue
 SELECT ready, limited, scheduled, running, oldest_enqueued_at FROM fairq.queues WHERE queue = 'archive';
 SELECT ready, limited, scheduled, running FROM fairq.groups WHERE queue = 'archive';
 SELECT * FROM fairq.check_queue('archive');
@@ -255,7 +255,7 @@ SELECT group_key, ready FROM fairq.groups WHERE queue = 'archive';
 SELECT * FROM fairq.check_queue('archive');
 SELECT fairq.redrive('archive');
 SELECT fairq.purge('archive');
--- deleted by SQL, which is allowed
+-- SQL may delete archived tasks
 SELECT pg_temp.add('archive', 'a1', 'a2');
 SELECT pg_temp.pop('archive');
 SELECT pg_temp.fail('archive', 'a1', 'a2');
@@ -263,7 +263,8 @@ DELETE FROM fairq.archive WHERE id = pg_temp.id('archive', 'a1');
 SELECT fairq.redrive('archive');
 SELECT * FROM pg_temp.tasks('archive');
 SELECT fairq.purge('archive');
--- with its priority, its number of attempts and its key, but not its time
+-- the task returns with its priority, its number of attempts and its key, but
+-- not its time
 SELECT fairq.enqueue('archive', 'e', '"e1"', 7, clock_timestamp() + interval '5 milliseconds', 'key', 1) AS e1 \gset
 SELECT pg_sleep(0.01);
 SELECT pg_temp.pop('archive');

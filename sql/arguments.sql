@@ -2,7 +2,7 @@
 -- error. Unusual but valid values are stored unchanged.
 --
 -- Fails if no number is too large (fairq_check_int() in args.c), or no array
--- too long (fairq_arg_array()).
+-- is too long (fairq_arg_array()).
 \a \t
 SET client_encoding = 'UTF8';
 \set VERBOSITY sqlstate
@@ -145,7 +145,8 @@ SELECT count(*) FROM name, fairq.pop(name) p WHERE p.payload = to_jsonb(name);
 SELECT count(*) FROM name JOIN fairq.queues q ON q.queue = name WHERE q.running = 1;
 SELECT count(*) FROM name, fairq.check_queue(name);
 SELECT fairq.create_queue(repeat('n', 57));
--- a name that is too long does not match a queue whose name is its beginning
+-- a name that is too long does not match a queue whose name is the first part
+-- of it
 SELECT fairq.pop(repeat('ä', 28) || 'nä');
 CALL fairq.wait(repeat('ä', 28) || 'nä', '0');
 SELECT count(*) FROM name, fairq.drop_queue(name, true) AS dropped WHERE dropped;
@@ -153,7 +154,8 @@ SELECT count(*) FROM name, fairq.drop_queue(name, true) AS dropped WHERE dropped
 SELECT fairq_internal.task_changed();
 SELECT fairq_internal.group_number_changed();
 SELECT fairq_internal.settings_changed();
--- messages cut names between characters, otherwise clients could not read them
+-- messages cut names between characters, since clients could not read a
+-- partial character
 SET client_encoding = 'LATIN1';
 SELECT fairq.pop(repeat('x', 99) || repeat(chr(228), 10));
 CALL fairq.wait(repeat('x', 99) || repeat(chr(228), 10));

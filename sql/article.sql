@@ -1,7 +1,7 @@
 -- The algorithm of "An unfair advantage: multi-tenant queues in Postgres",
--- written again in SQL, and compared with fairq. Both serve the same tasks in
--- the same order, at the same addresses, if no task is late, limited, weighted
--- or retried.
+-- written again in SQL, is compared with fairq. Both serve the same tasks in
+-- the same order, at the same addresses. That holds if no task is late,
+-- limited or retried, and no group has a weight.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
 -- lane_turns.c).

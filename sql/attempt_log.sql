@@ -80,7 +80,8 @@ SELECT fairq.fail(id, attempt, dead => true) FROM fairq.pop('attempt_log');
 SELECT count(*) FROM fairq.pop('attempt_log');
 SELECT * FROM pg_temp.log WHERE task ~ '^d' ORDER BY task;
 
--- at most ten entries, and little of each, whatever the errors are
+-- the log has at most ten entries, and each entry is cut, whatever the errors
+-- are
 SELECT fairq.enqueue('attempt_log', 'c', '"c"') AS task \gset
 CREATE PROCEDURE pg_temp.fail_often(task bigint, error text) LANGUAGE plpgsql AS $$
 BEGIN

@@ -106,7 +106,7 @@ SELECT fairq.close_batch(:batch), fairq.complete(id) FROM fairq.pop('parts');
 SELECT headers, fairq.complete(id) FROM fairq.pop('whole');
 
 -- The last end makes the next check due, which would otherwise never happen.
--- So does the first end without success, if all tasks have to succeed.
+-- The first end without success does the same, if all tasks have to succeed.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT count(fairq.enqueue('parts', 'x', batch => :batch)) FROM generate_series(1, 3);
 SELECT fairq.close_batch(:batch);
@@ -243,9 +243,9 @@ SELECT fairq.drop_queue('whole', force => true);
 SELECT count(*) FROM fairq.batch;
 SELECT fairq.drop_queue('parts', force => true);
 
--- The last of the taken tasks ends the batch, which changes its waiting task.
--- Fails if serve_task() in claim.c uses the old place of pending changes that
--- this has moved: there is room for 16 at first.
+-- When the last taken task ends, so does the batch, which changes its waiting
+-- task. Fails if serve_task() in claim.c uses the old place of pending changes
+-- that this has moved: there is room for 16 at first.
 SELECT fairq.create_queue('many');
 SELECT fairq.create_batch('many', 'w') AS batch \gset
 SELECT count(fairq.enqueue('many', 'g' || i, batch => :batch)) FROM generate_series(1, 16) i;

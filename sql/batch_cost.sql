@@ -1,5 +1,5 @@
--- The cost of batches does not depend on tasks that have ended or were added.  The cost
--- of a registration does not depend on other workers.
+-- The cost of a batch does not depend on how many tasks were added to it or have ended.
+-- The cost of a registration does not depend on other workers.
 --
 -- Fails if a search for tasks of a batch begins at the last one (has_tasks() in
 -- blocked.c).  Fails if a check reads all rows of fairq.batch_delta (first_failed()).
@@ -32,7 +32,7 @@ SELECT status FROM fairq.batches WHERE id = :b;
 SELECT fairq.complete(id) FROM popped WHERE n = 4000;
 SELECT id = :b AS "then", headers -> 'batch' ->> 'completed' AS completed, fairq.complete(id) FROM fairq.pop('batch_cost');
 
--- the checks of a batch to which many calls have added tasks, as these rows say
+-- checks of a batch that has a row for each of many calls that have added tasks
 SELECT fairq.create_batch('batch_cost', 'then', on_success => true) AS b \gset
 -- each check in its own transaction, because a check reads all earlier row versions
 -- of its transaction

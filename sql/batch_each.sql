@@ -1,7 +1,7 @@
 -- enqueue_batch with a priority and a time for each task.
 --
--- Fails if the time of one task also applies to the tasks behind it (put_off()
--- in enqueue.c).
+-- Fails if the time of one task also applies to later tasks of the batch
+-- (put_off() in enqueue.c).
 \a \t
 \set VERBOSITY sqlstate
 
@@ -24,8 +24,8 @@ SELECT queued, scheduled FROM fairq.stats WHERE queue = 'batch_each';
 SELECT pg_temp.pop();
 SELECT fairq.purge('batch_each');
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'batch_each';
--- both, with keys, costs and headers; a task that is already queued does not
--- change
+-- both arrays, with keys, costs and headers; a task that is already queued
+-- does not change
 SELECT fairq.enqueue('batch_each', 'a', '"old"', 4, dedup_key => 'k') AS old \gset
 SELECT id = :old AS old FROM fairq.enqueue_batch('batch_each', '{a,b,c}', '{1,2,3}', dedup_keys => '{k,NULL,l}', costs => '{1,2,3}',
 	priorities => '{1,2,3}', run_ats => ARRAY['infinity', NULL, now() + interval '1 day'], headers => ARRAY['1', NULL, '3']::jsonb[]) id;
@@ -41,7 +41,8 @@ SELECT bool_and(priority = payload::int % 10), bool_and((status = 'scheduled') =
 SELECT count(*) FROM fairq.pop('batch_each', 1000);
 SELECT * FROM fairq.check_queue('batch_each');
 SELECT count(fairq.complete(id)), fairq.purge('batch_each') FROM fairq.tasks WHERE queue = 'batch_each' GROUP BY ();
--- one value for all with the other's array; an element of 0 is not the default
+-- one value for all tasks with an array of the other; an element of 0 is not
+-- the default
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{a}', '{1}', 3, priorities => NULL, run_ats => '{infinity}');
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{a}', '{2}', 0, 'infinity', priorities => '{5}');
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{}', '{}', priorities => '{}', run_ats => '{}');

@@ -1,6 +1,6 @@
 -- complete_batch, fail_batch, release_batch and extend_batch act on each task
--- like the single call. They return the tasks that the worker must know: lost,
--- cancelled, unknown.
+-- as the call for a single task does. They return the tasks that the worker
+-- must know about: lost, cancelled and unknown ones.
 --
 -- Fails if an id is given twice (find_item() in finish.c). Fails if lost ids
 -- are returned in the order of the ids. Fails if cancelled ones are left out.

@@ -1,8 +1,8 @@
 -- Groups whose blocked tasks are due for a check, again and again, do not keep the others
 -- from their turns.
 --
--- Fails if calls give such a turn back (end_part() in lane_turns.c): these groups are then
--- next in each call.
+-- Fails if calls give such a turn back (end_part() in lane_turns.c), because these groups
+-- are then next in each call.
 \a \t
 
 SELECT fairq.create_queue('first'), fairq.create_queue('blocked_turns');
@@ -27,7 +27,7 @@ SELECT :served > 0 AS served;
 SELECT fairq.enqueue('blocked_turns', 'w7', '"w7"') AS w7 \gset
 CALL pg_temp.pops(10, NULL) \gset
 SELECT count(*) FROM fairq.live_tasks WHERE id = :w7 AND status = 'running';
--- none is lost when the wait ends
+-- no task is lost when the wait ends
 SELECT fairq.complete(:first);
 SELECT count(*) > 400 AS "all" FROM generate_series(1, 60) n, LATERAL fairq.take('blocked_turns', 20 + 0 * n);
 SELECT count(*) FROM fairq.live_tasks WHERE queue = 'blocked_turns' AND status <> 'running';

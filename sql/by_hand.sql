@@ -22,7 +22,8 @@ COMMIT;
 SELECT pg_temp.pop('by_hand'), pg_temp.pop('by_hand_2');
 SELECT pg_temp.pop('by_hand_2');
 SELECT * FROM fairq.check_queue('by_hand_2');
--- A row that the same statement has just changed: such calls looped forever.
+-- The row was just changed by the same statement. Such calls once looped
+-- forever.
 SELECT count(*) FROM fairq.enqueue('by_hand_2', 'c');
 CREATE TEMP TABLE popped AS SELECT id FROM fairq.pop('by_hand_2');
 UPDATE fairq.task t SET worker = 'x' FROM popped p WHERE t.id = p.id RETURNING fairq.extend(t.id) > now() AS extended;

@@ -88,7 +88,7 @@ SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
 SELECT * FROM fairq.check_queue('cancel');
 SELECT cancelled FROM pg_temp.counters('cancel');
 SELECT lease_until > now() AS leased FROM fairq.tasks WHERE queue = 'cancel' AND payload = '"e1"';
--- extend reports it, with the attempt, without, and with a lease
+-- extend reports it, with and without the attempt, and with a lease
 SELECT fairq.extend(pg_temp.id('cancel', 'e1'), 1), fairq.extend(pg_temp.id('cancel', 'e1')),
 	fairq.extend(pg_temp.id('cancel', 'e1'), 1, '1 hour'), fairq.extend(pg_temp.id('cancel', 'e7'), 1) > now() AS other;
 -- Whatever the worker calls, the task ends as cancelled. Each call returns
@@ -134,7 +134,7 @@ SELECT fairq.release(pg_temp.id('cancel', 'e7'));
 SELECT pg_temp.add('cancel', 'f1', 'f2', 'f3', 'f4');
 SELECT pg_temp.pop('cancel', 3, '1 microsecond');
 SELECT pg_temp.cancel('cancel', 'f1'), pg_temp.cancel('cancel', 'f2');
--- until then the worker may return
+-- until then the worker may still end the task
 SELECT fairq.extend(pg_temp.id('cancel', 'f1'), 1), fairq.complete(pg_temp.id('cancel', 'f1'), 1);
 SELECT pg_temp.pop('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'f%';
@@ -153,7 +153,7 @@ SELECT pg_temp.cancel('cancel', 'g1'), fairq.fail(pg_temp.id('cancel', 'g1'), 1,
 SELECT * FROM pg_temp.tasks('cancel') WHERE task = 'g1';
 SELECT * FROM pg_temp.counters('cancel');
 SELECT * FROM fairq.check_queue('cancel');
--- it is not redriven
+-- the cancelled task is not redriven
 SELECT fairq.redrive('cancel');
 
 -- Without an archive no row remains.

@@ -271,7 +271,7 @@ SELECT * FROM fairq.check_queue('contexts_cursor');
 SELECT fairq.create_queue('contexts_join');
 SELECT pg_temp.add('contexts_join', VARIADIC array(SELECT 'a' || n FROM generate_series(10, 40) n));
 SELECT g, string_agg(payload #>> '{}', ' ') FROM generate_series(1, 3) g, LATERAL fairq.pop('contexts_join', g) p GROUP BY g ORDER BY g;
--- it is not called if no column needs it
+-- the function is not called if no column needs it
 SELECT g, payload FROM (SELECT g FROM generate_series(1, 2) g WHERE g > 2) g, LATERAL fairq.pop('contexts_join', g) p;
 CREATE TABLE contexts_note (id bigint, note text);
 WITH p AS (
@@ -305,7 +305,7 @@ DROP TABLE contexts_note, contexts_as;
 -- Parallel query
 --
 
--- Its name from PostgreSQL 16 on is another one.
+-- The setting has another name from PostgreSQL 16 on.
 SELECT count(*) FROM (
 	SELECT set_config(name, 'on', false) FROM pg_settings
 	WHERE name IN ('force_parallel_mode', 'debug_parallel_query')) s;
@@ -357,7 +357,7 @@ SELECT contexts_in_worker($$ fairq.hold('contexts_commit') $$);
 SELECT contexts_in_worker($$ fairq.redrive(1) $$);
 SELECT contexts_in_worker($$ fairq.purge_failed('contexts_commit') $$);
 SELECT contexts_in_worker($$ fairq.set_shard(1) $$);
--- it takes snapshots, which is also refused
+-- the function takes snapshots, which is also refused
 SELECT contexts_in_worker($$ fairq.check_queue('contexts_commit') $$);
 -- functions that only read are allowed there
 SELECT contexts_in_worker($$ fairq.block_of('contexts_commit', fairq.address('contexts_commit', 'a', 7)) $$);

@@ -319,7 +319,7 @@ SELECT fairq.maintain('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 
--- An earlier enqueue with the key does so, too.
+-- If an enqueue uses the key before maintain() runs, it also removes the row.
 SELECT pg_temp.put('dedup', 'g1', 'g'), pg_temp.put('dedup', 'h1', 'h', 'infinity'), pg_temp.put('dedup', 'i1', 'i');
 DELETE FROM fairq.task WHERE dedup_key IN ('g', 'h', 'i');
 BEGIN;
@@ -331,7 +331,7 @@ SELECT pg_temp.put('dedup', 'g5', 'g');
 SELECT pg_temp.put_batch('dedup', '{i2,g6,h2,i3,h3,j1}', '{i,g,h,i,h,NULL}');
 SELECT * FROM pg_temp.keys('dedup') WHERE key BETWEEN 'g' AND 'i';
 SELECT * FROM fairq.check_queue('dedup');
--- all in one transaction
+-- all of this in one transaction
 BEGIN;
 SELECT pg_temp.put('dedup', 'g7', 'g'), pg_temp.put('dedup', 'm1', 'm');
 DELETE FROM fairq.task WHERE dedup_key IN ('g', 'm');

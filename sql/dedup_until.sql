@@ -3,7 +3,7 @@
 --
 -- Fails if a retried task still has its key (fairq_task_keyed() in
 -- store_scan.c). Fails if a key is not held (fairq_dedup_free() in dedup.c).
--- Fails if an invalid row has an owner (is_void()).
+-- Fails if an invalid row counts as the owner of a key (is_void()).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -133,7 +133,7 @@ BEGIN;
 SELECT pg_temp.pop(), pg_temp.put('h2', 'h');
 ROLLBACK;
 SELECT pg_temp.found('h'), pg_temp.put('h3', 'h'), fairq.cancel(pg_temp.id('h1')), pg_temp.put('h4', 'h');
--- 0 does not hold the key; a month is a month
+-- 0 does not hold the key; a month is a calendar month
 SELECT pg_temp.put('i1', 'i', 'finished', '0'), pg_temp.put('i2', 'j', 'finished', '1 month'), pg_temp.take();
 SELECT dedup_key, free_at > now() + interval '27 days' AS later FROM fairq.dedup d JOIN fairq.queue q USING (queue_id)
 	WHERE name = 'until' AND dedup_key IN ('i', 'j');

@@ -1,6 +1,6 @@
--- Every call that writes is undone by an exception that is caught, by one of
--- its own, and by a savepoint. The tables are as before, and so are the hints:
--- the next pops serve the same tasks.
+-- Every call that writes is undone by a caught exception, by an error of its
+-- own, and by a savepoint. The tables are as before, and so are the hints: the
+-- next pops serve the same tasks.
 --
 -- Fails if a task whose claim is undone is not ready again (fairq_claim()).
 \a \pset footer off
@@ -155,8 +155,9 @@ SELECT call, how FROM unnest(ARRAY[
 	]) call, unnest('{error in the statement,error outside,savepoint}'::text[]) how;
 UPDATE call SET queue = format('exceptions_%s.', n), call = replace(trim(call), '@', format('exceptions_%s.', n));
 
--- Each call is made, undone and served before the next one. Otherwise one call
--- that reads all hints again would hide the errors of others.
+-- Each call is made and undone, and tasks are served, before the next call.
+-- Otherwise one call that reads all hints again would hide the errors of
+-- others.
 SELECT count(pg_temp.make(queue)) FROM call;
 UPDATE call SET before = pg_temp.rows(queue);
 \set ECHO none

@@ -4,10 +4,10 @@
 -- Fails if a pop finishes all expired tasks that it finds
 -- (fairq_leaves_expired() in claim.c), or visits all groups that begin with
 -- such tasks. Fails if an enqueue with the key of an expired task returns that
--- task's id (finish_expired() in add.c). Fails if, in order, an expired task
--- precedes others (fairq_line_has_earlier() in line.c). Fails if expired
--- leases are left when a hundred were finished (leave_lapsed() in
--- turn.c).
+-- task's id (finish_expired() in add.c). Fails if, in an in_order queue, an
+-- expired task holds up others (fairq_line_has_earlier() in line.c). Fails if
+-- expired leases are left after a hundred tasks were finished (leave_lapsed()
+-- in turn.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -193,8 +193,8 @@ SELECT fairq.enqueue('expires', 'b', '"b1"', dedup_key => 'b', expires_at => '-i
 SELECT id > pg_temp.id('b1') AS added FROM fairq.enqueue_batch('expires', '{b,b,a}', '{"\"b2\"","\"b3\"","\"a7\""}',
 	dedup_keys => '{b,NULL,k}', expires_at => clock_timestamp() + interval '1 hour') id;
 SELECT payload, status, expires_at > clock_timestamp() AS will_expire FROM fairq.tasks WHERE queue = 'expires' ORDER BY id;
--- another task has the key of a failed one: it stays failed, unless that task
--- has expired
+-- if another task has the key of a failed one, that one stays failed, unless
+-- the other has expired
 SELECT pg_temp.forget();
 SELECT fairq.enqueue('expires', 'a', '"a1"', dedup_key => 'k', max_attempts => 1) > 0 AS ok;
 SELECT pg_temp.pop(), fairq.fail(pg_temp.id('a1'));
@@ -218,12 +218,12 @@ SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 0, in_order
 -- Very many expired tasks
 --
 
--- of one group: an ended lease behind them is found
+-- tasks of one group: an ended lease behind them is found
 SELECT pg_temp.add(NULL, 'z1');
 SELECT count(*) FROM fairq.pop('expires', lease => '1 us');
 SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 500);
 SELECT pg_temp.pop(1);
--- of many groups: a call visits only some of them
+-- tasks of many groups: a call visits only some of the groups
 SELECT pg_temp.forget();
 SELECT count(fairq.enqueue('expires', 'group ' || i, expires_at => '-infinity')) FROM generate_series(1, 1000) i;
 SELECT pg_temp.add(NULL, 'z1');

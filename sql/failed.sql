@@ -93,7 +93,7 @@ SELECT fairq.fail(id, attempt) FROM fairq.pop('failed');
 SELECT fairq.enqueue('failed', 'k', '"k2"', dedup_key => 'k') > 0 AS ok;
 SELECT fairq.redrive(pg_temp.id('k1')), fairq.cancel(pg_temp.id('k2')), fairq.redrive(pg_temp.id('k1'));
 SELECT payload FROM fairq.take('failed');
--- the required privilege
+-- redrive and purge_failed require the privilege manage
 CREATE ROLE regress_fairq_failed;
 SELECT id FROM fairq.tasks WHERE id = pg_temp.id('a1') \gset
 SELECT fairq.grant_queue('failed', 'regress_fairq_failed', 'work');
@@ -162,7 +162,7 @@ FROM fairq.tasks WHERE id = :large;
 SELECT * FROM fairq.check_queue('failed');
 
 --
--- To keep them for some time: retain_failed
+-- retain_failed keeps them for some time
 --
 
 SELECT fairq.purge('failed');

@@ -39,7 +39,7 @@ SELECT count(*), count(DISTINCT cost), sum(cost) FROM fairq.tasks WHERE queue = 
 SELECT * FROM fairq.check_queue('cost');
 
 -- A group that was idle while others were served then gets the same as they
--- do. One that got more than its part still owes it.
+-- do. A group that got more than its part still owes the excess.
 SELECT fairq.create_queue('cost_idle', fair_by => 'cost');
 SELECT pg_temp.add('cost_idle', 'a', 1, 100), pg_temp.add('cost_idle', 'idle', 1, 1);
 SELECT pg_temp.pop('cost_idle', 40) LIKE '%idle1%' AS served;
@@ -174,7 +174,7 @@ SELECT pg_temp.pop('cost_reset', 100);
 -- How long the oldest task has waited
 SELECT fairq.create_queue('cost_ages', fair_by => 'cost');
 SELECT count(fairq.enqueue('cost_ages', 'g' || g)) FROM generate_series(1, 100) g;
--- (the value may have been read shortly after the statement began)
+-- (the view may have read the value shortly after the statement began)
 SELECT pg_sleep(0.5);
 SELECT clock_timestamp() AS between_them \gset
 SELECT pg_sleep(0.5);
@@ -191,8 +191,9 @@ CREATE TEMP TABLE peeked AS
 SELECT fairq.pop('cost_peek', 3), (SELECT array_agg(id) FROM fairq.peek('cost_peek', 20)) AS ids LIMIT 1;
 SELECT (SELECT array_agg(id) FROM fairq.pop('cost_peek', 20)) = ids AS same FROM peeked;
 
--- also of groups that per_group has passed over and that are notified of ended
--- leases. It failed (peeked a b b a) when these entered again.
+-- The same applies to groups that per_group has passed over and that are
+-- notified of ended leases. It once failed (peeked a b b a) when such groups
+-- entered again.
 SELECT fairq.create_queue('cost_passed', fair_by => 'cost');
 SELECT pg_temp.add('cost_passed', 'c', 1, 2, 7), pg_temp.pop('cost_passed');
 SELECT pg_temp.add('cost_passed', 'a', 1, 2, 0.7), pg_temp.add('cost_passed', 'b', 1, 2, 0.1);

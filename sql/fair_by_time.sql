@@ -52,9 +52,9 @@ SELECT pg_temp.add('time', 'a', 1, 90), pg_temp.add('time', 'b', 1, 90);
 SELECT pg_temp.pop('time', 5);
 SELECT pg_temp.add('time', 'c', 1, 90);
 SELECT pg_temp.pop('time', 4);
--- a's tasks took an hour, those of b and c a minute. While each has one
--- running, b and c are behind by two of the longest tasks, and are served
--- until they are not.
+-- a's tasks took an hour, those of b and c a minute. While each group has one
+-- running task, b and c are served as long as they are behind by two of the
+-- longest tasks.
 SELECT pg_temp.done('time', 'a', '1 h'), pg_temp.done('time', 'b', '1 min'), pg_temp.done('time', 'c', '1 min');
 SELECT pg_temp.pop('time', 8);
 SELECT * FROM fairq.check_queue('time');
@@ -74,7 +74,7 @@ SELECT pg_temp.add('time_one', 'away', 2, 9);
 CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min", "new": "20 min", "away": "1 h"}');
 SELECT * FROM fairq.check_queue('time_one');
 
--- A crashed worker's lease costs at most 16 of the longest tasks.
+-- A crashed worker's lease costs at most as much as 16 of the longest tasks.
 SELECT fairq.create_queue('time_crash', fair_by => 'time', lease => '1 h');
 SELECT pg_temp.add('time_crash', 'a', 1, 30), pg_temp.add('time_crash', 'b', 1, 30);
 CALL pg_temp.work('time_crash', 4, '{"a": "1 ms", "b": "1 ms"}');

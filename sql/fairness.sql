@@ -91,11 +91,11 @@ SELECT payload, addr FROM fairq.tasks
 WHERE queue = 'fairness_front' AND status = 'queued' ORDER BY addr;
 SELECT string_agg(p.payload #>> '{}' || '@' || p.addr, ' ')
 FROM generate_series(1, 4) i, LATERAL fairq.pop('fairness_front', 1 + 0 * i) p;
--- not if it has already had its turn in the round
+-- a group that has already had its turn in the round is not next
 SELECT pg_temp.add('fairness_front', 'x', 1);
 SELECT string_agg(p.payload #>> '{}' || '@' || p.addr, ' ')
 FROM generate_series(1, 9) i, LATERAL fairq.pop('fairness_front', 1 + 0 * i) p;
--- several groups: in the order of their seats
+-- several such groups are served in the order of their seats
 SELECT pg_temp.add('fairness_front', 'c', 4);
 SELECT pg_temp.pop('fairness_front', 2);
 SELECT pg_temp.add('fairness_front', 'b', 2), pg_temp.add('fairness_front', 'a', 2);
@@ -188,7 +188,8 @@ SELECT payload, status FROM fairq.tasks WHERE queue = 'fairness_own' ORDER BY id
 SELECT pg_temp.pop('fairness_own', 100);
 SELECT * FROM fairq.check_queue('fairness_own');
 
--- A group whose only task has expired has had no turn: its next task is first.
+-- A turn that finds only an expired task does not count, so the group's next
+-- task is first.
 SELECT fairq.create_queue('fairness_expired');
 SELECT pg_temp.add('fairness_expired', 'a', 2);
 SELECT fairq.enqueue('fairness_expired', 'b', '"b1"', expires_at => '-infinity') > 0 AS ok;

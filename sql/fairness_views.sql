@@ -5,7 +5,8 @@
 -- the last level counts (find_end() in lane_view.c). Fails if a group's rank
 -- replaces what it got (got_of() there). Fails if "ahead" is that of the last
 -- lane only (add_share() in group_stats.c). Fails if groups that got the least
--- come first (compare_shares() there). Fails if any privilege is enough.
+-- come first (compare_shares() there). Fails if a role with any privilege may
+-- read them.
 \a \pset footer off
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -99,7 +100,8 @@ SELECT pg_temp.done('fairness_time', 'a', '1 min'), pg_temp.done('fairness_time'
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_time';
 SELECT * FROM pg_temp.shares('fairness_time');
 SELECT group_key, got, ahead FROM fairq.groups WHERE queue = 'fairness_time' ORDER BY 1;
--- two run, at other levels than the groups without tasks, for tens of seconds
+-- two groups have running tasks, at other levels than the groups without
+-- tasks, for tens of seconds
 SELECT pg_temp.pop('fairness_time', 2);
 SELECT group_key, floor(got / 10) AS got, floor(ahead / 10) AS ahead, running, level FROM pg_temp.shares('fairness_time') ORDER BY 1;
 SELECT floor(spread / 10) AS spread, longest FROM fairq.fairness WHERE queue = 'fairness_time';

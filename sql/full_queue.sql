@@ -1,6 +1,7 @@
 -- A queue with max_running tasks serves only tasks with expired leases, since
--- they already have a slot. They are served in rounds of their own, by weight,
--- the first one of each group first. The turns of other groups do not change.
+-- they already have a slot. They are served in rounds of their own, according
+-- to weights. In each group, the first such task comes first. The turns of
+-- other groups do not change.
 --
 -- Fails if the seat does not advance after a turn (fairq_lane_take_in_full()),
 -- or a turn lasts for one task, whatever the weight (take_turn(); both in
@@ -63,15 +64,15 @@ SELECT fairq.create_queue('full_again', max_running => 3, max_attempts => 100);
 SELECT pg_temp.add('full_again', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('full_again');
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
--- nor if the queue is full only at times
+-- it does not do so either if the queue is full only at times
 SELECT fairq.alter_queue('full_again', max_running => 4);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 5) \gexec
 SELECT fairq.alter_queue('full_again', max_running => 3);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
 SELECT * FROM fairq.check_queue('full_again');
 
--- No group loses its turn by that: b has had two of its three when a's lease
--- expires, and c none.
+-- No group loses its turn because of that. When a's lease expires, two of b's
+-- three tasks have been served, and none of c.
 SELECT fairq.create_queue('full_turns', max_running => 3);
 SELECT pg_temp.add('full_turns', 'a1');
 SELECT fairq.set_group('full_turns', 'b', weight => 3);

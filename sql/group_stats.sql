@@ -65,7 +65,7 @@ SELECT fairq.release(pg_temp.id('a1'));
 SELECT fairq.complete(pg_temp.id('c1'));
 SELECT * FROM pg_temp.show('group_stats');
 
--- the time that a group was empty does not count
+-- the time for which a group was empty does not count
 SELECT pg_temp.pop('group_stats');
 SELECT pg_temp.add('group_stats', 'a', 'a3');
 SELECT pg_temp.add('group_stats', 'b', 'b2');
@@ -89,7 +89,7 @@ SELECT pg_temp.add('reasons', 'paused', 'p1');
 SELECT fairq.pause('reasons', 'paused');
 SELECT fairq.enqueue('reasons', 'scheduled', '"s1"', run_at => now() + '1 hour') > 0 AS ok;
 SELECT * FROM pg_temp.show('reasons');
--- whether the groups are parked or not
+-- the result is the same if the groups are parked
 SELECT pg_temp.pop('reasons', 2);
 SELECT fairq.release(pg_temp.id('w2'));
 SELECT * FROM pg_temp.show('reasons');
@@ -156,7 +156,7 @@ SELECT group_key, queued, running FROM fairq.group_stats('group_stats_many');
 SELECT fairq.set_group('group_stats_many', 'one', weight => 10);
 SELECT group_key, queued, running FROM fairq.group_stats('group_stats_many') WHERE group_key = 'one';
 SELECT fairq.set_group('group_stats_many', 'one', weight => 1);
--- exact, because no other index entries are read
+-- the number is exact, because no other index entries are read
 SELECT count(*) FROM fairq.pop('group_stats_many', 3000);
 SELECT group_key, reason, queued, running FROM fairq.group_stats('group_stats_many');
 

@@ -2,8 +2,8 @@
 --
 -- Fails if buckets are off by one. Fails if an abort keeps samples, a
 -- subtransaction's commit loses them, or hints keep them for the next queue.
--- Fails if the wait of a returned task begins at its enqueue, or a released
--- task has a run.
+-- Fails if the wait of a returned task begins at its enqueue, or if a released
+-- task counts as a run.
 \a \t
 \set VERBOSITY sqlstate
 

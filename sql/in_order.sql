@@ -3,8 +3,8 @@
 --
 -- Fails if a claim does not search for such a task (waits_for_other() in
 -- turn.c), or only in its own priority (fairq_line_retries() in line.c). Fails
--- if the group is not put aside (fairq_wait_for_retry() in running.c), or
--- remains so after the task was cancelled (fairq_finish() in outcome.c).
+-- if the group is not put aside (fairq_wait_for_retry() in running.c), or is
+-- still put aside after the task was cancelled (fairq_finish() in outcome.c).
 \a \t
 \set VERBOSITY sqlstate
 
@@ -161,8 +161,8 @@ SELECT pg_temp.pop(300);
 SELECT * FROM pg_temp.throttled WHERE priority = 0;
 SELECT * FROM fairq.check_queue('in_order');
 -- nor when their retries, of another priority, are due. Each end makes its
--- group ready. It fails if a group whose retry is due is not put aside. It
--- fails if the task's end, or its take, does not take the group back
+-- group ready. Fails if a group whose retry is due is not put aside. Fails if
+-- the end or the take of the task does not make the group ready again
 -- (FAIRQ_ENDS_RETRIED in outcome.c, running.c, transaction.c).
 SELECT fairq.purge('in_order');
 SELECT count(fairq.enqueue('in_order', 'd' || i, to_jsonb('first ' || i), 5)) FROM generate_series(1, 200) i;

@@ -136,7 +136,7 @@ SELECT group_key FROM fairq.pop('lanes_own');
 SELECT * FROM pg_temp.show('lanes_own');
 
 --
--- A reset makes all unknown, except for leases; recovery proceeds in steps
+-- After a reset only leases are known; recovery proceeds in steps
 --
 
 SELECT fairq.create_queue('lanes_many');
@@ -160,7 +160,7 @@ SELECT * FROM pg_temp.show('lanes_many');
 
 -- the others are known again, too, once a call serves them
 SELECT count(*) FROM fairq.pop('lanes');
--- (it requests more than there is, to reach the last lane)
+-- (the call requests more tasks than there are, to reach the last lane)
 SELECT count(*) FROM fairq.pop('lanes_limit', 5);
 SELECT fairq.enqueue('lanes_limit', 'c', priority => 3) > 0 AS ok;
 
@@ -174,7 +174,8 @@ VALUES ('lanes_fresh', 1000, '1 min', 1, false, '1 s');
 BEGIN;
 SELECT count(*) FROM fairq.lane_groups('lanes_fresh', 0);
 SELECT count(*) FROM fairq.lanes WHERE queue = 'lanes_fresh';
--- the lock shows it: a queue in shared memory is locked
+-- the lock shows whether it is there, because a queue in shared memory is
+-- locked
 SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND classid = 'fairq.queue'::regclass;
 SELECT count(*) FROM fairq.lane_groups('lanes', 0);
 SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND classid = 'fairq.queue'::regclass;

@@ -1,9 +1,9 @@
 -- Attempts that end because their lease expires, perhaps because the task
--- kills its workers. fairq.claim and the views count them, and after two of
--- these the task is served alone.
+-- kills its workers. fairq.claim and the views count them, and after two such
+-- attempts the task is served alone.
 --
 -- Fails if a take-over does not count (fairq_take_over() in claim.c). Fails if
--- the end of a lease by expire_leases() does not (fairq_end_lapsed() in
+-- a lease that expire_leases() ends does not count (fairq_end_lapsed() in
 -- outcome.c). Fails if a taken task loses the count (fairq_taken_find() in
 -- taken.c). Fails if no call stops before a task (fairq_stops_before() in
 -- claim.c), or none ends with it (serve_task() there). Fails if the
@@ -151,25 +151,26 @@ LANGUAGE sql AS $$
 	SELECT count(*) FILTER (WHERE fairq.complete(id)) FROM fairq.live_tasks WHERE queue = of AND status = 'running'
 $$;
 
--- with a single lapse, still with others
+-- after a single lapse the task is still served with others
 SELECT fairq.create_queue('lapses_1', block_length => 1000);
 SELECT pg_temp.add('lapses_1', 'a1 a2 b1 b2');
 SELECT pg_temp.serve('lapses_1', lease => '1 microsecond');
 SELECT pg_temp.serve('lapses_1'), pg_temp.done('lapses_1');
--- at its turn, whatever is before it and behind it
+-- after two lapses it is served alone at its turn, whatever is before and
+-- behind it
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 a2 a3 b2 b3 c1 c2');
 \t on
 SELECT $$SELECT pg_temp.serve('lapses_1')$$ FROM generate_series(1, 3) \gexec
 \t off
 SELECT * FROM fairq.check_queue('lapses_1');
 SELECT pg_temp.done('lapses_1');
--- the first of a call, also by take
+-- take() also serves it alone if it is the first task of the call
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'b2');
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
--- A released one has a time. Calls take turns of several rounds at once where
--- tasks are queued, and would lose turns of others (address_again() in
--- outcome.c).
+-- A released task of this kind has a time instead of a turn. With a turn, a
+-- call that takes several rounds at once would lose turns of other groups
+-- (address_again() in outcome.c).
 SELECT pg_temp.poison('lapses_1', 'b1');
 SELECT fairq.release(id) FROM fairq.pop('lapses_1');
 SELECT pg_temp.add('lapses_1', 'a1 a2 a3 a4 a5 a6 b2 b3 c1 c2 c3 c4');

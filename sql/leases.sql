@@ -2,8 +2,8 @@
 -- another worker has it, and the attempt distinguishes the two.
 --
 -- Fails if an attempt that is over can end the lease of a later one
--- (is_leased() in outcome.c). Fails if the last lease that a load finds in a
--- group counts, and not the first to end (fairq_leases_add() in lane.c).
+-- (is_leased() in outcome.c). Fails if a load records the last lease that it
+-- finds in a group instead of the first to end (fairq_leases_add() in lane.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
@@ -197,7 +197,7 @@ SELECT fairq.extend(:id) - now() BETWEEN '299 seconds' AND '305 seconds' AS the_
 SELECT fairq.extend(:id, NULL, NULL) - now() BETWEEN '299 seconds' AND '305 seconds' AS the_queues;
 SELECT fairq.extend(:id, 1, '10 minutes') - now() BETWEEN '599 seconds' AND '605 seconds' AS ten_minutes;
 SELECT fairq.extend(id => :id, lease => '100 years') > now() + '99 years' AS a_lifetime;
--- it begins again, so it may also end earlier
+-- the lease begins again, so it may also end earlier
 SELECT fairq.extend(:id, 1, '1 second') < now() + '10 seconds' AS shorter;
 SELECT lease_until = fairq.extend(:id, 1, '1 hour') AS before FROM fairq.tasks WHERE id = :id;
 SELECT fairq.extend(:id, 1, '1 month 1 second') > now() + '27 days' AS a_month;
@@ -397,7 +397,7 @@ SELECT pg_temp.pop('leases_c');
 SELECT * FROM pg_temp.tasks('leases_c');
 SELECT * FROM fairq.check_queue('leases_c');
 SELECT fairq.alter_queue('leases_c', max_attempts => 20);
--- rolled back: a3 has the slot as before
+-- after the rollback a3 has the slot again
 SELECT pg_temp.lapse('leases_c', 'a3');
 BEGIN;
 SELECT pg_temp.pop('leases_c');

@@ -1,6 +1,6 @@
 -- Tenants get equal parts, and so do the users of a tenant. Each pop is
--- compared with a model of two levels: start-time fair queueing of tenants,
--- and in each tenant of its users.
+-- compared with a model of two levels: start-time fair queueing of the
+-- tenants, and of the users in each tenant.
 --
 -- Fails if a turn is charged only to the user, or only to the tenant
 -- (fairq_lane_order_take() in lane_order.c). Fails if users enter at the
@@ -340,7 +340,8 @@ ROLLBACK;
 SELECT count(fairq.enqueue('levels_work', 'bill/bob')) FROM generate_series(1, 4);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_work', 8);
 
--- A tenant has another number by the end of a user's task, and no task so far.
+-- By the end of a user's task, its tenant has another number, and no ready
+-- task so far.
 SELECT fairq.create_queue('levels_number', separator => '/', fair_by => 'time');
 SELECT count(fairq.enqueue('levels_number', 'acme/ann'));
 SELECT count(fairq.enqueue('levels_number', 'bill/' || i, delay => '1 h')) FROM generate_series(1, 100) i;

@@ -8,8 +8,9 @@
 -- two levels of a tenant (copy_order()). Fails if users are served level by
 -- level (next_in_order()), or a start in a full queue counts only for the user
 -- (fairq_work_begun()). Fails if a group enters before the next one has an
--- account, or where those decide that enter with it (add_those_that_come()).
--- Fails if a turn given back costs a group its place (uncharge()).
+-- account, or if groups that enter together determine each other's place
+-- (add_those_that_come()). Fails if a turn given back costs a group its place
+-- (uncharge()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -175,7 +176,7 @@ SELECT count(fairq.complete(id, took => n % 7 * '1 h'::interval)) FROM (
 	WHERE queue = 'timed_peek' AND status = 'running') t WHERE n % 2 = 0;
 UPDATE peeked SET ids = ARRAY(SELECT id FROM fairq.peek('timed_peek', 30));
 SELECT ARRAY(SELECT id FROM fairq.pop('timed_peek', 30)) = ids AS same FROM peeked;
--- Also if a new tenant enters together with another one.
+-- The same holds if a new tenant enters together with another one.
 SELECT fairq.create_queue('timed_enter', separator => '/', fair_by => 'time', max_running => 2);
 SELECT pg_temp.add('timed_enter', 2, 't2/a');
 SELECT count(*) FROM fairq.pop('timed_enter', 2, lease => '1 ms');
@@ -188,15 +189,16 @@ SELECT string_agg(group_key, ' ') FROM fairq.peek('timed_enter', 2);
 SELECT pg_temp.pop('timed_enter', 2);
 
 
--- A new user gets what the users get that are active before, whatever one has
--- got that returns at the same pop.
+-- A new user starts with the amount of the users that were already active. The
+-- amount of a user that returns at the same pop does not matter.
 SELECT fairq.create_queue('timed_meet', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_meet', 1, 'acme/ann');
 CALL pg_temp.work('timed_meet', 1, '{"acme/ann": "3 h"}');
 SELECT pg_temp.add('timed_meet', 4, 'acme/ann', 'acme/bob');
 CALL pg_temp.work('timed_meet', 6);
 
--- A turn without a task costs those no time whose turns were to follow it.
+-- A turn without a task costs no time to the groups whose turns were to
+-- follow.
 SELECT fairq.create_queue('timed_back', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_back', 1, 'acme/old', 'acme/old', 'acme/ann', 'acme/bob');
 CALL pg_temp.work('timed_back', 1, '{"acme/old": "5 h"}');

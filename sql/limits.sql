@@ -23,7 +23,7 @@ SELECT pg_temp.pop('limits');
 SELECT * FROM pg_temp.stand('limits');
 SELECT * FROM fairq.check_queue('limits');
 
--- each end gives its slot to the next task
+-- each task that ends gives its slot to the next one
 SELECT pg_temp.done('limits', 'a2');
 SELECT * FROM pg_temp.stand('limits');
 SELECT pg_temp.pop('limits');
@@ -183,10 +183,10 @@ SELECT pg_temp.done('limits_change', 'a7');
 SELECT pg_temp.pop('limits_change');
 SELECT pg_temp.pop('limits_change');
 SELECT * FROM pg_temp.tasks('limits_change');
--- to the same value: nothing changes
+-- a change to the same value has no effect
 SELECT fairq.set_group('limits_change', 'a', 2);
 SELECT pg_temp.pop('limits_change');
--- 0: that of the queue
+-- 0: the group has the limit of the queue
 SELECT fairq.set_group('limits_change', 'a', 0);
 SELECT pg_temp.pop('limits_change');
 SELECT * FROM pg_temp.stand('limits_change');
@@ -401,7 +401,8 @@ SELECT pg_temp.pop('limits_block');
 SELECT fairq.alter_queue('limits_block', 0, block_length => 1000000);
 SELECT pg_temp.pop('limits_block');
 SELECT * FROM fairq.check_queue('limits_block');
--- it is too large if they have addresses in blocks that would not exist
+-- the block length is too large if tasks have addresses in blocks that would
+-- not exist
 SELECT fairq.create_queue('limits_block_all', 1, block_length => 2);
 SELECT pg_temp.add('limits_block_all', 'a', 1, 4);
 SELECT count(*) FROM fairq.take('limits_block_all');

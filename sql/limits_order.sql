@@ -9,7 +9,7 @@
 \i :dir/sql/include/groups.psql
 
 -- Pops and completes in loops, with a commit after each. Shows the tasks in
--- the order of service, and the most that ran at once.
+-- the order of service, and the maximum number that ran at once.
 CREATE TEMP TABLE served (n serial, queue text, group_key text, task text, running int, all_running int);
 CREATE PROCEDURE pg_temp.work(queue text, batch int, keep int)
 LANGUAGE plpgsql AS $$

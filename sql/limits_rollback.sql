@@ -155,7 +155,7 @@ BEGIN
 			RAISE EXCEPTION 'no';
 		EXCEPTION WHEN raise_exception THEN
 		END;
-		-- one that is not rolled back has its slot only once
+		-- a task whose pop is not rolled back uses only one slot
 		IF i = 10 THEN
 			PERFORM fairq.pop('limits_rollback_catch', 1);
 		END IF;
@@ -441,8 +441,9 @@ SELECT pg_temp.pop('limits_rollback_fifo');
 SELECT * FROM fairq.check_queue('limits_rollback_fifo');
 
 --
--- Uncommitted settings made turns yield no task, and are rolled back: a group
--- that then gets tasks is not served before the others
+-- Because of uncommitted settings, turns yield no task; then the settings are
+-- rolled back. A group that gets tasks afterwards is not served before the
+-- others.
 --
 
 SELECT fairq.create_queue('limits_rollback_told');

@@ -137,7 +137,7 @@ SELECT payload, attempt FROM fairq.pop('tenants_lapse', 100, lease => '1 hour');
 SELECT payload FROM fairq.pop('tenants_lapse');
 SELECT * FROM pg_temp.tenants('tenants_lapse');
 SELECT * FROM fairq.check_queue('tenants_lapse');
--- With a lower limit it is put back.
+-- If the limit is lowered, the lapsed task is put back.
 SELECT pg_temp.done('tenants_lapse', 'acme/b1');
 SELECT payload FROM fairq.pop('tenants_lapse', 100, lease => '1 ms');
 SELECT fairq.set_group('tenants_lapse', 'acme', concurrency => 2);
@@ -213,7 +213,8 @@ SELECT fairq.pause('tenants_pause', 'acme/b'), fairq.resume('tenants_pause', 'ac
 SELECT pg_temp.pop('tenants_pause');
 SELECT fairq.resume('tenants_pause', 'acme/b');
 SELECT pg_temp.pop('tenants_pause');
--- In an open transaction it is its own, and a rollback ends it.
+-- In an open transaction, only that transaction uses the pause, and a rollback
+-- ends it.
 SELECT fairq.set_group('tenants_pause', 'acme', concurrency => 0);
 SELECT pg_temp.add('tenants_pause', 'acme/e', 1, 2);
 BEGIN;
@@ -274,12 +275,12 @@ SELECT pg_temp.pop('tenants_rate');
 SELECT fairq.reset_hints();
 SELECT pg_temp.pop('tenants_rate'), pg_temp.pop('tenants_rate');
 SELECT * FROM fairq.check_queue('tenants_rate');
--- Another rate acts at once; a user's own counts, too.
+-- Another rate applies at once; a user's own rate counts, too.
 SELECT fairq.set_group('tenants_rate', 'acme', rate => 0), fairq.set_group('tenants_rate', 'acme/b', rate => 1);
 SELECT pg_temp.pop('tenants_rate');
 SELECT * FROM pg_temp.next('tenants_rate');
 SELECT * FROM fairq.check_queue('tenants_rate');
--- It continues as time passes: all are served, each once.
+-- Service continues as time passes: each task is served once.
 SELECT fairq.create_queue('tenants_pace', separator => '/', per => '10 ms');
 SELECT fairq.set_group('tenants_pace', 'acme', rate => 1);
 SELECT count(fairq.enqueue('tenants_pace', 'acme/' || i % 7, priority => i % 3)) FROM generate_series(1, 30) i;

@@ -121,7 +121,7 @@ SELECT fairq.address('maintain_g', 'b', 0);
 SELECT fairq.purge('maintain_g', 'b');
 SELECT fairq.resume('maintain_g', 'b');
 SELECT * FROM fairq.check_queue('maintain_g');
--- its number goes to the next group
+-- the number of a deleted group goes to the next new one
 SELECT pg_temp.add('maintain_g', 'e1', 'e2');
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT pg_temp.add('maintain_g', 'b1');
@@ -140,7 +140,7 @@ SELECT payload, group_key FROM fairq.pop('maintain_g', 100);
 SELECT task FROM pg_temp.tasks('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
 SELECT pg_temp.done('maintain_g');
--- settings keep a group, as long as it has any
+-- a group is kept as long as it has any settings
 SELECT fairq.set_group('maintain_g', 'a', 3), fairq.set_group('maintain_g', 'b', weight => 2), fairq.pause('maintain_g', 'c');
 SELECT fairq.maintain('maintain_g');
 SELECT * FROM pg_temp.seats('maintain_g');
@@ -225,12 +225,13 @@ SELECT pg_temp.number('maintain_n', 'z2');
 ROLLBACK TO s;
 SELECT pg_temp.number('maintain_n', 'z3');
 ROLLBACK;
--- the number below, which only the rollback freed: when there is no other
+-- the lower number, which only the rollback freed, is used when there is no
+-- other
 SELECT pg_temp.number('maintain_n', 'u');
 SELECT pg_temp.number('maintain_n', 'v');
 SELECT pg_temp.number('maintain_n', 'w');
 SELECT pg_temp.number('maintain_n', 'none');
--- freed below the last search: by maintain, and by SQL
+-- numbers below the last search are freed, by maintain and by SQL
 SELECT fairq.purge('maintain_n', 'g7');
 SELECT fairq.maintain('maintain_n');
 SELECT pg_temp.number('maintain_n', 'a');
@@ -320,7 +321,7 @@ SELECT * FROM pg_temp.seats('maintain_t');
 SELECT pg_temp.maintain_and_add('maintain_t', 'e');
 SELECT * FROM pg_temp.seats('maintain_t');
 SELECT * FROM fairq.check_queue('maintain_t');
--- with nothing to free it keeps no others out
+-- if maintain() has nothing to free, other transactions can add groups
 SELECT pg_temp.maintain_and_add('maintain_t', 'f');
 SELECT * FROM pg_temp.seats('maintain_t');
 -- a part of it that is rolled back, and commits of others in between

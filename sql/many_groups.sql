@@ -44,7 +44,7 @@ $$;
 SELECT round, count(*), count(DISTINCT group_key) FROM served GROUP BY 1 ORDER BY 1;
 SELECT count(*) FROM fairq.pop('many_groups');
 
--- The memory grows with the groups, and not with the savepoints.
+-- Memory use grows with the number of groups, not with that of savepoints.
 BEGIN;
 DO $$
 BEGIN

@@ -37,7 +37,7 @@ SELECT pg_temp.earlier('50 minutes');
 SELECT fairq.extend(:t4, 1) > now() AS extended;
 SELECT fairq.extend_batch(array_agg(id ORDER BY id), lease => '20 minutes') FROM fairq.tasks WHERE queue = 'max_run_time';
 SELECT * FROM pg_temp.stand;
--- until its time is over
+-- until the task's time is over
 SELECT pg_temp.earlier('10 minutes');
 SELECT fairq.extend(:t4, 1), fairq.extend(:t4, 1, '1 second');
 SELECT fairq.extend_batch(array_agg(id ORDER BY id)) = array_agg(id ORDER BY id) AS all_lost

@@ -2,11 +2,12 @@
 -- tests check SQLSTATEs only, so only this one changes with a message. Fails
 -- if a hint is missing.
 --
--- A session cannot cause four messages on its own. A table of fairq does not
--- exist any more: test/t/039_wait_drop.pl drops it while another call waits.
--- Shared memory was set up by another version of fairq: another library was
--- installed without a restart. Could not stat file: the database's directory
--- cannot be read. Connection to client lost: the client of wait() is gone.
+-- A session cannot cause these four messages on its own. A table of fairq does
+-- not exist any more: test/t/039_wait_drop.pl drops it while another call
+-- waits. Shared memory was set up by another version of fairq: another library
+-- was installed without a restart. Could not stat file: the database's
+-- directory cannot be read. Connection to client lost: the client of wait() is
+-- gone.
 \a \t
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_fairq_messages;	-- of an interrupted run

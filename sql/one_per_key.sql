@@ -84,8 +84,9 @@ SELECT pg_temp.pop('key_group');
 SELECT fairq.reschedule(id) FROM fairq.live_tasks WHERE queue = 'key_group' AND payload = '"busy1"';
 SELECT pg_temp.busy('key_group'), pg_temp.pop('key_group');
 
--- The same number of buffers, however many tasks wait for the busy key. It is
--- the least of several, since the server may have to read its catalogs again.
+-- The same number of buffers, however many tasks wait for the busy key. The
+-- number is the least of several readings, since the server may have to read
+-- its catalogs again.
 SELECT count(*) FROM generate_series(1, 10) g, pg_temp.add('key_group', 'idle' || g, 1, 16) a,
 	pg_temp.add('key_user', 'acme/idle' || g, 1, 16) b;
 CALL pg_temp.pop_idle('key_group', 1);

@@ -2,7 +2,8 @@
 -- work, and it finds a lapsed lease of its own.
 --
 -- Fails if each pop publishes all tasks of its transaction again, and so reads
--- the entries of finished ones again (fairq_pending_show() in transaction.c).
+-- the index entries of finished tasks again (fairq_pending_show() in
+-- transaction.c).
 \a \t
 
 -- The index entries of both indexes that scans have read in this transaction.
@@ -250,7 +251,7 @@ COMMIT;
 SELECT payload, status, attempt FROM fairq.tasks WHERE queue = 'own_leases' ORDER BY id;
 SELECT lapsed FROM fairq.queues WHERE queue = 'own_leases';
 SELECT * FROM fairq.check_queue('own_leases');
--- a lease from before, which is taken over in a savepoint that is rolled back
+-- an earlier lease is taken over after a savepoint, and that is rolled back
 SELECT count(*) FROM fairq.live_tasks
 WHERE queue = 'own_leases' AND fairq.extend(id, attempt, '1 microsecond') IS NOT NULL;
 BEGIN;

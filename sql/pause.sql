@@ -40,7 +40,7 @@ SELECT * FROM fairq.check_queue('pause');
 SELECT fairq.resume('pause', 'b');
 SELECT count(*) FROM fairq.group_setting JOIN fairq.queue USING (queue_id) WHERE name = 'pause';
 
--- before it has a task; resume of an unknown group fails
+-- a group can be paused before it has a task; resume of an unknown group fails
 SELECT fairq.create_queue('pause_early');
 SELECT fairq.resume('pause_early', 'a');
 SELECT group_key FROM fairq.groups WHERE queue = 'pause_early';
@@ -55,7 +55,7 @@ SELECT fairq.resume('pause_early', 'a');
 SELECT pg_temp.pop('pause_early');
 SELECT * FROM pg_temp.stand('pause_early');
 SELECT * FROM fairq.check_queue('pause_early');
--- so does pause, if no group number is free
+-- pause also fails if no group number is free
 SELECT fairq.create_queue('pause_number', block_length => 1);
 SELECT fairq.pause('pause_number', 'a');
 SELECT fairq.pause('pause_number', 'b');
@@ -107,7 +107,7 @@ SELECT fairq.resume('pause_queue', NULL);
 SELECT * FROM pg_temp.pop_groups('pause_queue');
 SELECT * FROM fairq.check_queue('pause_queue');
 
--- both: either one is enough
+-- both are paused: either pause is enough
 SELECT fairq.create_queue('pause_both');
 SELECT pg_temp.add('pause_both', 'a', 1, 4), pg_temp.add('pause_both', 'b', 1, 4);
 SELECT fairq.pause('pause_both', 'a');

@@ -55,7 +55,7 @@ SELECT count(*) FROM fairq.peek(queue => 'peek', max_tasks => 1000000000);
 SELECT pg_temp.enqueue('peek', string_agg('f' || i, ' '), 9) FROM generate_series(1, 20) i;
 SELECT count(*) FROM fairq.peek('peek');
 
--- it changes nothing, and is available where nothing may change
+-- peek() changes nothing, so read-only transactions can call it
 CREATE TEMP TABLE before AS SELECT id, ctid::text AS at, xmin::text AS by, xmax::text AS changed FROM fairq.task;
 CREATE TEMP TABLE lanes AS SELECT * FROM fairq.lanes WHERE queue = 'peek';
 CREATE TEMP TABLE groups AS SELECT p, g.* FROM generate_series(0, 9) p, fairq.lane_groups('peek', p) g;
@@ -191,11 +191,13 @@ SELECT fairq.create_queue('peek_flat');
 SELECT pg_temp.enqueue('peek_flat', 'a1 b1 c1 d1 e1 f1 g1 h1 i1 j1 a2 b2 c2 d2 e2 f2 g2 h2 i2 j2');
 SELECT pg_temp.pop('peek_flat', 3);
 SELECT pg_temp.buffers('peek_flat') > 0;
--- the least of several: the server may have to read its catalogs again
+-- the least of several readings, since the server may have to read its
+-- catalogs again
 SELECT min(pg_temp.buffers('peek_flat')) AS few FROM generate_series(1, 5) \gset
 SELECT count(*) FROM fairq.enqueue_batch('peek_flat', array(SELECT left(md5((i % 5000)::text), 4) FROM generate_series(1, 30000) i), array_fill('1'::jsonb, ARRAY[30000]));
 SELECT min(pg_temp.buffers('peek_flat')) AS many FROM generate_series(1, 5) \gset
--- an index has one more level, which is read once for each group
+-- with the backlog, an index has one more level, which is read once for each
+-- group
 SELECT :many < :few + 20 AS flat, :few < 100 AS few;
 SELECT fairq.drop_queue('peek_flat', true);
 

@@ -1,8 +1,8 @@
 -- Which role may do what with a queue.
 --
 -- Fails if a role with one privilege has all of them (fairq_may() in
--- queue.c). Fails if one with enqueue can learn which groups exist
--- (fairq_sql_address() in inspect.c), or how much they have queued
+-- queue.c). Fails if a role with enqueue can learn which groups exist
+-- (fairq_sql_address() in inspect.c), or how many tasks they have
 -- (fairq_turns_before() in inspect.c). Fails if it can learn whether they are
 -- held (fairq_group_state()), limited (fairq_visible_queues()) or paused
 -- (put_groups() in inspect.c).
@@ -96,7 +96,8 @@ GRANT USAGE ON SCHEMA fairq_internal TO PUBLIC;
 
 SELECT regexp_replace(call, '([[(])\d+', '\1...') AS call, r.*
 FROM (VALUES
-	-- first, since its result is only known until others are rolled back
+	-- this call is the first, since its result is known only until others are
+	-- rolled back
 	(0, format('SELECT 1 + fairq.turns_before(%s)', :ready)),
 	(1, $$fairq.enqueue('privileges', 'g')$$),
 	(2, $$SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}')$$),
@@ -311,7 +312,7 @@ SELECT fairq.grant_queue('privileges', 'regress_fairq_none', 'work');
 SELECT fairq.grant_queue('privileges_none', 'regress_fairq_nobody', 'work');
 SELECT fairq.revoke_queue('privileges', 'regress_fairq_nobody', 'work');
 
--- both apply from the next call on; a rollback undoes them
+-- a grant and a revoke apply from the next call on; a rollback undoes them
 BEGIN;
 SELECT fairq.grant_queue('privileges', 'regress_fairq_nobody', 'work');
 SET LOCAL ROLE regress_fairq_nobody;

@@ -79,7 +79,7 @@ BEGIN;
 SELECT fairq.purge('publications');
 SELECT fairq.extend(:task);
 ROLLBACK;
--- nor is one whose identity has the column
+-- a table whose identity has the column is not refused either
 ALTER PUBLICATION publications SET (publish = 'insert, update, delete');
 CREATE UNIQUE INDEX publications_identity ON fairq.task (queue_id, id);
 ALTER TABLE fairq.task REPLICA IDENTITY USING INDEX publications_identity;

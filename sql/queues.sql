@@ -110,7 +110,7 @@ SELECT fairq.create_queue('queues_if', if_not_exists => true);
 ROLLBACK;
 SELECT count(*) FROM fairq.queues WHERE queue = 'queues_if';
 
--- settings of an unknown group create it: a NOTICE reports that
+-- settings for an unknown group create the group, and a NOTICE reports that
 SELECT fairq.pause('queues_a', 'new 1');
 SELECT fairq.pause('queues_a', 'new 1');
 SELECT fairq.hold('queues_a', 'new 2', 'tomorrow');
@@ -139,7 +139,7 @@ SELECT queue, concurrency, max_running, lease, max_attempts, backoff, retain, no
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 SELECT fairq.alter_queue('queues_none', lease => '1 hour');
 
--- the lease of the queue, and that of the call
+-- the lease of the queue, and that given in the call
 SELECT fairq.enqueue_batch('queues_a', '{x,x}', '{1,2}') > 0 AS ok;
 SELECT lease_until - now() BETWEEN '59 minutes' AND '61 minutes' AS hour
 FROM fairq.pop('queues_a');
@@ -206,9 +206,9 @@ WHERE queue = 'queues_a' AND group_key <> 'z';
 SELECT fairq.release(id) FROM fairq.tasks WHERE queue = 'queues_a';
 BEGIN;
 SELECT fairq.resume('queues_a');
-SELECT count(*) FROM fairq.take('queues_a', 10);	-- by the resume
+SELECT count(*) FROM fairq.take('queues_a', 10);	-- returns tasks because of the resume
 ROLLBACK;
-SELECT count(*) FROM fairq.pop('queues_a', 10);	-- not by this one
+SELECT count(*) FROM fairq.pop('queues_a', 10);	-- returns none, since the resume was rolled back
 SELECT fairq.resume('queues_a');
 
 -- drop_queue refuses while there are tasks, ready or running, unless forced

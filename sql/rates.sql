@@ -1,6 +1,6 @@
 -- Rates: how often tasks of groups and queues start. An hour does not end
--- during this test. Where a time has to end, the test sleeps longer than that
--- time.
+-- during this test. Where an interval has to pass, the test sleeps longer than
+-- that.
 --
 -- Fails if the take-over of an expired lease needs no start (fairq_take_over()
 -- in claim.c). Fails if groups are deleted with their starts (group_is_used()
@@ -51,7 +51,7 @@ SELECT fairq.reset_hints();
 SELECT pg_temp.popped('rates', 100);
 SELECT count(*) FROM fairq.take('rates', 100);
 SELECT * FROM fairq.check_queue('rates');
--- another group has its own
+-- another group has its own burst
 SELECT pg_temp.fill('rates', 4, 1);
 SELECT pg_temp.popped('rates', 100);
 

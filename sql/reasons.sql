@@ -69,7 +69,7 @@ SELECT fairq.set_group('reasons', 'b', concurrency => 3);
 SELECT * FROM pg_temp.reasons('reasons') WHERE group_key = 'b';
 SELECT fairq.alter_queue('reasons', concurrency => 0);
 
--- the queue has no slot, whatever its groups have
+-- the queue has no slot, whatever limits its groups have
 SELECT fairq.alter_queue('reasons', max_running => 3);
 SELECT pg_temp.pop('reasons', 5);
 SELECT * FROM pg_temp.reasons('reasons');
@@ -119,7 +119,7 @@ SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
 SELECT pg_temp.pop('reasons', 5);
 SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
 
--- also of an unknown group; roles that may not see groups do not get the
+-- the same for an unknown group; roles that may not see groups do not get the
 -- reason
 SELECT queue_id AS id FROM fairq.queue WHERE name = 'reasons' \gset
 SELECT fairq_internal.wait_reason(:id, 999999, NULL, NULL), fairq_internal.wait_reason(:id, -1, NULL, NULL),

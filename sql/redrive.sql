@@ -1,7 +1,8 @@
 -- Failed tasks that are redriven into another queue, group or priority.
 --
--- Fails if the other queue requires manage, too (arg_target() in maintain.c).
--- Fails if an unknown group is searched in the other queue (fairq_redrive()).
+-- Fails if the privilege manage is required for the other queue, too
+-- (arg_target() in maintain.c). Fails if the failed tasks' group is searched
+-- in the other queue (fairq_redrive()).
 \a \pset footer off
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -53,7 +54,7 @@ SELECT fairq.enqueue('redrive_b', 'e', dedup_key => 'k') = :task AS the_same;
 SELECT fairq.purge('redrive_a'), pg_temp.failed('e2', 'k') AS task \gset
 SELECT fairq.redrive(:task, 'redrive_b'), fairq.redrive('redrive_a', 'e', to_queue => 'redrive_b'), fairq.redrive(:task);
 
--- privileges: manage on the one, enqueue on the other
+-- privileges: manage on the queue of the failed tasks, enqueue on the other
 CREATE ROLE fairq_mover;
 SELECT fairq.grant_queue('redrive_a', 'fairq_mover', 'manage');
 SET ROLE fairq_mover;

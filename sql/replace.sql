@@ -1,4 +1,5 @@
--- The last enqueue with a key determines the task, and the first one its turn.
+-- The last enqueue with a key determines the task's contents, and the first
+-- one its turn.
 --
 -- Fails if a replaced task is not published at the commit (publish_again() in
 -- outcome.c). Fails if a task that waits for a retry runs at once, or if a

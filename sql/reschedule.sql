@@ -78,7 +78,7 @@ SELECT * FROM pg_temp.counts;
 SELECT * FROM fairq.check_queue('reschedule');
 SELECT pg_temp.pop(1), pg_temp.pop(1);
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'reschedule';
--- in an in_order queue this makes the group ready
+-- in an in_order queue, a retry that runs now makes the group ready
 SELECT fairq.alter_queue('reschedule', concurrency => 1, in_order => true);
 SELECT pg_temp.add('e1', 'e2');
 SELECT pg_temp.pop();

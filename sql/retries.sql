@@ -208,7 +208,7 @@ SELECT fairq.alter_queue('retries_backoff', backoff => '110 years');
 SELECT fairq.create_queue('retries_x', backoff => '-1 second');
 SELECT fairq.create_queue('retries_x', backoff => '178000000 years');
 SELECT * FROM fairq.check_queue('retries_backoff');
--- Released attempts do not count here, either.
+-- Released attempts do not count for the backoff, either.
 SELECT fairq.alter_queue('retries_backoff', backoff => '1 hour');
 SELECT fairq.release(pg_temp.id('retries_backoff', 'a1'), 2);
 SELECT pg_temp.pop('retries_backoff');
@@ -259,12 +259,12 @@ SELECT * FROM pg_temp.counters('retries');
 SELECT * FROM fairq.check_queue('retries');
 SELECT status, finished_at - now() BETWEEN '-1 minute' AND '1 minute' AS just_now, addr, lease_until, result
 FROM fairq.tasks WHERE queue = 'retries' AND status = 'failed';
--- finished is finished
+-- a finished task does not change
 SELECT fairq.fail(id), fairq.fail(id, attempt), fairq.complete(id, attempt), fairq.release(id, attempt), fairq.extend(id, attempt),
 	fairq.cancel(id), cardinality(fairq.complete_batch(ARRAY[id]))
 FROM fairq.tasks WHERE queue = 'retries' AND status = 'failed';
 SELECT fairq.purge('retries');
--- the number at the moment of the failure counts
+-- the value of max_attempts at the moment of the failure counts
 SELECT pg_temp.add('retries', 'b1', 'b2');
 SELECT pg_temp.pop('retries');
 SELECT fairq.alter_queue('retries', max_attempts => 1);
@@ -355,7 +355,7 @@ SELECT fairq.fail(pg_temp.id('retries_t', 'a1'), 1, 'x', '0'), fairq.fail(pg_tem
 	fairq.fail(pg_temp.id('retries_t', 'b1'), 1, 'x', dead => true), fairq.release(pg_temp.id('retries_t', 'b2'), 1),
 	fairq.release(pg_temp.id('retries_t', 'c1'), 1, '1 hour'), fairq.complete(pg_temp.id('retries_t', 'c2'), 1);
 SELECT * FROM pg_temp.tasks('retries_t');
--- a task that is ready in the transaction may be popped in it
+-- a task that becomes ready in a transaction may be popped in it
 SELECT pg_temp.pop('retries_t');
 ROLLBACK;
 SELECT * FROM pg_temp.tasks('retries_t');

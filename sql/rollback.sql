@@ -106,8 +106,8 @@ ROLLBACK;
 SELECT * FROM fairq.check_queue('rollback_pop');
 SELECT pg_temp.pop('rollback_pop', 3);
 
--- Half a round: the groups whose turn it is continue. Still no group has a
--- second turn before all have had theirs.
+-- Half a round was rolled back: the groups whose turn is next continue. Still
+-- no group has a second turn before all have had their first.
 BEGIN;
 SELECT pg_temp.pop('rollback_pop', 2);
 ROLLBACK;
@@ -344,8 +344,8 @@ SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'rollback_purged'
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('rollback_purged', 10);
 SELECT * FROM fairq.check_queue('rollback_purged');
 
--- A transaction adds tasks behind those that it has taken, also if nothing is
--- known of the group.
+-- A transaction adds tasks behind those that it has taken, also if shared
+-- memory does not know the group.
 SELECT fairq.create_queue('rollback_unknown');
 SELECT pg_temp.add('rollback_unknown', 'a', 1, 3);
 BEGIN;

@@ -178,8 +178,8 @@ SELECT pg_temp.pop('schedule_1', 5), pg_temp.pop('schedule_1');
 -- Behind tasks of the group that were enqueued before it was due, and before
 -- later ones.
 SELECT pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2');
--- Each group at its turn, however many of its tasks are due, and whatever the
--- others have; according to its weight.
+-- Each group is served at its turn and according to its weight, however many
+-- due tasks it or the others have.
 SELECT pg_temp.pop('schedule_3', 4), pg_temp.pop('schedule_3');
 SELECT pg_temp.pop('schedule_4', 4), pg_temp.pop('schedule_4');
 -- Expired tasks have begun before, and come before due ones, whatever their
@@ -375,7 +375,7 @@ SELECT pg_temp.pop('schedule_l');
 SELECT * FROM fairq.check_queue('schedule_l');
 
 -- A scheduled task keeps its time when addresses are assigned again. The index
--- is cleaned first, since the first search otherwise passes all earlier
+-- is cleaned first, since otherwise the first search reads all earlier
 -- entries.
 VACUUM (INDEX_CLEANUP ON) fairq.task;
 SELECT pg_temp.soon() AS t \gset

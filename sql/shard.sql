@@ -32,7 +32,7 @@ SELECT fairq.shard(), fairq.enqueue('q', 'a') < 1000 AS low;
 SELECT fairq.set_shard(7);
 SELECT fairq.cancel(id) FROM fairq.tasks;
 SELECT count(*) FROM fairq.finished_tasks;
-SELECT fairq.set_shard(7);	-- it is kept, and has an id
+SELECT fairq.set_shard(7);	-- the queue's archived task is kept, and has an id
 SELECT fairq.drop_queue('q', true), fairq.create_queue('q');
 
 SELECT fairq.set_shard(7);
@@ -41,7 +41,7 @@ SELECT fairq.shard(8);
 SELECT fairq.enqueue('q', 'a') - (7::bigint << 43) AS id;
 SELECT array_agg(id - (7::bigint << 43)) FROM fairq.enqueue_batch('q',
 	array_fill('b'::text, '{40}'), array_fill('1'::jsonb, '{40}')) id;
-SELECT fairq.set_shard(7);	-- it already is
+SELECT fairq.set_shard(7);	-- this is already the number
 SELECT fairq.set_shard(8);
 SELECT count(fairq.complete(id)) FROM fairq.pop('q', 100);
 SELECT fairq.set_shard(6);	-- ids could be used twice

@@ -127,8 +127,8 @@ SELECT pg_temp.pops('shares', 6);
 SELECT fairq.purge('shares') > 0;
 
 --
--- The bound, with shares that have no simple multiple: at each service, and
--- over each stretch as long as the sum of the shares
+-- The bound holds at each service, and over each stretch as long as the sum of
+-- the shares. The shares have no simple common multiple.
 --
 
 CREATE TEMP TABLE served (n int, p int);
@@ -258,7 +258,7 @@ SELECT fairq.drop_queue('shares', force => true);
 
 SELECT fairq.create_queue('shares', fair_by => 'time', shares => '{1,1}');
 SELECT pg_temp.enqueue('shares', p, 60) FROM generate_series(0, 2) p;
--- Priorities that many pops serve, each in a transaction of its own.
+-- The priorities that many pops serve, each pop in a transaction of its own.
 CREATE PROCEDURE pg_temp.work(of text, times int, INOUT r text DEFAULT '') LANGUAGE plpgsql AS $$
 DECLARE
 	foreseen bigint;
@@ -276,7 +276,7 @@ BEGIN
 END $$;
 CALL pg_temp.work('shares', 1);
 CALL pg_temp.work('shares', 24);
--- running tasks count: for each level, as a task of the longest time
+-- each level of running tasks counts as a task of the longest time
 CREATE TEMP TABLE running AS SELECT id, priority FROM fairq.pop('shares', 6);
 SELECT string_agg(priority::text, '' ORDER BY ctid) FROM running;
 SELECT string_agg(t.priority::text, '' ORDER BY n) FROM fairq.peek('shares', 6) WITH ORDINALITY p(id, group_key, addr, enqueued_at, n) JOIN fairq.task t USING (id);

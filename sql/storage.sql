@@ -190,7 +190,8 @@ SELECT pg_temp.broken($$INSERT INTO fairq.group_number
 	VALUES (pg_temp.queue_id('storage'), 5, 'b'), (pg_temp.queue_id('storage'), 10, 'c'),
 		(pg_temp.queue_id('storage'), -1, 'd')$$);
 SELECT pg_temp.broken($$UPDATE fairq.queue SET block_length = 7 WHERE name = 'storage'$$);
--- a task stays in its queue, and each column reports it
+-- a task stays in its queue: check_queue or an error reports each change of
+-- its columns
 SELECT pg_temp.broken($$ALTER TABLE fairq.task ALTER COLUMN lane DROP EXPRESSION;
 	UPDATE fairq.task SET lane = lane + 1 WHERE payload = '"a1"'$$);
 UPDATE fairq.task SET priority = 10;
@@ -269,7 +270,7 @@ SELECT fairq.enqueue('storage', 'none yet');
 DROP INDEX fairq.storage_extra;
 SELECT pg_temp.pop('storage');
 
--- It maintains plain indexes: here of all columns that a claim changes.
+-- fairq maintains plain indexes: here on all columns that a claim changes.
 CREATE INDEX storage_lease ON fairq.task (lease_until, attempt) INCLUDE (worker);
 CREATE INDEX storage_worker ON fairq.task (worker DESC NULLS LAST);
 CREATE UNIQUE INDEX storage_unique ON fairq.task (queue_id, id);
@@ -289,8 +290,8 @@ SELECT count(*) FROM fairq.task WHERE worker || '' = 'storage';
 SELECT * FROM pg_temp.check('storage');
 DROP INDEX fairq.storage_lease, fairq.storage_worker, fairq.storage_unique;
 
--- On the same columns, but in another order: maintained, and not mistaken for
--- fairq's own index if that is younger.
+-- An index on the same columns in another order is maintained, and is not
+-- mistaken for fairq's own index, even if that is younger.
 CREATE INDEX storage_down ON fairq.task (lane, addr DESC);
 CREATE INDEX storage_nulls ON fairq.task (lane, addr NULLS FIRST);
 CREATE INDEX storage_down_too ON fairq.task (lane, group_no DESC, addr);
@@ -310,8 +311,8 @@ DELETE FROM fairq.task WHERE payload = '"c3"';
 SELECT pg_temp.pop('storage_order', 4);
 SELECT * FROM pg_temp.check('storage_order');
 DROP INDEX fairq.storage_down, fairq.storage_down_too, fairq.storage_locale;
--- One of timed tasks, like fairq's own, is also maintained. One of others is
--- refused.
+-- A partial index of timed tasks, like fairq's own, is also maintained. A
+-- partial index of other tasks is refused.
 CREATE INDEX storage_timed ON fairq.task (addr, id) WHERE addr >= 4611686018427387904;
 SELECT fairq.enqueue('storage_order', 'a', '"timed"', run_at => now() + interval '1 hour') > 0;
 SELECT fairq.enqueue('storage_order', 'a', '"queued"') > 0;

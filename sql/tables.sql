@@ -1,8 +1,8 @@
 -- fairq refuses tables with objects that its functions would bypass. No task
 -- is lost, and work continues once the object is dropped.
 --
--- Fails if fairq_open() does not check (store.c), or if its result is
--- kept although the table changed.
+-- Fails if fairq_open() does not check (store.c), or if the result of the
+-- check is kept although the table changed.
 \a \t
 \set VERBOSITY sqlstate
 
@@ -20,7 +20,7 @@ CREATE FUNCTION pg_temp.kept() RETURNS boolean LANGUAGE sql AS $$
 $$;
 
 -- Makes each call that writes task, group_number, dedup and archive. Returns
--- how many tasks were served, and whether all else is as it was.
+-- how many tasks were served, and whether everything else is unchanged.
 CREATE SEQUENCE pg_temp.groups;
 CREATE FUNCTION pg_temp.goes_on() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

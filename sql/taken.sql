@@ -34,7 +34,7 @@ SELECT fairq.create_queue('taken', max_attempts => 3);
 SELECT fairq.maintain('taken');
 
 --
--- The failed task is back at the commit, and the others are done
+-- The failed task is back at the commit, and the other tasks are done
 --
 
 SELECT pg_temp.add('a1', 'b1', 'c1', 'd1'), pg_temp.note();
@@ -176,7 +176,7 @@ SELECT pg_temp.add('a1', 'a2', 'b1'), pg_temp.note();
 BEGIN;
 SELECT pg_temp.take();
 SELECT fairq.fail(pg_temp.id('a1'), retry_in => '0'), fairq.release(pg_temp.id('b1'));
--- their slots stay taken until then
+-- their slots stay in use until the commit
 SELECT pg_temp.take();
 COMMIT;
 SELECT * FROM fairq.check_queue('taken');

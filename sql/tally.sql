@@ -4,8 +4,8 @@
 --
 -- Fails if a call records nothing or the wrong kind (FairqPending).
 -- Fails if an abort counts (apply_pending() in transaction.c). Fails if a
--- count that did not include a queue makes it known (fairq_tally_found() in
--- tally.c).
+-- count that did not include a queue marks its numbers as known
+-- (fairq_tally_found() in tally.c).
 \a \pset footer off
 
 -- The numbers of the view, and the faults of the queue.
@@ -81,7 +81,7 @@ SELECT * FROM pg_temp.tally();
 SELECT fairq.expire_leases('tally');
 SELECT * FROM pg_temp.tally();
 
--- Cancel what does not run, redrive what has failed, purge.
+-- Cancel tasks that do not run, redrive failed ones, purge.
 SELECT fairq.cancel(pg_temp.id('i'));
 SELECT * FROM pg_temp.tally();
 SELECT fairq.redrive('tally') > 0 AS redriven;
@@ -119,7 +119,7 @@ SELECT * FROM pg_temp.tally();
 UPDATE fairq.task SET payload = '2' WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'tally')
 	AND payload = '"t1"';
 SELECT * FROM pg_temp.tally();
--- by a transaction that has written before, whose rows it counts once,
+-- by a transaction that has written before, and counts its own rows once,
 SELECT fairq.reset_hints();
 BEGIN;
 SELECT fairq.enqueue('tally', 'g1') > 0 AS enqueued;

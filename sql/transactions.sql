@@ -85,7 +85,7 @@ SELECT count(*) FROM fairq.take('transactions_s', 100);
 SELECT relation::regclass, mode FROM pg_locks
 WHERE pid = pg_backend_pid() AND mode = 'SIReadLock'
 	AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'fairq'::regnamespace);
-SELECT count(*) FROM fairq.task WHERE id = 0;	-- but this does
+SELECT count(*) FROM fairq.task WHERE id = 0;	-- but this query takes one
 SELECT count(*) > 0 AS locked FROM pg_locks
 WHERE pid = pg_backend_pid() AND mode = 'SIReadLock'
 	AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'fairq'::regnamespace);

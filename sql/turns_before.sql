@@ -1,7 +1,8 @@
 -- An upper bound of the tasks that are served before a task.
 -- test/suite/turns_before compares it with the service.
 --
--- Fails if weights of others do not count (others_per_block() in inspect.c).
+-- Fails if the weights of other groups do not count (others_per_block() in
+-- inspect.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -47,7 +48,7 @@ SELECT fairq.resume('turns_before', 'b');
 -- more than it counts one by one: estimated by blocks
 SELECT count(*) FROM fairq.enqueue_batch('turns_before', array_fill('d'::text, ARRAY[3000]), array_fill('"d"'::jsonb, ARRAY[3000]));
 SELECT fairq.turns_before(max(id)) >= 2999, fairq.turns_before(max(id)) < 3001 * 16 FROM fairq.tasks WHERE queue = 'turns_before';
--- another priority, and tasks of its own transaction
+-- another priority, and tasks of the calling transaction
 BEGIN;
 SELECT fairq.turns_before(fairq.enqueue('turns_before', 'e', '"e"', 7));
 ROLLBACK;

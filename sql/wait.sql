@@ -31,7 +31,7 @@ CALL fairq.wait('wait', '1 microsecond');
 SELECT clock_timestamp() AS before \gset
 CALL fairq.wait('wait', '100 milliseconds');
 SELECT clock_timestamp() - :'before' >= '100 milliseconds' AS waited;
--- the third argument is for the result
+-- the third argument is only for the result
 CALL fairq.wait('wait', '0', NULL);
 CALL fairq.wait('wait', '0', true);
 CALL fairq.wait(timeout => '0', queue => 'wait');
@@ -190,7 +190,7 @@ CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
 CALL fairq.wait('wait', '20 milliseconds');
 RESET default_transaction_isolation;
--- a function is in a transaction
+-- a function runs in a transaction
 CREATE FUNCTION pg_temp.wait() RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
 	ready boolean;
@@ -251,11 +251,11 @@ BEGIN
 EXCEPTION WHEN division_by_zero THEN
 	NULL;
 END $$;
--- and nothing was changed by that
+-- and the failed call has changed nothing
 CALL fairq.wait('wait', '0');
 SELECT pg_temp.add('wait', 'e1');
 CALL fairq.wait('wait', '0');
--- earlier work of the block is committed by it
+-- wait() commits earlier work of the block
 DO $$
 DECLARE
 	ready boolean;

@@ -80,7 +80,7 @@ SELECT pg_temp.pop('weights_rollback', 6);
 SELECT * FROM fairq.check_queue('weights_rollback');
 
 -- Tasks at one address come in the order of their ids, also if their rows are
--- in the opposite order. So they do after a rolled back pop.
+-- in the opposite order. They also do so after a rolled back pop.
 CREATE FUNCTION pg_temp.in_order(queue text, popped_before int) RETURNS TABLE
 	(addresses bigint, popped bigint, in_order boolean, found text)
 LANGUAGE plpgsql AS $$
@@ -121,7 +121,8 @@ SELECT pg_temp.add('priorities', 'a', 1, 3, 5), pg_temp.add('priorities', 'b', 1
 SELECT pg_temp.add('priorities', 'b', 4, 5, 2), pg_temp.add('priorities', 'a', 4, 4, 2);
 SELECT pg_temp.pop('priorities', 100);
 
--- a later task of a lower number comes first; then the others continue
+-- a later task with a lower priority number comes first; then the others
+-- continue
 SELECT pg_temp.add('priorities', 'a', 1, 3, 5), pg_temp.add('priorities', 'b', 1, 3, 5);
 SELECT pg_temp.pop('priorities', 3);
 SELECT pg_temp.add('priorities', 'c', 1, 1, 0);
@@ -145,9 +146,9 @@ SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
 WHERE queue LIKE 'weights%' OR queue = 'priorities';
 
 --
--- Expired tasks at one address are served in the order of their ids. A later
--- one was written in a place that became free. Fails if tasks behind the
--- served one are kept for the next turn in the order of the index
+-- Expired tasks at one address are served in the order of their ids. The row
+-- of a later task was written in a place that became free. Fails if tasks
+-- behind the served one are kept for the next turn in the order of the index
 -- (fairq_task_ahead() in store_scan.c).
 --
 
