@@ -1,6 +1,6 @@
-# During work of all kinds the server is shut down immediately, and its
-# postmaster is killed. All commits that clients have seen are there after the
-# recovery, and all numbers add up.
+# During work of all kinds the server is shut down in immediate mode, and then
+# its postmaster is killed. All commits that clients have seen are there after
+# the recovery, and all numbers add up.
 #
 # Fails if the calls commit asynchronously (fairq_written() in transaction.c).
 use strict;

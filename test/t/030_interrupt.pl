@@ -54,8 +54,8 @@ is($node->safe_psql('postgres', "SELECT fairq.release($id)"),
 is($node->safe_psql('postgres', q{SELECT count(*) FROM fairq.take('q')}),
 	'1', 'and the task is ready');
 
-# So can fairq.maintain(), which waits for others in a subtransaction of its
-# own. The session must leave that subtransaction.
+# fairq.maintain(), which waits for others in a subtransaction of its own, can
+# also be interrupted. The session must leave that subtransaction.
 $node->safe_psql('postgres',
 	q{SELECT fairq.set_group('q', 'unused', weight => 2), fairq.set_group('q', 'unused', weight => 0)}
 );

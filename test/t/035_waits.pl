@@ -75,8 +75,8 @@ sub begin_victim
 	return;
 }
 
-# Ends the victim's call with that function, once the call waits. It is one
-# statement, since some calls do not wait for long.
+# Ends the victim's call with that function, once the call waits. Both happen
+# in one statement, since some calls do not wait for long.
 sub end_victim
 {
 	my ($function, $what) = @_;
@@ -98,9 +98,9 @@ my @ends = (
 	[ 'terminated', '57P01' ]);
 my $ncases = 0;
 
-# The lock of one session, and the call that waits for it. In a block, the
-# call's transaction has done some work before. Otherwise the transaction only
-# has this call.
+# One session holds the lock, and the call waits for it. In a block, the call's
+# transaction has done some work before. Otherwise the transaction consists of
+# this call.
 sub try
 {
 	my ($hold, $call, %how) = @_;
@@ -119,7 +119,8 @@ sub try
 		my ($name, $sqlstate) = @$end;
 
 		begin_victim() if !$victim;
-		# once without any other session, so that it has filled its caches
+		# the call runs once without any other session, to fill the caches of
+		# its session
 		$victim->query_safe("BEGIN; $work; ROLLBACK") if $how{block};
 		$holder->query_safe("BEGIN; $hold");
 		$victim->query_safe("BEGIN; $work; SAVEPOINT s") if $how{block};
@@ -152,7 +153,7 @@ sub try
 	  ) ne '0';
 	is($control->query_safe("SELECT state('$queue')"),
 		$before, 'the tables are as before');
-	# b may have had its turn in this block, in a pop that has failed
+	# b may have had its turn in this block, by a pop that failed
 	like(
 		$control->query_safe(
 			"SELECT (SELECT fairq.check_queue('$queue')); CALL serve_rest('$queue')"),
@@ -177,7 +178,7 @@ try($row, qq{fairq.$_}, %block)
   q{fail(id('@', 'c1'))}, q{release(id('@', 'c1'))}, q{extend(id('@', 'c1'))},
   q{cancel(id('@', 'c1'))};
 
-# In the middle of a call, when it also has to write.
+# The call waits in the middle, when it also has to write.
 my $archive = q{LOCK TABLE fairq.archive IN SHARE MODE};
 try($archive, qq{fairq.$_}, %block)
   foreach q{complete(id('@', 'c1'))}, q{fail(id('@', 'c1'), dead => true)},
@@ -216,7 +217,7 @@ try(q{SELECT fairq.create_queue('@ too')}, q{fairq.create_queue('@ too')}, %bloc
 try($use, q{fairq.maintain('@')},
 	waits => q{state = 'active' AND query_start < clock_timestamp() - interval '0.1 s'});
 
-# A wait wakes up if there are tasks: here there are none.
+# A wait ends if there are tasks, so here there are none.
 $node->safe_psql('postgres', q{SELECT fairq.create_queue('empty')});
 foreach my $end (@ends)
 {

@@ -1,5 +1,5 @@
-# Workers wait for several queues. For each task that is enqueued, one of its
-# waiters pops, also if others are notified of another queue first. They wait
+# Workers wait for several queues. For each enqueued task, one waiter of its
+# queue pops, even if others are notified for another queue first. They wait
 # for a minute, so the test sees a task that no worker pops.
 #
 # Fails if workers that wait for several queues are not called (fairq_wake() in

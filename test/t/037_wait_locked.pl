@@ -1,6 +1,6 @@
 # fairq.wait with rows that another session has only locked. A pop would skip
-# them, so the wait does not wake up thousands of times, and searches again on
-# its own.
+# them. The wait does not wake up thousands of times because of them, and it
+# searches again on its own.
 #
 # Fails if a waiting session searches again every 10 ms (look_once() in
 # pop.c).
@@ -18,7 +18,7 @@ $node->safe_psql('postgres',
 my ($holder, $another, $worker) = map { $node->background_psql('postgres') } 1 .. 3;
 $worker->query_safe(q{SET log_min_messages = debug2; SET application_name = 'worker'});
 
-# The number of searches in the log from this place on.
+# The number of searches that the log shows from this place on.
 sub looks
 {
 	my ($from) = @_;

@@ -54,8 +54,8 @@ $node->safe_psql('postgres',
 like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.maintain('q')}),
 	qr/\d groups of queue "q" are not used: forgotten/, 'groups are forgotten');
 
-# Settings are read once, and again only if this queue's settings have changed,
-# by any session and in any way.
+# Settings are read once, and again only after a change of this queue's
+# settings, by any session and in any way.
 {
 	my $pop = q{SELECT fairq.pop('q')};
 	my $session = $node->background_psql('postgres');

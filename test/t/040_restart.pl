@@ -14,8 +14,8 @@ use Test::More;
 
 my $node = new_server('restart');
 
-# The tasks that are served; peek() returned the same, although nothing was
-# known.
+# The tasks that are served. peek() must have returned the same ones, although
+# shared memory was empty.
 sub served
 {
 	my ($queue, $n) = @_;
@@ -41,7 +41,7 @@ sub enqueue
 	  "SELECT count(*) FROM fairq.enqueue_batch('$queue', array_fill('$group'::text, ARRAY[$n]), ARRAY[$payloads]::jsonb[]);";
 }
 
-# How far one group gets ahead of the other while both have tasks.
+# How many tasks one group gets ahead of the other while both have tasks.
 sub most_ahead
 {
 	my ($served) = @_;
@@ -69,8 +69,8 @@ sub most_ahead
 is(most_ahead('a1 b1 a2 b2 b3 b4'), 1, 'self-test: in turns');
 is(most_ahead('a1 b1 b2 b3 a2 b4'), 2, 'self-test: two extra turns');
 
-# A queue with tasks of a and b. After the first task of a, a rolled back
-# enqueue has left turns of a without a task.
+# A queue with tasks of a and b. Behind a's first task, a rolled back enqueue
+# has left turns of a without a task.
 sub make_gap
 {
 	my ($q) = @_;
@@ -145,7 +145,7 @@ foreach my $mode ('fast', 'immediate')
 	is($node->safe_psql('postgres', "SELECT fairq.check_queue('$q')"),
 		'', "$mode: the queue is sound");
 
-	# Late commits, half served.
+	# Tasks that committed late, half of which are served.
 	my $late = $node->background_psql('postgres');
 	$q = "late_$mode";
 	$node->safe_psql('postgres',
@@ -167,7 +167,7 @@ foreach my $mode ('fast', 'immediate')
 	is($node->safe_psql('postgres', "SELECT fairq.check_queue('$q')"),
 		'', "$mode: the queue is sound");
 
-	# A rolled back pop; the tasks that were popped after it are gone.
+	# A pop is rolled back; the tasks that were popped after it are finished.
 	$q = "back_$mode";
 	$node->safe_psql('postgres',
 			"SELECT fairq.create_queue('$q');"
@@ -207,8 +207,8 @@ foreach my $mode ('fast', 'immediate')
 		"$mode: nor if part was served: $served");
 }
 
-# Recovery finds many groups a few at a time. Changes by SQL do not
-# affect the order, even during enqueues. A restart begins a round.
+# Recovery finds many groups a few at a time. Changes by SQL do not affect the
+# order, even during enqueues. A new round begins after a restart.
 sub course
 {
 	my ($q, $lose) = @_;
@@ -228,7 +228,8 @@ sub course
 			"SELECT string_agg(group_key || '\@' || addr, ' ') FROM fairq.pop('$q', $pop)") . "\n";
 		$lose->() if $n++ % 2 == 0;
 
-		# one with a backlog, behind or ahead, and a new one
+		# one group with a backlog, behind or ahead of the others, and a new
+		# group
 		$node->safe_psql('postgres',
 			"SELECT fairq.enqueue('$q', 'g' || (53 * $n % $groups), '1'), fairq.enqueue('$q', 'new$n', '1')");
 	}

@@ -1,15 +1,15 @@
 # A change of one group's settings makes each session read one group, however
 # many groups have settings. The test counts rows read from the index of
-# fairq.group_setting, and no times.
+# fairq.group_setting, and measures no time.
 #
 # Fails if all settings are read again after each change (find_stale() in
-# queue.c), also after a change of this session or of the queue. Fails if
-# changes past the ring's end are lost (changes_since() in queue.c).
+# queue.c), also after a change by this session, or of the queue's settings.
+# Fails if changes past the ring's end are lost (changes_since() in queue.c).
 # Fails if a rolled back change is not published (publish_versions() in
 # transaction.c). Fails if a tenant without a slot is not shut (fairq_lane_shut()
 # in lane_turns.c). Fails if a paused tenant is visited for lapsed tasks
-# (is_active() in lane_internal.h). Fails if its users are visited in a full
-# queue (next_lapsed() in lane_turns.c), or do not return afterwards
+# (is_active() in lane_internal.h). Fails if a paused tenant's users are visited
+# in a full queue (next_lapsed() in lane_turns.c), or do not return afterwards
 # (fairq_seats_unpark_lapsed() in seats.c).
 use strict;
 use warnings FATAL => 'all';
@@ -142,7 +142,7 @@ $node->safe_psql('postgres', $_), is(reads($pop), 0, "$_: no group is read")
 is(reads(q{SELECT fairq.alter_queue('q', concurrency => 800)}), 0, 'own settings of the queue: no group is read');
 is(reads($pop), 0, '... after it');
 
-# more changes than are kept
+# more changes than shared memory keeps
 $session->query_safe('ROLLBACK; BEGIN');
 reads($pop);
 $node->safe_psql('postgres',
@@ -153,8 +153,8 @@ cmp_ok($all, '<=', 3 * $groups, '... twice');
 is(reads($pop), 0, '... and once only');
 $session->query_safe('ROLLBACK');
 
-# The settings in effect, after changes of all kinds, as another session
-# without a cache reads them.
+# After changes of all kinds, the settings in effect are those that a session
+# without a cache reads.
 my $ready = q{SELECT md5(string_agg(g, ',')) FROM (SELECT DISTINCT group_key g
 	FROM fairq.peek('q', 20000) ORDER BY 1) _};
 sub is_ready

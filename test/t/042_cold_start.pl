@@ -1,11 +1,11 @@
 # A restart with many groups. The first calls do not read all of them. A call
 # that finds no ready group has to read all, which takes longer than the
 # statement_timeout here. A cancelled call keeps what it has read, so a session
-# succeeds by trying again. Nor do the first calls write all the memory for
-# groups.
+# succeeds by trying again. The first calls do not write all the memory for
+# groups either.
 #
 # Fails if a call reads all groups before the first turn. Fails if each call
-# begins again. Fails if all of that memory is zeroed.
+# reads from the beginning again. Fails if all of that memory is zeroed.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -45,7 +45,7 @@ is( $node->safe_psql(
 	'g101 g102 g103',
 	'which begins where service was');
 
-# All tasks are there, once each.
+# Each task is there once.
 is( $node->safe_psql(
 		'postgres',
 		"SELECT count(DISTINCT id), count(*) FROM fairq.pop('cold', 1000000, lease => '1 hour');

@@ -1,6 +1,6 @@
 # A call finds many groups that it cannot serve, in cost-fair and time-fair
 # queues. It visits each of them a few times at most. The test counts visits,
-# and no time.
+# and measures no time.
 #
 # Fails if each search begins at the first group (visits_passed() in
 # lane_order.c returns NULL). Fails if groups are ignored that were added before
@@ -16,8 +16,8 @@ use Test::More;
 my $node = new_server('in_vain');
 my $groups = 3000;
 
-# A pop's message about groups that it has skipped: how many, and how many
-# visits that took.
+# A pop's message about skipped groups: how many there were, and how many
+# visits they took.
 sub passed
 {
 	my ($sql) = @_;
@@ -65,7 +65,7 @@ is($node->safe_psql('postgres', q{SELECT string_agg(group_key, ',' ORDER BY turn
 $locking->query_safe('ROLLBACK');
 $locking->quit;
 
-# Many groups of its own: the popping transaction's tasks, with a limit.
+# Many groups whose tasks the popping transaction has enqueued, with a limit.
 my $many = 30000;
 foreach my $by (qw(cost time tasks))
 {

@@ -1,14 +1,14 @@
-# After a restart one pass over the table finds the running tasks. A background
-# worker makes it if the table is large, or the call that needs it if no worker
-# is available (load.c). Meanwhile no limit is exceeded, and no group that was
-# skipped has to wait for others.
+# After a restart one pass over the table finds the running tasks. If the table
+# is large, a background worker makes this pass. The call that needs it does so
+# if no worker is available (load.c). Meanwhile no limit is exceeded, and no
+# group that was skipped has to wait for others.
 #
 # Fails if a load sees changes of its own transaction (fairq_tally_begin() in
 # tally.c). Fails if a queue that is being dropped counts as loaded
-# (publish_queue() in load.c). Fails if a call does not load without a worker
-# (fairq_load_finish()). Fails if a pop does not wait for the load
-# (is_to_load() in serve.c). Fails if SQL does not wait for loads that it
-# invalidates (fairq_load_precedes_sql() in load.c).
+# (publish_queue() in load.c). Fails if a call does not load by itself when
+# there is no worker (fairq_load_finish()). Fails if a pop does not wait for
+# the load (is_to_load() in serve.c). Fails if SQL does not wait for loads that
+# it invalidates (fairq_load_precedes_sql() in load.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -66,8 +66,8 @@ my $pop = "SELECT count(*) FROM fairq.pop('limited', 100);";
 my $running =
   "SELECT count(*) FROM fairq.tasks WHERE queue = 'limited' AND status = 'running' AND group_key = 'long';";
 
-# More than a call loads on its own. 3 tasks of "long" run, far behind in the
-# table.
+# The table has more rows than a call loads on its own. 3 tasks of "long" run,
+# far back in the table.
 sql("SELECT fairq.create_queue('limited', concurrency => 3, lease => '1 hour');"
 	  . "SELECT fairq.create_queue('others', lease => '1 hour');"
 	  . "SELECT fairq.create_queue('expired', lease => '1 microsecond');"
@@ -157,7 +157,7 @@ sql('CLUSTER fairq.task USING task_by_group');
 is(sql($pop), '0', 'rewritten: the limit holds');
 is(sql($running), '3', 'rewritten: and is not exceeded');
 
-# The queue is dropped meanwhile, and the drop is rolled back.
+# The queue is dropped during the load, and the drop is rolled back.
 crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe("BEGIN; SELECT fairq.drop_queue('limited', force => true)");

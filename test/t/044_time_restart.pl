@@ -1,6 +1,7 @@
 # Time-fair queues and crashes. After a crash of the server all groups are
-# equal. A task that was popped before it has no level, and is charged when it
-# ends. A lost session leaves no level behind. Tenants and users are alike.
+# equal. A task that was popped before the crash has no level, and is charged
+# when it ends. A lost session leaves no level behind. The same applies to
+# tenants and users.
 #
 # took gives the time of each task, so no clock matters.
 #
@@ -47,7 +48,7 @@ sub complete
 		  . " WHERE queue = '$queue' AND group_key = '$group' AND status = 'running'");
 }
 
-# One worker serves n tasks; those of a take 50 ms, those of b 5 ms.
+# One worker serves n tasks; those of a take 50 ms each, those of b 5 ms.
 sub work
 {
 	my ($queue, $n) = @_;
@@ -80,7 +81,7 @@ sql(q{
 	END$$;
 });
 
-# b is far behind, and a has three running.
+# b is far behind, and a has three running tasks.
 make_queue('q', 1500);
 my $share = share(work('q', 220));
 cmp_ok(abs($share - 0.5), '<', 0.03, "a gets half of the time ($share)");
@@ -108,7 +109,7 @@ $share = share(work('q', 220));
 cmp_ok(abs($share - 0.5), '<', 0.05,
 	"and from another crash on, too ($share)");
 
-# Sessions and the server are lost while tasks were popped.
+# Sessions are lost, and the server crashes, while tasks are popped.
 foreach my $how ('session', 'server')
 {
 	make_queue($how, 20);

@@ -1,6 +1,6 @@
-# Limits after a restart. Running tasks count again, changes of open
-# transactions do not. Waiting tasks whose slot had been freed, or was about to
-# be, are served.
+# Limits after a restart. Running tasks count again; changes of open
+# transactions do not count. Waiting tasks are served if their slot had been
+# freed, or was about to be freed.
 #
 # Fails if running tasks that the load finds do not count (publish_group() in
 # load.c), or do not count for their tenant. Fails if a claim searches only its
@@ -30,7 +30,7 @@ sub pop_all
 	);
 }
 
-# Group g may have 2 running, h 1, and others any number.
+# Group g may have 2 running tasks, h 1, and others any number.
 sub make_queue
 {
 	my ($queue) = @_;
@@ -90,7 +90,7 @@ foreach my $mode ('fast', 'immediate')
 	is(pop_all($t), 'beta/d1', "$mode: and until its hold ends");
 	is(sql("SELECT fairq.check_queue('$t')"), '', "$mode: the queue is sound");
 
-	# Slots are freed, and no call has searched since.
+	# Slots are freed, and no call has searched for tasks since then.
 	my $q = "freed_$mode";
 	make_queue($q);
 	is(pop_all($q), 'g1 g2 h1', "$mode: up to the limits");
@@ -154,7 +154,7 @@ foreach my $mode ('fast', 'immediate')
 	is(pop_all($q), 'g2', "$mode: until it is ended");
 	is(sql("SELECT fairq.check_queue('$q')"), '', "$mode: the queue is sound");
 
-	# All tasks, to the end.
+	# Serve all remaining tasks.
 	my $left = 0;
 	foreach my $queue ("freed_$mode", "open_$mode", "queue_$mode", "paused_$mode")
 	{

@@ -1,11 +1,11 @@
-# Rates under load: workers pop, roll back, lose leases, and are killed with
-# the server. In any span of time, the tasks of a group, or of the queue, that
-# start are at most burst + time * rate / per.
+# Rates under load: workers pop, roll back and lose leases, and some are killed,
+# which restarts the server. In any span of time, the tasks of a group, or of the
+# queue, that start are at most burst + time * rate / per.
 #
-# A start is between the moments at which its statement began and returned. So
-# all starts within such a span must fit.
+# A start happens between the moments at which its statement began and returned.
+# So the starts of all statements within a span must fit.
 #
-# The burst is so large that the time of a restart does not fill it.
+# The burst is so large that a restart is too short to fill the bucket.
 #
 # Fails if a counter has a full bucket after a restart (init_hints() in
 # registry.c). Fails if a start of a group or of the queue is always available
@@ -23,8 +23,8 @@ use Time::HiRes qw(usleep);
 
 my $node = new_server('rates', restart_after_crash => 'on');
 
-# Starts per second, and the burst: so large that the time of a restart does
-# not fill the bucket again.
+# Starts per second, and the burst, which is so large that a restart is too
+# short to fill the bucket.
 my ($rate, $max_rate, $burst) = (10, 30, 30);
 
 $node->safe_psql(
@@ -85,8 +85,8 @@ foreach my $life (1 .. 3)
 		) while $pid eq '';
 		kill 'KILL', $pid;
 		$run->finish;
-		# until the server notices, it accepts connections, and lists the
-		# session
+		# until the server notices the kill, it accepts connections and lists
+		# the session
 		$node->poll_query_until('postgres',
 			"SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)");
 		next;
@@ -95,7 +95,7 @@ foreach my $life (1 .. 3)
 	$run->finish;
 }
 
-# The largest excess of a span that begins with a start.
+# The largest excess over the bound, of all spans that begin with a start.
 sub most_above
 {
 	my ($per_second, @starts) = @_;
@@ -129,8 +129,8 @@ is(scalar keys %starts, 5, 'each group has started tasks');
 is($node->safe_psql('postgres', q{SELECT fairq.check_queue(queue) FROM fairq.queues}),
 	'', 'the queues are sound');
 
-# State that survives a restart: a hold, and starts, as the bucket is empty
-# after it.
+# A hold survives a restart. Used starts survive too, because the bucket is
+# empty after it.
 $node->safe_psql(
 	'postgres', q{
 	SELECT fairq.create_queue('slow', rate => 1, per => '1 hour', burst => 5);

@@ -1,7 +1,7 @@
-# How many tasks are ready, scheduled and running, during everything that loses
-# or delays that knowledge. That is open transactions during the load, killed
-# sessions and servers, restarts, changes by SQL, and more rows than a call
-# loads on its own. fairq.stats shows the true numbers.
+# fairq.stats shows how many tasks are ready, scheduled and running, whatever
+# loses or delays these numbers. The test has open transactions during the
+# load, killed sessions and servers, restarts, and changes by SQL. It also has
+# more rows than a call loads on its own.
 #
 # Fails if a load does not record which transactions were running
 # (keep_snapshot() in tally.c), including its own. Fails if the first queue
@@ -140,7 +140,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 	}
 }
 
-# Many of them, which end in another order than they began.
+# Many transactions, which end in another order than they began.
 my @open = map { $node->background_psql('postgres') } 1 .. 10;
 sql("SELECT fairq.reset_hints()");
 $open[$_]->query_safe('BEGIN;' . enqueue($_ % 2 ? 'p' : 'q', $_)) foreach 0, 3, 6, 9, 1, 4;
@@ -150,8 +150,8 @@ $open[$_]->query_safe($_ % 3 ? 'COMMIT' : 'ROLLBACK') foreach 4, 0, 5, 9, 1, 2, 
 $_->quit foreach @open;
 is_right('many ended, in another order');
 
-# A statement that began before the count ends after it. It publishes its
-# changes by SQL at its end, and nothing is known again.
+# A statement that began before the count ends after it. At its end it
+# publishes its changes by SQL, and then the numbers are unknown again.
 my $by_hand = $node->background_psql('postgres');
 sql("SELECT fairq.reset_hints()");
 $by_hand->query_safe("BEGIN; DELETE FROM fairq.task WHERE id IN (SELECT min(id) FROM fairq.task)");
@@ -161,13 +161,14 @@ $by_hand->query_safe('COMMIT');
 $by_hand->quit;
 is_right('changed by SQL');
 
-# A session is killed, with the server, and the server restarts.
+# A session is killed, which makes the server restart.
 my $killed = $node->background_psql('postgres', on_error_stop => 0);
 my $pid = $killed->query_safe('SELECT pg_backend_pid()');
 $killed->query_safe('BEGIN;' . enqueue('q', 50) . "SELECT count(*) FROM fairq.pop('q', 5)");
 kill 'KILL', $pid;
 eval { $killed->quit };
-# until the server notices, it accepts connections, and lists the session
+# until the server notices the kill, it accepts connections and lists the
+# session
 ok( $node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)"),
 	'a session was killed');
 is_right('a session was killed');

@@ -19,7 +19,8 @@ my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'backup', has_streaming => 1);
 $standby->start;
 
-# one task of a group in 6 seconds, and one of the other queue
+# the rates allow one task in 6 seconds: for each group of the queue "groups", and
+# for the whole queue "all"
 $primary->safe_psql(
 	'postgres', q{
 	SELECT fairq.create_queue('groups', rate => 10, per => '1 minute');

@@ -1,7 +1,7 @@
 # The number of a shard, and concurrent sessions. set_shard waits for
 # transactions that have written, and refuses if they added tasks. A session
-# that waits for it takes ids of the shard. A dump, a copy and a restart keep
-# the number.
+# that waits for it takes ids of the shard. A dump, a copy of the database and
+# a restart keep the number.
 #
 # Fails without LOCK TABLE in fairq_set_shard().
 use strict;
@@ -43,7 +43,7 @@ like($setter->{stderr}, qr/because there are tasks/, 'and sees its task');
 is($node->safe_psql('postgres', 'SELECT fairq.shard()'), '0', 'no shard yet');
 $setter->{stderr} = '';
 
-# an enqueue while the number is set
+# an enqueue while another session sets the number
 $node->safe_psql('postgres', q{SELECT id FROM fairq.take('q')});
 $setter->query_safe('BEGIN; SELECT fairq.set_shard(5)');
 $open->query_until(qr/begun/,

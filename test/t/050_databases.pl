@@ -1,5 +1,5 @@
-# Databases and extensions are created and dropped. The hints of one are never
-# used by another, though queues, groups and ids are the same.
+# Databases and extensions are created and dropped. One never uses the hints of
+# another, even if queues, groups and ids are the same.
 #
 # Fails if keys in shared memory do not contain the database (fairq_key_of() in
 # shmem.c).
@@ -91,7 +91,8 @@ sound('two', 'two');
 
 # A copy of a database has the same tables, with the same OIDs.
 is(served('one', 1), 'a3', 'before the copy');
-# neither database uses the rest of a chunk of ids that the other one lacks
+# neither database uses the rest of a chunk of ids that sessions of the other
+# one have taken
 $node->safe_psql('one', q{SELECT setval('fairq.task_id_seq', 100)});
 $node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE one');
 is( $node->safe_psql('copy', q{SELECT 'fairq.task'::regclass::oid}),

@@ -16,7 +16,7 @@ use Test::More;
 my $node = new_server('gone',
 	synchronous_commit => 'off',
 	autovacuum => 'off',
-	# less than a leak here would lose
+	# less memory than a leak would lose here
 	'fairq.shared_memory' => '8MB');
 my $session;
 
@@ -29,7 +29,7 @@ sub begin_anew
 	return;
 }
 
-# How much of it is used.
+# How much of shared memory is used.
 sub used
 {
 	return $session->query_safe('SELECT area_used FROM fairq.shared_memory()');
@@ -46,7 +46,7 @@ sub does_not_grow
 	return;
 }
 
-# More counters than are kept before idle ones are freed.
+# More counters than fairq keeps before it frees idle ones.
 does_not_grow('dropped while tasks run', q{
 	DO $$
 	BEGIN
@@ -120,13 +120,13 @@ foreach my $time (1 .. 2)
 		$queues, 'each wait ends with QF001');
 	$waiter->{stderr} = '';
 }
-# except for the hash table's memory for the last ones
+# except for memory that the hash table keeps for the last queues
 cmp_ok(abs(used() - $before), '<', $queues * 1000,
 	'dropped while sessions wait: shared memory does not grow');
 $waiter->quit;
 $session->quit;
 
-# With space for all groups of the following part.
+# Shared memory has space for all groups of the following part.
 $node->append_conf('postgresql.conf', "fairq.shared_memory = '24MB'");
 $node->restart;
 

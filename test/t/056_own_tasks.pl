@@ -1,8 +1,9 @@
 # A transaction's pops find all tasks that it has enqueued. Meanwhile others do
 # the same in the same lanes, and find none of them. Each of their searches may
-# invalidate the early publication of the first one. A pop misses a task only
-# while another call reads the line of the task's group, which is rare. One of
-# a hundred transactions may miss one, and must find it later.
+# invalidate tasks that the transaction has published early. A pop misses a
+# task only while another call reads the line of the task's group, which is
+# rare. At most one transaction in a hundred may miss a task, and it must find
+# that task later.
 #
 # Fails if a pop publishes only before it begins to search.
 use strict;

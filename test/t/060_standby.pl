@@ -1,4 +1,5 @@
-# Queries on a hot standby change nothing, and after its promotion it works.
+# Queries on a hot standby change nothing, and after a promotion the server
+# accepts work.
 #
 # Fails if a session of the standby may write (fairq_writes() in args.c). Fails
 # if columns that no standby knows show zeros (RecoveryInProgress() in inspect.c,
@@ -81,7 +82,7 @@ is( $standby->safe_psql(
 	),
 	'0|0',
 	'standby: lanes, of which nothing is known');
-# Without work nothing is counted: NULL, except for settings.
+# Without work nothing is counted, so all values except settings are NULL.
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT queue, paused, groups_paused, (SELECT count(*) FROM jsonb_each_text(jsonb_strip_nulls(to_jsonb(s))))

@@ -18,7 +18,7 @@ my $primary = new_server('primary', allows_streaming => 1);
 $primary->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'backup', has_streaming => 1);
-# queries do not delay replay for long
+# queries on the standby do not delay replay for long
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = -1');
 $standby->start;
 $primary->append_conf('postgresql.conf',
@@ -58,7 +58,7 @@ my ($status, $stdout, $stderr) = $standby->psql('postgres',
 	"\\set VERBOSITY sqlstate\nSELECT end_work(get_work())");
 like($stderr, qr/ERROR:  25006/, 'and accepts no work');
 
-# The standby is cut off before, so it has all that clients have seen.
+# The standby is cut off first, so it has all commits that clients have seen.
 $standby->append_conf('postgresql.conf', "primary_conninfo = ''");
 $standby->reload;
 usleep(300_000);
@@ -108,7 +108,7 @@ is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('still')}),
 	'', 'promoted: and it is sound');
 $standby->safe_psql('postgres', q{SELECT fairq.drop_queue('still', true)});
 
-# The other one continues.
+# The other queue continues.
 $life = start_life($standby, 5);
 usleep(1_000_000);
 end_life($life, 1);

@@ -22,7 +22,7 @@ my $life = start_life($primary, 4);
 usleep(500_000);
 $primary->backup('backup');
 
-# A commit, and a restore point after it.
+# The restore point comes after a commit.
 sub pick
 {
 	my ($point) = @_;

@@ -3,8 +3,9 @@
 # Duplicate rows of fairq.group_number, and their deletion, are replicated too.
 #
 # Fails if fairq.group_number has no replica identity: maintain() and
-# drop_queue() then cannot delete its rows. Fails if store.c does not check for
-# one either: rows that maintain() deletes stay on the subscriber.
+# drop_queue() then cannot delete its rows. If store.c does not check for a
+# replica identity either, the rows that maintain() deletes stay on the
+# subscriber.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -67,8 +68,8 @@ $sql->(
 	BEGIN; SELECT fairq.take('kept', 10); ROLLBACK});
 is_copied('worked on');
 
-# Equal rows of a used group and of an unused one. One row of the used group is
-# left.
+# A used and an unused group have equal rows. Only one row of the used group
+# stays.
 $sql->(
 	q{SELECT fairq.set_group('q', 'unused');
 	INSERT INTO fairq.group_number SELECT s.* FROM fairq.group_number s, generate_series(1, 2)});
@@ -78,7 +79,7 @@ $sql->('SELECT fairq.maintain()');
 unlike(rows('postgres', 'group_number'), qr/unused|^[^1]/m, 'they are deleted');
 is_copied('maintained');
 
-# A number that is used again belongs to one key there, too.
+# On the subscriber, too, a number that is used again belongs to only one key.
 $sql->(
 	q{SELECT fairq.purge('q'); SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'q' AND status = 'running';
 	SELECT fairq.set_group('q', 'a', weight => 0);

@@ -27,7 +27,7 @@ $primary->wait_for_catchup($standby);
 my $session = $standby->background_psql('postgres', on_error_stop => 0);
 $session->query_safe(q{\set VERBOSITY sqlstate});
 
-# Everything that the session can have read there.
+# Everything that the session can have read on the standby.
 sub look
 {
 	return $session->query(
@@ -36,8 +36,9 @@ sub look
 }
 is(look(), "0\n2\n0\n0", 'it has read the queues');
 
-# Meanwhile alice is done and deleted, and bob gets her number. One queue has
-# other settings, one another name, and one is dropped.
+# Meanwhile alice's tasks are done, her group is deleted, and bob gets her
+# number. One queue gets other settings, one gets another name, and one is
+# dropped.
 $primary->safe_psql(
 	'postgres', q{
 	SELECT fairq.set_group('q', 'alice', concurrency => 0);

@@ -41,7 +41,7 @@ my $publisher = $node->connstr . ' dbname=postgres';
 $node->safe_psql('other',
 	"CREATE SUBSCRIPTION s CONNECTION '$publisher' PUBLICATION p WITH (create_slot = false, slot_name = 's', copy_data = false)"
 );
-# it wakes a waiter
+# the apply worker wakes a waiter
 my $waiting = $node->background_psql('other');
 $waiting->query_until(qr/begun/,
 	"\\echo begun\nCALL fairq.wait('q', '1 minute');\n");

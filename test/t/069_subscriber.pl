@@ -1,6 +1,6 @@
 # Logical replication of fairq's tables. The apply worker fires no statement
-# triggers. Still its tasks are popped, groups are those of the publisher, and
-# settings apply.
+# triggers. Still, the subscriber serves the tasks that it applies, with the
+# publisher's groups and settings.
 #
 # Fails if the trigger task_applied does not fire (fairq--1.0.sql).
 use strict;
@@ -29,9 +29,9 @@ $node->poll_query_until('other',
 	q{SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate <> 'r'})
   or die 'the subscriber is not in sync';
 
-# A session that continues, with all its caches. It returns the tasks that it
-# pops, since the rows are the publisher's. That uses turns, so the order may
-# differ.
+# A session that continues, with all its caches. It puts back the tasks that it
+# pops, since the rows belong to the publisher. That uses turns, so the order
+# may differ.
 my $session = $node->background_psql('other');
 my $pop = q{BEGIN; SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('q', 10); ROLLBACK};
 

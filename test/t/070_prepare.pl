@@ -1,5 +1,6 @@
 # A transaction that has changed tasks cannot be prepared, because its pending
-# changes would be lost. Others can, and leave a valid state.
+# changes would be lost. Other transactions can be prepared, and leave a valid
+# state.
 #
 # Fails if a transaction that has written can be prepared (xact_callback() in
 # transaction.c).
@@ -57,7 +58,7 @@ foreach my $call (
 	like($stderr, qr/ERROR:  0A000/, "not after: $call");
 	is($node->safe_psql('postgres', $tasks),
 		'a1r b1q a2q', 'and it is rolled back');
-	# in case they could be prepared
+	# in case one could be prepared
 	$node->psql('postgres', q{ROLLBACK PREPARED 'p'});
 }
 

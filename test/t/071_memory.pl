@@ -1,18 +1,18 @@
 # The size of shared memory: fairq.shared_memory, in the main segment or in
-# dynamic shared memory. When it is full, a call that needs more of it fails,
-# and has changed nothing. Other calls continue, and freed memory is reused.
+# dynamic shared memory. When it is full, a call that needs more of it fails without
+# a change. Other calls continue, and freed memory is reused.
 #
 # An enqueue makes the accounts that pops need. Views, maintain() and
 # drop_queue() work for queues for which there is no room.
 #
-# Fails if nothing limits the area (init_area() in shmem.c), so it gets more
-# memory. Fails if no counter is idle (fairq_counter_is_idle() in counter.c),
-# so others get none. Fails if the hints of deleted queues are not freed
+# Fails if nothing limits the area (init_area() in shmem.c), so the area grows.
+# Fails if no counter is idle (fairq_counter_is_idle() in counter.c), so other
+# groups get none. Fails if the hints of deleted queues are not freed
 # (give_back_deleted() in maintain.c). Fails if an enqueue makes no accounts
-# (fairq_make_task_row() in add.c). Fails if a view or maintain() needs room
-# for each queue (hints_if_room() in queue.c). Fails if those of a dropped extension
-# (object_access() in fairq.c) or database are not (free_some() in
-# registry.c).
+# (fairq_make_task_row() in add.c). Fails if a view or maintain() needs room for
+# each queue (hints_if_room() in queue.c). Fails if the hints of a dropped extension
+# (object_access() in fairq.c) or of a dropped database (free_some() in registry.c)
+# are not freed.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -86,7 +86,7 @@ is(sql(q{SELECT context FROM fairq.version(), pg_settings WHERE name = 'fairq.sh
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '24MB'; SELECT pg_reload_conf()});
 is(sql('SELECT size FROM fairq.shared_memory()'), 16 * 1024 * 1024, 'it keeps its size');
 
-# Memory of many queues' groups is reused for those of one.
+# Memory of the groups of many queues is reused for the groups of one queue.
 is_full(error(q{DO $$ BEGIN FOR i IN 1 .. 200 LOOP
 	PERFORM fairq.create_queue('x' || i); COMMIT;
 	PERFORM count(*) FROM fairq.enqueue_batch('x' || i, ARRAY(SELECT 'g' || n FROM generate_series(1, 3000) n),
@@ -127,7 +127,8 @@ is(rest('limited', 2000), 0, 'the others have their turns');
 is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
 sql(q{SELECT fairq.drop_queue('limited')});
 
-# More than the transaction that ends them all records separately.
+# More groups than one transaction that ends all their tasks records
+# separately.
 $node->restart;
 is(sql('SELECT size FROM fairq.shared_memory()'), 24 * 1024 * 1024, 'another size after a restart');
 ($popped, $error) = fill('limited', 100000);
@@ -205,7 +206,7 @@ is(sql(q{SELECT group_key, ready, next_at, got FROM fairq.groups WHERE queue = '
 is(sql(q{SELECT fairq.check_queue('f1')}), '', '... and other queues are sound');
 sql(q{SELECT count(fairq.drop_queue(name, true)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^f' OFFSET 0) f});
 
-# Freed memory: queues that SQL deleted, a database, an extension.
+# Memory is freed: of queues that SQL deleted, of a database, of an extension.
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '16MB'});
 $node->restart;
 sql(q{SELECT fairq.drop_queue('wide', true)});

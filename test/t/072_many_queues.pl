@@ -1,8 +1,8 @@
 # maintain() visits more queues than the server has space for locks. It keeps
-# the lock of those in which it has changed something, and of no other.
+# only the locks of queues in which it has changed something.
 #
 # Fails if maintain keeps the lock of every queue (maintain_each() in
-# maintain.c), or if it releases those in which it has written.
+# maintain.c), or releases that of a queue in which it has written.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -25,7 +25,8 @@ fsync = off
 fairq.shared_memory = 192MB
 CONF
 $node->start;
-# fairq gets its own memory at the first use: before locks take all of it.
+# fairq gets its own memory at its first use, which is before locks take all of
+# the memory.
 $node->safe_psql('postgres', 'CREATE EXTENSION fairq');
 $node->restart;
 $node->safe_psql('postgres', q{SELECT fairq.create_queue('q')});
@@ -35,7 +36,7 @@ $node->safe_psql('postgres', qq{
 	INSERT INTO fairq.queue (name, block_length, lease, max_attempts, notify, backoff)
 	SELECT 'q' || n, 100, '1 hour', 20, false, '1 s' FROM generate_series(1, $queues) n});
 
-# More queues than locks fit, otherwise this shows nothing.
+# There are more queues than locks fit, otherwise the test shows nothing.
 my ($status, undef, $error) = $node->psql('postgres', qq{
 	SELECT count(fairq.purge('q' || n)) FROM generate_series(1, $queues) n});
 isnt($status, 0, 'that many queues cannot be locked');

@@ -1,6 +1,6 @@
-# fairq's own queries take linear time, whatever the planner assumes: here,
-# that full tables are empty. That happens after a failed import, if autovacuum
-# ran before it is repeated.
+# fairq's own queries take linear time, whatever the planner assumes. Here it
+# assumes that full tables are empty. That happens if autovacuum runs between a
+# failed import and its repetition.
 #
 # The test checks the plans. They have no nested loop, no merge join (which may
 # use only some of the columns), and no node that runs once per row.
@@ -53,7 +53,8 @@ sub plans
 	$log =~ s/Nested Loop.*\n.*Function Scan on visible_queues.*\n.*Function Scan on counters//;
 	# once per group, at a cost that does not depend on tasks
 	$log =~ s/Nested Loop.*\n.*Function Scan on visible_groups.*\n.*Function Scan on group_state//;
-	# once per queue, for an existing row; other loops below it stay
+	# once per queue, to check for an existing row; other loops below it still
+	# count
 	$log =~ s/(\t *)(?:->  )?Nested Loop(.*\n(?:\1 .*\n)*?\1 +->  Function Scan on jsonb_populate_record)/$1$2/;
 	return $log;
 }

@@ -224,7 +224,7 @@ restore($node, 'apart', "$dump--data-only");
 is(contents($node, 'apart'), $before, 'apart: rows and sequences');
 goes_on($node, 'apart');
 
-# A session knows queues of the same names and ids, which are dropped.
+# A session knows queues of the same names and ids, which were then dropped.
 $node->safe_psql('known',
 	'CREATE EXTENSION fairq; CREATE TABLE ids (id bigint)');
 my $session = $node->background_psql('known');

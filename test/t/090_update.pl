@@ -2,9 +2,10 @@
 # the same library with one more function. It is installed while sessions work
 # with 1.0, and the update runs in the middle of their transactions.
 #
-# Fails if the new library uses another name for its segment of shared memory,
-# so that each has its own hints, or increments LAYOUT (shmem.c). Fails if a
-# library with another LAYOUT uses the segment (attach_arena() there).
+# Fails if the new library increments LAYOUT, or if it gives its segment of
+# shared memory another name (shmem.c). Then each library has its own hints.
+# Fails if a library with another LAYOUT uses the segment (attach_arena()
+# there).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -14,8 +15,8 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# Others use the installation that test/cluster has made, so this test writes
-# to a copy of it.
+# Other tests use the installation that test/cluster has made, so this test
+# writes to a copy of it.
 my $cluster = $ENV{FAIRQ_CLUSTER};
 my $bindir = $ENV{PG_CONFIG} ? `'$ENV{PG_CONFIG}' --bindir` : '';
 chomp $bindir;
@@ -25,7 +26,8 @@ my $prefix = $1;
 my $temp = PostgreSQL::Test::Utils::tempdir();
 my $pg_config = "$temp/root$prefix/bin/pg_config";
 
-# With the times of the files, so that only differing ones are compiled.
+# The copy keeps the times of the files, so that make compiles only files that
+# differ.
 foreach my $part ('root', 'tree')
 {
 	mkdir "$temp/$part" or die $!;
@@ -81,7 +83,7 @@ SQL
 
 sub install_it
 {
-	# variables of an outer make would have an effect
+	# variables of an outer make would affect this one
 	delete local @ENV{qw(MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL)};
 	system_or_bail('make', '-s', '-C', "$temp/tree",
 		"PG_CONFIG=$pg_config", 'with_llvm=no', 'all', 'install');

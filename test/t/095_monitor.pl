@@ -1,7 +1,7 @@
 # A role that may monitor a queue, or a member of pg_monitor, sees no payload,
 # result, error, dedup key or worker. No row, message, notice or notification
-# has one, and EXPLAIN reveals nothing of them. The test takes its statements
-# from the catalog: each relation and each function of the schema.
+# has such a value, and EXPLAIN reveals nothing of them. The test takes its
+# statements from the catalog: each relation and each function of the schema.
 #
 # Fails if live_tasks requires 'monitor' instead of 'work'. Fails if a view of
 # tasks shows a text column of its table unchanged. Fails if roles with monitor
@@ -81,7 +81,7 @@ my %by_name = (
 	queue_id => $node->safe_psql('postgres', 'SELECT queue_id FROM fairq.queue'));
 
 # Each function of the schemas, with its required arguments, and with each task
-# if it takes one.
+# if it takes a task.
 sub calls
 {
 	my @calls;

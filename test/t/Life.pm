@@ -1,5 +1,5 @@
-# Work of all kinds on a queue, by clients that record their results, and the
-# check of these records.
+# Clients do work of all kinds on a queue and record their results, and then the
+# records are checked.
 #
 # Tables record the work of a transaction, in the same transaction: "sent",
 # "popped", "ended". When a client has seen the commit, it prints the record. So

@@ -1,10 +1,10 @@
-# Load on a queue by many sessions, and its check.
+# Many sessions put load on a queue, and then the result is checked.
 #
 # Producers store the id of each task that they enqueue in table "sent".
 # Workers store the id of each that they finish in table "done". Both do so in
 # the same transaction. So, whatever happens to sessions and servers, in the
-# end "done" has each id of "sent" once, and no other. A task that waits for a
-# batch is in "done" after the batch's tasks.
+# end "done" has each id of "sent" once, and no other id. A task that waits for
+# a batch is in "done" after the batch's tasks.
 package Load;
 
 use strict;
@@ -17,7 +17,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-# PostgreSQL's modules keep these variables, the caller's and those that the
+# PostgreSQL's modules keep these variables of the caller, and those that the
 # Makefile sets for tests on a running server. They would override a test's own
 # settings.
 delete $ENV{PGOPTIONS};
@@ -112,10 +112,10 @@ sub new_server
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	init($node, map { $_ => delete $settings{$_} } qw(allows_streaming has_archiving));
-	# a notice, for example of a created group, ends a background session's
-	# statement
+	# a notice, for example that a group was created, ends a background
+	# session's statement
 	$node->append_conf('postgresql.conf', 'client_min_messages = warning');
-	# to log the statements of a load would be most of the server's work
+	# logging the statements of a load would be most of the server's work
 	$node->append_conf('postgresql.conf', 'log_statement = none');
 	$node->append_conf('postgresql.conf', "$_ = '$settings{$_}'")
 	  foreach sort keys %settings;
@@ -151,7 +151,7 @@ sub prepare_account
 	return;
 }
 
-# The load begins with a backlog. A session that ends starts again, until
+# The load begins with a backlog. A session that ends is started again, until
 # end_load.
 sub start_load
 {
