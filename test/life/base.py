@@ -16,7 +16,7 @@ class Fault(Exception):
 
 
 class TooSlow(Fault):
-    """A time passed before everything was ready for it."""
+    """A time passed before the test had prepared everything."""
 
 
 def connect(name="life"):
@@ -44,7 +44,7 @@ def expect(good, text):
 
 
 def sound(db, queue):
-    """check_queue() finds nothing."""
+    """Checks that check_queue() finds nothing."""
     faults = column(db, "SELECT * FROM fairq.check_queue(%s)", queue)
     expect(not faults, f"check_queue('{queue}'): {faults[:5]}")
 
@@ -64,7 +64,7 @@ def new_queue(db, queue, **options):
 
 
 def cut(db):
-    """The client is lost: its end of the connection is closed, whatever the
+    """The client is lost: it closes its end of the connection, whatever the
     server is doing.
     """
     try:

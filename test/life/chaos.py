@@ -1,23 +1,23 @@
 """Chaos: workers die at every point of a task's life, and the records add up.
 
-4 producers and 10 workers use four queues with and without limits.  They make single
-and batch enqueues, some with a dedup_key, a run_at, an expires_at or a priority.  Some
-tasks are in a batch for which another task waits, and some enqueues are rolled back.
-Workers pop with leases of 100 to 500 ms, take, wait, extend, complete, fail and release.
-They die all the time.  Their server process is terminated, or their end of the
-connection is closed.  That happens before and after the commits of pop and of
-complete, while they work or wait, and between a COMMIT and its answer.  In a shorter
-part the whole server dies.  Others are only slow, and return when their lease is long
-over.  Meanwhile tasks are cancelled, limits changed, groups paused and failed tasks
+4 producers and 10 workers use four queues with and without limits.  The producers make
+single and batch enqueues, some with a dedup_key, a run_at, an expires_at or a priority.
+Some tasks are in a batch for which another task waits, and some enqueues are rolled
+back.  Workers pop with leases of 100 to 500 ms, take, wait, extend, complete, fail and
+release.  They die all the time.  Their server process is terminated, or their end of the
+connection is closed.  That happens before and after the commits of pop and of complete,
+while they work or wait, and between a COMMIT and its answer.  In a shorter part the
+whole server dies.  Other workers are only slow, and return long after their lease has
+ended.  Meanwhile tasks are cancelled, limits changed, groups paused and failed tasks
 redriven.
 
-fairq.maintain(), expire_leases() and reset_hints() run at times.  They would hide that
-pops do not find a task on their own, or too late.  So in the first half they act on one
-queue only.
+fairq.maintain(), expire_leases() and reset_hints() run at times.  They would hide a pop
+that does not find a task on its own, or finds it too late.  So in the first half they
+act on one queue only.
 
 The records are tables, written in the transactions that they describe.  "The work" of
-a task is its row in life_done, in the transaction of complete.  So they are correct
-whatever happens to sessions, and show in the end:
+a task is its row in life_done, in the transaction of complete.  So the records are
+correct whatever happens to sessions.  They show in the end:
 
     once        exactly the tasks whose enqueue has committed have ended.  Each was
                 completed once or cancelled, has failed permanently, or expired
@@ -146,7 +146,7 @@ class Chaos:
                 self.end(self.random.choice(victims).pid)
             self.calm = True
             admin.join()
-            # the session that has paused them may have lost its connection
+            # the session that has paused groups may have lost its connection
             self.db.execute("SELECT fairq.resume(queue, group_key)"
                             " FROM fairq.groups WHERE paused")
             self.db.execute("SELECT fairq.close_batch(id)"
@@ -214,7 +214,7 @@ class Chaos:
                     time.sleep(0.05)
 
     def drain(self):
-        """Without deaths, all tasks are finished soon."""
+        """Once no session dies, all tasks are finished soon."""
         end = now() + 60
         while value(self.db, "SELECT count(*) FROM fairq.task"):
             self.look_for_faults()

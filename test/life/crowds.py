@@ -13,8 +13,8 @@ from wakes import as_timestamp
 
 TASKS = 100000
 
-# The last one is found within this number of pops, since each reads some ten
-# thousand of them.
+# Pops find the last task within this number of calls, since each call reads
+# some ten thousand of the tasks.
 WITHIN = 8
 
 
@@ -105,10 +105,12 @@ class Outage:
                 f" {TASKS} were popped in {self.took:.1f} s")
 
     def expired(self, run):
-        """Her lease has expired together with his, and is the last of all."""
+        """Alice's lease has expired together with bob's, and is the last of
+        all."""
         db, lease = run.db, 3 * self.took + 0.5
         for _ in range(3):
-            # new tasks: one whose lease has expired twice is served alone
+            # the tasks are new ones, because a task whose lease has expired
+            # twice is served alone
             queue = new_queue(db, self.queue)
             fill(db, queue, "bob", TASKS)
             expect(len(pop(db, queue, TASKS, f"{lease} s")) == TASKS,
@@ -231,7 +233,7 @@ class Storm:
         drop(db, self.queue)
         expect(len(served) > enough, "hardly any task was served")
         expect(least >= half - 1, f"carol had {least} of {self.window}")
-        # bob's failures do not delay bob either
+        # bob's failures do not delay bob's other tasks either
         expect(most <= half + 1, f"bob had {self.window - most}"
                f" of {self.window}")
         return (f"carol had {least} to {most} of any {self.window},"

@@ -34,7 +34,7 @@ class Listener:
 
 
 def steps(q):
-    """(name, number of notifications, the transaction). None: once or not,
+    """(name, number of notifications, the transaction). None: at most one,
     since every change of settings may send one.
     """
     db = q.db

@@ -1,5 +1,5 @@
-"""The sessions of chaos.py: programs that die, those that help them, and those that
-check.
+"""The sessions of chaos.py: programs that die, programs that help them, and
+programs that check.
 
 Each records its work on tasks in tables, in the same transaction.  self.chaos is the
 run, which they share.
@@ -289,7 +289,8 @@ class Worker(Session):
             time.sleep(0.005)
 
     def put_back(self, id, attempt):
-        """Returns the task in the transaction that took it; mostly it does not."""
+        """Sometimes returns the task to the queue in the transaction that took
+        it."""
         way = self.random.random()
         if self.chaos.calm or way > 0.3:
             return

@@ -2,7 +2,7 @@
 
 from states import Fault
 
-READ = -1                       # instead of a task: the line is to be read
+READ = -1                       # instead of a task: the line has to be read
 MOST = 4                        # tasks
 INFINITE = 1 << 20
 ABSENT, INSERTING, READY, CLAIMED, GONE = range(5)
@@ -192,7 +192,8 @@ class Lane:
         self.first, self.known = self.position + 1, 0
 
     def can_lose(self):
-        """A state in order stays so if no group is in front at that moment."""
+        """A state in order stays in order if no group is in front at that
+        moment."""
         return not self.of.regular or not any(
             address < self.turn(g, 1) and not group.had
             and self.turn(g, 0) <= self.position
@@ -347,7 +348,8 @@ class Lane:
         return g, seats[g] + length * (block if ahead else block + 1), False
 
     def waits(self, g):
-        """Whether it has a slot, and a ready task that is not in flight."""
+        """Whether the group has a slot, and a ready task that is not in
+        flight."""
         if self.groups[g].parked:
             return False
         free = set(self.ready(g))
@@ -493,8 +495,8 @@ class Lane:
                 if status == READY and self.of.group[i] == g]
 
     def claim(self, held):
-        """Claim the task that was taken. If it is gone, claim the next one in the same
-        turn. Returns the number of the task, or None.
+        """Claim the task that was taken. If the task is gone, claim the next one in
+        the same turn. Returns the number of the task, or None.
         """
         g, turn, item, start, first = held
         group = self.groups[g]
@@ -531,8 +533,8 @@ class Lane:
             and group.entry[1] < INFINITE
 
     def read_beside(self, held):
-        """The other reading counts. This one is only for the turn, and changes nothing
-        of the group.
+        """The other reading counts. This reading serves only the turn, and changes
+        nothing of the group.
         """
         g, turn, _, _, _ = held
         group = self.groups[g]

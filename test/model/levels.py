@@ -6,8 +6,8 @@ A lane serves *flows*: tenants, in the lane's order, and users, each in the orde
 of its tenant.  Each flow has an account, and each order has a virtual time of its
 own.  A service asks the lane's order for a tenant and the tenant's order for a
 user, and charges both.  In cost-fair lanes this is start-time fair queueing at each level.
-In task-fair lanes it is the same, and each task costs 1.  In time-fair lanes the next flow at each
-level is the one with the least
+In task-fair lanes the rule is the same, and each task costs 1.  In time-fair lanes the next flow
+at each level is the one with the least
 
     got + 2 * E * level
 
@@ -21,11 +21,12 @@ the flows that it concerns, and an order has only flows with ready tasks.
     todo        has become active, and the next call that takes turns adds it
     aside       has no slot, and no call tries it until it has one
 
-Plain is the rule itself: before each service it reads all tasks and slots.  Both
-see the same history: enqueues, services, ends, locked rows, purges, limits, holds and
-pauses of tenants and of users, dead workers.  Two calls are in progress at a time.
-Each takes a turn, and claims the task later.  Costs and times have too many values
-to try all orders, so histories are random; a seed repeats each of them.
+Plain is the rule itself: before each service it reads all tasks and slots.  Both see
+the same history of enqueues, services, ends, locked rows, purges and dead workers.
+It also has limits, holds and pauses of tenants and of users.  Two calls are in
+progress at a time.  Each takes a turn, and claims the task later.  Costs and times
+have too many values to try all orders, so histories are random; a seed repeats each
+of them.
 
 Promises:
 
@@ -42,9 +43,9 @@ bound       Assume that two tenants, or two users of one tenant, have work and
             2 * (E * H_j + l_i), or by what it was ahead before and had in hand.
             H is the most tasks of j that ran at once, per weight.
 
-The model leaves out these parts, which are the same with one level.  They are
-the expected cost of a turn, which is corrected later, the search through levels,
-and the limit of a debt.  E is the longest task from the start, and never changes.
+The model leaves out these parts, which are the same with one level.  They are the
+expected cost of a turn, which is corrected later, the search through levels, and
+the maximum debt.  E is the longest task from the start, and never changes.
 
 `levels.py` prints the largest lead of each scenario, divided by its bound.
 """
@@ -275,7 +276,7 @@ class Plain(Books):
         self.of[tenant].frozen = self.got(tenant, now)
 
     def leave(self):
-        """A flow without a task, or without a slot, is absent."""
+        """A flow without a task, or without a slot, is left out."""
         for flow in self.flows:         # users first
             has = (flow.has_work() if flow.parent else
                    any(user in self.present for user in flow.users))
@@ -844,7 +845,8 @@ class History:
         self.say(f"{what}: {flow} {flow.locked or flow.paused or flow.limit}")
 
     def hold(self, flow):
-        """It begins as settings change, and ends when its time has come."""
+        """A hold begins when settings change, and ends when its time has
+        come."""
         flow.held = not flow.held
         self.say(f"hold: {flow} {flow.held}")
         if flow.held:
@@ -856,7 +858,7 @@ class History:
         self.plain.waits.discard(flow)
 
     def drain(self):
-        """When all calls are over, every ready task is served."""
+        """When all calls are over, every ready task must have been served."""
         for flow in self.flows:
             flow.locked = flow.paused = flow.held = False
             flow.limit = None if not self.steady else flow.limit

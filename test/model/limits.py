@@ -25,7 +25,7 @@ from protocol import (ABSENT, CALLS, ENDS, GONE, IN_CALL, IRREGULAR, NO_LIMIT,
 __all__ = ["Model", "RULES", "SCENARIOS", "size"]
 
 # Each scenario has the limit, the rows, and other shared fields with unusual values. Then
-# come the transactions of each backend, one after the other.
+# the transactions of each backend follow, one after the other.
 A, W, R = ABSENT, READY, RUNNING                # W: waits, ready
 LIMITED = {"limited": 1, "group": IRREGULAR}
 COUNTED = {**LIMITED, "known": 1}

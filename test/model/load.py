@@ -17,9 +17,9 @@ wrong           Assume that no transaction is between the moment at which its co
                 of the rows, and a known counter is exact.
 unknown         Assume that all transactions are over, no load was cancelled, and
                 SQL has changed no row since the last load began.  Then the numbers
-                are known.  So is the counter, if the load began with a limit
-                and without a transaction that does not count.
-lost            known numbers remain known until SQL changes rows: also while
+                are known.  The counter is also known, if the load began with a
+                limit and without a transaction that does not count.
+lost            known numbers remain known until SQL changes rows, even while
                 another load runs, and when that load fails.
 
 A step is atomic for all other sessions.  A transaction is an xid, and has at most
@@ -372,7 +372,7 @@ class Model(Explorer):
     # calls
 
     def old(self, state, session, _):
-        """Begin to see the settings as they are now."""
+        """Read the present settings."""
         return state, session._replace(limit=state.limit or 0)
 
     def begin(self, state, session, _):
@@ -738,8 +738,8 @@ class Model(Explorer):
         return state, session._replace(snapshot=None)
 
     def resets(self, state, session, _):
-        """In one section with the previous step, but others can read in
-        between.
+        """This is in one section with the previous step, but others can read
+        in between.
         """
         if self.is_mine(state, session):
             state = state._replace(known=session.resets, over=session.resets)

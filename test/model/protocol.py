@@ -41,13 +41,13 @@ NOT_NOW = object()
 SHARED = {
     # rows: (committed, the transaction that changes it or NOBODY, to what)
     "rows": (),
-    # The committed settings in their order.  The one in effect, according to the version.
-    # The transaction that changes them, and its new value.
+    # The committed settings in their order.  The setting in effect, according to the
+    # version.  The transaction that changes the settings, and its new value.
     "limits": (NO_LIMIT,), "announced": 0, "setter": NOBODY, "setting": 0,
     # struct FairqHints, FairqDomain
     "version": 1, "limited": 0, "calls": 0, "uncounted": 0, "resets": 0,
     # struct FairqCounter; the ends that the load has seen and does not add, and
-    # those that it would not
+    # those that it would not add
     "known": 0, "parked": 0, "committed": 0, "open": 0, "as_of": 0,
     "seen": 0, "late": 0,
     # struct FairqLane, and the group in it
@@ -159,7 +159,8 @@ def settings_are_old(rules, s, p, me):
 
 
 def load(rules, s, p, me):
-    """All of one, if it counts; otherwise the group is skipped."""
+    """The whole load in one step, if it counts; otherwise the group is
+    skipped."""
     p.tried = 1
     if (s.calls and "calls" in rules or
             s.uncounted and "uncounted" in rules):
@@ -396,7 +397,7 @@ def claim(rules, s, p, me):
     p.served += 1
     p.undone = int("undone" in rules)
     note(p, 1, int(p.kind == "pop"))
-    # strict: by the settings in effect since it entered
+    # strict: under all settings in effect since it entered
     most = s.setting if s.setter == me else max(s.limits[p.since:])
     count = sum(map(is_running, s.rows))
     if count > most:

@@ -20,11 +20,11 @@ the hand, or in flight.  An entry can be evicted at any time; the bits cannot.
     with the lowest next turn is served.
 
 SQL may change rows, or shared memory may be lost.  Then recovery begins.  After
-a loss it begins with a new block; after SQL, position and "served" stay.  All
-other bits are clear.  Steps read the table seat by seat, from the seat after
-the position, and wrap around.  Each step sets the bits of the groups that have
-rows.  A step first reads the table and stores the result later; other steps can
-run meanwhile.
+a loss it begins with a new block; after SQL, the position and the bits "served"
+stay.  All other bits are clear.  Steps read the table seat by seat, from the
+seat after the position, and wrap around.  Each step sets the bits of the groups
+that have rows.  A step first reads the table and stores the result later; other
+steps can run meanwhile.
 
 A step of the model is a section under the lane's lock.  An enqueue gets an
 address, an end publishes a task, or a pop takes a turn, claims a task of the hand,
@@ -45,8 +45,8 @@ twice       No group has two turns in a block.  A turn counts also if the claim
 back        The blocks of the turns that are taken never decrease.
 the front   It is empty when the position enters another block.
 address     A task is served at its address, unless a task is late, rolled back,
-            purged, parked or locked.  Nor does it hold for an enqueue in the
-            middle of its group's own turn.
+            purged, parked or locked.  This rule does not apply to an enqueue in
+            the middle of its group's own turn.
 
 One exception: a group that was in front when SQL changed rows, and is not known
 yet, may be passed over in that block.
@@ -67,9 +67,9 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 # busy group's), the weights and the last block.  H is the size of a hand.  "may" lists the
 # events: evict, rollback, purge, park, lock, abort, rewrite (rows move) and settings (they
 # change during a call).  Others are room (a published task finds space for an entry) and
-# none (a call that takes a turn may find no space).  turns: the most in flight at a time;
-# 0: each is claimed immediately.  resets: how often rows may change, or memory may be
-# lost.  scans: how many steps of recovery run at once.
+# none (a call that takes a turn may find no space).  turns: the maximum number in flight
+# at a time; 0: each is claimed immediately.  resets: how often rows may change, or memory
+# may be lost.  scans: how many steps of recovery run concurrently.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,
          "room": True, "may": ("evict", "rollback", "park", "abort"),
          "resets": 0, "scans": 1}

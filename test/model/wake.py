@@ -1,21 +1,23 @@
-"""Waking sessions that wait: which one searches, which one is called (src/base/wake.c).
+"""Waking sessions that wait: which session searches, and which one is called
+(src/base/wake.c).
 
 Producers make tasks ready, and call waiters.  A waiter that searches and finds a
-task leaves, and its client pops one, or is gone.  The rules promise
+task leaves.  Then its client pops one, or is gone.  The rules promise
 
 lost            when only time can change the state, no session sleeps while a task
                 is ready, unless a search is still to come.
 late            that search, a second later, is only for clients that are gone.
                 Without them no session sleeps while a task is ready.
 crowd           as many sessions are notified as there were tasks.  One more is
-                notified for each search without a call.  That is the first
-                search of a session, the one after a second, and the one
-                after a session that was ended.
+                notified for each search without a call.  Such searches are the
+                first one of a session, the one after a second, and the one after a
+                session that was ended.
 
 A step is atomic for all others: a search, an access to an atomic, a change of the
 list of sleepers.  The names of steps that happen only as time passes begin with
 "later".  A signal is for the first session in the list, and removes it.  The
-timekeeper's clock is left out, because it is only one more reason to call.
+model leaves out the timekeeper's clock, because it is only one more reason to
+call.
 """
 
 from collections import namedtuple
@@ -36,7 +38,7 @@ RULES = {
     "all called": "one waiter is called per task, if enough wait",
 }
 
-# at: the waiter's next step; fresh: its search was not called for
+# at: the waiter's next step; fresh: no call has caused its search
 Waiter = namedtuple("Waiter", "at fresh")
 # left: tasks that a producer is about to make ready
 Producer = namedtuple("Producer", "at left")
