@@ -3,8 +3,8 @@
  *		Stops a backend at a point that a test chooses (src/base/tools.h).
  *
  * A test creates a file fairq_stall.PID in the data directory, with a kind and
- * a number n (stall.py).  At the n-th point of that kind the backend
- * renames it, and waits until the file is gone.
+ * a number n (stall.py).  At the n-th point of that kind the backend renames
+ * the file, and waits until it is gone.
  */
 #include <sys/stat.h>
 #include <unistd.h>

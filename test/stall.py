@@ -27,7 +27,8 @@ class Stall:
         return self.is_reached()
 
     def let_go(self):
-        """The backend continues, or does not stop if it has not reached the point."""
+        """Makes the backend continue, or not stop at all if it has not reached the
+        point."""
         for path in (self.asked, self.done):
             if os.path.exists(path):
                 os.unlink(path)
