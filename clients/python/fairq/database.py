@@ -38,11 +38,11 @@ HELD_PAUSE, HELD_LATELY = 0.5, 2
 WAIT = 30
 
 # A host may vanish silently.  The kernel detects that when data is sent, or by
-# keepalives.  Behind a proxy only the time limit of a statement does.
+# keepalives.  Behind a proxy, only the time limit of a statement detects it.
 NETWORK: Dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5,
                            "keepalives_count": 3, "tcp_user_timeout": 25000}
 
-# Errors that a server gives neither while it is down nor while it starts.  libpq has no
+# Texts of errors that do not occur while a server is down or starts.  libpq has no
 # error codes for failed connections, only the server's text.
 NEVER = re.compile(r'(database|role|user) ".*" does not exist|no such (database|user)'
                    r'|authentication failed|no password supplied|no pg_hba\.conf entry'
@@ -54,7 +54,7 @@ class WorkerError(Exception):
 
 
 class TextLoader(Loader):
-    """Reads text, also of a server without an encoding."""
+    """Reads text, also from a server without an encoding."""
 
     def load(self, data: Any) -> str:
         return bytes(data).decode("utf-8", "backslashreplace")
@@ -84,7 +84,7 @@ class Database:
 
     limit is the time limit of a statement in seconds: check() ends the connection of a
     statement that takes longer.  If the server refuses connections for give_up seconds,
-    query() raises WorkerError; None: never.
+    query() raises WorkerError.  With None, it never does.
     """
 
     def __init__(self, uri: str, name: str, stopping: threading.Event, limit: float,
@@ -92,9 +92,9 @@ class Database:
         self.uri, self.name, self.stopping = uri, name, stopping
         self.limit, self.give_up = limit, give_up
         self.lock = threading.Lock()
-        self.holding = threading.Lock()     # for the thread that retries after HELD
+        self.holding = threading.Lock()     # held by the thread that retries after HELD
         self.connection: Optional[psycopg.Connection[Tuple[Any, ...]]] = None
-        self.socket: Optional[socket.socket] = None     # a copy of the connection's
+        self.socket: Optional[socket.socket] = None     # a copy of the connection's socket
         self.pooled = False         # known once there is a connection
         self.begun = math.inf       # start of the current statement, by the monotonic clock
         self.answered = -math.inf   # time of the last answer
@@ -123,11 +123,12 @@ class Database:
 
     def query(self, sql: str, *args: Any, once: bool = False,
               brief: bool = False) -> List[Tuple[Any, ...]]:
-        """The rows of a statement.  Unless once, retries until the server answers.
+        """The rows of a statement.  Unless "once" is set, retries until the server
+        answers.
 
-        With brief, which is for SELECTs without FROM, it waits for a lock only briefly.
-        An open transaction may have locked the row of a task, and other tasks need this
-        connection too.
+        With "brief", which is for SELECTs without FROM, it waits for a lock only
+        briefly.  An open transaction may have locked the row of a task, and other tasks
+        need this connection too.
         """
         try:
             return self.persist(sql, args, once, brief)
@@ -203,7 +204,8 @@ class Database:
             raise WorkerError(explain(error)) from error
 
     def check(self) -> None:
-        """Ends the connection of a statement past its time limit.  For any thread."""
+        """Ends the connection of a statement past its time limit.  Any thread may
+        call it."""
         if time.monotonic() - self.begun > self.limit:
             log.warning("no answer for %g s", self.limit)
             self.cut()
@@ -228,7 +230,7 @@ class Database:
             pass        # it is being lost anyway
 
     def close(self) -> None:
-        # without waiting for a thread whose server does not answer
+        # this does not wait for a thread whose server does not answer
         if self.lock.acquire(timeout=1):
             try:
                 if self.connection is not None:

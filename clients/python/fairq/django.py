@@ -143,7 +143,8 @@ class Backend(BaseTaskBackend):    # type: ignore[misc]
 
 
 class Unread(base.TaskResult):      # type: ignore[misc]
-    """A result whose arguments or value cannot be read: reading them raises the error."""
+    """A result whose arguments or value cannot be read.  An access to them raises the
+    error."""
 
     def __getattribute__(self, name: str) -> Any:
         problem = object.__getattribute__(self, "__dict__").get(name)
@@ -163,7 +164,7 @@ def arguments(payload: Any, headers: Any) -> Tuple[List[Any], Dict[str, Any]]:
 
 
 def task_of(name: Optional[str]) -> Any:
-    """A path must name a task of Django; the worker runs no other function."""
+    """A path must name a task of Django, because the worker runs no other function."""
     try:
         found = import_string(name or "")
     except ImportError as error:

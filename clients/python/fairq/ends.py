@@ -11,7 +11,7 @@ from .task import Crashed, Dead, NoHandler, Retry, Stopped, Task, TimedOut, Unde
 
 log = logging.getLogger("fairq")
 
-# exceptions whose text is the whole error
+# exceptions that are reported by their text alone
 PLAIN = Crashed, Dead, NoHandler, Retry, Stopped, TimedOut, Undecodable
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -69,7 +69,7 @@ def log_end(task: Task, outcome: str, error: Optional[BaseException]) -> None:
 
 def text_of(error: BaseException) -> str:
     """The messages of the error and its causes, without zero bytes."""
-    if hasattr(error, "fairq_texts"):       # of a process
+    if hasattr(error, "fairq_texts"):       # an error of a process
         return str(error.fairq_texts[0])
     texts: List[str] = []
     seen: Set[int] = set()
@@ -78,7 +78,7 @@ def text_of(error: BaseException) -> str:
     while cause is not None and id(cause) not in seen and len(seen) < 10:
         seen.add(id(cause))
         texts.append(what + own_text(cause))
-        for part in getattr(cause, "exceptions", ()):       # of an ExceptionGroup
+        for part in getattr(cause, "exceptions", ()):       # the errors of an ExceptionGroup
             if isinstance(part, BaseException) and id(part) not in seen and len(seen) < 10:
                 seen.add(id(part))
                 texts[-1] += ", with " + own_text(part)

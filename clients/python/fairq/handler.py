@@ -82,7 +82,8 @@ class Enqueuing(OfArguments[P]):
 
 
 class Handler(OfFunction[P, R_co]):
-    """A function that runs the tasks of one name.  Code can also call it directly."""
+    """A function that runs the tasks of one name.  Code can also call the function
+    directly."""
 
     def __init__(self, function: Callable[P, R_co], name: str, queue: str,
                  timeout: Optional[float]):
@@ -101,7 +102,8 @@ class Handler(OfFunction[P, R_co]):
 
 
 def arguments_of(task: Task, named: bool) -> Tuple[Sequence[Any], Dict[str, Any]]:
-    """The arguments for a handler of the task's name, or for one of all other tasks."""
+    """The arguments for a handler of the task's name, or for the handler of all other
+    tasks."""
     if not named:
         return (task,), {}
     if isinstance(task.payload, dict):

@@ -95,7 +95,7 @@ class Instrument:
         self.end(task, type(error).__name__)
 
     def lose(self, task: Task) -> None:
-        if task in self.spans:          # otherwise it has ended before
+        if task in self.spans:          # otherwise the span has ended before
             self.end(task, "lost")
 
     def end(self, task: Task, error: Optional[str]) -> None:

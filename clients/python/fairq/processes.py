@@ -5,9 +5,10 @@ of its calls, and multiprocessing.Pool loses the call.  So each slot has a proce
 multiprocessing, and a pipe to it.
 
 A process imports the application's modules (start method "spawn") and finds the handler
-there by name.  It has no connection of the worker: the worker's thread of the slot waits
-for the handler's end, and meanwhile writes its progress.  A thread of the process reads
-the pipe.  So it learns that the task has to stop, or that the worker has ended.
+there by name.  It uses no connection of the worker.  The slot's thread in the worker
+waits for the handler's end, and meanwhile writes its progress.  A thread of the process
+reads the pipe.  So the process learns that the task has to stop, or that the worker has
+ended.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ TO_EXIT = 1
 # the signals that end a worker
 ENDING = signal.SIGTERM, signal.SIGINT
 
-# the parts of a task that its process does not get, in addition to its shard
+# attributes of a task that its process does not get, in addition to its shard
 KEPT = "saving", "stop_handler", "end_process"
 
 # multiprocessing keeps a list of processes without a lock
@@ -105,7 +106,7 @@ class Process:
             raise WorkerError(f"a process for handlers did not start: {self.fate()}") from None
 
     def run(self, task: Task, place: Place, named: bool) -> Any:
-        """Runs the handler of the task, and returns or raises what it does."""
+        """Runs the handler of the task, and returns or raises the same."""
         state = {key: value for key, value in vars(task).items()
                  if key not in KEPT and value is not task.shard}
         task.stop_handler, task.end_process = lambda: self.stop(task), self.kill
@@ -165,7 +166,7 @@ class Process:
             return not self.killed and self.process.is_alive()
 
     def close(self, idle: bool) -> None:
-        """Ends the process.  An idle one runs its exit handlers."""
+        """Ends the process.  An idle process runs its exit handlers."""
         if idle:
             self.connection.close()
             with starting:
@@ -176,7 +177,7 @@ class Process:
 
 
 class Processes:
-    """The processes of a worker.  A task gets an idle one, or a new one."""
+    """The processes of a worker.  A task gets an idle or a new process."""
 
     def __init__(self, lease: float):
         self.lease = lease
@@ -184,7 +185,7 @@ class Processes:
         self.idle: List[Process] = []
         self.all: List[Process] = []
         self.over = False
-        atexit.register(self.end)       # before multiprocessing waits for them
+        atexit.register(self.end)       # runs before multiprocessing waits for the processes
 
     def take(self) -> Process:
         with self.lock:
@@ -226,16 +227,16 @@ def rebuilt(error: BaseException, text: str, whole: str) -> BaseException:
 # ---- in the process
 
 def live(connection: Connection, lease: float, level: int) -> None:
-    # The worker gets these signals, too, and gives handlers time.  The signal handler is a
-    # function, because programs that a task starts would inherit SIG_IGN.
+    # The worker gets these signals, too, and gives handlers time to end.  The signal
+    # handler is a function, because programs that a task starts would inherit SIG_IGN.
     for number in ENDING:
         signal.signal(number, lambda *_: None)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     if not logging.getLogger().handlers:
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # The worker waits for the end of the pipe, and processes that a handler starts may
-    # outlive this one.
+    # The worker waits for the end of the pipe.  Processes that a handler starts may
+    # outlive this process, so they must not inherit the pipe.
     if hasattr(os, "register_at_fork"):
         os.set_inheritable(connection.fileno(), False)
         os.register_at_fork(after_in_child=connection.close)
@@ -310,7 +311,7 @@ class Here:
 
 class TaskHere(Task):
     """The task of a handler in this process.  The worker's Task has the same progress, and
-    saves it if the attempt ends in another way.
+    saves it if the attempt ends without a return of the handler.
     """
 
     def __init__(self, here: Here, state: Dict[str, Any]):
@@ -329,7 +330,8 @@ class TaskHere(Task):
 
     def save(self, plain: Any, steps: Dict[str, Any]) -> None:
         super().save(plain, steps)
-        # one object in the message, so that it is one in the worker
+        # a single object in the message, so that it is also a single one in
+        # the worker
         cursor = self.saved_cursor
         self.shard.send("note", {"plain": plain, "steps": steps, "cursor": cursor, "saved_cursor": cursor})
 
@@ -339,7 +341,7 @@ class TaskHere(Task):
 
 
 def portable(error: BaseException) -> BaseException:
-    """The error, or one with the same effect if it cannot be sent."""
+    """The error, or one with the same effect if the error cannot be sent."""
     try:
         pickle.loads(pickle.dumps(error))
         return error

@@ -8,8 +8,8 @@ A connection is one of
 - psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession, for the
   functions that begin with "a".
 
-These functions do not commit.  Each is derived from a function that returns its SQL
-statement, once for blocking and once for asynchronous connections.
+These functions do not commit.  Each is made from a function that returns its SQL
+statement, for blocking and for asynchronous connections.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Statement = Tuple[str, Tuple[Optional[str], ...]]
 
 
 class NoGroup(str):
-    """The empty group, if it is intended."""
+    """The empty group, for callers that intend it."""
 
 
 NO_GROUP = NoGroup("")
@@ -105,7 +105,7 @@ def as_text(name: str, value: Any) -> Optional[str]:
         if not isinstance(value, datetime):
             raise TypeError(f"{name} must be a datetime, and not {value!r}")
         if value.utcoffset() is None:
-            # the server would take it for its session's time zone
+            # the server would interpret it in its session's time zone
             raise ValueError(f"{name} must have a time zone: {value!r}")
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -255,8 +255,8 @@ def create_batch_statement(queue: str, group: Group, payload: Any = None, *,
                            batch: Optional[int] = None) -> Statement:
     """Adds a task that runs once all tasks of a new batch have ended.
 
-    Returns the id of the task and of the batch, for batch of enqueue().  With on_success,
-    the task fails if a task of the batch does not succeed.
+    Returns the id of the task and of the batch, for batch of enqueue().  With on_success, the task
+    fails if a task of the batch does not succeed.
     """
     options = dict(on_success=on_success, priority=priority, max_attempts=max_attempts, batch=batch)
     return call_with_payload("create_batch", queue, group, payload, task, headers, options)
@@ -268,7 +268,8 @@ def close_batch_statement(batch: int) -> Statement:
 
 
 def cancel_batch_statement(batch: int) -> Statement:
-    """Closes the batch, and cancels its tasks that are not running.  Returns how many."""
+    """Closes the batch, and cancels its tasks that are not running.  Returns how many it
+    cancelled."""
     return call_by_id("cancel_batch", batch, {})
 
 
@@ -300,7 +301,8 @@ def redrive_statement(queue: str, group: Optional[Group] = None, *,
                       max_tasks: Optional[int] = None, to_queue: Optional[str] = None,
                       to_priority: Optional[int] = None,
                       to_group: Optional[Group] = None) -> Statement:
-    """Enqueues failed tasks of the queue, or of a group, again.  Returns how many."""
+    """Enqueues failed tasks of the queue, or of a group, again.  Returns their
+    number."""
     return call("redrive", ["%s::text"], [queue], dict(
         group_key=group, max_tasks=max_tasks, to_queue=to_queue, to_priority=to_priority,
         to_group=to_group))
@@ -384,7 +386,7 @@ def columns(row: Any) -> List[Any]:
         return list(row.values())
     try:
         return list(row)
-    except TypeError:           # an object of the caller's own
+    except TypeError:           # an object of the caller's own class
         return list(vars(row).values())
 
 

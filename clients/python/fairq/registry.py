@@ -25,8 +25,8 @@ EVERY = 10
 class Registration:
     """A worker's row in one database.
 
-    Nothing depends on it, so an error is only logged. For example, the server is older
-    than this package, or has become a standby.
+    Nothing depends on it, so an error is only logged. The server may be older than
+    this package, for example, or may have become a standby.
     """
 
     def __init__(self, shard: "Shard"):
@@ -64,7 +64,7 @@ class Registration:
         try:
             self.shard.keeper.query(sql, *args, once=True, brief=True)
         except psycopg.Error as error:
-            if not isinstance(error, LOST):     # these are logged already
+            if not isinstance(error, LOST):     # these errors are logged already
                 log.log(self.level, "the worker is not shown in fairq.workers: %s", explain(error))
                 self.level = logging.DEBUG
             return False

@@ -36,7 +36,7 @@ Times = Callable[[datetime, datetime], List[datetime]]
 
 
 def interval_of(text: Union[str, Delay]) -> float:
-    """Seconds of "5 min", a number or a timedelta."""
+    """The seconds of a text such as "5 min", a number or a timedelta."""
     if not isinstance(text, str):
         interval = seconds(text)
     else:
@@ -59,7 +59,7 @@ def every(interval: float) -> Times:
 
 
 def zone_of(name: str) -> tzinfo:
-    from zoneinfo import ZoneInfo       # of Python 3.9 or later
+    from zoneinfo import ZoneInfo       # zoneinfo exists in Python 3.9 or later
     return ZoneInfo(name)
 
 
@@ -85,7 +85,7 @@ class Schedule:
         self.name, self.task, self.queue, self.group = name, task, queue, group
         self.payload, self.times = payload, times
         self.catch_up = timedelta(seconds=seconds(catch_up))
-        self.seen: Optional[datetime] = None    # the times until then have their tasks
+        self.seen: Optional[datetime] = None    # the times up to this one have their tasks
 
     def due(self, now: datetime) -> List[datetime]:
         """The times since the last call.  The first call returns the last missed time."""
@@ -95,7 +95,7 @@ class Schedule:
         return self.times(max(after, self.seen), now)
 
     def next_in(self, now: datetime) -> float:
-        """Seconds until its next time, at most TO_LOOK."""
+        """The seconds until its next time, at most TO_LOOK."""
         soon = self.times(now, now + timedelta(seconds=TO_LOOK))
         return (soon[0] - now).total_seconds() if soon else TO_LOOK
 

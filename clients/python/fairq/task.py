@@ -91,7 +91,7 @@ class Task:
             self.unread = error
         self.begins = False         # the handler has been called
         self.stopped = False
-        self.handed_back = False                # released, since the worker stops
+        self.handed_back = False                # released, because the worker stops
         self.completed = False                  # in a transaction of its handler
         self.timeout: Optional[float] = None    # seconds
         self.timed_out = False
@@ -119,7 +119,8 @@ class Task:
     def progress(self) -> Any:
         """The progress of this attempt and earlier ones.
 
-        If there are steps or a cursor, it is a dict whose item "fairq" has them.
+        If there are steps or a cursor, it is a dict whose item "fairq" contains
+        them.
         """
         return self.whole(self.plain, self.steps)
 
@@ -157,11 +158,11 @@ class Task:
         return self.steps[name]
 
     def checkpoint(self, cursor: Any) -> None:
-        """Records how far the work has got, for the cursor of a later attempt; call
-        it often.
+        """Records how far the work has got, as the cursor for a later attempt.
+        Call it often.
 
         It saves the value once per heartbeat.  If the attempt fails or is released, the
-        worker saves the last one.  Raises Stopped like check().
+        worker saves the last value.  Raises Stopped like check().
         """
         if self.is_due(cursor):
             self.save_cursor()
@@ -278,7 +279,8 @@ def items(plain: Any) -> Dict[str, Any]:
 async def in_thread(function: Callable[..., None], *args: Any) -> None:
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
-    # not the loop's executor, since all its threads may wait for locked rows
+    # this does not use the loop's executor, since all its threads may wait for
+    # locked rows
     executor = ThreadPoolExecutor(1)
     try:
         await asyncio.get_running_loop().run_in_executor(executor, function, *args)

@@ -2,8 +2,8 @@
 
     ran = fairq.testing.run_tasks(connection, worker)
 
-No worker sees these tasks, since nothing is committed, and a rollback at the end of the
-test removes all of it.
+No worker sees these tasks, since nothing is committed.  A rollback at the end of the
+test removes all of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class OneConnection:
 
 
 def run_tasks(connection: Any, worker: Worker, *, most: int = 1000) -> List[Ran]:
-    """Runs ready tasks of the worker's queues, also those that they enqueue, one by one.
+    """Runs ready tasks of the worker's queues one by one, including tasks that they
+    enqueue.
 
     The connection is one that enqueue() takes, in a transaction.  Exceptions of a handler are
     raised here, except Dead and Retry.  WorkerError: there are more than "most" tasks.

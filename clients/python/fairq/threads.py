@@ -45,7 +45,7 @@ class Threads:
                 function(*args)
             except BaseException:
                 log.exception("in thread %s", threading.current_thread().name)
-            del function, args      # so that this thread does not keep them alive
+            del function, args      # so that this thread keeps neither alive
             with self.lock:
                 if self.waiting:
                     self.waiting -= 1

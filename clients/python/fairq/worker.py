@@ -2,9 +2,9 @@
 
 A worker has two connections and three threads per database.  One pops and sleeps in
 fairq.wait, one renews leases, and one shows the worker in fairq.workers.  Functions run in
-a pool with one thread per slot, or one process, and async handlers in an event loop.  Other threads complete
-tasks, since that may wait for locks, and one watches time limits.  All of them wait for
-the condition "changed".
+a pool with one thread per slot, or one process, and async handlers in an event loop.
+Other threads complete tasks, since that may wait for locks, and one thread watches time
+limits.  All threads wait for the condition "changed".
 
 A queue may be spread over several databases, its shards.  Shard.take_slots() divides
 the free slots among them.
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Function = Callable[..., Any]
-Entry = Tuple[Function, Optional[float]]        # with its timeout
+Entry = Tuple[Function, Optional[float]]        # a function with its timeout
 F = TypeVar("F", bound=Function)
 H = TypeVar("H", bound="Handler[..., Any]")
 
@@ -58,7 +58,7 @@ log = logging.getLogger("fairq")
 # seconds for the server's answers after the grace
 TO_ANSWER = 4
 
-# seconds after which the other shards stop waiting for one
+# seconds after which the other shards stop waiting for a shard
 SILENCE = 1
 
 # seconds that a task that runs alone waits for the server to store the ends of others
@@ -83,7 +83,7 @@ CLAIM = ("id, attempt, group_key, queue, priority, extract(epoch FROM enqueued_a
 TEXTS = "payload::text, headers::text, progress::text"
 POP = "fairq.pop(%s::text[], %s, lease => %s, worker => %s)"
 
-# in this process: the previous handlers of the signals that a worker handles
+# this process's previous handlers of the signals that a worker handles
 before_us: Dict[int, Any] = {}
 
 
@@ -123,8 +123,8 @@ class Shard:
     def __init__(self, worker: "Worker", uri: str):
         self.worker = worker
         self.popper = Database(uri, worker.name, worker.stopping, WAIT + LIMIT_MOST, worker.give_up)
-        # It works until the end, to complete tasks.  Its time limit is short enough for a
-        # new connection to renew the leases in time.
+        # This connection works until the end, to complete tasks.  Its time limit is short
+        # enough for a new connection to renew the leases in time.
         limit = max(LIMIT_LEAST, min(LIMIT_MOST, worker.lease.total_seconds() / 4))
         self.keeper: Database = Database(uri, worker.name, worker.ended, limit)
         self.registration = Registration(self)
@@ -141,7 +141,7 @@ class Shard:
         return [shard for shard in self.worker.shards if shard is not self]
 
     def answers(self) -> bool:
-        """Whether it has tasks, and has answered within a second."""
+        """Whether the shard has tasks, and has answered within a second."""
         return self.taking > time.monotonic() - SILENCE
 
     def is_stuck(self, late: float) -> bool:
@@ -228,7 +228,7 @@ class Worker:
     give_up         seconds after which the worker ends if the server refuses its
                     connections; None: it waits
     alive           a file that the worker touches every second while it works
-    processes       run functions in a pool of processes, and not of threads
+    processes       run functions in a pool of processes instead of threads
     """
 
     def __init__(self, queues: Union[str, Sequence[str]], *, concurrency: int = 4,
@@ -250,15 +250,15 @@ class Worker:
         self.alive, self.in_processes = alive, processes
         self.schedules: List[schedule.Schedule] = []
         self.tasks: Dict[str, "Handler[..., Any]"] = {}
-        self.handlers: Dict[Optional[str], Entry] = {}      # of a queue; None: of all others
+        self.handlers: Dict[Optional[str], Entry] = {}      # by queue; None: for all other queues
         self.hooks: Dict[str, List[Function]] = {"before": [], "after": [], "error": [], "lost": []}
 
         self.stopping = threading.Event()
         self.changed = threading.Condition()            # protects shards and all fields below
         self.running: Set[Task] = set()
-        self.working: Set[Task] = set()     # whose handlers have begun, and not ended
-        self.left: Set[Task] = set()        # those of working that have failed by their timeouts
-        self.alone: Optional[Task] = None   # runs, or is to run, without other tasks
+        self.working: Set[Task] = set()     # tasks whose handlers have begun and not ended
+        self.left: Set[Task] = set()        # those of "working" that their timeout has failed
+        self.alone: Optional[Task] = None   # the task that runs, or has to run, without other tasks
         self.shards: List[Shard] = []
         self.room = threading.Semaphore(concurrency)    # for the work of running tasks
         self.problem: Optional[BaseException] = None    # why the worker ends
@@ -292,7 +292,7 @@ class Worker:
         self.in_processes = self.in_processes or processes
 
     def status(self) -> Dict[str, Any]:
-        """The present state of the worker.  Any thread may call it."""
+        """Returns the present state of the worker.  Any thread may call it."""
         with self.changed:
             running = [{"id": task.id, "attempt": task.attempt, "queue": task.queue,
                         "group": task.group_key, "task": task.name,
@@ -398,7 +398,7 @@ class Worker:
                 log.exception("a hook of task %s, attempt %s", task.id, task.attempt)
 
     def call_last_hooks(self, task: Task, error: Optional[BaseException]) -> None:
-        """Runs the hooks where the handler has run, after its end."""
+        """Runs the hooks in the same place as the handler, after its end."""
         if error is None:
             self.call_hooks("after", task)
         elif task.timed_out:
@@ -409,7 +409,8 @@ class Worker:
             self.call_hooks("error", task, error)
 
     def find_work(self, task: Task) -> Tuple[Function, bool]:
-        """The handler of the task, and whether it is one for tasks of that name."""
+        """The handler of the task, and whether it is specific to tasks of that
+        name."""
         if task.unread is not None:
             raise task.unread
         named = self.tasks.get(task.name) if task.name is not None else None
@@ -495,8 +496,9 @@ class Worker:
     def admit(self, tasks: Sequence[Task]) -> List[Task]:
         """Returns the tasks to begin, and releases the others.
 
-        A task whose lease has expired may have killed its process.  It runs without other
-        tasks, which would lose their leases with it.  One such task runs at a time.
+        A task whose lease has expired may have killed its process.  Such a task runs
+        without other tasks, which would lose their leases with it.  Only one such task
+        runs at a time.
         """
         with self.changed:
             admitted = [task for task in tasks if not task.lapses and self.alone is None]
@@ -538,8 +540,9 @@ class Worker:
 
     def begin_alone(self, task: Task) -> None:
         with self.changed:
-            # If it kills the process before the server has the end of another task, that
-            # task runs again.  The row of such a task may be locked, so the wait is short.
+            # If this task kills the process before the server has the end of another task,
+            # that other task runs again.  The row of such a task may be locked, so the
+            # wait is short.
             while not self.stopping.is_set() and any(
                     other.ended > time.monotonic() - ALONE
                     for other in self.running if other is not task):
@@ -615,7 +618,7 @@ class Worker:
         self.call_hooks("before", task)
 
     def has_ended(self, task: Task, error: Optional[BaseException], result: Any) -> None:
-        """Records the end of the work, and finishes the task unless leave() has."""
+        """Records the end of the work, and finishes the task unless leave() has done so."""
         with self.changed:
             self.working.discard(task)
             if task in self.left:
@@ -645,7 +648,7 @@ class Worker:
         me = asyncio.current_task()
         assert me is not None
         task.stop_handler = lambda: loop.call_soon_threadsafe(me.cancel)
-        current.set(task)       # in a context of its own
+        current.set(task)       # this coroutine has a context of its own
         result: Any = None
         error: Optional[BaseException] = None
         try:
@@ -681,7 +684,7 @@ class Worker:
         if error is None:
             try:
                 return End("complete", (None if result is None else to_json(result),))
-            except Exception as raised:     # also the exceptions of its objects, and RecursionError
+            except Exception as raised:     # also exceptions of objects in it, and RecursionError
                 error = raised
         if task.timed_out:
             return failure(timed_out(task, error))
@@ -761,7 +764,8 @@ class Worker:
     # ---- time limits
 
     def watch(self) -> None:
-        """Ends connections without an answer, and tasks past their timeouts."""
+        """Ends connections that wait too long for an answer, and tasks past their
+        timeouts."""
         limits = [*(handler.timeout for handler in self.tasks.values()),
                   *(timeout for _, timeout in self.handlers.values())]
         limited = any(limit is not None for limit in limits)
@@ -792,8 +796,8 @@ class Worker:
             self.alive = None
 
     def leave(self, task: Task) -> None:
-        """Ends the process of a handler that does not end after its timeout.  Without one,
-        fails the task.
+        """Ends the process of a handler that does not end after its timeout.  If the handler has
+        no process, fails the task.
         """
         with self.changed:
             if task not in self.working:
@@ -839,7 +843,7 @@ class Worker:
             self.helpers.run(self.keep_schedules, self.shards[0])
 
     def end_shard(self, shard: Shard, popping: threading.Thread) -> None:
-        """Waits for its tasks to end, and releases the others."""
+        """Waits for the shard's tasks to end, and releases those that do not."""
         mute = time.monotonic() + TO_ANSWER / 2
         while popping.is_alive():
             if time.monotonic() < mute:
@@ -851,7 +855,7 @@ class Worker:
         with self.changed:
             self.changed.wait_for(lambda: not shard.tasks(), self.grace)
             left = [task for task in shard.tasks() if task.ended == math.inf]
-        # concurrently, since one of the rows may be locked
+        # each in a thread, since one of the rows may be locked
         releasing = [threading.Thread(target=self.hand_back, args=(task,), daemon=True)
                      for task in left]
         for thread in releasing:
@@ -894,7 +898,7 @@ class Worker:
             await asyncio.wait(self.coroutines, timeout=1)
 
     def stop(self) -> None:
-        """Ends run() or serve().  For any thread."""
+        """Ends run() or serve().  Any thread may call it."""
         self.stopping.set()
         self.wake()
 
@@ -915,7 +919,7 @@ class Worker:
             try:
                 writing.send(b"\0")
             except OSError:
-                pass            # it is awake, or has ended
+                pass            # the worker is awake, or has ended
         self.wake = wake
         try:
             with signals_to(wake, signals):
@@ -929,7 +933,7 @@ class Worker:
                     try:
                         asyncio.run_coroutine_threadsafe(self.end_coroutines(), self.loop).result(2)
                     except concurrent.futures.TimeoutError:
-                        pass        # one of them blocks the loop
+                        pass        # a coroutine blocks the loop
                     self.loop.call_soon_threadsafe(self.loop.stop)
         finally:
             reading.close()
@@ -948,7 +952,8 @@ class Worker:
                 while not waiting.done():       # see run()
                     await asyncio.wait([waiting], timeout=TO_NOTICE)
             finally:
-                # also if this is cancelled; with an executor that handlers do not use
+                # this runs even after a cancellation, in an executor that handlers do
+                # not use
                 executor = concurrent.futures.ThreadPoolExecutor(1)
                 await asyncio.shield(loop.run_in_executor(executor, self.end))
                 executor.shutdown(wait=False)
@@ -963,7 +968,7 @@ class Worker:
         """
         serving = asyncio.ensure_future(self.serve())
         serving.add_done_callback(log_problem)
-        await asyncio.sleep(0)      # so that it has begun
+        await asyncio.sleep(0)      # so that the worker has begun
         try:
             yield
         finally:
@@ -987,7 +992,7 @@ def exit_besides(status: int) -> NoReturn:
     """Runs exit handlers and ends the program, although handlers still run.
 
     The normal end of Python would wait for threads that the handlers have started, and
-    fails if one of them writes meanwhile.
+    would fail if one of them writes meanwhile.
     """
     limit = threading.Timer(TO_EXIT, os._exit, (status,))
     limit.daemon = True
@@ -1003,7 +1008,7 @@ def exit_besides(status: int) -> NoReturn:
 
 
 def log_problem(serving: "asyncio.Future[None]") -> None:
-    """At once, since the application may run for long."""
+    """Logs the error at once, since the application may run for long."""
     if not serving.cancelled() and serving.exception() is not None:
         log.error("worker: %s", serving.exception())
 
