@@ -10,7 +10,7 @@ import json
 import uuid
 
 PIECE = 7000
-UNFINISHED = 100        # the most messages that may be incomplete
+UNFINISHED = 100        # the maximum number of incomplete messages
 
 
 def channel_of(exchange):
@@ -35,8 +35,8 @@ class Pieces:
         self.unfinished = {}
 
     def add(self, text):
-        """(exchange, routing key, message) at the last piece; None otherwise, or for a
-        notification from elsewhere.
+        """Returns (exchange, routing key, message) at the last piece. Returns None
+        otherwise, or for a notification from another program.
         """
         try:
             name, i, count, part = text.split(" ", 3)

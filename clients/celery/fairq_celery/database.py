@@ -71,7 +71,7 @@ class Connection(psycopg.Connection):
 
 def readable(sockets, seconds):
     """True: one of the sockets is readable within that time.  Unlike select() it takes any
-    number of them.
+    number of sockets.
     """
     poll = select.poll()
     for fd in sockets:
@@ -108,7 +108,7 @@ def parameters(conninfo):
 
 
 def connect(conninfo, give_up=None):
-    """A connection.  Raises ChannelError if the server has refused for give_up
+    """A connection.  Raises ChannelError if the server has refused connections for give_up
     seconds."""
     problems = []
     attempts = parameters(conninfo)
@@ -137,7 +137,8 @@ def connect(conninfo, give_up=None):
 
 
 def refuses(attempt, problem):
-    """Does a server answer there, and refuse the database, the role or the password?
+    """Does a server answer at that address, and refuse the database, the role or the
+    password?
 
     libpq has no SQLSTATE for a failed connection.
     """

@@ -1,7 +1,7 @@
 """Converts a Celery message to a task of fairq, and back.
 
-The task's name is headers.task.  The payload has its arguments: named ones are an object,
-others an array.  If a call has both, headers.celery.kwargs has the named ones.
+The task's name is headers.task.  The payload has its arguments: named ones as an object,
+others as an array.  If a call has both, headers.celery.kwargs has the named ones.
 headers.celery has the rest of the message.
 """
 
@@ -17,7 +17,7 @@ MADE_UP_ID = "fairq-{}"
 # retry with it.
 KNOWN = ("id", "attempt", "group", "queue", "attempts_left", "priority", "progress",
          "batch")
-# These are fairq's and not Celery's, at the top of the headers.
+# These keys at the top of the headers belong to fairq, not to Celery.
 COMMON = ("traceparent", "tracestate")
 MESSAGE = ("content-type", "content-encoding")
 
@@ -60,7 +60,8 @@ def refuse(constant):
 
 
 def arguments(message):
-    """The args and kwargs of any message of ours, to choose its group."""
+    """The args and kwargs of any message from this transport, to choose its
+    group."""
     body = json_body(message)
     if body is None:
         try:
@@ -116,7 +117,7 @@ def to_task(message):
 
 
 def decoded(text, what):
-    """A JSON text of the server, which accepts numbers and depths that Python refuses."""
+    """Reads a JSON text of the server, which accepts numbers and depths that Python refuses."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,8 +1,8 @@
 """The tasks of this process, independent of its connections.
 
 Celery forgets its messages when it loses its connection, while its processes continue the
-tasks.  So a ledger per database records them.  A thread with its own connection renews
-their leases, and finishes them.  It retries until the server has answered.
+tasks.  So a ledger per database records the tasks.  A thread with its own connection
+renews their leases, and finishes them.  It retries until the server has answered.
 """
 
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger("fairq.celery")
 # Another transaction has a lock that the statement needs, or the statement was cancelled.
 HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 
-# seconds until the end of such a task is retried
+# seconds until the end of a task with a locked row is retried
 HELD_PAUSE = 0.5
 
 # seconds for which a task that runs alone waits until the server has the ends of others
@@ -56,9 +56,9 @@ class Claim:
         self.ended = math.inf       # by the monotonic clock
         self.held = False           # the row was locked when it was to be ended
         self.channel = None         # the channel that has delivered it
-        self.delivered = False      # Celery has it
-        self.started = False        # a process has reported that it has begun it
-        self.stopped = False        # it was lost, or cancelled
+        self.delivered = False      # Celery has the task
+        self.started = False        # a process has reported that it has begun the task
+        self.stopped = False        # the task was lost, or cancelled
 
     def forget_content(self):
         self.payload = self.headers = self.progress = None
@@ -74,13 +74,13 @@ class Ledger:
         self.changed = threading.Condition()
         self.claims = {}            # tasks that run, by tag
         self.ended = []             # (claim, verb, arguments), for the thread
-        self.ending = []            # those that the thread sends now
-        self.held = []              # those to retry
+        self.ending = []            # the ends that the thread sends now
+        self.held = []              # the ends to retry
         self.again = 0              # when to retry, by the monotonic clock
         self.connection = None
         self.thread = None
         self.registration = Registration()
-        self.transports = weakref.WeakSet()     # those that pop
+        self.transports = weakref.WeakSet()     # the transports that pop
         self.apart = None           # a claim that has to run alone
         self.one_by_one = False     # the next claim may also have to run alone
         self.stopping = False       # no more pops
@@ -125,8 +125,9 @@ class Ledger:
     # memory.
 
     def put_apart(self, claims):
-        """The claims without those whose leases have expired.  One of these waits until all
-        other tasks have ended; the others are released, since they could expire with it.
+        """The claims, except those of tasks whose leases have expired before.  One of the
+        latter waits until all other tasks have ended; the rest are released, since their
+        leases could expire with it.
         """
         lapsed = [claim for claim in claims if claim.lapses > 0]
         self.one_by_one = bool(lapsed)
@@ -137,7 +138,7 @@ class Ledger:
         return [claim for claim in claims if claim.lapses == 0]
 
     def has_apart(self):
-        """Whether a claim that must run alone waits or runs."""
+        """Whether a claim that must run alone is waiting or running."""
         return self.apart is not None and self.apart.tag in self.claims
 
     def next_apart(self, channel):
@@ -152,9 +153,9 @@ class Ledger:
             return None
 
     def in_hand(self):
-        """The number of tasks that run here, from the server's view.
+        """The number of tasks that run here, as the server sees it.
 
-        Tasks whose end it has not confirmed within a second do not count.
+        Tasks whose end the server has not confirmed within a second do not count.
         """
         late = time.monotonic() - 1
         with self.changed:
@@ -179,8 +180,8 @@ class Ledger:
             transport.wake()
 
     def stop(self):
-        """Stops popping, from the signal on.  It takes no lock, since a signal handler
-        calls it.
+        """Stops popping, immediately at the signal.  It takes no lock, since a signal
+        handler calls it.
 
         Celery itself stops in the next turn of its loop, which may sleep for seconds.
         Until then a task that ends would wake it, and it would pop another one.
@@ -189,7 +190,8 @@ class Ledger:
         self.wake()
 
     def release(self, condition, seconds):
-        """Releases the claims that meet the condition.  True: the server has answered."""
+        """Releases the claims that meet the condition.  Returns whether the server has
+        answered."""
         for claim in list(self.claims.values()):
             if condition(claim):
                 self.finish(claim.tag, "hand_back")
@@ -269,7 +271,7 @@ class Ledger:
                 self.complete_all(done)
                 self.ending = [end for end in self.ending if end[1] != "complete" or end[0].held]
             except HELD:
-                pass            # ends them one by one, below
+                pass            # the code below ends them one by one
         while self.ending:
             claim, verb, arguments = self.ending[0]
             try:
@@ -283,7 +285,7 @@ class Ledger:
                 self.again = time.monotonic() + HELD_PAUSE
             except LOST:
                 raise
-            except psycopg.Error as error:      # for example no privilege: its lease expires
+            except psycopg.Error as error:      # such as a missing privilege: the lease expires
                 log.error("task %s, %s: %s", claim.id, verb, str(error).strip())
                 if verb == "fail" and arguments.get("retry_in") is not None:
                     # the arguments may be invalid
@@ -311,7 +313,7 @@ class Ledger:
         return f"set_config('lock_timeout', '{10 if self.held else 100}ms', true)"
 
     def complete_all(self, done):
-        # the limit comes first, since it is not about a row
+        # the limit comes first, since its error is not about a row
         refused = self.connection.execute(
             "SELECT t.id, t.attempt"
             " FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"

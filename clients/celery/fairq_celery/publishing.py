@@ -8,13 +8,12 @@ current_publishing = contextvars.ContextVar("fairq_publishing", default=None)
 class publishing:
     """In this context, the connection enqueues the tasks that Celery publishes.
 
-    They exist once its transaction commits, and never if it rolls back.  The connection
-    must have cursors whose driver uses %s for parameters.  Without a
-    connection, each task is committed at once.  "ids" are the tasks' ids in
-    fairq.
+    The tasks exist once its transaction commits.  If it rolls back, they never exist.
+    The connection must have cursors whose driver uses %s for parameters.  Without a
+    connection, each task is committed at once.  "ids" are the tasks' ids in fairq.
     """
 
-    batch = None        # to which the tasks are added
+    batch = None        # the batch to which the tasks are added
 
     def __init__(self, connection=None):
         self.connection = connection
@@ -48,8 +47,8 @@ class batch(publishing):
     """Tasks that are published in this context form a batch.  Once all of them have ended,
     the signature "then" runs.  The connection also enqueues that task.
 
-    With on_success, "then" fails as soon as one of them ends without success.  The options
-    are those of Celery's apply_async, for "then".  "id" is the id of the batch.
+    With on_success, "then" fails as soon as a task of the batch ends without success.  The
+    options are those of Celery's apply_async, for "then".  "id" is the id of the batch.
     """
 
     def __init__(self, connection, then, on_success=False, **options):

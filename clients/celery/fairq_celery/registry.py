@@ -44,7 +44,7 @@ class Registration:
         if self.ends:
             self.ask(connection, "SELECT fairq.unregister_worker(%s::uuid)", self.id)
             self.known = False
-        elif queues:        # none while Celery connects again
+        elif queues:        # there is none while Celery reconnects
             self.known = self.ask(
                 connection, "SELECT fairq.register_worker(%s::uuid, %s, %s::text[], %s, 'celery', %s, %s, %s)",
                 self.id, f"{socket.gethostname()}:{os.getpid()}", queues, socket.gethostname(),

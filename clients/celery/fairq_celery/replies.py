@@ -61,7 +61,7 @@ class Mailbox:
         self.connection = None
         self.thread = None
         self.queues = {}            # name: messages
-        self.declared = {}          # name: when, by the monotonic clock
+        self.declared = {}          # name: time of the last declaration, by the monotonic clock
         self.pieces = broadcast.Pieces()
         self.transports = weakref.WeakSet()     # the connections that may read a queue
 

@@ -5,10 +5,10 @@ exchanges and bindings that it declares.  Queues that are not durable are those 
 control and events.  They live in the process that declares them, and receive messages by
 NOTIFY: see broadcast.py.
 
-A transport has a connection that pops, publishes and listens.  Another one calls fairq.wait
-while there is a free slot and no task.  Both sockets are in Celery's hub, or drain_events()
-reads them.  The same holds for a pipe, through which other threads and acknowledgements
-wake the transport.  ledger.py renews leases and finishes tasks.
+A transport has a connection that pops, publishes and listens.  A second connection calls
+fairq.wait while there is a free slot and no task.  Celery's hub watches both sockets, or
+drain_events() reads them.  The same holds for a pipe, through which other threads and
+acknowledgements wake the transport.  ledger.py renews leases and finishes tasks.
 """
 
 import logging
@@ -56,11 +56,12 @@ OTHER_OPTIONS = {"run_at": "clock_timestamp() + make_interval(secs => %s::float8
 # a time in ISO format without a zone
 NAIVE = re.compile(r"\s*\d{4}-\d\d-\d\d([T ]+\d\d(:\d\d(:\d\d([.,]\d+)?)?)?)?\s*$", re.IGNORECASE)
 
-# seconds that a call of fairq.wait sleeps at most, and after which it is late
+# seconds that a call of fairq.wait sleeps at most, and seconds after which it
+# is late
 TO_WAIT = 20
 WAIT_LIMIT = TO_WAIT + 10
 
-# seconds between checks whether it is late
+# seconds between checks whether such a call is late
 TO_LOOK = 5
 
 # seconds that the server has to accept a short message
@@ -71,7 +72,8 @@ TO_CANCEL = 1
 
 
 class Message(virtual.Message):
-    """A message of a task also has the outcome, in addition to Celery's ack and reject."""
+    """A task's message that also records the outcome, in addition to Celery's ack and
+    reject."""
 
     failure = None      # the error's text
     dead = False        # no retry
@@ -128,7 +130,7 @@ class QoS(virtual.QoS):
     def settle(self, delivery_tag, requeue=None):
         message = self._delivered.pop(delivery_tag, None)
         if message is None:
-            return      # it was released
+            return      # the claim was released
         took = None if message.began is None else max(0, time.monotonic() - message.began)
         if message.cancelled:
             end = {"verb": "cancel"}
@@ -186,7 +188,7 @@ class Channel(virtual.Channel):
             self.connection.ask(f"SELECT fairq.create_queue(%s{named})", queue,
                                 *self.options.create_queues.values())
         except ChannelError as error:
-            if getattr(error.__cause__, "sqlstate", None) != "QF002":     # another was faster
+            if getattr(error.__cause__, "sqlstate", None) != "QF002":     # another process made it
                 raise
 
     def _has_queue(self, queue, **kwargs):
@@ -325,7 +327,7 @@ class Channel(virtual.Channel):
         finished.
         """
         ledger = self.connection.ledger
-        if ledger.stopping:     # since the pop was sent
+        if ledger.stopping:     # it has stopped since the pop was sent
             ledger.finish(claim.tag, "hand_back")
             return None
         try:
@@ -354,7 +356,8 @@ class Channel(virtual.Channel):
         raise Empty()
 
     def close(self):
-        """Releases tasks that no process has begun: Celery has forgotten them, or will."""
+        """Releases tasks that no process has begun, since Celery has forgotten them or
+        will forget them."""
         if not self.closed and self._qos is not None:
             ledger = self._qos.ledger
             ledger.hear()
@@ -404,7 +407,8 @@ class Waiter:
         pgconn.flush()
 
     def has_ended(self):
-        """Reads the socket.  True: the call has returned, and may be repeated."""
+        """Reads the socket.  Returns True if the call has returned, and may be
+        repeated."""
         pgconn = self.connection.pgconn
         pgconn.consume_input()
         if self.queues is None:
@@ -419,7 +423,7 @@ class Waiter:
         while (result := pgconn.get_result()) is not None:
             if result.status == ExecStatus.FATAL_ERROR:
                 problem = psycopg.errors.error_from_result(result)
-                if problem.sqlstate is None:        # libpq's own: it is lost
+                if problem.sqlstate is None:        # an error of libpq: the connection is lost
                     problem = psycopg.OperationalError(str(problem))
         if problem is not None and not isinstance(problem, psycopg.errors.QueryCanceled):
             raise refusal(problem) or problem
@@ -427,7 +431,7 @@ class Waiter:
 
     def close(self):
         if self.queues is not None:
-            # on a connection without a time limit; the call also ends by itself
+            # this connection has no time limit; the call also ends by itself
             ending = threading.Thread(target=self.cancel, daemon=True)
             ending.start()
             ending.join(TO_CANCEL)
@@ -451,7 +455,7 @@ class Transport(virtual.Transport):
     recoverable_connection_errors = connection_errors
     recoverable_channel_errors = ()
 
-    serves_worker = False       # of Celery's, in this process
+    serves_worker = False       # True: it serves Celery's worker in this process
 
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]))
@@ -537,7 +541,7 @@ class Transport(virtual.Transport):
             return cursor.fetchall() if cursor.description is not None else []
 
     def wake(self):
-        """Something has changed.  For any thread."""
+        """Reports that something has changed.  Any thread may call it."""
         if self.write_end is not None:
             try:
                 os.write(self.write_end, b".")
@@ -547,8 +551,8 @@ class Transport(virtual.Transport):
     # ---- broadcasts
 
     # NOTIFY is a transaction with an id, and written to disk.  A worker sends a heartbeat
-    # every two seconds, for which mostly nobody listens.  So each listener holds a
-    # shared advisory lock, and a message is not sent while that lock is free.
+    # every two seconds, usually without a listener.  So each listener holds a shared
+    # advisory lock, and a message is not sent while that lock is free.
 
     def broadcast(self, channel, exchange, routing_key, message):
         """Sends with a statement that does not delay Celery's loop."""
@@ -691,10 +695,10 @@ class Transport(virtual.Transport):
         return self.ledger.put_apart(claims) or self.next_claims(channel, every)
 
     def deliver_task(self, channel, claim):
-        """True: it was delivered.
+        """Returns True if the message was delivered.
 
-        Celery's worker ends when its consumer raises.  Then one task's invalid headers
-        would end all other tasks.
+        Celery's worker ends when its consumer raises an exception.  Then one task's
+        invalid headers would end all other tasks.
         """
         message = channel.message_of(claim)
         if message is None:

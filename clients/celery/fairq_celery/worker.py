@@ -105,7 +105,7 @@ def note_causes(error):
 def keep_causes(exception=None, einfo=None, **kwargs):
     if isinstance(exception, BaseException):
         note_causes(exception)
-        # the replacement for one that cannot be pickled
+        # the replacement for an exception that cannot be pickled
         sent = getattr(einfo, "exception", None)
         sent = getattr(sent, "exc", sent)
         if isinstance(sent, BaseException) and hasattr(exception, "fairq_causes"):
@@ -124,8 +124,8 @@ class Request(request.Request):
         super().on_accepted(pid, time_accepted)
 
     def __init_subclass__(cls, **kwargs):
-        """Celery's own subclass takes a value for a result.  In a thread whose task has
-        raised SystemExit, for example, it is an error.
+        """Celery's own subclass treats any value as a result.  In a thread whose task
+        has raised SystemExit, for example, the value is an error.
         """
         super().__init_subclass__(**kwargs)
         succeeded = cls.on_success
@@ -142,9 +142,10 @@ class Request(request.Request):
         if isinstance(error, WRAPPED):
             error = error.exc
         if isinstance(error, WorkerLostError) and state.should_terminate not in (None, False):
-            return self.hand_back()     # a cold shutdown has killed it
+            return self.hand_back()     # a cold shutdown has killed the process
         if isinstance(error, MemoryError):
-            # Celery would raise it again, which ends the worker with all of its tasks
+            # Celery would raise the exception again, which ends the worker with all
+            # of its tasks
             exc_info.exception = error = RuntimeError(brief(error))
         if isinstance(error, Retry):
             message.failure, message.retry_in = text_of(error.exc or error.message), error.when
@@ -165,7 +166,7 @@ class Request(request.Request):
 
     def acknowledges(self, what):
         """Whether a task that has failed or timed out has failed for good.  Celery 5.7 has
-        a setting for each.
+        one setting for failures and one for timeouts.
         """
         own = getattr(self.task, f"acks_on_{what}", None)
         return self.task.acks_on_failure_or_timeout if own is None else own
@@ -211,7 +212,7 @@ class Request(request.Request):
 
     def _announce_cancelled(self, *args, **kwargs):
         """Celery has ended the process, since the connection is lost or the worker ends at
-        once. It leaves the retry to the broker.
+        once. Celery leaves the retry to the broker.
         """
         super()._announce_cancelled(*args, **kwargs)
         self.hand_back()
@@ -263,12 +264,13 @@ def hear_of_begun(pool):
     """Waits, for TO_BEGIN at most, until the pool's processes have reported the start of
     each task that they have.
 
-    When Celery stops, or its connection is lost, it forgets tasks without such a report.
-    Such a task would be released while a process runs it, and so run twice.  The process
-    would also take half a minute to end, since Celery would not read its result.
+    When Celery stops, or loses its connection, it forgets tasks without such a report.
+    Such a task would be released while a process runs it, and so it would run twice.
+    The process would also take half a minute to end, since Celery would not read its
+    result.
     """
     if not isinstance(pool, AsynPool):
-        return      # the other pools report it when they begin
+        return      # the other pools report each task when they begin it
     handler = pool._result_handler
     pipes = set(pool._fileno_to_outq)
     end = time.monotonic() + TO_BEGIN
@@ -277,7 +279,8 @@ def hear_of_begun(pool):
         if not heard:
             break
         for fd in heard:
-            # not with the hub, which may have ended and reads in pieces
+            # this does not use the hub, which may have ended and reads in
+            # pieces
             handler._flush_outqueue(fd, pipes.discard, pool._fileno_to_outq,
                                     handler.on_state_change)
 
@@ -295,7 +298,7 @@ def read_results_at_once(pool):
     def flush_if_any(fd, remove, process_index, on_state_change):
         try:
             heard, _, _ = select.select(list(process_index), [], [], TO_LOOK)
-        except (OSError, ValueError):       # one has just been closed
+        except (OSError, ValueError):       # a pipe has just been closed
             heard = [fd]
         if fd in heard or fd not in process_index:
             flush(fd, remove, process_index, on_state_change)
@@ -360,8 +363,8 @@ def end_with_its_status(sender=None, **kwargs):
 
 @signals.worker_shutting_down.connect
 def shut_down(how=None, **kwargs):
-    """Stops popping.  With the transport option grace, tasks that still run then are
-    released.
+    """Stops popping.  With the transport option grace, tasks that still run after
+    that time are released.
     """
     for ledger in list(ledgers.values()):
         ledger.stop()
@@ -371,7 +374,7 @@ def shut_down(how=None, **kwargs):
     grace = consumer.app.conf.broker_transport_options.get("grace")
     if grace is None:
         return
-    atexit.register(exit_once)      # the last one, so it runs first
+    atexit.register(exit_once)      # it is registered last, so it runs first
     timer = threading.Timer(float(grace), end_now, [consumer])
     timer.daemon = True
     timer.start()
@@ -387,7 +390,8 @@ def end_now(consumer):
             os.kill(process.pid, signal.SIGKILL)
         except (OSError, AttributeError):
             pass
-    # Celery would wait for them, and Python for threads, so this ends them
+    # Celery would wait for its processes, and Python for threads, so this ends
+    # them
     ending = threading.Thread(target=run_exit_handlers, args=[consumer], daemon=True)
     ending.start()
     ending.join(TO_EXIT)
@@ -397,14 +401,16 @@ def end_now(consumer):
 def exit_once():
     """Stops all threads but the first one that runs the exit handlers.
 
-    The main thread may end, and run them, once its processes have been killed.
+    The main thread may end, and run the exit handlers, once its processes have been
+    killed.
     """
     if exiting.setdefault("thread", threading.get_ident()) != threading.get_ident():
         threading.Event().wait()    # the other thread ends the process
 
 
 def run_exit_handlers(consumer):
-    """Runs the exit handlers of the application, of logging and so on."""
+    """Runs the exit handlers of the application, of logging and of other
+    modules."""
     signals.worker_shutdown.send(sender=consumer.controller)
     atexit._run_exitfuncs()
     sys.stdout.flush()
