@@ -11,7 +11,7 @@ require "set"
 require "time"
 
 require "active_job"
-require "active_job/callbacks" # Active Job loads it only with ActiveJob::Base
+require "active_job/callbacks" # Active Job loads this only with ActiveJob::Base
 require "pg"
 
 require "fairq/version"
@@ -57,8 +57,8 @@ module Fairq
     # The Worker that this process has started; nil: none.  Its status shows what it does.
     attr_accessor :worker
 
-    # The group of jobs whose class has no fairq_group: the block's value for the job, or, if nil,
-    # the name of the job's class.
+    # The group of jobs whose class has no fairq_group.  It is the block's value for the job or,
+    # if that is nil, the name of the job's class.
     def group(&block)
       @group = block if block
       @group
@@ -69,7 +69,7 @@ module Fairq
       Hooks.add(hook, block)
     end
 
-    # The block runs tasks of this name, or those without a name: see Handler.
+    # The block runs tasks of this name, or tasks without a name: see Handler.
     def handle(name = nil, **settings, &block)
       Handler.all[name&.to_s] = Handler.new(name, **settings, &block)
     end

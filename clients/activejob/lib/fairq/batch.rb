@@ -20,8 +20,8 @@ module Fairq
       end
 
       # Creates a batch and enqueues the job that waits for it: a job, or a job class.
-      # on_finish: this job runs when all jobs have ended. on_success: this job fails as soon as one
-      # of them ends without success.  Takes the options of set.
+      # With on_finish, the job runs when all jobs of the batch have ended.  With on_success, it
+      # fails as soon as a job of the batch ends without success.  Takes the options of set.
       def create(on_finish: nil, on_success: nil, **options)
         raise ArgumentError, "give either on_finish or on_success" if on_finish.nil? == on_success.nil?
 

@@ -3,9 +3,9 @@
 module Fairq
   # A connection with a time limit in the client for each statement.
   #
-  # If a server stops answering behind a proxy that stays up, the socket stays healthy.
-  # Neither keepalives nor tcp_user_timeout detect that.  If a statement has no answer by its limit,
-  # the connection counts as lost, and the statement's outcome is unknown.
+  # If a server stops answering behind a proxy that stays up, the socket looks healthy.  Neither
+  # keepalives nor tcp_user_timeout detect that.  If a statement has no answer by its limit, the
+  # connection counts as lost, and the statement's outcome is unknown.
   class Connection
     # The worker's statements wait for locks only briefly, and do not depend on the backlog.
     LIMIT = 20
@@ -52,7 +52,7 @@ module Fairq
     def close
       @pg.close unless @pg.finished?
     rescue PG::Error
-      nil # it is closed
+      nil # the connection is closed
     end
 
     private

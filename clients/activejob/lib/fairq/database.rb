@@ -4,14 +4,14 @@ require "active_support/fork_tracker"
 
 module Fairq
   # A connection of the client.  The end of a process that a job has forked must not close its
-  # parent's connections.  So the child closes its copies of their sockets, also of connections
-  # that another thread was opening.
+  # parent's connections.  So the child closes its copies of their sockets, including those of
+  # connections that another thread was opening.
   class ServerConnection < PG::Connection
     ActiveSupport::ForkTracker.after_fork do
       ObjectSpace.each_object(ServerConnection) do |connection|
         connection.socket_io.reopen(IO::NULL) unless connection.finished?
       rescue PG::Error
-        nil # it has no socket yet
+        nil # the connection has no socket yet
       end
     end
   end

@@ -7,8 +7,8 @@ module Fairq
     FAIL = "SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval, " \
            "dead => $5::boolean, took => $6::interval)"
 
-    # No task can be added to a closed batch, which ends with its last task.  So a retry of its job
-    # is the same task, in the same queue.
+    # No task can be added to a closed batch, which ends with its last task.  So the retry of a
+    # batch's job uses the same task, in the same queue.
     RETRY = "SELECT fairq.fail($1::bigint, $2::int, $3::text, took => $4::interval, retry_in => " \
             "coalesce($5::interval, greatest($6::timestamptz - clock_timestamp(), '0')))"
 

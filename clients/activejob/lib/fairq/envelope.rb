@@ -6,8 +6,8 @@ module Fairq
   # The payload contains the job's arguments.  Keyword arguments alone are a JSON object.  Other
   # arguments are an array, whose last element may have the keywords in Active Job's
   # notation.  headers->>'task' is the job's name, and headers->'activejob' contains the other data
-  # of Active Job.  So other frameworks' workers can run these tasks, and this worker can run
-  # theirs.
+  # of Active Job.  So other frameworks' workers can run these tasks, and this worker can run tasks
+  # of other frameworks.
   module Envelope
     KEYWORDS = "_aj_ruby2_keywords"
     SYMBOL_KEYS = "_aj_symbol_keys"
@@ -48,7 +48,7 @@ module Fairq
       plain(arguments)
     end
 
-    # Whether these are keyword arguments, all with symbols as names.
+    # Whether all of these are keyword arguments with symbols as names.
     def keywords?(argument)
       argument.is_a?(Hash) && argument.key?(KEYWORDS) &&
         argument[KEYWORDS].to_set == argument.keys.to_set.delete(KEYWORDS)

@@ -22,7 +22,7 @@ module Fairq
       @block = block
     end
 
-    # An attempt that takes the place of a job of Active Job.
+    # The attempt of such a handler, in the place of a job of Active Job.
     Attempt = Struct.new(:task, :fairq_timeout, :block) do
       def job_id
         nil

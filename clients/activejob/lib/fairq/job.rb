@@ -62,8 +62,8 @@ module Fairq
       self.class.fairq_timeout
     end
 
-    # The job's delay in seconds, which is added to the server's clock; nil: until
-    # scheduled_at.
+    # The job's delay in seconds, which is added to the server's clock; nil: the
+    # job waits until scheduled_at.
     attr_reader :fairq_wait
 
     def fairq_options

@@ -14,7 +14,7 @@ module Fairq
                "client => 'activejob', version => $5::text, concurrency => $6::int, running => $7::int)"
     UNREGISTER = "SELECT fairq.unregister_worker($1::uuid)"
 
-    # The block returns how many tasks run.
+    # The block returns the number of running tasks.
     def initialize(session, name, queues, concurrency, &running)
       @session = session
       @name = name
@@ -23,8 +23,8 @@ module Fairq
       @left = Stop.new
     end
 
-    # Registers the worker every ten seconds from now on.  A failure changes nothing else, and
-    # the log has the first one that is not temporary.
+    # Registers the worker every ten seconds from now on.  A failure has no other effect.  The
+    # log gets the first failure that is not temporary.
     def register
       @registering ||= Thread.new do
         until @left.set?

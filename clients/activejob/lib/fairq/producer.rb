@@ -98,7 +98,7 @@ module Fairq
       end
       in_transaction do
         pairs = batched.map { |job| [job, values(job, job.scheduled_at&.to_f)] }
-        # one call takes costs for all of its tasks, or for none
+        # one call takes costs for all of its tasks or for none of them
         pairs.group_by { |_, v| [*v.values_at(QUEUE, *SHARED), v[COST].nil?] }
              .each_value { |call| enqueue_batch(call) }
         alone.each { |job| job.provider_job_id = enqueue(values(job, job.scheduled_at&.to_f)) }

@@ -34,8 +34,8 @@ module Fairq
       @job = job
     end
 
-    # The times until now after the last call of seen.  At first, the last missed time.  Times are
-    # seconds since 1970.
+    # The times until now since the last call of seen.  The first call returns the last missed
+    # time.  Times are seconds since 1970.
     def due(now)
       after = [now - @catch_up, @seen || 0].max
       times = []
@@ -45,7 +45,7 @@ module Fairq
       @seen ? times : times.last(1)
     end
 
-    # Records that all times until then have their tasks.
+    # Records that all times up to this one have their tasks.
     def seen(now)
       @seen = now
     end

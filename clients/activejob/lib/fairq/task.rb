@@ -61,7 +61,8 @@ module Fairq
       @stopped
     end
 
-    # Whether the worker stops.  It releases the tasks that have not ended after the grace.
+    # Whether the worker is stopping.  After the grace it releases the tasks that have not
+    # ended.
     def stopping?
       @worker.stopping?
     end
@@ -91,7 +92,7 @@ module Fairq
 
     # Records how far the work has got, for the cursor of a later attempt.  It saves the value
     # once per heartbeat, so call it often.  If the attempt fails or is released, the worker
-    # saves the last one.  Raises Stopped like check!.
+    # saves the last value.  Raises Stopped like check!.
     def checkpoint!(cursor)
       check!
       kept.checkpoint(cursor)
@@ -103,7 +104,7 @@ module Fairq
     end
 
     # Completes the task in the job's open transaction, on the connection for enqueueing.
-    # So the transaction does its work exactly once.
+    # So the transaction's work is done exactly once.
     def complete!
       @completed = true
       raise Stopped unless Producer.complete(@id, @attempt, @result)
@@ -122,8 +123,8 @@ module Fairq
       @timed_out
     end
 
-    # A checkpoint of a job with Active Job's continuations.  An attempt after a crash
-    # continues there.
+    # Saves a checkpoint of a job with Active Job's continuations.  An attempt after a
+    # crash continues there.
     def checkpoint_continuation!
       checkpoint!("continuation" => @job.continuation.to_h) if @job.respond_to?(:continuation)
     end
@@ -165,11 +166,11 @@ module Fairq
 
     # Records that the job must be enqueued again when this task succeeds.
     def replace_by(job, values)
-      @retry_error = $ERROR_INFO # that of retry_on
+      @retry_error = $ERROR_INFO # the error that retry_on handles
       @replacements << [job, values]
     end
 
-    # For each retry_on of the job, how often it has retried the job as this task; nil: never.
+    # For each retry_on of the job, the number of its retries within this task; nil: none.
     def retries
       kept.steps[RETRIES]
     end

@@ -18,8 +18,8 @@ module Fairq
   #       end
   #     end
   #
-  # No worker sees these tasks, since nothing is committed, and a rollback at the end of the
-  # test removes all of it.
+  # No worker sees these tasks, since nothing is committed.  A rollback at the end of the
+  # test removes all of them.
   module Testing
     # A task that was run, its job, and the Dead or Retry that the job has raised.
     Ran = Struct.new(:task, :job, :error) do
@@ -35,9 +35,9 @@ module Fairq
 
     module_function
 
-    # Runs ready tasks of the queues, also those that they enqueue, one by one.  Returns a list
-    # of Ran.  Errors of a job are raised here, except Dead and Retry.  Raises Error if there
-    # are more than "most" tasks.
+    # Runs ready tasks of the queues one by one, including tasks that they enqueue.  Returns a
+    # list of Ran.  Errors of a job are raised here, except Dead and Retry.  Raises Error if
+    # there are more than "most" tasks.
     def run_tasks(*queues, most: 1000)
       ran = []
       return ran unless Producer.ask(CHANGED, "Fairq Changed", []) == "true"

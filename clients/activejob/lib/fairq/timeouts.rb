@@ -5,13 +5,13 @@ module Fairq
   #
   # At its deadline a job's thread gets TimedOut, which also ends Ruby's sleeps, locks and waits for
   # sockets.  A thread in a C extension, or a job that rescues Exception, may continue.  After
-  # PATIENCE, the block of new() is called with its task, in a thread of its own.
+  # PATIENCE, another thread calls the block of new() with the task.
   class Timeouts
     PATIENCE = 5 # seconds
 
     def initialize(&abandon)
       @abandon = abandon
-      @deadlines = {} # of tasks, on the monotonic clock
+      @deadlines = {} # deadlines of tasks, on the monotonic clock
       @lock = Mutex.new
       @changed = ConditionVariable.new
     end

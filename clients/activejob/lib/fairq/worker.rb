@@ -12,7 +12,7 @@ require "fairq/task"
 require "fairq/timeouts"
 
 module Fairq
-  # Runs the jobs of queues, strictly in the given order of queues, each in a thread.
+  # Runs the jobs of queues, each in a thread, strictly in the given order of queues.
   #
   # One thread pops and sleeps in fairq.wait, another one renews leases, and a third one
   # enqueues the jobs of schedules.  run() waits for the end.  They share @running, under @lock; @changed is signalled at each change.
@@ -254,7 +254,7 @@ module Fairq
     def work(task)
       Fairq.current_task = task
       outcome = perform(task)
-    ensure # also when the job has killed this thread
+    ensure # this runs even if the job has killed this thread
       task.claim_end ? conclude(task, outcome) : take_slot_back(task)
     end
 
@@ -264,7 +264,7 @@ module Fairq
       Hooks.ended(task, how, error, **(options || {}))
       finish(task, *outcome) if outcome
     rescue PG::Error, Error => error
-      # here too, the lease expires and the task runs again
+      # in this case, too, the lease expires and the task runs again
       Fairq.logger.error("#{task}: #{Database.one_line(error)}")
     ensure
       @lock.synchronize do
@@ -283,9 +283,10 @@ module Fairq
       [:fail, error, { dead: true }]
     rescue Retry => error
       [:fail, error, { wait: error.wait }]
-    rescue Exception => error # also ScriptError and SystemExit: they fail the task
+    rescue Exception => error # ScriptError and SystemExit also fail the task
       stopped = task.stopped? && !task.timed_out? && error.is_a?(Stopped)
-      # has no effect on a cancelled or lost task; beyond max_run_time the attempt counts
+      # the call has no effect on a cancelled or lost task; beyond max_run_time the
+      # attempt counts
       [:fail, error, { quiet: stopped }]
     ensure
       task.ended ||= now
@@ -449,7 +450,7 @@ module Fairq
       end
       schedule.seen(now)
       schedule.next_in(now)
-    rescue StandardError => error # also an error of the application's block
+    rescue StandardError => error # this includes errors of the application's block
       Fairq.logger.error("schedule #{schedule.name}: #{Report.with_causes(error)}")
       Schedule::PROBLEM
     end
@@ -487,7 +488,7 @@ module Fairq
       end
     end
 
-    # Releases them concurrently, since one of the rows may be locked.
+    # Releases the tasks concurrently, since one of the rows may be locked.
     def release_until(limit, tasks)
       releasing = tasks.map do |task|
         Thread.new do

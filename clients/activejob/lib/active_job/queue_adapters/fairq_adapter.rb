@@ -7,7 +7,7 @@ module ActiveJob
     #   Rails.application.config.active_job.queue_adapter = :fairq
     #
     # The adapter enqueues jobs on Active Record's connection, if its database is PostgreSQL. In a
-    # transaction, the jobs exist once it commits, and not if it rolls back.
+    # transaction, the jobs exist once it commits. After a rollback they do not exist.
     class FairqAdapter < (defined?(AbstractAdapter) ? AbstractAdapter : Object)
       def enqueue(job) # :nodoc:
         add(job, Fairq::Producer.values(job))
@@ -26,8 +26,8 @@ module ActiveJob
         jobs.size
       end
 
-      # Whether the worker of this thread stops.  Active Job's continuations call this at each
-      # checkpoint, and enqueue the rest of their work if it returns true.
+      # Whether the worker of this thread is stopping.  Active Job's continuations call this
+      # at each checkpoint, and enqueue the rest of their work if it returns true.
       def stopping?(_job = nil) # :nodoc:
         task = Fairq.current_task
         task&.checkpoint_continuation!
