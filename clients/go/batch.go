@@ -6,7 +6,7 @@ import "context"
 type NewBatch struct {
 	Queue     string  // of the task that waits
 	Then      NewTask // the task that waits
-	OnSuccess bool    // true: it fails as soon as a task of the batch ends without success
+	OnSuccess bool    // true: Then fails as soon as a task of the batch ends without success
 }
 
 // CreateBatch creates a batch, and adds the task that waits for it.  It returns the id
@@ -48,8 +48,9 @@ func InBatch(ctx context.Context, tx Tx, batch NewBatch, add func(id int64) erro
 	return id, err
 }
 
-// CloseBatch closes a batch: no more tasks can be added, and the waiting task runs once
-// all others have ended.  It returns false if the batch is closed, finished, or unknown.
+// CloseBatch closes a batch, so that no more tasks can be added.  The waiting task runs
+// once all tasks of the batch have ended.  It returns false if the batch is closed,
+// finished, or unknown.
 func CloseBatch(ctx context.Context, db DB, id int64) (bool, error) {
 	var closed bool
 	err := db.QueryRow(ctx, "SELECT fairq.close_batch($1::bigint)", id).Scan(&closed)

@@ -16,9 +16,9 @@ const (
 	retryInterval = time.Second
 	// heldInterval is the same for a task whose row another transaction has locked.
 	heldInterval = 500 * time.Millisecond
-	// A call that takes longer fails, and its connection is closed, since the server
-	// or the network has vanished.  Other limits may be lower, but none is lower than
-	// minTimeout.
+	// A call that takes longer than callTimeout fails, and its connection is closed,
+	// since the server or the network has vanished.  Other limits may be lower, down
+	// to minTimeout.
 	callTimeout = 15 * time.Second
 	minTimeout  = 5 * time.Second
 	popTimeout  = 30 * time.Second
@@ -35,8 +35,8 @@ const (
 type database struct {
 	config *pgx.ConnConfig
 	log    Logger
-	// after a lock of another transaction: callers retry one at a time, so that others
-	// can use the connection
+	// callers that have met another transaction's lock retry one at a time, so that
+	// others can use the connection
 	holding sync.Mutex
 
 	mu     sync.Mutex // protects the fields below
@@ -82,7 +82,7 @@ func (d *database) do(ctx context.Context, f func(context.Context, DB) error) er
 		err = d.persist(ctx, f)
 		if err == nil || !isHeld(err) {
 			d.holding.Unlock()
-			return err // and the next caller follows at once
+			return err // after a success the next caller follows at once
 		}
 		sleep(ctx, heldInterval)
 		d.holding.Unlock()
@@ -93,7 +93,7 @@ func (d *database) do(ctx context.Context, f func(context.Context, DB) error) er
 	}
 }
 
-// persist does the same, but returns if another transaction has a lock.
+// persist does the same as do, but returns if another transaction has a lock.
 func (d *database) persist(ctx context.Context, f func(context.Context, DB) error) error {
 	for {
 		err := d.try(ctx, func(conn *pgx.Conn) error {

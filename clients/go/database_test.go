@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The kernel detects that a host has vanished, even while it waits for an acknowledgement.
+// The kernel must detect that a host has vanished, even while it waits for an
+// acknowledgement.
 func TestUserTimeout(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has TCP_USER_TIMEOUT")

@@ -16,13 +16,13 @@ type NewTask struct {
 	Name        string         // of the handler: the header "task"
 	Args        any            // encoded as JSON: the payload; nil: {}
 	Priority    int            // 0, the first, to 9
-	RunAt       time.Time      // the task does not run before; not together with Delay
+	RunAt       time.Time      // the task does not run before this time; not together with Delay
 	Delay       time.Duration  // the same as a delay, added to the server's clock
 	DedupKey    string         // at most one unfinished task of the queue has this key
 	MaxAttempts int            // overrides the queue's setting
 	Cost        float32        // for cost-fair queues
 	Headers     map[string]any // in addition to the payload, such as "traceparent"
-	ExpiresAt   time.Time      // the task does not run if it has not started by then
+	ExpiresAt   time.Time      // the task does not run if it has not started by this time
 	Replace     bool           // an unfinished task with the DedupKey gets this task's values
 	DedupUntil  string         // the key is taken until the task is "finished" or "started"
 	DedupFor    time.Duration  // and then stays taken for this time
@@ -45,7 +45,8 @@ func Enqueue(ctx context.Context, db DB, queue string, task NewTask) (int64, err
 	return id, explain(err)
 }
 
-// EnqueueOrFind does the same, and also returns whether the task was added.
+// EnqueueOrFind does the same as Enqueue, and also returns whether it has
+// added the task.
 func EnqueueOrFind(ctx context.Context, db DB, queue string, task NewTask) (id int64, added bool, err error) {
 	values, err := task.values(queue)
 	if err != nil {
@@ -64,7 +65,7 @@ const enqueueArgs = `($1::text, $2::text, $3::text::jsonb, priority => $4::int,
 		replace => $12::boolean, dedup_until => $13::text, dedup_for => $14::text::interval,
 		batch => $15::bigint, after => $16::text::bigint[], after_any => $17::boolean)`
 
-// values are those of enqueueArgs.
+// values returns the values for enqueueArgs.
 func (t *NewTask) values(queue string) ([]any, error) {
 	row, err := t.encode()
 	return []any{queue, t.Group, row.payload, t.Priority, row.runAt, row.delay,

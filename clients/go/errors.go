@@ -80,10 +80,10 @@ func archived(err error) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
-// describe returns the error's text, with the texts of causes that are not part of it.
+// describe returns the error's text, and the texts of causes that it does not contain.
 func describe(err error) string {
 	text := err.Error()
-	left := 50 // causes: there may be many, or they may form a circle
+	left := 50 // limits the causes: there may be many, or they may form a circle
 	var add func(error)
 	add = func(err error) {
 		var causes []error

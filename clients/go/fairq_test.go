@@ -469,7 +469,8 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestEnsureQueues: queues are created with their settings, and keep those that are not given.
+// TestEnsureQueues: queues are created with their settings, and keep settings that are not
+// given.
 func TestEnsureQueues(t *testing.T) {
 	db := connect(t, "")
 	settings := fairq.QueueSettings{"concurrency": 1, "max_running": 9, "lease": 1500 * time.Millisecond,
@@ -608,7 +609,8 @@ func TestFindAndRedrive(t *testing.T) {
 	}
 }
 
-// TestBatches: a task waits for others, until all have ended, or one fails.
+// TestBatches: a task waits for others, until all have ended, or until one
+// fails.
 func TestBatches(t *testing.T) {
 	db := queue(t, "waiting", ", max_attempts => 1")
 	ways := map[string]func() fairq.Tx{"pgx": func() fairq.Tx {
@@ -730,7 +732,8 @@ func TestWork(t *testing.T) {
 		time.Since(task.EnqueuedAt).Abs() > time.Minute {
 		t.Errorf("%+v", task)
 	}
-	// it ends at once: neither after its grace, nor when it polls again
+	// the worker ends at once, without waiting for its grace or for its next
+	// poll
 	if took := w.end(); took > 15*time.Second {
 		t.Errorf("an idle worker took %v to end", took)
 	}
@@ -977,7 +980,7 @@ func TestUndecodable(t *testing.T) {
 	expectRow(t, db, number, "error LIKE 'the payload cannot be taken: json: cannot unmarshal number 9%'", "t")
 }
 
-// Tasks whose lease has expired run alone in the process, whatever else its workers do.
+// Tasks whose lease has expired run alone in the process, whatever its workers do.
 func TestAlone(t *testing.T) {
 	db := queue(t, "alone", ", max_attempts => 3")
 	queue(t, "beside", "")
@@ -994,7 +997,7 @@ func TestAlone(t *testing.T) {
 		suspect := task.Name == "suspect"
 		if suspect {
 			seen[task.ID] = task.Attempt
-			// it must wait, although there are slots for it
+			// the task must wait, although there are slots for it
 			if _, err := fairq.Enqueue(ctx, pool, "beside", fairq.NewTask{Group: "bob"}); err != nil {
 				t.Error(err)
 			}
@@ -1142,7 +1145,7 @@ func TestLog(t *testing.T) {
 	}
 	waitForStatus(t, db, ids["waits"], "cancelled")
 	last := enqueue(t, db, "logs", fairq.NewTask{Name: "waits"})
-	<-begun // the server says "running" before that
+	<-begun // the server shows "running" before that
 	w.end()
 	var extension, server string
 	db.QueryRow(ctx, "SELECT fairq.version(), current_setting('server_version')").Scan(&extension, &server)
@@ -1404,7 +1407,8 @@ func TestMaxRun(t *testing.T) {
 	id := enqueue(t, db, "maxrun", fairq.NewTask{})
 	<-ended
 	waitForStatus(t, db, id, "failed")
-	// by the worker, or by a pop after the end of the lease, whichever is first
+	// the task ends by the worker, or by a pop after the end of the lease,
+	// whichever is first
 	expectRow(t, db, id, "attempt, error IN ('lease expired', 'stopped, since it was cancelled, its lease was lost, "+
 		"or its time (max_run_time) was over: context canceled')", "1|t")
 }
@@ -1426,8 +1430,8 @@ func TestLostLease(t *testing.T) {
 		}})
 	id := enqueue(t, db, "lost", fairq.NewTask{})
 	<-begun
-	// like an expired lease; the same worker gets the second attempt, which the first one
-	// must not affect
+	// this has the effect of an expired lease; the same worker gets the second attempt,
+	// which the first one must not affect
 	execute(t, db, "SELECT fairq.fail($1, retry_in => '0')", id)
 	<-ended
 	if task := <-begun; task.Attempt != 2 {
@@ -1793,7 +1797,8 @@ func TestEvery(t *testing.T) {
 		db.QueryRow(ctx, "SELECT count(*) FROM fairq.tasks WHERE queue = 'every'").Scan(&tasks)
 		return tasks
 	}
-	// the first one runs before and after the other, so it adds all times
+	// the first worker runs before and after the other one, so it adds the
+	// tasks of all times
 	first := start(t, worker)
 	waitFor(t, "a task", func() bool { return added() > 0 })
 	second := start(t, worker)

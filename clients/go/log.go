@@ -15,7 +15,7 @@ import (
 const version = "1.0.0"
 
 // Logger receives a worker's reports: each is a line, and pairs of keys and
-// values.  A *slog.Logger is one.
+// values.  A *slog.Logger is a Logger.
 type Logger interface {
 	Info(line string, pairs ...any)
 	Warn(line string, pairs ...any)

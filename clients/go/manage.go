@@ -95,7 +95,7 @@ func (d *declared) ensure(ctx context.Context, db DB, name string) error {
 	return explain(err)
 }
 
-// sorted returns the keys of a map in their order.
+// sorted returns the keys of a map in sorted order.
 func sorted[T any](values map[string]T) []string {
 	var keys []string
 	for key := range values {
@@ -105,7 +105,7 @@ func sorted[T any](values map[string]T) []string {
 	return keys
 }
 
-// setting is a value of a kind as text.
+// setting returns a value of a kind as text.
 func setting(kind string, value any) (string, error) {
 	switch value := value.(type) {
 	case time.Duration:

@@ -14,7 +14,7 @@ import (
 const (
 	registerInterval = 10 * time.Second
 	touchInterval    = time.Second
-	partingTimeout   = time.Second // for the server to answer when the worker ends
+	partingTimeout   = time.Second // time for the server to answer when the worker ends
 )
 
 const (
@@ -23,8 +23,8 @@ const (
 	unregisterSQL = `SELECT fairq.unregister_worker($1::uuid)::text`
 )
 
-// keepRegistered keeps the worker in the view fairq.workers until it ends.  A failure changes
-// nothing else, and the log has the first one that is not temporary.
+// keepRegistered keeps the worker in the view fairq.workers until it ends.  A failure has no
+// other effect.  The log gets the first failure that is not temporary.
 func (r *run) keepRegistered() {
 	defer r.showing.Done()
 	id, host := newUUID(), hostname()

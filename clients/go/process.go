@@ -43,7 +43,7 @@ func (g *gate) change(f func()) {
 	g.changed = make(chan struct{})
 }
 
-// share waits while a task runs alone, or waits to.
+// share waits while a task runs alone, or waits to run alone.
 func (g *gate) share(ctx context.Context) bool {
 	return g.enter(ctx, func() bool {
 		if g.alone || g.waiting > 0 {

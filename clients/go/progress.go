@@ -95,8 +95,7 @@ func Step[T any](ctx context.Context, task *Task, name string,
 
 // Checkpoint records how far the work has got, for Cursor in a later attempt.  Call it often:
 // it saves the value once per heartbeat.  If the attempt fails or is released, the worker
-// saves the last one.  If the task was cancelled or its lease is lost, it returns
-// ErrLost.
+// saves the last value.  If the task was cancelled or its lease is lost, it returns ErrLost.
 func (t *Task) Checkpoint(ctx context.Context, cursor any) error {
 	encoded, err := json.Marshal(cursor)
 	if err != nil {
@@ -121,7 +120,8 @@ func (t *Task) Checkpoint(ctx context.Context, cursor any) error {
 }
 
 // Cursor decodes the value of the last Checkpoint into the variable that cursor points
-// to.  An earlier attempt may have made it.  It returns false if there is none.
+// to.  An earlier attempt may have made that call.  Cursor returns false if there is
+// no value.
 func (t *Task) Cursor(cursor any) (bool, error) {
 	encoded := t.kept.get().cursor
 	if encoded == nil {

@@ -16,10 +16,11 @@ const (
 	problemInterval = 5 * time.Second
 )
 
-// A Schedule adds a task at each of its times.  All its workers together add one task
-// for each time, since the task's DedupKey contains the schedule's name and the time.
+// A Schedule adds a task at each of its times.  All workers with this schedule
+// together add one task for each time, since the task's DedupKey contains the
+// schedule's name and the time.
 type Schedule struct {
-	Name    string         // all its workers use this name; "": that of the Task
+	Name    string         // all workers use this name; "": the name of the Task
 	Queue   string         // of the tasks; "": the worker's first one
 	Task    NewTask        // with neither a Group nor NoGroup, its group is "schedule"
 	Times   Times          // such as [Every]

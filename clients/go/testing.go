@@ -21,7 +21,7 @@ const mostRan = 1000
 
 // RunTasks is for tests.  It runs the tasks that the transaction has enqueued, and those
 // that they enqueue, one by one in this transaction.  No worker sees these tasks, since
-// nothing is committed, and a rollback at the end of the test removes all of it.
+// nothing is committed.  A rollback at the end of the test removes all of them.
 //
 // RunTasks stops at a handler's error that is neither Dead nor Retry, and returns it.  It
 // does not recover from panics, ignores Timeout, and calls no Hooks.

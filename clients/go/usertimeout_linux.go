@@ -6,8 +6,8 @@ import (
 )
 
 // setUserTimeout limits how long the other side may leave data without an answer before
-// the kernel ends the connection.  Probes alone take minutes, and are not sent while
-// data is not acknowledged.
+// the kernel ends the connection.  Probes alone take minutes, and the kernel does not
+// send them while data is unacknowledged.
 func setUserTimeout(network, _ string, conn syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil

@@ -24,18 +24,18 @@ type Worker struct {
 	// Handlers run the tasks with these names.
 	Handlers map[string]Handler
 	// Default runs tasks without a name, and tasks whose name Handlers does not have.
-	// Without it these fail with the error "no handler for task NAME".
+	// Without it, such tasks fail with the error "no handler for task NAME".
 	Default Handler
 	// Concurrency is the number of tasks at a time; 0: 4.
 	Concurrency int
 	// Lease is the time after which other workers may run the tasks of a dead worker.
-	// The worker renews its leases every third of that, and then learns which tasks
-	// were cancelled.  0: a minute.
+	// The worker renews its leases after each third of that time, and so learns which
+	// tasks were cancelled.  0: a minute.
 	Lease time.Duration
 	// Timeout is the time limit of a handler: the deadline of its context.  After it
 	// the task fails with the error "timed out", and is retried as usual.  A handler
-	// that does not return within 5 seconds of that keeps its slot until it returns.
-	// 0: no limit.
+	// that does not return within 5 seconds of the deadline keeps its slot until it
+	// returns.  0: no limit.
 	Timeout time.Duration
 	// Timeouts override Timeout for tasks with these names; 0: no limit.
 	Timeouts map[string]time.Duration
@@ -55,7 +55,8 @@ type Worker struct {
 	// Name is the worker's name in fairq.tasks; "": the host and the process id.
 	Name string
 	// Logger gets a line when the worker starts, a line for each attempt, and the worker's
-	// problems.  A *slog.Logger is one.  nil: warnings and errors, to the standard logger.
+	// problems.  It may be a *slog.Logger.  nil: warnings and errors go to the standard
+	// logger.
 	Logger Logger
 	// Hooks are called around each attempt.
 	Hooks Hooks
@@ -76,9 +77,9 @@ type Worker struct {
 // error.  It does so at once for a missing queue, extension or privilege (ErrUnknownQueue,
 // ErrNoExtension), and after GiveUp for a missing database or role.
 //
-// A task whose lease has expired may have killed its worker's process.  It runs with no
-// other task in the process: the worker first waits for its other tasks, and takes no
-// new ones meanwhile.
+// A task whose lease has expired may have killed its worker's process.  Such a task runs
+// with no other task in the process: the worker first waits for its other tasks, and takes
+// no new ones meanwhile.
 //
 // Run may take 5 seconds longer than Grace if the server is down.
 func (w *Worker) Run(ctx context.Context) error {
@@ -226,7 +227,7 @@ func (r *run) popTasks(ctx context.Context) error {
 	}
 }
 
-// survive returns an error that must end the worker, and only reports other errors.
+// survive returns an error that must end the worker, and only logs other errors.
 func (r *run) survive(err error) error {
 	if err == nil || isTransient(err) {
 		r.refusedAt = time.Time{}
@@ -282,9 +283,9 @@ func (r *run) isStuck() bool {
 	return r.deaf == r.Concurrency && r.GiveUp >= 0 && time.Since(r.deafAt) >= r.GiveUp
 }
 
-// startAll starts tasks that were popped.  It keeps one of those whose lease has
-// expired before, and releases the others.  That one starts when no other task runs: if
-// it kills the process, no other task is affected.
+// startAll starts tasks that were popped.  If leases of several tasks have expired
+// before, it keeps one of these tasks and releases the others.  The kept task starts
+// when no other task runs.  So if it kills the process, no other task is affected.
 func (r *run) startAll(ctx context.Context, tasks []*Task) {
 	var suspect *Task
 	for _, task := range tasks {
@@ -371,7 +372,7 @@ func popSQL(texts string) string {
 		FROM fairq.pop($1::text::text[], $2::int, lease => $3::interval, worker => $4::text)`
 }
 
-// popValues are those of popSQL.
+// popValues are the parameters of popSQL.
 func (r *run) popValues(slots int) []any {
 	queues := make([]*string, len(r.Queues))
 	for i := range r.Queues {
@@ -533,8 +534,8 @@ func (r *run) await(task *Task, returned <-chan struct{}, deaf <-chan time.Time,
 	}
 }
 
-// endure takes the slot of a handler that ignores its context out of use until it
-// returns.
+// endure takes the slot out of use while a handler ignores its context, until the
+// handler returns.
 func (r *run) endure(task *Task, returned <-chan struct{}) {
 	count := func(n int) int {
 		r.mu.Lock()
@@ -575,7 +576,7 @@ func (r *run) handle(task *Task, result *error) {
 	err = r.handler(task)(task.ctx, task)
 }
 
-// handler returns the handler for the task's name, or one that fails.
+// handler returns the handler for the task's name, or a handler that fails.
 func (r *run) handler(task *Task) Handler {
 	fail := func(err error) Handler {
 		return func(context.Context, *Task) error { return err }
