@@ -55,7 +55,7 @@ final class Address {
                 + URLEncoder.encode(database, StandardCharsets.UTF_8).replace("+", "%20");
     }
 
-    /** HOST:PORT of each host.  There is a port for each, or one for all. */
+    /** HOST:PORT of each host.  There is a port for each host, or one for all hosts. */
     private static String hosts(String[] names, String[] ports) {
         if (ports.length > 1 && ports.length != names.length) {
             throw new IllegalArgumentException("fairq: PGHOST has " + names.length + " hosts, and PGPORT has "

@@ -18,7 +18,7 @@ final class Call {
             Map.entry("per", "interval"), Map.entry("burst", "int"), Map.entry("max_rate", "int"),
             Map.entry("shares", "int[]"), Map.entry("in_order", "boolean"),
             Map.entry("max_run_time", "interval"), Map.entry("separator", "text"));
-    /** Those of the options of redrive. */
+    /** The SQL types of the options of redrive. */
     static final Map<String, String> OPTIONS = Map.of("group_key", "text", "max_tasks", "int",
             "to_queue", "text", "to_priority", "int", "to_group", "text");
 

@@ -19,9 +19,9 @@ import org.postgresql.PGConnection;
  * the statements, so an interrupted handler does not break the connection.
  */
 final class Database implements Keeper {
-    /** Between two tries to reach a database that is down. */
+    /** The time between two tries to reach a database that is down. */
     static final Duration RETRY = Duration.ofSeconds(1);
-    /** Between two tries to end a task whose row another transaction has locked. */
+    /** The time between two tries to end a task whose row another transaction has locked. */
     private static final Duration HELD = Duration.ofMillis(500);
     /** A call that takes longer fails, and its connection is closed, since the server has
      * vanished.  */
@@ -89,7 +89,8 @@ final class Database implements Keeper {
 
     /**
      * Uses the connection until that succeeds, no retry can help, or the latch is released.  If
-     * only an answer was lost, it is used twice.  That is harmless, since calls name the attempt.
+     * only an answer was lost, the call runs twice.  That is harmless, since calls name the
+     * attempt.
      */
     @Override
     public <T> T retrying(CountDownLatch ending, Duration limit, Use<T> use)
@@ -165,7 +166,7 @@ final class Database implements Keeper {
         } catch (SQLException problem) {
             if (!Problem.isHeld(problem)) {
                 throw problem;
-            } // or it was cancelled
+            } // or the call was cancelled
         }
     }
 
@@ -200,7 +201,7 @@ final class Database implements Keeper {
             try {
                 old.close();
             } catch (SQLException problem) {
-                return; // it is lost in any case
+                return; // the connection is lost in any case
             }
         }
     }

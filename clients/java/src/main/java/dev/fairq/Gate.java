@@ -14,12 +14,12 @@ final class Gate {
     private int waiting; // tasks that wait to run alone
     private boolean alone;
 
-    /** Waits while a task runs alone, or waits to; false: the worker stops. */
+    /** Waits while a task runs alone, or waits to run alone; false: the worker stops. */
     synchronized boolean share(CountDownLatch stopping) {
         return await(stopping, () -> !alone && waiting == 0, () -> sharing++);
     }
 
-    /** For a caller that already shares the process. */
+    /** Does the same for a caller that already shares the process. */
     synchronized void join() {
         sharing++;
     }

@@ -11,7 +11,7 @@ package dev.fairq;
 public interface Handler {
     void run(Task task) throws Exception;
 
-    /** A handler whose payload the worker's JSON library decodes. */
+    /** A handler that gets the payload as the worker's JSON library has decoded it. */
     @FunctionalInterface
     interface Typed<T> {
         void run(Task task, T payload) throws Exception;

@@ -5,7 +5,7 @@ package dev.fairq;
  * the worker logs it and continues.
  */
 public interface Hooks {
-    /** In the handler's thread, before the handler. */
+    /** Called in the handler's thread, before the handler. */
     default void before(Task task) {
     }
 

@@ -33,7 +33,7 @@ final class Log {
         logger.log(level, text.toString());
     }
 
-    /** The same about a task. */
+    /** Logs a line about a task. */
     void about(Level level, Task task, String line, Object... pairs) {
         Object[] all = new Object[10 + pairs.length];
         System.arraycopy(new Object[] {"id", task.id, "task", task.name, "queue", task.queue, "group", task.group,

@@ -53,7 +53,10 @@ public final class NewTask {
         return this;
     }
 
-    /** The task belongs to the empty group.  Without a group and this, enqueue refuses it. */
+    /**
+     * The task belongs to the empty group.  Enqueue refuses a task with neither this nor a
+     * group.
+     */
     public NewTask emptyGroup() {
         this.emptyGroup = true;
         return this;
@@ -82,7 +85,7 @@ public final class NewTask {
         return this;
     }
 
-    /** The same with an offset from UTC. */
+    /** Does the same with a time that has an offset from UTC. */
     public NewTask runAt(OffsetDateTime at) {
         return runAt(at.toInstant());
     }
@@ -111,7 +114,7 @@ public final class NewTask {
         return this;
     }
 
-    /** A header in addition to the others, such as "traceparent". */
+    /** An additional header, such as "traceparent". */
     public NewTask header(String key, String value) {
         named.put(key, value);
         return this;

@@ -22,7 +22,7 @@ final class Problem {
         return !state(error).matches("(QF|0A|22|23|28|3D|3F|42|54).*|08004");
     }
 
-    /** Whether the server refuses the connection, which may change. */
+    /** Whether the server refuses the connection.  The refusal may be temporary. */
     static boolean isRefusal(SQLException error) {
         return state(error).matches("(28|3D).*|08004");
     }
@@ -37,7 +37,10 @@ final class Problem {
         return state(error).matches("|25006|(08|57P).*");
     }
 
-    /** Whether another transaction has a lock, or the statement was cancelled. */
+    /**
+     * Whether another transaction has a lock that the statement needs, or the
+     * statement was cancelled.
+     */
     static boolean isHeld(SQLException error) {
         return state(error).matches("55P03|57014");
     }
@@ -82,7 +85,7 @@ final class Problem {
         }
     }
 
-    /** The error with its causes and their frames, as far as they are the handler's. */
+    /** The error with its causes, and those of their frames that belong to the handler. */
     static String archived(Throwable error) {
         StringBuilder text = new StringBuilder(describe(error));
         Throwable each = error;

@@ -45,11 +45,11 @@ final class Run {
     private final Worker worker;
     private final Log log;
     private final CountDownLatch stopping;
-    private final CountDownLatch ending = new CountDownLatch(1); // the keeper does not retry any more
+    private final CountDownLatch ending = new CountDownLatch(1); // released: the keeper no longer retries
     private final Database popper; // for pop and fairq.wait
     private final Database keeper; // for calls that must not wait behind fairq.wait
     private final Semaphore slots;
-    private final Set<Task> tasks = new HashSet<>(); // guarded by itself, like the next two
+    private final Set<Task> tasks = new HashSet<>(); // guarded by its monitor, like the next two
     private int deaf; // slots of handlers that ignore their timeout
     private long deafAt;
     private boolean left; // the worker no longer waits for handlers
@@ -149,7 +149,7 @@ final class Run {
 
     // ---- taking tasks
 
-    /** Takes tasks, never more than there are free slots. */
+    /** Takes tasks, at most as many as there are free slots. */
     private void popTasks() throws SQLException, InterruptedException {
         boolean registers = false;
         while (true) {
@@ -207,7 +207,10 @@ final class Run {
         }
     }
 
-    /** Waits for a free slot, and takes all, or only one if tasks must run alone.  0: the worker stops. */
+    /**
+     * Waits for a free slot, and takes all free slots, or only one if tasks
+     * must run alone.  0: the worker stops.
+     */
     private int takeSlots() throws InterruptedException {
         while (stopping.getCount() > 0) {
             if (slots.tryAcquire(100, TimeUnit.MILLISECONDS)) {
@@ -226,7 +229,7 @@ final class Run {
         return 0;
     }
 
-    /** Takes tasks.  A failed statement takes none. */
+    /** Takes tasks.  A failed statement takes no task. */
     private List<Task> pop(int free) throws SQLException, InterruptedException {
         try {
             return popper.once(POP, db -> claim(db, worker, free, Task.TEXTS, row -> {
@@ -308,7 +311,10 @@ final class Run {
         }
     }
 
-    /** Starts tasks that were popped.  It returns one of those whose lease has expired before, and releases the others. */
+    /**
+     * Starts tasks that were popped.  If leases of several tasks have expired
+     * before, it returns one of these tasks, and releases the others.
+     */
     private Task startAll(List<Task> popped) {
         Task suspect = null;
         for (Task task : popped) {
@@ -355,7 +361,7 @@ final class Run {
     /** Runs a task.  If its handler ignores its timeout, another thread ends the task meanwhile. */
     private void perform(Task task) {
         if (stopping.getCount() == 0) {
-            task.stop(Task.Stop.HANDED_BACK); // nothing new begins
+            task.stop(Task.Stop.HANDED_BACK); // no new task begins
         }
         if (task.stop.get() != null) {
             if (task.claimed.compareAndSet(false, true)) {
@@ -401,7 +407,7 @@ final class Run {
         }
     }
 
-    /** Returns the handler for the task's name, or one that fails. */
+    /** Returns the handler for the task's name, or a handler that fails. */
     static Handler handler(Worker worker, Task task) {
         if (task.unreadable != null) {
             return unread -> {
@@ -537,7 +543,7 @@ final class Run {
         try {
             task.saveRest(ending);
         } catch (LostException lost) {
-            return; // its end reports it
+            return; // the end of the task reports it
         } catch (SQLException | InterruptedException | RuntimeException problem) {
             log.about(Level.ERROR, task, "the cursor cannot be saved", "error", Problem.line(problem));
         }
@@ -711,7 +717,7 @@ final class Run {
 
     // ---- the end
 
-    /** Waits for running tasks to end, and releases the others. */
+    /** Waits for running tasks to end, and releases those that do not. */
     private void finish() {
         try {
             if (!idleWithin(worker.grace)) {

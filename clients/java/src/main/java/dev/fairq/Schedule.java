@@ -9,7 +9,10 @@ import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Adds a task at each of its times.  All its workers together add one task for each time. */
+/**
+ * Adds a task at each of its times.  All workers with this schedule together add one task
+ * for each time.
+ */
 public final class Schedule {
     /** How long a time's key stays taken in addition to catchUp. */
     private static final Duration KEY_MARGIN = Duration.ofMinutes(5);
@@ -84,7 +87,10 @@ public final class Schedule {
         return one.group == null && !one.emptyGroup ? one.group("schedule") : one;
     }
 
-    /** The times until now that no earlier call has returned; the first call: the last missed one. */
+    /**
+     * The times until now that no earlier call has returned.  The first call
+     * returns the last missed time.
+     */
     List<Instant> due(Instant now) {
         Instant from = now.minus(catchUp);
         boolean first = seen.equals(Instant.MIN);

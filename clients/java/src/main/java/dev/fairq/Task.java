@@ -46,16 +46,16 @@ public final class Task {
     /** Released once the task may no longer wait for the server. */
     final CountDownLatch stopped = new CountDownLatch(1);
     final AtomicReference<Stop> stop = new AtomicReference<>();
-    final AtomicBoolean claimed = new AtomicBoolean(); // by the thread that ends the task
+    final AtomicBoolean claimed = new AtomicBoolean(); // set by the thread that ends the task
     volatile boolean completed; // by completeTx
     volatile boolean timedOut;
     volatile long begun = System.nanoTime();
     volatile Runnable leave; // called at the end
-    private Thread handler; // that may be interrupted
+    private Thread handler; // the thread that may be interrupted
 
     // the progress; saving also guards the order of saves
     private final Object saving = new Object();
-    private String whole; // as the server has it, before this attempt has loaded it
+    private String whole; // the progress as the server has it, until this attempt has read it
     private boolean loaded;
     private String plain; // without steps and cursor
     private final Map<String, String> steps = new LinkedHashMap<>();
@@ -94,7 +94,7 @@ public final class Task {
         return attempt;
     }
 
-    /** Does not include this attempt. */
+    /** The number of attempts left if this one fails. */
     public int attemptsLeft() {
         return attemptsLeft;
     }
@@ -152,7 +152,8 @@ public final class Task {
 
     /**
      * Completes the task in the handler's transaction, so that the task and its effects are done
-     * exactly once.  If it throws, roll back; otherwise commit, and return if that succeeds.
+     * exactly once.  If it throws, roll back.  Otherwise commit, and return if the commit
+     * succeeds.
      */
     public void completeTx(Connection db) throws SQLException {
         if (!Sql.is(db, COMPLETE, id, attempt, result, took())) {
@@ -255,7 +256,10 @@ public final class Task {
         return json.read(text, type);
     }
 
-    /** Splits the progress of an earlier attempt.  The server does it, as there may be no library. */
+    /**
+     * Splits the progress of an earlier attempt.  The server splits it, since
+     * the worker may have no JSON library.
+     */
     private void load() throws SQLException, InterruptedException {
         if (loaded) {
             return;

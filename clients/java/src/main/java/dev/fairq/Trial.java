@@ -9,7 +9,7 @@ import java.util.concurrent.CountDownLatch;
 
 /** Runs tasks in a test's transaction. */
 final class Trial implements Keeper {
-    private static final int MOST = 1000; // handlers may enqueue tasks without end
+    private static final int MOST = 1000; // a limit, since handlers may enqueue tasks without end
 
     private final Worker worker;
     private final Connection db;

@@ -162,12 +162,13 @@ public final class UnixSocketFactory extends SocketFactory {
 
         @Override
         public void connect(SocketAddress address, int timeout) {
-            // it is connected
+            // the socket is already connected
         }
 
         @Override
         public void setTcpNoDelay(boolean on) {
-            // it has no such option, like the following
+            // the socket has no such option, nor those of the following
+            // methods
         }
 
         @Override

@@ -72,7 +72,7 @@ public final class Worker {
         return this;
     }
 
-    /** While the first queue has a task that can run, the others wait. */
+    /** Sets the queues.  While the first queue has a task that can run, the others wait. */
     public Worker queues(String... names) {
         this.queues = List.of(names);
         return this;
@@ -84,7 +84,7 @@ public final class Worker {
         return this;
     }
 
-    /** Does the same with a decoded payload; needs {@link #json}. */
+    /** Does the same with a decoded payload, for which the worker needs {@link #json}. */
     public <T> Worker handle(String name, Class<T> type, Handler.Typed<T> handler) {
         return handle(name, task -> handler.run(task, task.payload(type)));
     }
@@ -101,7 +101,10 @@ public final class Worker {
         return this;
     }
 
-    /** After this time other workers may run the tasks of a dead worker; a minute by default. */
+    /**
+     * The time after which other workers may run the tasks of a dead worker; a minute by
+     * default.
+     */
     public Worker lease(Duration time) {
         this.lease = time;
         return this;
@@ -113,7 +116,7 @@ public final class Worker {
         return this;
     }
 
-    /** The same for the tasks with this name. */
+    /** The time limit of the tasks with this name. */
     public Worker timeout(String name, Duration time) {
         timeouts.put(name, time);
         return this;
@@ -244,8 +247,8 @@ public final class Worker {
 
     /**
      * For tests: runs the tasks that the transaction has enqueued, and those that they enqueue, one
-     * by one in this transaction.  A rollback removes all of it.  It throws what a handler throws,
-     * except a DeadException and a RetryException.
+     * by one in this transaction.  A rollback removes all of them.  It throws what a handler
+     * throws, except a DeadException and a RetryException.
      */
     public List<Ran> runTasks(Connection db) throws Exception {
         return new Trial(this, db).run();

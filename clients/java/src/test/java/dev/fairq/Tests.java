@@ -35,7 +35,7 @@ import org.springframework.transaction.support.TransactionTemplate;
  * <p>The comment of each test names a fault, made on purpose, with which the test failed.
  */
 public final class Tests {
-    private static final long LIMIT = 60_000; // ms that anything may take
+    private static final long LIMIT = 60_000; // milliseconds that any event may take
     private static final String QUEUE = "java tests";
 
     private final Connection db;
@@ -79,7 +79,7 @@ public final class Tests {
 
     // ---- producers
 
-    /** Most arguments.  It failed with the payload for the group. */
+    /** Covers most arguments.  It failed with the payload in place of the group. */
     void testEnqueue() throws Exception {
         Instant at = Instant.parse("2030-05-01T08:00:00.123456Z");
         long id = Fairq.enqueue(db, QUEUE, NewTask.named("send").group("bob").payload("{\"to\": \"x\"}").priority(3)
@@ -122,7 +122,7 @@ public final class Tests {
         equal("t", text("SELECT run_at > now() + interval '50 minutes' FROM fairq.tasks WHERE id = " + third));
     }
 
-    /** It failed with dedup_keys for headers. */
+    /** It failed with dedup_keys in place of headers. */
     void testEnqueueBatch() throws Exception {
         List<Long> ids = Fairq.enqueueBatch(db, QUEUE, List.of(task().priority(2).dedupKey("k\"1\\"),
                 NewTask.named("b").group("al,ice").payload("{\"a\": \"{\\\"}\"}").header("h", "1")
