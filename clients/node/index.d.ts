@@ -13,7 +13,7 @@ export interface Queryable {
 }
 
 /** The payloads of an application's tasks, by their names.  The application declares them in
- * "declare module 'fairq'"; while there are none, names and payloads are free. */
+ * "declare module 'fairq'".  Without a declaration, names and payloads are not checked. */
 export interface TaskMap {}
 
 /** A name whose payload has no declared type. */
@@ -46,7 +46,7 @@ export interface EnqueueOptions<Name = FreeName> extends TaskOptions<Name> {
   replace?: boolean | null;
   /** Overrides the queue's max_attempts. */
   maxAttempts?: number | null;
-  /** A task that has not started by then does not run. */
+  /** A task that has not started by this time does not run. */
   expiresAt?: Date | string | null;
   /** The id of the batch to which the task is added. */
   batch?: number | null;
@@ -78,7 +78,8 @@ export function enqueue<Name extends keyof TaskMap>(client: Queryable, queue: st
 export function enqueue(client: Queryable, queue: string, group: string, payload?: unknown,
   options?: EnqueueOptions): Promise<number>;
 
-/** Does the same as enqueue with a task of TaskMap; also resolves to whether it was added. */
+/** Does the same as enqueue with a task of TaskMap; also resolves to whether the task was
+ * added. */
 export function enqueueOrFind<Name extends keyof TaskMap>(client: Queryable, queue: string, group: string,
   payload: TaskMap[Name], options: EnqueueOptions<Name> & { task: Name }): Promise<{ id: number; added: boolean }>;
 
@@ -206,7 +207,7 @@ export interface Task<Payload = any> {
   readonly id: number;
   /** 1 for the first attempt. */
   readonly attempt: number;
-  /** Does not include this attempt. */
+  /** The number of attempts left if this one fails. */
   readonly attemptsLeft: number;
   /** Number of attempts whose lease expired. */
   readonly lapses: number;
@@ -274,8 +275,8 @@ export interface StructuredLog {
   child(...args: any[]): any;
 }
 
-/** Functions that a worker calls around each attempt.  One of after, error and lost follows
- * before.  The worker logs their errors, except those of around. */
+/** Functions that a worker calls around each attempt.  After "before", it calls one of
+ * "after", "error" and "lost".  The worker logs their errors, except those of "around". */
 export interface Hooks {
   before?(task: Task): unknown;
   /** The handler has returned. */
@@ -289,7 +290,8 @@ export interface Hooks {
   around?(task: Task, next: () => Promise<unknown>): unknown;
 }
 
-/** A task at regular times, by the server's clock.  All workers together add one for each time. */
+/** A task at regular times, by the server's clock.  All workers together add one task for each
+ * time. */
 export interface Schedule {
   /** Seconds between its times, which are the multiples of this number since 1970. */
   every?: number;
@@ -329,7 +331,7 @@ export interface WorkerOptions {
   giveUp?: number;
   /** The worker's name in fairq.tasks, and its application_name.  Default: host and process. */
   name?: string;
-  /** The handler of tasks without a name, or with another name. */
+  /** The handler of tasks without a name, or with a name that no handler has. */
   default?: DefaultHandler | TimedHandler<DefaultHandler>;
   /** A logger, or the level of the lines on stderr.  Default: 'warn'. */
   log?: 'error' | 'warn' | 'info' | Log | StructuredLog;

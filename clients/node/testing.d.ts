@@ -9,6 +9,6 @@ export interface Ran {
 }
 
 /** Runs the tasks that the client's transaction has enqueued, and those that they enqueue, one by
- * one.  Rejects with the other errors of handlers.  Rejects with a WorkerError if there are more
- * than most tasks, 1000 by default. */
+ * one.  Rejects with any other error of a handler.  Rejects with a WorkerError if there are more
+ * tasks than "most", which is 1000 by default. */
 export function runTasks(client: Queryable, worker: Worker, options?: { most?: number }): Promise<Ran[]>;

@@ -2,8 +2,8 @@
 //
 //     const ran = await runTasks(client, new Worker('mail', handlers));
 //
-// No worker sees these tasks, since nothing is committed, and a rollback at the end of the test
-// removes all of it.
+// No worker sees these tasks, since nothing is committed.  A rollback at the end of the test
+// removes all of them.
 'use strict';
 const { Attempt, jsonOf } = require('./lib/attempt');
 const { now } = require('./lib/clock');
@@ -29,9 +29,9 @@ class OneConnection {
   }
 }
 
-// Runs ready tasks of the worker's queues, also those that they enqueue, one by one.  Resolves to
-// a list of objects with the task, and the result of its handler, or its Dead or Retry.  Other
-// errors of handlers are rejected.  The worker is not started.
+// Runs ready tasks of the worker's queues one by one, including tasks that they enqueue.
+// Resolves to a list of objects with the task, and the result of its handler, or its Dead or
+// Retry.  Rejects with any other error of a handler.  The worker is not started.
 async function runTasks(client, worker, { most = 1000 } = {}) {
   const place = new OneConnection(client, worker);
   const ran = [];

@@ -18,8 +18,8 @@ class Attempt {
     this.shard = shard;
     this.id = claim.id;
     this.number = claim.attempt;
-    this.begun = Infinity; // the work, by now()
-    this.ended = Infinity; // the work, or the wait for it
+    this.begun = Infinity; // start of the work, by now()
+    this.ended = Infinity; // end of the work, or of the wait for it
     this.called = false; // whether its handler was called
     this.completed = false; // in a transaction of the handler
     this.handedBack = false; // the worker releases the task
@@ -139,7 +139,8 @@ class Attempt {
     this.shard.worker.heartbeat.drop(this);
   }
 
-  // These end the attempt, and resolve to whether it still had the lease.
+  // These functions end the attempt, and resolve to whether it still had the
+  // lease.
 
   complete(json) {
     return this.call(`complete($1::bigint, $2::int, $3::jsonb,

@@ -37,11 +37,11 @@ class Database {
     this.holding = Promise.resolve(); // of the last caller that retries after a lock
   }
 
-  // The rows of a statement.  Unless once, it is retried each second until the server answers or
-  // the worker ends.  If only the answer was lost, the statement runs twice, which is harmless
-  // since it names the attempt.  With brief, which is for a SELECT without FROM, it waits for a
-  // lock only briefly.  An open transaction may have locked a task's row, and other tasks need
-  // this connection too.
+  // The rows of a statement.  Unless "once" is set, it is retried each second until the server
+  // answers or the worker ends.  If only the answer was lost, the statement runs twice, which is
+  // harmless since it names the attempt.  With "brief", which is for a SELECT without FROM, it
+  // waits for a lock only briefly.  An open transaction may have locked a task's row, and other
+  // tasks need this connection too.
   async query(sql, values = [], { once = false, brief = false, limit = CALL } = {}) {
     const statement = () => (brief
       ? `${sql} FROM set_config('lock_timeout', '${this.heldLately() ? 10 : 100}ms', true)` : sql);
@@ -159,7 +159,7 @@ class Database {
   }
 
   async connectTo(place) {
-    const { Client } = require(this.pg); // required here, since a producer may not have it
+    const { Client } = require(this.pg); // required here, since a producer may not have the package
     const client = new Client({
       keepAlive: true,
       keepAliveInitialDelayMillis: 1000 * KEEPALIVE,

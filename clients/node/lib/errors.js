@@ -63,7 +63,7 @@ function isHopeless(error) {
     || /^ERR_TLS|CERT|SIGNATURE/.test(error.code);
 }
 
-// Whether the connection is unusable afterwards.
+// Whether the connection is unusable after the error.
 function isLost(error) {
   return !isServers(error) || /^(08|25006|57P)/.test(error.code);
 }
@@ -135,7 +135,8 @@ function archived(error) {
   return Array.from(textOf(error) + stacks).slice(0, LONGEST).join('').replace(/\0/g, '\\x00');
 }
 
-// Whether only the error's text matters, because the code that throws it has no fault.
+// Whether only the error's text matters, because the code that throws it is not at
+// fault.
 function isPlain(error) {
   return [Dead, Retry, NoHandler, Stopped].some((kind) => error instanceof kind);
 }

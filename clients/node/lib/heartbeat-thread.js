@@ -31,7 +31,7 @@ class Beats {
       pg, name, stopping, warn,
     });
     this.numbers = new Map(); // of the attempts, by the ids of their tasks
-    this.timers = new Map(); // of attempts with a timeout, by the same ids
+    this.timers = new Map(); // the same for attempts with a timeout
   }
 
   keep({ id, number, timeout }) {

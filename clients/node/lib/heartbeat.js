@@ -1,5 +1,5 @@
-// A thread renews the leases of a worker's tasks.  So the worker keeps its leases while a
-// handler blocks the event loop.
+// A thread renews the leases of a worker's tasks.  So the worker keeps its leases even
+// while a handler blocks the event loop.
 'use strict';
 const path = require('path');
 const { Worker: Thread } = require('worker_threads');

@@ -38,8 +38,8 @@ const TARGET = { toQueue: ['$', text], toPriority: count, toGroup: ['$', (value,
 
 const inSql = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-// Calls a function and resolves to its result.  The first arguments are pairs of SQL and text; the
-// given options follow.
+// Calls a function and resolves to its result.  The first arguments are pairs of SQL and text.
+// After them come the given options.
 async function call(client, name, first, options, known) {
   refuseUnknown(options, Object.keys(known), name);
   const values = first.map(([, value]) => value);

@@ -14,8 +14,8 @@ const REGISTER = `SELECT fairq.register_worker($1::uuid, $2::text, $3::text[], h
   client => 'node', version => $5::text, concurrency => $6::int, running => $7::int)`;
 const UNREGISTER = 'SELECT fairq.unregister_worker($1::uuid)';
 
-// Keeps the worker in fairq.workers of a shard until the signal is aborted.  A failure changes
-// nothing else, and the log has the first one that is not temporary.
+// Keeps the worker in fairq.workers of a shard until the signal is aborted.  A failure has no
+// other effect.  The log gets the first failure that is not temporary.
 async function keepRegistered(shard, ended) {
   const { worker, keeper } = shard;
   const { id, name, queues, concurrency } = worker;

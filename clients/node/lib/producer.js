@@ -8,8 +8,8 @@ const {
   toJson, text, number, seconds, time, groupOf, idOf, idsOf, flag, refuseUnknown,
 } = require('./values');
 
-// For each option its argument in SQL, where $ is the parameter, and the function that makes
-// the parameter's text.
+// For each option, its argument in SQL, in which $ is the parameter, and the function that
+// makes the parameter's text.
 const ARGUMENTS = {
   delay: ['run_at => clock_timestamp() + make_interval(secs => $::float8)', seconds],
   runAt: ['run_at => $::timestamptz', time],
@@ -80,13 +80,13 @@ async function enqueue(client, ...task) {
   return (await add(client, 'enqueue', ARGUMENTS, task)).id;
 }
 
-// The same; resolves to the id, and whether the task was added.
+// Does the same, and resolves to the id and to whether the task was added.
 async function enqueueOrFind(client, ...task) {
   return add(client, 'enqueue_or_find', ARGUMENTS, task, '* FROM ');
 }
 
-// Calls a function that adds a task and has these arguments for options; resolves to its row.  A
-// worker adds a FROM to the statement of enqueue.
+// Calls a function that adds a task and takes these arguments for the options; resolves to its
+// row.  A worker adds a FROM to the statement of enqueue.
 async function add(client, name, known, [queue, group, payload = {}, options = {}], columns = '') {
   const { emptyGroup: mayBeEmpty, ...rest } = options;
   refuseUnknown(rest, ['task', ...Object.keys(known)], name);

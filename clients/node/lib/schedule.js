@@ -15,7 +15,7 @@ const {
 const FIELDS = ['every', 'cron', 'zone', 'task', 'queue', 'group', 'payload', 'catchUp'];
 
 const LOOK = 60; // longest time in seconds between reads of the server's clock
-const LEAST = 0.01; // and at least
+const LEAST = 0.01; // and the shortest time
 const RETRY = 5; // seconds until a retry after an error
 const MARGIN = 300; // seconds for which a key stays taken in addition to catchUp
 
@@ -57,7 +57,7 @@ class Schedule {
       name, task, queue, group, payload, catchUp,
     });
     this.next = cron === undefined ? multiplesOf(every, what) : timesOf(cron, zone, what);
-    this.seen = undefined; // the times until then have their tasks
+    this.seen = undefined; // the times up to this one have their tasks
   }
 
   // The times since the last call.  The first call returns the last missed time.

@@ -28,7 +28,7 @@ const CLAIMS = `fairq.pop($1::text[], $2::int, lease => make_interval(secs => $3
       t.enqueued_at, t.lapses, t.batch) AS c`;
 const POP = `SELECT to_json(c)::text AS claim, ${TEXTS} FROM ${CLAIMS}, ${AS_TEXT}`;
 
-// The same in parts.
+// The same columns, in parts.
 const POP_CLAIMS = `SELECT to_json(c)::text AS claim, t.id FROM ${CLAIMS}`;
 const READ = `SELECT ${TEXTS} FROM fairq.tasks AS t, ${AS_TEXT} WHERE t.id = $1::bigint`;
 const VERSIONS = `SELECT fairq.version() AS extension,
@@ -180,7 +180,7 @@ class Shard {
       return this.popByParts(values);
     });
     const attempts = rows.map((row) => new Attempt(this, row));
-    // A handler may have blocked this process since the pop leased them.
+    // A handler may have blocked this process since the pop leased the tasks.
     if (attempts.length > 0 && now() - asked > lease / 3) await this.confirm(attempts);
     return attempts;
   }

@@ -47,11 +47,11 @@ class Worker {
     events.setMaxListeners(0, this.stopping); // each shard listens
     this.running = new Set(); // attempts that have not ended
     this.working = new Set(); // attempts whose handlers run
-    this.deaf = new Set(); // attempts of these whose handlers ignore their timeout
+    this.deaf = new Set(); // those attempts whose handlers ignore their timeout
     this.suspect = null; // the attempt that has to run alone
     this.careful = false; // the last pop returned such a task, and the next may return others
     this.shards = [];
-    this.waiting = new Set(); // callbacks for when one of these changes
+    this.waiting = new Set(); // callbacks to call when one of these changes
     this.ended = null; // the promise of the worker's end, after its start
     this.toldOfPooler = false;
     this.toldOfStart = !this.log.has('info');
@@ -191,11 +191,11 @@ class Worker {
   }
 
   // Begins each attempt in its own turn of the event loop.  So an attempt that computes delays
-  // neither the end of another nor the end of the worker.
+  // neither the end of another attempt nor that of the worker.
   //
   // A task whose lease has expired may have killed its process, and other tasks with it.  So the
-  // worker runs one such task at a time, and nothing else meanwhile.  It releases the others, and
-  // then takes one task at a time until a pop returns none of them.
+  // worker runs one such task at a time, and no other task meanwhile.  It releases the others of
+  // this kind.  Then it takes one task at a time, until a pop returns none of this kind.
   async begin(attempts) {
     this.careful = attempts.some((attempt) => attempt.isSuspect());
     for (const attempt of attempts) {
@@ -225,8 +225,8 @@ class Worker {
     this.changed();
   }
 
-  // Whether the suspect can run alone: there is no work, no outcome that the server may still
-  // accept, and no pop.
+  // Whether the suspect can run alone: no task runs, no outcome is left that the server may
+  // still accept, and no pop runs.
   isAlone(attempt) {
     const late = now() - ALONE;
     return [...this.working].every((other) => this.deaf.has(other))
@@ -234,7 +234,7 @@ class Worker {
       && this.shards.every((shard) => shard.slots === 0);
   }
 
-  // Does not reject.
+  // Never rejects.
   async work(attempt) {
     try {
       let json = null;
@@ -275,7 +275,7 @@ class Worker {
     }
   }
 
-  // Calls the hooks before, and one of after, error and lost.
+  // Calls the hook "before", and one of "after", "error" and "lost".
   async withHooks(attempt, run) {
     await this.hook('before', attempt);
     try {
@@ -316,11 +316,11 @@ class Worker {
   }
 
   // The handler's return value.  Rejects after the timeout, whether or not the handler ends then.
-  // Nothing can end a handler that ignores its signal, so it keeps its slot.
+  // Nothing can end a handler that ignores its signal, so the handler keeps its slot.
   async within(timeout, attempt, call) {
     const limited = timeout !== undefined && timeout !== Infinity;
     attempt.called = true;
-    if (limited) this.heartbeat.limit(attempt, timeout); // first: the handler may compute forever
+    if (limited) this.heartbeat.limit(attempt, timeout); // before the call, which may compute forever
     const result = (async () => call())();
     const returned = () => {
       this.working.delete(attempt);
@@ -362,7 +362,8 @@ class Worker {
   }
 
   async complete(attempt, json) {
-    // if a transaction that completed it was rolled back, its lease will expire
+    // if a transaction that completed the task was rolled back, its lease will
+    // expire
     if (attempt.handedBack) return;
     try {
       if (attempt.completed || await attempt.complete(json)) this.report(attempt, 'completed');
@@ -376,7 +377,8 @@ class Worker {
   async fail(attempt, error) {
     if (attempt.handedBack) return;
     if (attempt.lost) {
-      // True: it has run for the queue's max_run_time, and the attempt counts.
+      // True: the task has run for the queue's max_run_time, and the attempt
+      // counts.
       if (await attempt.fail(attempt.stopped)) this.reportFailure(attempt, attempt.stopped);
       else this.report(attempt, 'stopped');
       return;
