@@ -8,14 +8,15 @@
 Needs the environment of test/cluster: a server with the extension created, of which
 PGUSER is a superuser, and its programs in PATH.  Situations that restart the server, or
 shift its clock, have servers of their own.  NAME is a folder next to this file with an
-executable "behaviour", all by default.  COMMAND replaces that executable, such as with
-another version of its language.  It is split into words.  PYTHON runs the executable of a
-client in Python.  With --pairs, each client runs a task of each client's producer.  With
+executable "behaviour", by default each of them.  COMMAND, which is split into words,
+replaces that executable, for example to use another version of its language.  PYTHON runs
+the executable of a client in Python.  With --pairs, each client runs a task of each
+client's producer.  With
 --through, clients connect to a pooler there, and situations with servers of their own are
 left out.
 
 Prints a line per client and situation, "ok - CLIENT: N SITUATION" or "not ok - ...", in
-the order in which they end.  --jobs is how many of them run concurrently.
+the order in which situations end.  --jobs is how many of them run concurrently.
 """
 
 import argparse
@@ -132,7 +133,7 @@ class OwnServer(Server):
             raise RuntimeError(f"{command}: {done.stdout}")
 
     def control(self, *what):
-        # Not through a pipe, which the server would keep open.
+        # This does not use a pipe, which the server would keep open.
         with open(f"{self.place}/control", "a", encoding="utf-8") as file:
             subprocess.run(["pg_ctl", "-D", f"{self.place}/data", "-l", f"{self.place}/log",
                             "-w", *what], check=True, env=self.environment,
@@ -150,7 +151,7 @@ class OwnServer(Server):
 
 
 class Forwarder:
-    """An address of a server that can fall silent, like a network that loses its state.
+    """An address of a server; it can fall silent, like a network that loses its state.
 
     From mute() on, no data passes: connections stay open, it accepts new ones, and none
     is ever answered.  After unmute(), new connections work; the old ones stay silent.
@@ -159,7 +160,7 @@ class Forwarder:
 
     def __init__(self, server):
         self.target = f"{server.host}/.s.PGSQL.{server.port}"
-        self.passing = threading.Event()        # of the connections that are made now
+        self.passing = threading.Event()        # shared by connections that are made from now on
         self.passing.set()
         self.released = threading.Event()
         self.released.set()
@@ -194,7 +195,7 @@ class Forwarder:
                 data = source.recv(65536)
                 self.released.wait()
                 if not passing.is_set():
-                    return      # without a word to either
+                    return      # sends nothing to either side
                 if not data:
                     break
                 sink.sendall(data)
@@ -247,7 +248,7 @@ class Client:
             self.command.insert(0, python)
         self.builds = os.path.join(builds, name)
         os.mkdir(self.builds)
-        self.skips = {}     # reasons, by the situation's number; "*": of all of them
+        self.skips = {}     # reasons, by the situation's number; "*" is the reason for all of them
 
     def ask_skips(self):
         """Runs first, so that a client can build its programs here."""
@@ -265,7 +266,7 @@ class Client:
 
 
 class Worker:
-    """A process of a client's worker, and all that it starts."""
+    """A process of a client's worker, and all processes that it starts."""
 
     def __init__(self, case, number, queues, settings, environment):
         self.label = f"worker {number}"
@@ -292,7 +293,8 @@ class Worker:
         return sum(line[:len(words)] == list(map(str, words)) for _, line in list(self.lines))
 
     def when(self, *words):
-        """The time when it first printed a line with this beginning; None: it has not."""
+        """The time at which it first printed a line that begins like this; None: it has
+        not."""
         for at, line in list(self.lines):
             if line[:len(words)] == list(map(str, words)):
                 return at
@@ -315,7 +317,7 @@ class Worker:
         self.process.wait()
 
     def wait(self, limit=TIME_LIMIT):
-        """Waits until it has ended by itself.  Returns its status."""
+        """Waits until the process has ended by itself.  Returns its status."""
         try:
             status = self.process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -439,7 +441,8 @@ class Case:
         return int(done.stdout)
 
     def wait_for_line(self, *words, worker=None, limit=TIME_LIMIT):
-        """The time when the worker, or any worker, first printed a line with this beginning."""
+        """The time at which the worker, or any worker, first printed a line that begins like
+        this."""
         workers = [worker] if worker else self.workers
 
         def seen():
@@ -468,7 +471,8 @@ class Case:
         return most
 
     def is_idle(self, worker=None):
-        """Waits until the worker, or any, has done a task and asks for the next."""
+        """Waits until the worker, or any worker, has done a task and asks for the
+        next."""
         id = self.enqueue({"do": "ok"}, "idle")
         self.wait_for_line("end", id, worker=worker)
         self.wait_for_status(id, "completed")
@@ -623,7 +627,7 @@ def disconnect(case):
     worker = case.work(LEASE=6)
     id = case.enqueue({"do": "sleep", "seconds": 5})
     case.wait_for_line("start", id)
-    # so that it has renewed the lease once, on whichever connection
+    # so that the worker has renewed the lease once, on either connection
     time.sleep(2.5)
     killed = case.ask("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                       " WHERE usename = %s", case.role)
@@ -766,7 +770,7 @@ def concurrency(case):
                               " WHERE queue = %s AND status = 'running'", case.queues[0]))
         return case.count("end") >= 100
     wait_until("all are done", ended)
-    # some may have ended, without a line
+    # some tasks may have ended without a line
     expect(max(taken) <= 25, "for 10 at a time it has taken", max(taken))
     for id in ids:
         case.was_done_once(id)
@@ -822,7 +826,7 @@ def with_clock(whole, clock):
         expect(abs(seen - clock) < 60, "the clock is wrong by", seen)
         case.queue(backoff="0.1 s")
         workers = [case.work(LEASE=6, CONCURRENCY=4) for _ in range(2)]
-        case.is_idle()          # so that it pops a new task at once
+        case.is_idle()          # so that the worker pops a new task at once
         long = case.enqueue({"do": "sleep", "seconds": 10})
         retried = case.enqueue({"do": "retry", "seconds": 2})
         delayed = case.produce({"do": "ok"}, options={"delay": 3})
@@ -949,7 +953,7 @@ def many_at_the_end(case):
         expect(case.task(id).status == "queued", "a long task is", case.task(id).status)
 
 
-DIGITS = "9" * 5000         # of a number: Python's json takes 4,300
+DIGITS = "9" * 5000         # digits of a number, since Python's json accepts only 4,300
 NESTED = "[" * 12000 + "]" * 12000
 
 
@@ -1128,7 +1132,7 @@ def cause(case):
     worker.stop()
 
 
-# Each attempt to print it takes seconds of a processor.
+# Each attempt to print the payload takes seconds of processor time.
 one_at_a_time = threading.Lock()
 
 
@@ -1157,7 +1161,7 @@ def too_large(case):
             time.sleep(10)
         else:
             raise Busy("the machine is too busy to print 1 GB within 8 s")
-        limit = 5 * TIME_LIMIT      # it tries again
+        limit = 5 * TIME_LIMIT      # the worker tries again
         worker = case.work(CONCURRENCY=4)
         for id in good:
             case.was_done_once(id, limit=limit)
@@ -1326,7 +1330,8 @@ def ends_before_alone(case):
 @situation(40, "the view of workers: one that is idle, at work, ended, and killed", seconds=16)
 def registry(case):
     queue = case.queue()
-    # another version of the client may have left workers of this queue
+    # an earlier run with another version of the client may have left workers
+    # of this queue
     begun = case.ask("SELECT clock_timestamp()")
 
     def shown(columns="host, client, concurrency, running"):
@@ -1399,7 +1404,7 @@ class Driver:
         complaints, skip = [], None
         case = None
         try:
-            # with_clock() has its own
+            # with_clock() has its own servers
             own = number in (5, 30, 41)
             case = Case(client, number, self, OwnServer() if own else None)
             function(case)
