@@ -1,7 +1,7 @@
 """The required properties of a round, which run names.
 
-All tasks of a group that any call has returned count, also those of a rolled back pop:
-its turn is used.  Steady groups have work all along, joiners
+All tasks of a group that any call has returned count.  Those of a rolled back pop also
+count, because its turn is used.  Steady groups always have work, joiners have work
 from their arrival on.
 """
 
@@ -76,7 +76,7 @@ class Account:
                     yield number, group, self.weights[group] - tasks
 
     def each_turn(self):
-        """A block is not left before all groups with work have had their
+        """Service leaves a block only when all groups with work have had their
         turn."""
         for number, group, tasks in self.missed():
             raise Fault(f"{group} was served {tasks} tasks too few in block"
@@ -157,7 +157,7 @@ class Account:
                   for call in self.calls]
         for g, h, bound, joined in self.pairs(40):
             begin = max((a.returned for a in joined), default=0)
-            ahead = of_g = of_h = 0     # in flight: in calls in progress
+            ahead = of_g = of_h = 0     # in flight: in calls that are in progress
             low = alone = None
             for when, is_end, n in events:
                 in_g = counts[n][g] / self.weights[g]

@@ -13,10 +13,12 @@ from collections import namedtuple
 
 import psycopg
 
-# A small one, so that seats and blocks are easily read in a message.
+# A small block length, so that a reader of a message easily finds seats and
+# blocks.
 BLOCK_LENGTH = 1000
 
-# ValueError: a result and an error, of a statement cancelled as it ended.
+# ValueError: a statement that was cancelled as it ended has returned a result
+# and an error.
 CANCELLED = (psycopg.errors.QueryCanceled, ValueError)
 
 # rows: (group, id, addr).  None: the call has failed.
@@ -48,7 +50,8 @@ class Shape:
         self.comers = [f"c{i}" for i in range(5)]
         self.joiners = ["j0", "j1"]
         self.limited = [f"l{i}" for i in range(4)] if part.limits else []
-        # seats are assigned in this order, so some comers have low ones
+        # seats are assigned in this order, so some groups that join have low
+        # ones
         self.groups = (self.comers[:3] + self.joiners[:1] + self.limited[:2]
                        + steady + self.comers[3:] + self.joiners[1:]
                        + self.limited[2:])
@@ -92,7 +95,7 @@ class Load:
                 " concurrency => %s::int)",
                 [self.queue, group, shape.weights[group],
                  shape.concurrency.get(group)])
-            # each has its seat, and has had a turn
+            # each group has its seat, and has had a turn
             connection.execute("SELECT fairq.enqueue(%s::text, %s::text)",
                                [self.queue, group])
         rows = connection.execute(
@@ -163,7 +166,7 @@ class Worker(Session):
         self.come_to_rest()
 
     def come_to_rest(self):
-        """No transaction is open, and nothing held."""
+        """No transaction is open, and no task is held."""
         while True:
             try:
                 self.connection.execute("ROLLBACK")
@@ -226,7 +229,7 @@ class Worker(Session):
 
 
 class Comer(Session):
-    """Groups without tasks repeatedly get one task, or some."""
+    """Groups without tasks repeatedly get one task or a few."""
 
     def work(self):
         load, out = self.load, {}
@@ -238,7 +241,8 @@ class Comer(Session):
                     continue
                 last = load.last.get(group, 0)
             sent = time.monotonic()
-            # of more than eight tasks, the last ones are read in the index
+            # if there are more than eight tasks, the last ones are read in the
+            # index
             count = self.random.choice((1, 1, 3, 9, 10))
             out[group] = ids = load.enqueue(self.connection, group, count)
             load.arrivals.append(Arrival(group, ids, sent, time.monotonic(),

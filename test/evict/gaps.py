@@ -1,16 +1,16 @@
 """Each gap between two searches of a pop in the cache of groups: see run.
 
-The cache has room for eight groups of all queues.  All but one belong to groups of the
-queue "m" that wait for a limit, which are the last to be evicted.  The last one is that
-of group x of "l", which a pop visits.  In the gap after each search another group of "m"
-becomes active and takes the entry of x.
+The cache has room for eight groups of all queues.  All entries but one belong to groups
+of the queue "m" that wait for a limit, which are the last to be evicted.  The last entry
+is that of group x of "l", which a pop visits.  In the gap after each search another
+group of "m" becomes active and takes the entry of x.
 
 A pop that searches for expired tasks finds another entry of the group.  It must search
 again for the tasks that it has left.
 
-A pop is also held up in the middle of a load.  Others begin another one, and the limit
-holds.  A free slot is used once.  A load that is invalid by then must not mark a queue
-as counted by the next one.
+A pop is also held up in the middle of a load.  Other sessions begin another load, and
+the limit holds.  A free slot is used once.  A load that is invalid by then must not
+mark a queue as counted by the next one.
 """
 
 import os
@@ -90,7 +90,7 @@ class Gaps:
         self.rows("SELECT fairq.reset_hints()")
 
     def over_the_limit(self):
-        """Others pop, with a slot that was freed before, and without one."""
+        """Others pop, with and without a slot that was freed before."""
         for places in (0, 1, 0):
             if places:
                 self.rows("SELECT fairq.complete(min(id)) FROM fairq.tasks"
@@ -107,7 +107,8 @@ class Gaps:
             result.append(error)
 
     def begin_pop(self, kind, n, tasks, result):
-        """A pop that is held up at the n-th point of a kind, if there are as many."""
+        """A pop that is held up at the n-th point of a kind, if there are that many
+        points."""
         stall = Stall(self.data, self.pid, kind, n)
         thread = threading.Thread(target=self.pop, args=[tasks, result], daemon=True)
         thread.start()
@@ -158,7 +159,7 @@ class Gaps:
         return None
 
     def held_up(self, n, how):
-        """A pop that is held up at its n-th search.  False: it has fewer."""
+        """A pop that is held up at its n-th search.  False: it has fewer searches."""
         result = []
         thread, stall = self.begin_pop("load" if how == "load" else "entry", n, 10, result)
         stopped = stall.is_reached()

@@ -1,4 +1,4 @@
-"""The load of test/evict/run: see there.
+"""The load of test/evict/run.
 
 Sessions enqueue, pop, complete, release, cancel and roll back at the same time, in queues
 with and without limits.  In the end all tasks must be served.
@@ -47,7 +47,7 @@ def pop(db, queue, books):
 def cancel(db, queue, books):
     for task, in db.execute("SELECT id FROM fairq.tasks WHERE queue = %s"
                             " AND status <> 'running' ORDER BY random() LIMIT 1", [queue]):
-        # it may be running by now, and then continues
+        # the task may be running by now, and then it continues
         with db.transaction():
             status = db.execute("SELECT lease_until FROM fairq.task WHERE id = %s FOR UPDATE",
                                 [task]).fetchone()

@@ -43,7 +43,7 @@ static volatile What what = NOTHING;
 static volatile long left = 0;
 static volatile bool fired = false;
 
-/* Is it this call's turn? */
+/* Is it this call's turn to fail? */
 static bool
 fails(What kind)
 {

@@ -4,7 +4,7 @@
  *
  * Each file of the extension is compiled with this file included first.
  * test/faults/steps adds a macro for each function of the server that can
- * fail.  So a call takes a step before each of them, and at each
+ * fail.  So a call takes a step before each call of these, and at each
  * CHECK_FOR_INTERRUPTS().  When SQL has requested it, the n-th step of the
  * backend
  *
@@ -46,7 +46,7 @@ typedef struct FairqSteps
 	FairqStep	steps[FAIRQ_MAX_STEPS];
 } FairqSteps;
 
-/* one of each in the library, whichever file it comes from */
+/* the library has only one of each, whichever file defines it */
 __attribute__((weak)) FairqSteps fairq_steps;
 
 static inline void

@@ -198,7 +198,7 @@ NAMES = {
     "headers": usual(a_choice(None, None, None, "{}")),
     "progress": usual(a_choice(None, "1", '{"pages": 1}')),
     "took": usual(a_choice(None, None, "0", "1 ms", "1 hour")),
-    # the tables check what is stored, so views never pass another log
+    # the tables check stored logs, so views never pass an invalid one
     "log": usual(a_choice(None, "[0,1]", '[0,1,"w"]\n[0,2,null,true]'), 1),
     "rate": usual(a_choice(None, None, "0", "1000", "2147483647")),
     "max_rate": usual(a_choice(None, None, "0", "1000", "2147483647")),

@@ -467,7 +467,7 @@ class Checker(Session):
 
     def act(self):
         for kind in KINDS:
-            # it searches again on its own for changes that take a moment
+            # check_queue() repeats its search for changes that take a moment
             faults = set(self.look(kind))
             if faults:
                 again = faults & set(self.look(kind))

@@ -13,13 +13,13 @@ from wakes import Queue, as_timestamp
 
 MANY = 100
 PROMPT = 0.1                    # seconds, on an idle machine
-SOON = 0.01                     # the same for times that pass; a median
-LOST = 10                       # after that time there was no notification
+SOON = 0.01                     # the same for events that only time causes; a median
+LOST = 10                       # after this time a waiter counts as not notified
 TRIES = 6
 
 
 def best_of(measure, limit, text):
-    """The least of a few measurements, if the first ones are above a limit."""
+    """The least of a few measurements, if the first ones exceed a limit."""
     best = None
     for _ in range(TRIES):
         figure = measure()
@@ -53,7 +53,8 @@ def unhurried(run, waiters, once):
         except TooSlow:
             if factor == 9:
                 raise
-            # an open transaction of its sessions would prevent the queue's drop
+            # an open transaction of the case's sessions would prevent the drop
+            # of the queue
             q.close()
             drop(run.db, q.name)
             all_answers([w for w in waiters if w.answer is None], LOST)
@@ -83,9 +84,9 @@ kept = []
 
 @contextlib.contextmanager
 def hundred(run, queue):
-    """100 workers, whose connections the next check reuses, since making them
-    takes longer than a check. Those that still wait are notified of the queue's
-    end.
+    """100 workers. The next check reuses their connections, since making them
+    takes longer than a check. The drop of the queue notifies workers that still
+    wait.
     """
     if not kept:
         kept.extend(crowd(MANY))
@@ -136,8 +137,8 @@ def wakes(run, name, function):
             # the pop has ended a task, and the slot is free when the pop commits
             expect(value(run.db, f"CALL fairq.wait('{q.name}', '1 s')"),
                    "one was ended, but the next one is not ready")
-            # or the other waiter, which the clock wakes, has the turn for a
-            # search
+            # or the other waiter, which the clock wakes, is the one that
+            # searches
             until(q.pop, "one was ended, but the next one is not there", 1)
         sound(run.db, q.name)
         q.close()
@@ -160,7 +161,8 @@ def one_for_one(run):
         start = now()
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         done = any_answer(waiters, LOST)
-        # one more is woken for each second in which no worker takes the task
+        # one more worker is woken for each second in which no worker takes the
+        # task
         expect(1 <= len(done) <= 1 + int(now() - start)
                and all(waiter.answer is True for waiter in done),
                f"{[waiter.answer for waiter in done]} have answered")
@@ -181,16 +183,16 @@ def one_for_one(run):
         until(lambda: sum(w.look() for w in waiters) >= 5, "5 don't come")
         time.sleep(0.1)
         came = sum(waiter.look() for waiter in waiters)
-        # if one of them has watched the clock, another one is woken for that, and
-        # finds tasks that no worker has taken yet
+        # if one of these workers has watched the clock, another one is woken to
+        # do so. It may find tasks that no worker has taken yet
         expect(5 <= came <= 6 + 5 * int(now() - start),
                f"{came} workers returned for 5 tasks")
 
 
 def slow_clients(run):
-    """A client needs some time from its wake-up to its pop. Meanwhile no other
-    one is notified of its task, except for one per second. So a client that
-    never pops is replaced, and its replacement is, too.
+    """A client needs some time from its wake-up to its pop. Meanwhile only one
+    other client per second is notified of its task. So another client replaces
+    one that never pops, and the same holds for that one.
     """
     return despite_vacuum(lambda: never_popped(run))
 
@@ -218,8 +220,8 @@ def never_popped(run):
 # ---- work for all
 
 def hands(run, prepare, event, limit, groups=MANY):
-    """100 tasks become ready at once. 100 workers sleep, each of which stays
-    busy once it has one. All are woken, at once.
+    """100 tasks become ready at once, and 100 workers sleep. Each worker stays
+    busy once it has a task. All workers are woken at once.
     """
     vain = []
 
@@ -407,8 +409,8 @@ HANDS_OF_ONE = [
 # ---- sleep costs nothing
 
 def lxids(db, waiters):
-    """The current transaction of each waiter, by its number in the backend:
-    a session that has searched meanwhile is in another one.
+    """The current transaction of each waiter, by its number in the backend: a
+    session that has searched meanwhile is in another transaction.
     (pg_stat_database is only updated when the CALL is over.)
     """
     return dict(rows(db, "SELECT pid, virtualtransaction FROM pg_locks"
@@ -427,7 +429,7 @@ def switches(waiters):
 
 
 def idle_queue(db, queue):
-    """No task in it can be popped, for various reasons."""
+    """Makes a queue of which no task can be popped, for various reasons."""
     new_queue(db, queue, concurrency=1)
     for group, lease in ("paused", "1 ms"), ("full", "1 hour"):
         db.execute("SELECT fairq.enqueue(%s, %s)", [queue, group])
@@ -467,7 +469,7 @@ def no_polling(run):
             return slept, took
 
         slept, took = despite_vacuum(sleep)
-        # each checks once a second, in memory
+        # each waiter checks shared memory once a second
         expect(slept <= MANY * (took + 1) + MANY / 10,
                f"they were woken {slept} times in {took:.1f} s")
         held = rows(run.db, "SELECT state, backend_xmin, backend_xid,"
@@ -509,7 +511,7 @@ def ends(run):
                    f"{waiter.answer} instead of {answer}")
         expect(plain.at - start > 0.199, "too early")
         expect(asleep(run.db, [first, last]) == 2, "the others don't sleep")
-        # they can still be used
+        # their connections can still be used
         put_to_sleep(run.db, [plain, cancelled], queue)
         for _ in range(4):
             run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
@@ -575,8 +577,8 @@ def dropped(run):
 # ---- a session that is woken, or is to wake others, may be lost
 
 def timekeeper(run, leave):
-    """The first one to wait watches the clock for all. It leaves, and so do
-    its successors: another one wakes when the task is due.
+    """The first waiter watches the clock for all of them. It leaves, and so do
+    its successors. Another waiter wakes when the task is due.
     """
     waiters = crowd(6)
 
@@ -623,7 +625,7 @@ def is_ended(db, queue, left, n):
 
 
 def gets_work(db, queue, left, n):
-    """In any order, since the first one is woken first."""
+    """The waiters end in any order, since the first one is woken first."""
     db.execute("SELECT fairq.enqueue(%s, 'alice')", [queue])
     done = any_answer(left, LOST)
     expect(done, "no worker was called for a task")
@@ -634,7 +636,7 @@ def gets_work(db, queue, left, n):
 
 def late_worker(run):
     """A session that is too late, in a transaction that stays open, delays no
-    other one, waiting or popping.
+    other session that waits or pops.
     """
     waiter, late = Waiter(), connect("late")
     calls = ("fail(%s, 1)", "release(%s, 1)", "extend(%s, 1)",
@@ -676,7 +678,7 @@ def passed_on(run, end):
         first = waiters[0]
         stopped.append(first.pid)
         os.kill(first.pid, signal.SIGSTOP)
-        # the others are behind it
+        # the others are behind it in the list
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         time.sleep(0.05)
         expect(not first.look(), "it was not stopped")
@@ -713,8 +715,8 @@ def hang_up(db, waiter):
 
 
 def dead_client(run):
-    """A worker that died while it waited does not get a task's call in the
-    place of others.
+    """A worker that died while it waited does not get the call for a task in
+    the place of others.
     """
     queue = new_queue(run.db, "life_dead_client")
     waiters = crowd(3)

@@ -1,9 +1,9 @@
 """The events that wake a waiting worker, one case each.
 
 A case is a generator.  It prepares the queue, so that no task can be popped, and
-yields.  Then two workers sleep in fairq.wait().  It continues with the event.  If the
-event only needs time, it may return when that is due.  After the event a worker must be
-notified within moments, and not before.
+yields.  Then two workers sleep in fairq.wait().  The generator continues with the
+event.  If the event only needs time, it may return the moment at which the event is
+due.  A worker must be notified within moments after the event, and not before.
 """
 
 import time
@@ -11,7 +11,7 @@ import time
 from base import TooSlow, connect, cut, expect, now, rows, value
 
 SOON = 0.15                     # seconds until a task becomes due
-CROWDED = 2                     # the same, while a hundred go to sleep
+CROWDED = 2                     # the same, while a hundred workers go to sleep
 
 
 def take_time(factor):

@@ -9,7 +9,7 @@ sessions and servers.
 
 A transaction in which statements may be cancelled ("risky") hides the claims of its
 innermost level before each statement.  It registers them again when the statement has
-succeeded, since an error would end them before the session notices it.
+succeeded, since an error would end these claims before the session notices it.
 """
 
 import random
@@ -44,7 +44,7 @@ def connect(name):
 
 
 class Level:
-    """A transaction, or its part after a savepoint."""
+    """A transaction, or the part of one after a savepoint."""
 
     def __init__(self):
         self.claims = []        # made here
@@ -63,10 +63,10 @@ class Session(threading.Thread):
         self.random = random.Random(f"{seed} {name}")
         self.connection = None
         self.pid = None
-        self.doomed = False     # it is about to be ended
-        self.levels = []        # of the open transaction
+        self.doomed = False     # the session is about to be ended
+        self.levels = []        # claims of the open transaction
         self.held = {}          # key -> claim: leases that have committed
-        self.cancel = threading.Lock()  # held while it is cancelled
+        self.cancel = threading.Lock()  # held while the session's statement is cancelled
         self.cancellable = False
         self.risky = False
         self.serial = 0
@@ -117,7 +117,8 @@ class Session(threading.Thread):
             self._failed(error, error.sqlstate, sql)
         except ValueError as error:
             # The driver got a result and an error while it prepared the statement, from
-            # a shutdown or a late timeout. It is not known which statement ended.
+            # a shutdown or a late timeout. The test does not know which of the two
+            # statements ended.
             entry[5] = str(error)
             if self.risky:
                 with self.outside.lock:
@@ -291,7 +292,7 @@ class Session(threading.Thread):
 
     def release_savepoint(self):
         self.execute(f"RELEASE SAVEPOINT s{len(self.levels) - 1}")
-        # doom() must find all claims in some level
+        # doom() must find each claim in some level
         with self.outside.lock:
             level = self.levels.pop()
             self.levels[-1].claims = self.levels[-1].claims + level.claims
@@ -416,7 +417,8 @@ class Session(threading.Thread):
             self.levels = []
             self.risky = False
             try:
-                # it learns of its end before its transaction is undone
+                # the session learns of its end before its transaction is
+                # undone
                 while self.execute("SELECT pid FROM pg_stat_activity"
                                    " WHERE pid = %s", old):
                     time.sleep(0.01)
@@ -434,7 +436,7 @@ class Session(threading.Thread):
                     self.rollback()
                 self.plain()
                 return
-            # its innermost level is gone
+            # the session's innermost level is gone
             with self.outside.lock:
                 self.levels[-1].claims = []
             if len(self.levels) > 1 and self.random.random() < 0.7:
@@ -452,8 +454,8 @@ class Session(threading.Thread):
             self.come_back()
 
     def plain(self):
-        """Disable statement_timeout. It may also hit the SET, so late that
-        the server reports it for the next statement.
+        """Disable statement_timeout. The timeout may also hit the SET, so late
+        that the server reports it for the next statement.
         """
         while True:
             try:
@@ -546,7 +548,7 @@ class Admin(Session):
         if way < 0.2:
             self.execute("SELECT fairq.reset_hints()")
         elif way < 0.3:
-            # it has no effect
+            # the statement has no effect
             sql, arguments, _ = self.draw()
             self.execute("BEGIN")
             self.execute(sql, *arguments)
@@ -575,7 +577,7 @@ class Admin(Session):
                 self.come_back()
 
     def draw(self):
-        """A change: its statement, and the record for when it is sent."""
+        """A change: its statement, and the record to make when it is sent."""
         r, queue = self.random, self.load.queue
         settings = self.outside.settings
         way = r.random()
@@ -666,7 +668,8 @@ class Observer(threading.Thread):
 
 
 class Log(deque):
-    """The last statements; all of them in a file, if there is one."""
+    """The last statements of a session. If a file is given, it gets all
+    statements."""
 
     def lines(self, count=60):
         for sent, returned, name, *call in list(self)[-count:]:

@@ -4,11 +4,12 @@ This code does not use the server's counts.  A claim is registered after its sta
 has returned, and deregistered before the statement that ends it is sent.  So each
 registered claim is running, and other tasks may run too.
 
-Limits change during claims.  One of the claims of a group that are registered at some
-instant was made last.  At that moment all the others were running.  So their number is
-at most the limit in effect then, at some time between the sending of that claim's
-statement and its return.  The last claim is unknown.  But it is not one that
-returned before another one was sent.  Hence the bound:
+Limits change during claims.  Consider the claims of a group that are registered at
+some instant.  One of them was made last, and at that moment all the others were
+running.  So their number is at most the limit that was in effect then.  That was at
+some time between the sending of the last claim's statement and its return.  The test
+does not know the last claim.  But it is not a claim that returned before another one
+was sent.  Hence the bound:
 
     number of claims <= the greatest limit in effect between sending and return
                         of any of them that may have been the last
@@ -38,7 +39,7 @@ class Limit:
     """The possible limits of a group, or of the queue, at each time."""
 
     def __init__(self, value):
-        self.steps = [(0.0, math.inf, value)]   # from, until, how many
+        self.steps = [(0.0, math.inf, value)]   # from, until, limit
         self.ever = value != math.inf
 
     @property
@@ -184,7 +185,7 @@ class Outside:
                 self.running[claim.group].pop(claim.key, None)
 
     def observed(self, claims):
-        """The rows of one snapshot that are running."""
+        """The running tasks in the table, in one snapshot."""
         with self.lock:
             groups = defaultdict(list)
             for claim in claims:

@@ -11,12 +11,12 @@ from collections import Counter, defaultdict, namedtuple
 # Starts of one statement: COUNT of them, between two times.
 Starts = namedtuple("Starts", "since by count")
 
-# One setting was in effect throughout between two times: RATE starts in PER seconds,
-# and BURST at once.
+# A setting that was in effect between two times: RATE starts in PER seconds, and
+# BURST at once.
 Epoch = namedtuple("Epoch", "since to rate per burst")
 
-# The result: the number of starts above the allowed one in that stretch.  A negative
-# number: how many more were allowed.
+# The result: by how much the starts in that stretch exceed the allowed number.  A
+# negative number is how many more starts were allowed.
 Worst = namedtuple("Worst", "above since by starts")
 
 
@@ -97,7 +97,7 @@ class Account:
         self.starts = found
 
     def worst(self, queue, key, epochs):
-        """The worst of all stretches of these epochs."""
+        """The stretch of these epochs that exceeds the allowed starts most."""
         every = [w for w in (worst(self.starts[queue, key], epoch)
                              for epoch in epochs) if w]
         return max(every, default=None)

@@ -65,8 +65,8 @@ ENDED = ("25P02", "57014", "57P01", "57P02", "57P03", "57P05")
 
 
 def draw(seed):
-    """Give queues tenants: "bursts" always, "by_time" never, the others by the
-    seed.
+    """Gives queues tenants: "bursts" always, "by_time" never, and others as
+    the seed determines.
     """
     r = random.Random(f"{seed} tenants")
     for i, kind in enumerate(KINDS):
@@ -130,7 +130,7 @@ class Worker(multiprocessing.Process):
                f"fairq.pop('{queue}', {r.choice((1, 1, 3, 100))},"
                f" lease => '{r.choice((20, 50, 200, 2000))} ms')")
         if r.random() < 0.05:
-            # mostly the call ends earlier
+            # the call usually ends earlier
             db.execute(f"SET statement_timeout = {r.randint(1, 3)}")
         since = now()
         try:

@@ -1,6 +1,7 @@
--- The precondition of docs/recipes.md: another extension, as far as the page uses it.
+-- The precondition of docs/recipes.md: the parts of another extension that the page
+-- uses.
 
--- pg_cron's: here scheduled commands run at once.
+-- The functions of pg_cron. Here, scheduled commands run at once.
 CREATE SCHEMA cron;
 CREATE FUNCTION cron.schedule(job_name text, schedule text, command text)
 RETURNS bigint LANGUAGE plpgsql AS $$

@@ -4,8 +4,8 @@ A queue that only had enqueues and pops in order is "fresh".  In all other state
 were late, deleted or failed, wait for a limit or for a time, or shared memory was lost.
 test/states/run counts the buffers of a pop in each state, and test/bench times it.
 
-A state is made in a copy of the database that create_template() makes.  That has other
-queues' tasks, so indexes are as high as those of a table in use.
+A state is made in a copy of the database that create_template() makes.  That database
+has tasks of other queues, so indexes are as high as those of a table in use.
 
     queue = Queue(connect)          # connect(): another connection, autocommit
     make(STATES["hole"], queue, 10) # this number of tasks per group is to be served
@@ -82,7 +82,8 @@ class Queue:
     def create(self, **settings):
         self.value("SELECT fairq.create_queue('bench'%s)" % "".join(
             ", %s => %%s" % name for name in settings), *settings.values())
-        # a pop that finds nothing reads the whole table, unless another one has
+        # a pop that finds nothing reads the whole table, unless another pop has
+        # done so
         self.value("SELECT count(*) FROM fairq.pop('bench')")
 
     def enqueue(self, rounds, db=None, run_at=None, of=range(GROUPS),
@@ -146,7 +147,7 @@ def fresh(queue, rounds):
 
 
 def scattered(queue, rounds):
-    """A round's tasks are not neighbours in the table."""
+    """The tasks of a round are not neighbours in the table."""
     queue.create()
     queue.enqueue(rounds, scattered=True)
 
