@@ -7,15 +7,15 @@ has the lowest key among those with a task to serve:
                             ones so far, per weight.  level: running tasks per
                             weight, rounded down.  E: the longest recent task
 
-Before any task has ended only the level counts, and then got.  A flow that becomes
-active gets at least the least got of the active ones.  If it gets more by that, or is
-new, it precedes all others with that key, except those that arrived before.  Flows that
-arrive at the same call are in the order of their seats.  Others are in the order of
-their last services.  A flow that owes more than 16 E, and 2 E for each running task,
-is forgiven the rest.
+Before any task has ended, the level decides, and got decides between equal levels.
+When a flow becomes active, its got is raised to the least got of the active ones.  If
+that raises it, or if the flow is new, the flow precedes all others with that key,
+except those that arrived before.  Flows that arrive at the same call are in the order
+of their seats.  All others are in the order of their last services.  A flow that owes
+more than 16 E, and 2 E for each running task, is forgiven the rest.
 
 A quantity that is not known has two bounds.  Times are in microseconds.  A moment is
-the earliest and the latest possible one.
+a pair: the earliest and the latest possible time.
 """
 
 MOST_OWED = 16
@@ -34,7 +34,7 @@ class Flow:
         self.there = False if new else None
         # if it was out at some time, and may have arrived since: at least that much
         self.floor = None
-        self.new = new          # it never arrived
+        self.new = new          # the flow never arrived
         self.tie = None         # (kind, services or calls); None: not known
         self.lapsed = False     # its level may be 0, since leases may have lapsed
 
@@ -56,7 +56,7 @@ class Flow:
         return 0 if self.lapsed else level, level
 
     def raise_to(self, now, low, high):
-        """Its least and its most got are these at least."""
+        """Raises its least and its greatest got to at least these."""
         was = self.got(now)
         self.low += max(low - was[0], 0)
         self.high += max(high - was[1], 0)
@@ -85,7 +85,7 @@ class Ledger:
 
     def over(self, path, task):
         """A task no longer runs.  path: (order, flow) of its group, and of its tenant
-        if there are any."""
+        if the queue has tenants."""
         self.running -= task in path[0][1].running
         for _, flow in path:
             flow.running.pop(task, None)
@@ -143,7 +143,7 @@ class Flows:
     def __init__(self, ledger):
         self.ledger = ledger
         self.of = {}
-        self.start = 0, 0       # got of the one that was served last
+        self.start = 0, 0       # got of the flow that was served last
 
     def have(self, name, most=0, new=True):
         if name not in self.of:
@@ -163,8 +163,8 @@ class Flows:
                 max([high for _, (_, high) in there] + [self.start[1]]))
 
     def arrives(self, flow, least, now, call, sure, waits=True):
-        """A call has taken up flows that became active.  sure: it came to this order.
-        waits: the flow surely has a task to serve."""
+        """A call has taken up flows that became active.  sure: whether it surely
+        visited this order.  waits: whether the flow surely has a task to serve."""
         if flow.there and not flow.lapsed:
             return
         got = flow.got(now)

@@ -3,12 +3,12 @@
 A waiting task is *blocked*, and has no instant for which it is scheduled.  Pops
 check its batch, at times that the model does not know.  So after each pop the
 driver reads the blocked tasks.  A pop may serve a task that it has made ready,
-if it finds no other.  fairq promises (kind "batch")
+if it finds no other task.  fairq promises (kind "batch")
 
 early     a task becomes ready only if its batch is closed.  A committed
           transaction or the session itself has ended each task of the batch.
-twice     it becomes ready once, if that is not rolled back.  (Then it is a task
-          like others, so the second time is "doubled" or "unknown".)
+twice     it becomes ready once, if that is not rolled back.  (After that it is a
+          task like any other, so the second time is "doubled" or "unknown".)
 numbers   its headers and fairq.batches have the number of each kind of end.
 success   with on_success it fails as soon as another task has ended without
           success, and only then.
@@ -28,9 +28,9 @@ ENDS = (COMPLETED, FAILED, CANCELLED, "expired", PURGED)
 class Batches(Life):
     def __init__(self, clock):
         super().__init__(clock)
-        self.members = {}       # id of a batch: its tasks, also ended ones
+        self.members = {}       # id of a batch: its tasks, including ended ones
         self.touching = set()   # sessions that may have locked rows of batches
-        self.ends = {}          # by the pop: the rows of waiting tasks
+        self.ends = {}          # read after the pop: the rows of waiting tasks
 
     # ---- transactions
 

@@ -1,9 +1,9 @@
 """The model of a time-fair queue: which tenant and which user is next.
 
-accounts.py has the rule.  This keeps the accounts: of the groups of a lane; or with
-tenants, of the tenants, and of the users of each.  A service is a fault (kind
-"order") if another flow that waits properly surely precedes the one that is served.
-This replaces the same promises as cost.py does.
+accounts.py has the rule.  This file keeps the accounts of the groups of a lane or,
+if there are tenants, of the tenants and of the users of each.  A service is a fault
+(kind "order") if another flow that waits properly surely precedes the one that is
+served.  This replaces the same promises as cost.py does.
 
 Workers report seconds to minutes for some tasks, while a history lasts a second.  A
 pop's time is known from the leases that it grants, so each key is known at that time.
@@ -12,8 +12,8 @@ Bounds remain in these cases, and then each possible order is accepted.
 - The worker reported no time, or the task was taken: the time is that of a call.
 - A flow without a task, or one that could not serve it, may have left its order.  Then
   it may get the least got of the others when it returns.
-- A lease has ended, whatever became of its task: each flow of the lane may have level
-  0 then.  From then on the order of the lane is not checked at all.
+- A lease has ended, whatever became of its task.  Each flow of the lane may have level
+  0 then, and the order of the lane is no longer checked.
 - A transaction ended tasks of several groups: the order in which they count.
 - The seat of a group that was never served, and the order in which tenants arrive at
   one call.
@@ -33,8 +33,8 @@ class TimeLane:
     def __init__(self):
         self.ledger = Ledger()
         self.orders = {}        # None, or a tenant: Flows
-        self.leases = []        # instants, at which all groups may have lapsed
-        self.lapsed = False     # whether some have passed
+        self.leases = []        # instants at which all groups may have lapsed
+        self.lapsed = False     # whether some of these instants have passed
 
     def order(self, tenant=None):
         if tenant not in self.orders:
@@ -142,7 +142,7 @@ class TimeModel(TenantsModel):
         self._visited_all(session)
 
     def _arrive(self, priority, steady, waiting):
-        """The pop comes to a lane, and takes up the groups that have become active."""
+        """The pop visits a lane, and takes up the groups that have become active."""
         lane = self._time_lane(priority)
         sure = self.room and self.comes_to(priority)
         for group in self.lanes[priority].groups:
@@ -178,7 +178,7 @@ class TimeModel(TenantsModel):
             order.forgive(flow, least, self.now, False)
 
     def _visited_all(self, session):
-        """Turns that yielded nothing may have been the last ones."""
+        """Turns that yielded no task may have been the last ones."""
         for priority in self.reached:
             for order in self._time_lane(priority).orders.values():
                 gots = [flow.got(self.now) for flow in order.of.values()
@@ -291,8 +291,8 @@ class TimeModel(TenantsModel):
                     for group, _ in self._users(task.lane, flow.name))
 
     def _may_have_lapsed(self, task, fifo):
-        """Whether a lease of the group may have ended.  Other transactions may hold its
-        tasks."""
+        """Whether a lease of the group may have ended.  Other transactions may hold the
+        group's tasks."""
         return any(instant <= self.clock.end and other.status == RUNNING
                    for instant, _, other in fifo.timed) or any(
             other is not None and other.group == task.group

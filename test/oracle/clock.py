@@ -7,8 +7,9 @@ has passed.  If a call is so slow that an instant still passes, the model cannot
 judge it, and the history is given up (TooSlow).
 
 Instants are planned ahead, a few milliseconds apart, or further apart on a busy
-machine.  A history passes them in its steps, the ticks.  If it is slower
-than planned, they pass a little earlier in it, which the model takes into account.
+machine.  A history passes them in its ticks, which are steps.  If the history is
+slower than planned, instants pass at an earlier step, which the model takes into
+account.
 """
 
 import time
@@ -22,7 +23,7 @@ class TooSlow(Exception):
 
 
 class Pace:
-    """A duration that nearly all calls stay below, measured so far."""
+    """A duration that nearly all calls so far have stayed below."""
     LEAST, MOST = 3000, 48000
 
     def __init__(self):
@@ -90,9 +91,9 @@ class Clock:
         return self.plan[ahead - 1]
 
     def tick(self, most=100000):
-        """Wait until the next instant has passed, with those right after
-        it. False if there is none within this number of microseconds (of
-        an idle machine).
+        """Wait until the next instant has passed, and those right after it.
+        False if there is no instant within this number of microseconds (of an
+        idle machine).
         """
         now = self._past()
         if not self.instants or (

@@ -16,15 +16,15 @@ the same account are in the order of their last services.
 Property (kind "order"), checked at every service instead of "turn", "twice",
 "back" and "share": the first group of those that wait properly is served.  But
 the call skips a group that did not wait properly when the call visited it.  It
-also skips one that has had per_group * w tasks in it.
+also skips a group that has had per_group * w tasks in the call.
 
-A rolled back service stays charged, and so does each attempt.  In a full queue
-expired tasks are served in rounds, as elsewhere, and charged.
+A rolled back service stays charged, and each attempt is charged.  In a full
+queue expired tasks are served in rounds, as elsewhere, and charged.
 
-The model keeps the lowest and the highest possible value of an account.  They
-differ if it does not know whether a group has returned since its last service,
-or which seat the group has.  The same holds for v.  A possibly correct result is
-not a fault.
+The model keeps the lowest and the highest possible value of an account.  The two
+differ if the model does not know whether a group has returned since its last
+service, or which seat the group has.  The same holds for v.  A possibly correct
+result is not a fault.
 """
 
 import struct
@@ -50,7 +50,7 @@ def units(cost, weight):
 class Account:
     def __init__(self, most=0, known=True):
         self.low, self.high = 0, most
-        self.tie = None         # services before its last one; None: no such
+        self.tie = None         # services before its last one; None: it has had none
         self.known = known      # False: it may be another group's account
         # When it became active: (services, calls) in the lane so far. None: not
         # since its last service.
@@ -77,7 +77,7 @@ class Order:
                                     and account.high < self.low)
 
     def is_not(self, account):
-        """Whether it is certainly no newcomer."""
+        """Whether the group is certainly not a newcomer."""
         return (account.known and account.tie is not None
                 and account.low >= self.high)
 
@@ -85,8 +85,8 @@ class Order:
         return self.high if account.is_new() else max(account.high, self.high)
 
     def came_before(self, one, other, seats):
-        """Which of two newcomers is certainly first. seats: of both, None if
-        not known.
+        """Which of two newcomers is certainly first.  seats: the seats of
+        both, None if not known.
         """
         if DOUBT in (one.came, other.came) or None in (one.came, other.came):
             return False
@@ -118,8 +118,8 @@ class CostModel(Model):
         super().__init__(clock, block_length)
         self.orders = {}        # priority: Order
         self.call = None        # the priority that the call serves, or None
-        self.each = {}          # group: services of the call there
-        self.still = set()      # groups that waited all along, there
+        self.each = {}          # group: services of the call in that lane
+        self.still = set()      # groups that waited in that lane during the whole call
         self.per_group = None
 
     # ---- tasks that a call must serve
@@ -217,7 +217,7 @@ class CostModel(Model):
         if in_full is not True:
             order.high = max(order.high if in_full is None else 0, high)
         elif not account.is_new():
-            # it may have become active since, with the place v
+            # the group may have become active since then, with the place v
             high = max(high, order.high)
         amount = units(self._cost(task), self._weight(name)[0])
         if in_full is True and account.is_new() and not account.away:
@@ -234,7 +234,8 @@ class CostModel(Model):
         return 1 if task.cost is None else task.cost
 
     def _see_who_left(self, order, priority):
-        """A visit found no task for the groups before v that have none."""
+        """A visit has found that the groups before v without tasks have
+        none."""
         for name, account in order.accounts.items():
             if (account.came is None and not account.away
                     and order.is_newcomer(account)):

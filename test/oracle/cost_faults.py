@@ -1,5 +1,5 @@
-"""A correct cost-fair queue, and faults of its order, each a small change
-to it; with the kinds as which each may be reported.
+"""A correct cost-fair queue, and faults of its order, each a small change to
+it. Each names the kinds of fault that may be reported for it.
 """
 
 from cost import units

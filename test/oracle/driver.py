@@ -1,4 +1,4 @@
-"""Sessions and the model: every call goes to both."""
+"""Sessions and the model. Every call goes to both."""
 
 import copy
 
@@ -75,8 +75,8 @@ class Driver:
 
     def enqueue(self, s, group, priority=0, when=None, key=None,
                 max_attempts=None, cost=None, batch=None):
-        """when: None, "past", "never", or the number of instants ahead. None
-        if another open transaction has the key.
+        """when: None, "past", "never", or the number of instants ahead.
+        Returns None if another open transaction has the key.
         """
         run_at = self._run_at(when)
         if key is not None and self.model.busy(s, key):
@@ -106,7 +106,7 @@ class Driver:
             raise Fault("batch", f"{cancelled} cancelled, not {due}")
 
     def _batch_ends(self, s):
-        """By a pop or a wait that is over."""
+        """The ends of batches by a pop or a wait that is over."""
         blocked = [task.id for task in self.model.blocked(s)]
         rows = self.sessions[s].batches(blocked) if blocked else {}
         return {id: row for id, row in rows.items() if row.status != "blocked"}
@@ -155,7 +155,8 @@ class Driver:
         return run_at
 
     def _blocked(self, s, *arguments):
-        """The call waits. It is tried only if it leaves no failed transaction."""
+        """The call must wait. It is tried only if that leaves no failed
+        transaction."""
         if s in self.model.undo:
             return None
         try:
@@ -227,7 +228,7 @@ class Driver:
     def _check_foreseen(self, foreseen, claims):
         served = self._served(claims)
         if self.model.settings.fair_by == "time":
-            # keys have grown since, and not at one pace
+            # keys have grown since then, at different paces
             foreseen, served = len(foreseen), len(served)
         if foreseen != served:
             raise Fault("peek", f"peek foresaw {foreseen}, pop served"
@@ -237,15 +238,15 @@ class Driver:
         if lease is None:
             return DAY
         ahead, short = lease
-        beside = self.clock.margin * 2 // 3     # away from the instants of scheduled tasks
+        beside = self.clock.margin * 2 // 3     # this is not near the instants of scheduled tasks
         until = self.clock.planned(ahead) + (-beside if short else beside)
         return max(until - self.clock.now(), 1000)
 
     def _look_at(self, s, tasks):
-        """The state of expired tasks. It is the status, and when they ended,
-        or since when they are ready again, unless they still run. An old
-        snapshot also shows tasks that it does not see otherwise, since an
-        ended task is retained there.
+        """The state of expired tasks: the status, and when they ended, or
+        since when they are ready again, unless they still run. It includes
+        tasks that an old snapshot does not see, since an ended task is
+        retained there.
         """
         rows = self._own_rows(s, [task.id for task in tasks])
         found = {}

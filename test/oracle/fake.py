@@ -1,10 +1,10 @@
 """A correct queue in this process: the oracle's self-test.
 
 It serves by rounds.  Each group has one seat in each block.  The ready group
-with the lowest next turn is served, at most its weight of tasks.  It shows that
-the properties are possible.  Each fault (faults.py, life_faults.py) is a small
-change to it, so the oracle can only report that fault.  Its clock advances only
-when a call reads it.
+with the lowest next turn is served, at most its weight of tasks.  This queue
+shows that the properties are possible.  Each fault (faults.py, life_faults.py)
+is a small change to it, so the oracle can report only that fault.  Its clock
+advances only when a call reads it.
 """
 
 from collections import namedtuple
@@ -48,7 +48,7 @@ class Task:
         self.order = self.attempt = self.released = self.leases = 0
         self.lapses = 0
         self.begun = False      # whether it waits for a retry
-        self.stands = None      # running: among those that expire
+        self.stands = None      # running: its place among those that expire
         self.run_at = self.lease_until = self.finished = None
         self.outcome = self.error = self.result = None
         self.cancelled = False
@@ -96,12 +96,12 @@ class Fake:
         self.cursors = {}       # lane: Round; in a full queue: see next_full
         self.cycles = {}        # (lane, group): where expired tasks continue
         self.settings = settings
-        self.window = None      # of a call with per_group
+        self.window = None      # the window of a call with per_group
         self.shares = Shares()
         self.shares_of = ()
         self.pending = {}       # session: settings not committed
         self.last = 0
-        self.now = 0            # of the present call
+        self.now = 0            # state of the present call
 
     # ---- rows and transactions
 
@@ -285,7 +285,7 @@ class Fake:
     # ---- service
 
     def candidates(self, session):
-        """The lane, and its rows that may be served; and the expired ones."""
+        """The lane, its rows that may be served, and its expired rows."""
         room = {}
         rows = []
         for row in self.rows.values():
@@ -472,7 +472,8 @@ class Fake:
                     run_at=self.now, **values)
 
     def put_off(self, session, row, delay, begun=False, **values):
-        """It runs again after the delay. begun: as a retry."""
+        """The task runs again after the delay.  begun: whether it is a
+        retry."""
         if delay or begun:
             self.change(session, row, "scheduled", run_at=self.now + delay,
                         begun=begun, **values)

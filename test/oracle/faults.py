@@ -1,5 +1,5 @@
-"""Faults of service and limits, each a small change to the correct queue;
-with the kinds as which each may be reported.
+"""Faults of service and limits, each a small change to the correct queue. Each
+names the kinds of fault that may be reported for it.
 """
 
 from fractions import Fraction
@@ -292,7 +292,7 @@ class PopsWhatIsPaused(Fake):
 
 
 class MakesRoomTooEarly(Fake):
-    """An end frees its slot before it is visible."""
+    """An end frees its slot before the end is visible."""
 
     def running(self, group=None):
         return sum(row.state == "running" for row in self.rows.values()

@@ -2,13 +2,13 @@
 
 A history is a list of steps.  A random number generator draws all of them
 before the start, so the seed determines the history.  A step names its session
-and its operation.  Its task is a number that selects one of the running tasks
-when the step runs.  An impossible step is skipped.  So any part of a history is
-a history.  A history that finds a fault is reduced: steps are left out while the
-same kind of fault is found.
+and its operation.  The task of a step is a number, which selects one of the
+running tasks when the step runs.  An impossible step is skipped.  So any part of
+a history is also a history.  A history that finds a fault is reduced: steps are
+left out while the same kind of fault is found.
 
 One thread runs the steps of several sessions, with transactions that stay open in
-between.  No call may wait for another session.  So this reaches every order of
+between.  No call may wait for another session.  So histories reach every order of
 calls, commits and rollbacks, and can be repeated exactly.  Only the step at which
 a task becomes due depends on the machine's speed (clock.py).
 
@@ -73,7 +73,7 @@ class History:
             self.steps.append((rng.randrange(self.sessions), name,
                                *draws.get(name, draw_one)()))
         restarts = [step for step in self.steps if step[1] == "restart"]
-        for step in restarts[2:]:       # they take long
+        for step in restarts[2:]:       # such histories take long
             self.steps.remove(step)
 
     def _chance(self, option):
@@ -107,7 +107,7 @@ class History:
                      for _ in range(self.rng.randint(1, 10)))
 
     def _needs_looks(self):
-        """Whether the results of the calls do not show everything."""
+        """Whether the results of calls leave something unknown."""
         return self.has("leases") or self.has("backoff") or self.has("delay")
 
     def _settings(self):
@@ -133,7 +133,7 @@ class History:
     def _draws(self):
         """For each kind of step with arguments, the function that draws them."""
         rng = self.rng
-        # a look at the view reads what others write
+        # a look at the view reads rows that others write
         levels = LEVELS[:1] if not self.has("levels") else (
             LEVELS[:2] if self._needs_looks() else LEVELS)
 
@@ -216,9 +216,9 @@ class History:
         }
 
     def run(self, server, steps=None, release=True):
-        """Run it, or a part of it. Returns the fault that it finds, or None.
-        If it was too slow for its plan, it runs again, and is then given
-        up.
+        """Runs the history, or a part of it. Returns the fault that it finds,
+        or None. A history that was too slow for its plan runs once more, and
+        is then given up.
         """
         for _ in range(3):
             try:

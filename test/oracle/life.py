@@ -4,7 +4,8 @@ keeps.
 Terms.  A *scheduled* task has an instant from which it is *due*; a running
 one's lease has an instant at which it *expires*.  A call reads the clock once.
 The model knows all instants, and the times before and after each call.  clock.py
-ensures that no instant is between them.  So it knows what the call must find.
+ensures that no instant is between them.  So the model knows what the call must
+find.
 
 An attempt *counts* unless it was released.  It ends by complete, fail, release or
 the expiry of its lease.  A call notices the expiry: a pop at the group's turn,
@@ -14,7 +15,7 @@ worker may still end or extend it.
 The promises, in addition to those of model.py (kinds):
 
 early     no scheduled task is served before its time.
-attempts  no task is served again that has had all of its attempts; it failed at
+attempts  a task that has had all of its attempts is not served again; it failed at
           the end of the last one.
 cancel    cancel() is true for an unfinished task.  If it did not run, it is gone.
           If it ran, it is not served again: fail, release and expiry end it.
@@ -23,9 +24,9 @@ extend    a lease ends when extend() says, unless it is NULL: the lease is
 fail, release, complete, expire, redrive, purge
           return true if they act, or the number of tasks on which they act.  The
           first three return false for a cancelled task, which they end.  A retry
-          comes after the requested delay, or after the queue's backoff.  This doubles
-          with each attempt that counted, plus or minus a quarter.  Without a delay
-          the task is due at once.
+          comes after the requested delay, or after the queue's backoff.  The backoff
+          doubles with each attempt that counted, plus or minus a quarter.  Without a
+          delay the task is due at once.
 key       a dedup key belongs to one unfinished task that the calling session
           sees.  A call waits while an open transaction may still change that.
 expiry    the state of expired tasks after a pop, wait or expire_leases.  A task is
@@ -48,7 +49,8 @@ def due_at(run_at):
 
 
 def due_order(task):
-    """The milliseconds of the time. Within one, the order is that of the ids."""
+    """The milliseconds of the time. Within one millisecond, the order is that of
+    the ids."""
     return due_at(task.run_at), task.id % 65536
 
 
@@ -197,7 +199,7 @@ class Life(Transactions):
             self._check_delay(session, "release", task, delay, run_at)
             self._schedule(session, task, run_at, released=task.released + 1)
         elif task.lapses >= LAPSES_ALONE:
-            # its time is when it was released, in whole milliseconds
+            # its time is that of its release, in whole milliseconds
             if not self.clock.start - 1000 <= run_at <= self.clock.end:
                 raise Fault("view", f"task {task.id} is ready again since"
                             f" {run_at}")
@@ -214,7 +216,7 @@ class Life(Transactions):
             if lease_until is not None:
                 raise Fault("extend", f"task {id} is cancelled, and was"
                             " extended")
-            self._change(session, task, RUNNING)    # its row is locked
+            self._change(session, task, RUNNING)    # the task's row is locked
             return
         self.check_lease(lease, lease_until, "extend")
         self._change(session, task, RUNNING, instant=lease_until)

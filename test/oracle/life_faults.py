@@ -1,5 +1,5 @@
-"""Faults in the life of a task: at least one for each of its paths, with the kinds as
-which each may be reported.
+"""Faults in the life of a task, at least one for each of its paths. Each names the
+kinds of fault that may be reported for it.
 """
 
 from fake import DAY, Fake

@@ -1,8 +1,8 @@
 """Named scenarios of tasks that become due, expire or fail: many of them, or
 at once.
 
-As in scenarios.py.  The clocks of those with ticks are slow, since their calls
-take long.
+They work as in scenarios.py.  Scenarios with ticks have slow clocks, since
+their calls take long.
 """
 
 import random
@@ -16,8 +16,8 @@ SLOWLY = 100000         # microseconds that a call may take
 
 
 def burst_of_due_tasks(driver):
-    """500 tasks of one group become due at one moment, and three groups
-    have a backlog. Then 500 of a group that has other tasks, too.
+    """500 tasks of one group become due at one moment, and three groups have a
+    backlog. Then 500 tasks of a group that also has other tasks become due.
     """
     driver.clock.margin = SLOWLY
     others(driver, 1000)
@@ -32,8 +32,8 @@ def burst_of_due_tasks(driver):
 
 
 def burst_of_expired_leases(driver):
-    """A worker dies with 300 tasks, mostly of one group, and another one
-    with 100 of all groups.
+    """A worker dies with 300 tasks, mostly of one group, and another worker
+    dies with 100 tasks of all groups.
     """
     driver.clock.margin = SLOWLY
     driver.batch(0, ["dead"] * 250)
@@ -51,8 +51,9 @@ def burst_of_expired_leases(driver):
 
 
 def expired_leases_of_limited_groups(driver):
-    """100 groups are limited to one, each with a dead worker. All are served
-    at once, each by its own call, and no other task of these groups is.
+    """100 groups are limited to one, each with a dead worker. All of these
+    tasks are served at once, each by its own call, and no other task of these
+    groups is served.
     """
     driver.clock.margin = SLOWLY
     names = [f"g{number}" for number in range(100)]
@@ -100,8 +101,7 @@ def burst_of_redriven_tasks(driver):
 
 
 def soon(driver, count):
-    """The time at which these calls are over. They are small, or parts of a large
-    one.
+    """The expected end of these calls, which are small, or parts of a large one.
     """
     return driver.clock.now() + count * driver.clock.margin // 20
 
@@ -167,7 +167,7 @@ class Lives(threading.Thread):
         rng, session = self.rng, self.session
         inside, commit = rng.random() < 0.3, rng.random() < 0.7
         if inside:
-            # two keys, in any order, would be a deadlock
+            # two keys, in any order, could cause a deadlock
             session.begin(rng.choice(LEVELS))
         ids = {session.enqueue(
             rng.choice("abcde"), rng.randrange(2),
@@ -202,7 +202,7 @@ class Lives(threading.Thread):
 
 
 def turmoil_of_lives(driver):
-    """Six threads at once, with leases that expire during the work. Each
+    """Six threads work at once, with leases that expire meanwhile. Each
     committed task has one end, and the archive has it.
     """
     driver.set_retain(0, True)

@@ -8,31 +8,31 @@ chooses, or the place of a task.  Calls are made one at a time, but by several
 sessions, whose transactions may stay open as long as they like.
 
 Terms.  An *expired* task is one whose lease has expired.  A task is *visible* to a
-session if it is ready, due or expired.  It is so by a commit, or by that session's
-own open transaction.  A task *runs* from its claim until its end is visible to all.
+session if it is ready, due or expired.  A commit makes it so, or that session's own
+open transaction.  A task *runs* from its claim until its end is visible to all.
 That is the commit of the transaction that completed, failed, released or took it,
-or the abort of the one that claimed it.  A claim of an expired task takes over its
-slot.  A group has a *slot* for a session if fewer tasks run than its limit.  The
-settings are the session's own uncommitted ones, or else the committed ones.  The
-same holds for the queue.
-Expired tasks need no slot, but no more run than the limit.
+or the abort of the one that claimed it.  A claim of an expired task takes over the
+task's slot.  A group has a *slot* for a session if fewer tasks run than its limit.
+The settings are the session's own uncommitted ones, or else the committed ones.
+The same holds for the queue.  Expired tasks need no slot, but their number never
+makes more run than the limit.
 
 A slot is certain with these exceptions.  A task that a transaction releases and
 claims again counts twice until the transaction ends.  A task that another open
 transaction purges may count, too, since a load does not know what became of it.
-A limited group may have none while calls may be *blind*, or during a
-transaction that changed tasks before the first limit of the queue.
+A limited group may lack a slot while calls may be *blind*, or during a
+transaction that changed tasks before the queue's first limit.
 
 A call may be blind after the queue's first limit, a restart and a reset.  It does
 not know the running tasks until the server has read the table.  It skips limited
 groups and expired tasks, and those groups may lose their turns.  A call that would
-return too little, and peek(), wait for that, and are not blind.
+return too few tasks waits for the read, and so does peek(), so neither is blind.
 
 A *service* is one task in the result of a pop or take.  Services are ordered by
 call, then by their place in the result, and they count also if the pop is rolled
 back later.  A group with a slot *waits properly* at a service if one of its
-tasks is due, or its first in FIFO order is visible.  The first one is that of
-the tasks that are visible to the session, or that another open transaction adds,
+tasks is due, or its first in FIFO order is visible.  That order includes the tasks
+that are visible to the session, and those that another open transaction adds,
 returns or removes.  (A group's tasks come behind its own uncommitted ones, which
 delay no other group.)  A group with an expired task also waits properly.  (A session
 may or may not find out that leases of its own open transaction, or those that it
@@ -96,24 +96,25 @@ turn      of the groups that wait properly, the one with the lowest next turn is
           b  no turn is of a later block while h waits and has had none in the
              previous one, if it has waited since then.
           c  while h waits and is not served, any other group g has at most w_g
-             services.  It has 2 * w_g, if g did not wait when h's last turn
-             began.  In a full queue it is w_g, and only among groups that wait
-             for the same.  The wait of others continues after it.
+             services.  It may have 2 * w_g if g did not wait when h's last
+             turn began.  In a full queue it is w_g, and only among groups that
+             wait for the same.  The wait of others continues after it.
 
           Proof of c: h's next turn is in the present block or in the next one.
-          g has one turn in each, so two at most.  Two precede that of h only if
-          g has a lower seat, and h has had its turn in this block before g.  If g
-          had waited when h's turn began, g's turn would have been the lower one.
+          g has one turn in each, so two at most.  Both precede the turn of h only
+          if g has a lower seat, and h has had its turn in this block before g.
+          If g had waited when h's turn began, g's turn would have been the lower
+          one.
 
           The wait also ends if a purge or a rollback removes all of the group's
           tasks.  It ends if a pop visits the group while it has no slot.  A group
           that gets a slot again, or becomes active, has its turn in the present block, if it
-          has had none there.  Then it is next, apart from others in the same
-          state.  (But while transactions are open, a pop that cannot serve the
-          group may use its turn, since it may not know about slots and tasks.  And a
+          has had none there.  Then it is next, together with others in the same state.  (But
+          while transactions are open, a pop that cannot serve the group may use its turn,
+          since it may not know about slots and tasks.  And a
           new group may have the seat of a rolled back one, and its used turn.)  For g and h of weight 1 it follows that
-          |n_g - n_h| <= 2 over every stretch of services with both waiting.  From
-          the point where both have had a turn in it, it is <= 1.
+          |n_g - n_h| <= 2 over every stretch of services with both waiting.  From the point
+          where both have had a turn in the stretch, it is <= 1.
 
 share     consider a stretch of services at which g and h both wait properly with at
           least w_g and w_h visible tasks and slots.  Both are regular (below).  From
@@ -159,7 +160,7 @@ class Model(Batches):
         self.services = 0
         self.found = {}         # see popped()
         self.ended = False      # whether the last pop found a task
-        self.stopped = False    # whether it may have stopped before a task, or with it
+        self.stopped = False    # whether it may have stopped before a task, or ended with one
         self.left = set()       # lanes where calls may have stopped
         self.single = None      # session whose pop is a transaction by itself
         self.shares = Shares()
@@ -171,7 +172,7 @@ class Model(Batches):
 
     def doubtful(self, session):
         """The expired tasks that a pop may have ended, or returned because more
-        run than the limit. The driver must read these after the pop.
+        run than the limit. The driver must read these tasks after the pop.
         """
         return [task for task in self.expired(session)
                 if self.ending(session, task)
@@ -344,7 +345,7 @@ class Model(Batches):
 
     @staticmethod
     def _stands(task):
-        """In the order of their places, waiting and running alike."""
+        """In the order of their places, whether they wait or run."""
         if task.status == READY:
             return 0, task.place, 0, task.id
         return 1 if task.begun else 2, *due_order(task), task.id
@@ -400,7 +401,7 @@ class Model(Batches):
         return fifo.late(session, self.clock.start, SCHEDULED)
 
     def _expired(self, session, fifo, blind=None):
-        """Tasks that are to be served again. A transaction may or may not find out
+        """Tasks that must be served again. A transaction may or may not find out
         that its own leases have expired.
         """
         if self._is_blind(blind) or self._leaves_expired(session, fifo):
@@ -411,7 +412,7 @@ class Model(Batches):
     def _leaves_expired(self, session, fifo):
         """A call in a transaction block need not end tasks, since others would
         have to wait for that. Then it also leaves the group's other expired
-        ones.
+        tasks.
         """
         return (session in self.undo and session != self.single
                 and any(self.ending(session, task) for task in fifo.late(
@@ -421,8 +422,8 @@ class Model(Batches):
         return self.blind if blind is None else blind
 
     def _places(self, session, group, blind=None):
-        """How many more may certainly be claimed; below 0: too many run.  blind:
-        whether the call is blind; None: it may be.
+        """How many more tasks may certainly be claimed; below 0: too many run.
+        blind: whether the call is blind; None: it may be.
         """
         limit = self.settings_of(session).limit(group)
         if limit is None:
@@ -495,7 +496,7 @@ class Model(Batches):
         return expired + min(room, self._at_most(session, visible))
 
     def _at_most(self, session, visible):
-        """How many of these may be served, if the queue has room."""
+        """How many of these tasks may be served, if the queue has room."""
         return sum(
             count and min(count, max(self._places(session, group, False), 0))
             for group, count in visible.items())
@@ -643,8 +644,8 @@ class Model(Batches):
         return {task for task in begun if since(task, 0) <= first}
 
     def _first_ready(self, session, fifo, task):
-        """The first ready task; and those that may precede it in the same turn, if
-        it is a long one.
+        """The first ready task, and those that may precede it in the same turn, if
+        that is a long turn.
         """
         ready = fifo.visible_tasks(session)
         first = next(ready, None)
@@ -716,7 +717,7 @@ class Model(Batches):
 
     @staticmethod
     def _served_since(fifo, in_full):
-        """The group was served: others count from zero."""
+        """The group was served, so the counts of others begin at zero."""
         for key in [key for key in fifo.since if key[1] == in_full]:
             del fifo.since[key]
 

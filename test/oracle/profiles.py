@@ -8,11 +8,11 @@ OPTIONS = ("priorities", "weights", "levels", "per_group", "limits", "most",
 class Profile:
     """The steps of a family of histories, their rates, and its OPTIONS.
 
-    Most options are probabilities.  They are those of limits for groups ("limits"),
-    of a limit of the queue ("most"), and of one of attempts.  Others are those of an
-    archive, a short backoff, a scheduled enqueue, a key, a short lease and a delayed
-    release.  The rest are those of a cost-fair queue, of shares from the start, of
-    tenants, and of a limit of a tenant ("of_tenants")."""
+    Most options are probabilities: of limits for groups ("limits"), of a limit of
+    the queue ("most"), and of a limit of attempts.  Others are the probabilities of
+    an archive, a short backoff, a scheduled enqueue, a key, a short lease and a
+    delayed release.  The rest are those of a cost-fair queue, of shares from the
+    start, of tenants, and of a limit of a tenant ("of_tenants")."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share
@@ -157,7 +157,8 @@ COSTS = (
             max_running=1, leases=0.3, tick=1,
             **{**SERVE, **OPEN, "complete": 10}),
     # Without leases. A group with running tasks may count as one with an ended
-    # lease, and so be active before it has a task. The model cannot predict this.
+    # lease, and so be active before it has a task. The model cannot predict this
+    # case.
     Profile("cost-fair, everything", 5, (1, 2, 3, 4), cost=1,
             **{**ALL, **CHANGES, "limits": 0.4, "most": 0.3}),
     Profile("cost-fair, hints thrown away", 2, (1, 2, 3), exclusive=True,

@@ -1,13 +1,13 @@
-"""Short histories that once found a fault, or are similar to one.
+"""Short histories that once found a fault, or that resemble one that did.
 
-One line each: steps between semicolons, each a session and a call.  Tasks have
-numbers in the order of their enqueues, from 1: "release 3" releases the third.
-"a/1" is group a with priority 1, and "a@2" is scheduled two instants ahead.  "a#k"
-has the dedup key k, and "a!1" one attempt.  A limit without a group is the queue's.
-Own tasks and calls are those of the same transaction.  A number after "lease", "release 3", "fail 3" or "extend 3" is the
-number of instants until then.  "fail 3 dead" is permanent, and a tick waits for
-the next instant.  At the end all tasks are served.  All properties are checked
-throughout.
+Each is one line: steps between semicolons, each with a session and a call.  Tasks
+have numbers in the order of their enqueues, from 1: "release 3" releases the
+third.  "a/1" is group a with priority 1, and "a@2" is scheduled two instants
+ahead.  "a#k" has the dedup key k, and "a!1" one attempt.  A limit without a group
+belongs to the queue.  Own tasks and calls are those of the same transaction.  A
+number after "lease", "release 3", "fail 3" or "extend 3" is the number of instants
+until then.  "fail 3 dead" is permanent, and a tick waits for the next instant.  At
+the end all tasks are served.  All properties are checked throughout.
 """
 
 import random

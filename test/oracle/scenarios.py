@@ -19,9 +19,9 @@ class Scenario(namedtuple("Scenario",
                           "name function sessions size exclusive",
                           defaults=(1, None, False))):
     """Exclusive: it affects all queues. A size, which the docstring mentions, is
-    passed to the function. Size and sessions may be pairs: the full one, and that
-    of --small. Some of the latter are small enough for a test of a minute, and
-    still find their faults.
+    passed to the function. Size and sessions may be pairs: the full value, and
+    that of --small. Some values of the latter are small enough for a test of a
+    minute, and still find their faults.
     """
 
     def at_size(self, small):
@@ -71,8 +71,8 @@ def pop_one_after_a_backlog(driver):
 
 
 def pop_one_and_come_back(driver, rounds):
-    """Alice has one task at a time, the next after each completion. For this number of
-    rounds neither she nor bob has two turns in a row.
+    """Alice has one task at a time, and enqueues the next one after each completion.
+    For this number of rounds neither she nor bob has two turns in a row.
     """
     driver.batch(0, ["bob"] * (rounds + 100))
     driver.enqueue(0, "alice")
@@ -88,8 +88,8 @@ def pop_one_and_come_back(driver, rounds):
 
 
 def pop_one_many_come_back(driver, pops):
-    """20 clients each enqueue after their completion, before or after the next pop.
-    Two groups have a backlog. All alternate.
+    """Each of 20 clients enqueues after its completion, before or after the next
+    pop. Two groups have a backlog. All groups take turns.
     """
     rng = random.Random(1)
     driver.batch(0, ["bob", "carol"] * (pops // 10))
@@ -136,8 +136,8 @@ def burst_of_a_late_commit(driver, rounds):
 
 
 def burst_of_late_commits(driver, count):
-    """Transactions of 16 tasks of one group each commit together: 16 groups, then one
-    group with all of them.
+    """Transactions, each with 16 tasks of one group, commit together: first 16
+    groups, then one group with all tasks.
     """
     for groups in ([f"late {number}" for number in range(16)], ["late"]):
         others(driver, 20 * count)
@@ -171,8 +171,8 @@ def burst_of_a_rollback(driver, tasks):
 
 
 def burst_behind_a_purge(driver):
-    """1,000 tasks are purged before one that stays. The group is not served a thousand
-    rounds later, nor are others when it fills these addresses.
+    """1,000 tasks are purged before one that stays. The group's service is not delayed
+    by a thousand rounds, nor is that of others when the group fills these addresses.
     """
     others(driver, 500)
     driver.batch(0, ["hole"] * 1000)
@@ -189,8 +189,8 @@ def burst_behind_a_purge(driver):
 
 
 def burst_behind_a_rollback(driver):
-    """The same with a rollback: the transaction enqueued the 1,000 before the task
-    that stays.
+    """The same with a rollback: the transaction had enqueued the 1,000 tasks
+    before the task that stays.
     """
     others(driver, 500)
     driver.begin(1)
@@ -206,8 +206,8 @@ def burst_behind_a_rollback(driver):
 
 
 def burst_of_a_savepoint(driver, times):
-    """Rolled back to a savepoint this many times, between tasks that stay and that
-    commit late.
+    """Transactions roll back to a savepoint this many times, between tasks that
+    stay and tasks that commit late.
     """
     others(driver, 5 * times)
     driver.begin(1)
@@ -257,8 +257,8 @@ def pop_all(driver, size):
 
 
 def many_groups(driver, count):
-    """Groups of one task each, then another one for each hundredth: two rounds, in
-    which no group is served twice.
+    """Each group has one task, then each hundredth group gets another one. There
+    are two rounds, in which no group is served twice.
     """
     names = [f"g{number}" for number in range(count)]
     for start in range(0, count, 10000):
@@ -491,10 +491,10 @@ def blind_after_a_restart(driver):
 # ---- at the same time
 
 def workers_at_once(driver):
-    """Four threads pop and complete, two enqueue. At each of 20 barriers the tasks
-    served so far are counted. Two groups that had ready work all the time
-    then differ by at most 1 + 4. Each worker skips a task that another one holds at
-    that moment, at most one per call in flight. The rest is the same order of
+    """Four threads pop and complete, and two enqueue. At each of 20 barriers the
+    tasks served so far are counted. Two groups that had ready work all the time
+    then differ by at most 1 + 4. The 4 is for tasks that another worker holds at
+    that moment, at most one per call in flight. The 1 follows from the order of
     rounds.
     """
     names = [f"g{number}" for number in range(8)]

@@ -3,7 +3,7 @@
 A log entry is (session, SQL, arguments, result), and text() makes the steps of a
 replay from it.  No call may wait for another session, so lock_timeout and
 statement_timeout turn every wait into an error.  Times and intervals are in
-microseconds.  FOREVER is one that never ends.
+microseconds.  FOREVER is an interval that never ends.
 """
 
 import json
@@ -339,8 +339,8 @@ class Session:
 
     def look_at_changed(self, ids):
         """The rows of tasks that this transaction has changed, as look() returns
-        them, but from the tables. An old snapshot may lack the group's key, and show an old
-        version of the row, too.
+        them, but from the tables. An old snapshot may lack the group's key, and may show an
+        old version of the row.
         """
         return self._rows(ROWS_CHANGED + "id = ANY(%s::bigint[])", ids)
 
@@ -405,9 +405,9 @@ class Server:
         return "FAIRQ_RESTART_COMMAND" in os.environ
 
     def restart(self, crash):
-        """Run the command, or the same with "fast" for a clean restart. The
-        table is small then, if possible, so the first call reads it at
-        once.
+        """Runs the command, or the same with "fast" for a clean restart. If
+        possible, the table is small at that time, so the first call reads it
+        at once.
         """
         last = Session("vacuum", None, [])
         last.call("VACUUM fairq.task")

@@ -4,7 +4,8 @@ The amount of a lane is its services, or in cost-fair queues their costs, divide
 by its share.  The lane with the least amount is next; among equal lanes, the
 lower priority.  A lane that becomes active has at least the amount that the lane
 served last had before, rounded up to a part of a task.  A call with per_group
-serves one lane, and only its first service counts as served last.
+serves one lane.  As the service of "the lane served last", only its first one
+counts.
 """
 
 import struct
@@ -20,7 +21,7 @@ class Shares:
         self.reached = 0
 
     def start(self, lane):
-        """Its amount, if it is served now."""
+        """The lane's amount, if it is served now."""
         got = self.got.get(lane, 0)
         if got >= self.reached:
             return got

@@ -5,11 +5,11 @@ from heapq import merge
 from operator import attrgetter
 
 READY, SCHEDULED, RUNNING = "ready", "scheduled", "running"
-PURGED, GONE = "purged", "gone"     # ended: before it ran; by its worker
+PURGED, GONE = "purged", "gone"     # ended: before it ran, or by its worker
 COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 NO_LIMIT = 1 << 60
 FOREVER = 1 << 62               # an instant that never comes
-UNKNOWN = -1                    # of a turn: the group may have had one
+UNKNOWN = -1                    # in place of a turn: the group may have had one
 
 
 class Fault(Exception):
@@ -32,7 +32,7 @@ class Task:
                 "attempt",
                 "released",     # attempts that do not count
                 "lapses",       # attempts that ended with their leases
-                "moved",        # has another place than its first one
+                "moved",        # it has another place than its first one
                 "since",        # ready: since a moment between these two
                 "leases",       # see Terms
                 "run_at",
@@ -45,7 +45,7 @@ class Task:
                 "closed",       # its batch accepts no more tasks
                 "how",          # ended: how
                 "outcome",      # ended and in the archive: how
-                "ended",        # when it was put there
+                "ended",        # when it was put into the archive
                 "error", "result")
     __slots__ = ("id", "group", "lane", "key", "max_attempts",
                  "enqueued", "cost", "batch", "on_success") + CHANGING
@@ -84,8 +84,8 @@ class Task:
         return self.status in (READY, SCHEDULED, RUNNING)
 
     def is_alone(self):
-        """Whether it is served alone, if it can be served. Its lease, if it
-        has one, has expired then.
+        """Whether the task is served alone, if it can be served. If it has a
+        lease, that has expired by then.
         """
         return self.lapses + (self.status == RUNNING) >= LAPSES_ALONE
 
@@ -98,7 +98,7 @@ class Settings:
     copy."""
 
     def __init__(self):
-        self.concurrency = None     # of the queue's groups; None: no limit
+        self.concurrency = None     # limit of the queue's groups; None: no limit
         self.max_running = None
         self.paused = False         # the queue
         self.concurrency_of = {}    # groups with a limit of their own
@@ -152,9 +152,8 @@ class Counts:
 
 
 class Fifo:
-    """One group's tasks in one lane, in the order of their places; and
-    those without a place, which have an instant at which they are to be
-    served.
+    """One group's tasks in one lane, in the order of their places. Tasks
+    without a place have an instant at which they must be served.
     """
 
     def __init__(self, is_new=True):
@@ -167,7 +166,7 @@ class Fifo:
         # (group, in a full queue): services while this one waited
         self.since = {}
         self.waits_since = None     # counted in services, if it does
-        self.served_at = None       # the same: when its last turn began
+        self.served_at = None       # the same, at the beginning of its last turn
         self.turn = None if is_new else UNKNOWN     # the address of its last turn
         self.cycles = {None}    # expired tasks served last: one of these
         self.stretch = 0        # grows with every end of a stretch ("share")

@@ -7,7 +7,7 @@ tasks that are possible when the step runs.
 from state import FAILED
 
 SECOND = 1000000
-# what workers report in time-fair queues; None: nothing
+# the time that workers report in time-fair queues; None: none
 TOOK = (None, 10 * SECOND, 10 * SECOND, 20 * SECOND, 60 * SECOND, 300 * SECOND)
 
 
@@ -118,8 +118,7 @@ def _work(driver, s, name, pick, *rest):
 
 def _stale(driver, s, pick):
     """A call on another attempt, or on a finished task, has no effect.
-    All calls except complete lock the row, so they are not for
-    transactions.
+    All calls except complete lock the row, so transactions do not make them.
     """
     model = driver.model
     calls = (lambda *task: driver.complete(s, *task, valid=False),
@@ -186,7 +185,7 @@ def _tend(driver, s, name, *rest):
     if name == "expire":
         driver.expire(s, *rest)
     elif name == "maintain" and not model.undo:
-        driver.maintain(s)          # it may wait until the others end
+        driver.maintain(s)          # the call may wait until the others end
     elif name == "redrive":
         failed = [task for task in model.tasks.values()
                   if task.outcome == FAILED]

@@ -14,7 +14,7 @@ class Transactions:
         self.clock = clock
         self.tasks = {}         # id: Task, all that still exist
         self.ids = set()        # all ids so far
-        self.keys = {}          # dedup key: its tasks, of those
+        self.keys = {}          # dedup key: the existing tasks with it
         self.lanes = {}         # priority: Lane
         self.undo = {}          # session in a transaction: [(task, state)]
         self.savepoints = {}    # session in a transaction: [length of undo]
@@ -22,10 +22,10 @@ class Transactions:
         self.pending = {}       # session: settings that it has not committed
         self.counts = {}        # group: the running tasks that count
         self.limited = False    # a call has seen a limit, so all calls count
-        self.uncounted = set()  # sessions in earlier transactions
+        self.uncounted = set()  # sessions whose transactions are older than that
         self.total = Counts()   # the same for the queue
-        self.groups = set()     # those that had a committed task
-        self.seats = {}         # group: as seen in its turns
+        self.groups = set()     # groups that have had a committed task
+        self.seats = {}         # group: its seat, as seen in its turns
         self.seats_are_new = True   # no group has the seat of another one
         self.places = 0
         self.took = {}          # task: what its worker reported last, or None
@@ -176,7 +176,8 @@ class Transactions:
             self.pending[session] = settings
 
     def set(self, session, **values):
-        """Change settings: the session's own until it commits."""
+        """Changes settings. They apply only to the session until it
+        commits."""
         settings = self.settings_of(session).changed(**values)
         if session in self.undo:
             self.undo[session].append((None, self.pending.get(session)))
@@ -203,11 +204,11 @@ class Transactions:
         self.set(session, paused_groups=groups)
 
     def settings_of(self, session):
-        """The settings that its calls use."""
+        """The settings that the session's calls use."""
         return self.pending.get(session, self.settings)
 
     def may_set(self, session):
-        """Whether it can change settings, without waiting for another
-        session.
+        """Whether the session can change settings without waiting for another
+        one.
         """
         return not self.pending.keys() - {session}
