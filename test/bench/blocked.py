@@ -1,11 +1,12 @@
-"""Limits: the cost of waiting tasks of a limited group, for it and for others."""
+"""Limits: the cost of a limited group's waiting tasks, for that group and for
+others."""
 
 import time
 
 from server import connect, create_database, drop_database, one_core, vacuum
 
 WARMUP = 20
-# About the same, except for noise.
+# The times are about the same, except for noise.
 SAME = 1.3
 
 

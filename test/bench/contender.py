@@ -16,11 +16,11 @@
                            is a better way
   block.sql                block the group "blocked": its tasks must wait
   pop_unblocked.sql, take_unblocked.sql
-                           replace pop.sql or take.sql then, if these are not
-                           enough
+                           replace pop.sql or take.sql while the group is
+                           blocked, if these are not enough
 
 All but setup.sql and fairq's pops are optional.  A contender is measured with
-the scripts that it has.  $payload is the same for all.
+the scripts that it has.  $payload is the same for all contenders.
 """
 
 import os

@@ -7,11 +7,11 @@ from server import connect, create_database, drop_database, one_core, vacuum
 
 DATABASE = "fair_by"
 KINDS = "tasks", "cost", "time", "tenants"
-GROUPS = 10, 1000, 30000        # other measurements have about as many
+GROUPS = 10, 1000, 30000        # other measurements have about as many tasks
 WARMUP = 20                     # rounds
 
-# Limits of the ratios of the time of a pop and its completion: to a task-fair
-# queue, and of the most groups to the fewest.
+# Limits of ratios of the time of a pop and its completion: to that in a
+# task-fair queue, and of many groups to few.
 SLOWER = {1: 1.25, 10: None, 100: 2.0}
 MORE_GROUPS = 1.3
 
@@ -33,7 +33,7 @@ def fair_by(bench):
             for _ in range(3):
                 add(connection, kind, groups, max(groups, 10000))
         vacuum(connection)
-        # all queues in turn: other load on the machine then affects all
+        # all queues in turn, so that other load on the machine affects all
         took = {}
         for tasks in SLOWER:
             for round_ in range(WARMUP + bench.sizes["rounds"]):

@@ -3,8 +3,8 @@
 Each measurement first draws a line for every contender, as the contents grow.
 Then it checks fairq's promise: it makes the same calls in turn in two databases,
 one with little and one with much.  A round pops 100 tasks, completes them, and
-adds as many, ten of them by single enqueues.  So the backlog keeps its size.  No
-call waits for its commit, since such waits would hide differences.
+adds the same number, ten of them by single enqueues.  So the backlog keeps its
+size.  No call waits for its commit, since such waits would hide differences.
 """
 
 import random
@@ -37,7 +37,7 @@ class Place:
     def __init__(self, database, contender, groups, blocked=None):
         self.database = database
         self.contender = contender
-        # fairq is measured to the end, however long it takes.
+        # fairq is measured to the end, however long that takes.
         self.limited = contender.name != "fairq"
         self.groups = groups
         create_database(database)
@@ -175,8 +175,8 @@ def point(bench, plot, place, x, prepare):
 
 
 def drawn(bench):
-    """The contenders that get a line: all with the needed scripts, except fairq's
-    floor for single calls."""
+    """The contenders that get a line: all that have the needed scripts, except
+    fairq's floor for single calls."""
     return [bench.contenders[name]
             for name in ["fairq"] + bench.having("pop", besides=["fairq"])
             + bench.having("take", besides=["fairq", "fifo"])]
@@ -198,7 +198,7 @@ def compare(bench, one, other, promise=SAME):
 # ------------------------------------------------------------- measurements
 
 def backlog(bench):
-    """From a thousand tasks to ten million."""
+    """Measures from a thousand tasks to ten million."""
     sizes = bench.sizes["backlog"]
     print("\npop(100) + complete, tasks queued")
     for contender in reversed(drawn(bench)):
@@ -211,7 +211,7 @@ def backlog(bench):
             queued = size
         if contender.name != "fairq":
             place.drop()
-    # fairq was the last one
+    # fairq was the last contender
     few = Place("flat_few", contender, 1000)
     few.fill(10000)
     bench.results.table("tasks queued", "{:,}".format(sizes[-1]), "10,000")
@@ -238,7 +238,8 @@ def watched(name, bench, tasks):
 
 
 def watching(bench):
-    """The views for operators: with few tasks, and with ten million."""
+    """Measures the views for operators with few tasks, and with ten
+    million."""
     size = bench.sizes["backlog"][-1]
     many = watched("flat_many", bench, size)
     # with ten tasks a group has fewer than a view reads at most
@@ -259,7 +260,7 @@ def watching(bench):
 
 
 def groups(bench):
-    """From ten groups to a million."""
+    """Measures from ten groups to a million."""
     sizes = bench.sizes["groups"]
     print("\npop(100) + complete, groups")
     for contender in reversed(drawn(bench)):
@@ -281,7 +282,7 @@ def groups(bench):
 
 
 def waiting(bench):
-    """With a blocked group that has up to a million tasks."""
+    """Measures with a blocked group that has up to a million tasks."""
     sizes = bench.sizes["blocked"]
     print("\npop(100) + complete, waiting tasks of a blocked group")
     kept = []
@@ -306,7 +307,8 @@ def waiting(bench):
 
 
 def snapshot(bench):
-    """After many tasks were added and completed under an old snapshot."""
+    """Measures after many tasks were added and completed under an old
+    snapshot."""
     sizes = bench.sizes["churn"]
     print("\npop(100) + complete, tasks that came and went")
     for contender in reversed(drawn(bench)):

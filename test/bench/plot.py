@@ -1,8 +1,8 @@
 """Draws plots as SVG: lines on logarithmic axes, and bars.
 
-Light and dark: colours are classes, which the reader's scheme chooses.  The
-background is drawn too, so a plot is readable on any page.  Contenders also
-differ by their marks.
+Plots have light and dark colours: they are classes, and the reader's scheme
+chooses between them.  The background is drawn too, so a plot is readable on
+any page.  Contenders also differ by their marks.
 """
 
 import math
@@ -104,8 +104,8 @@ class LogAxis:
         return self.start + (log - self.from_) * self.scale
 
     def ticks(self):
-        """0 if it occurs, and the powers of ten; if these are few, also 2 and
-        5 times them."""
+        """The marks of an axis: 0 if it occurs, the powers of ten, and, if
+        these are few, also 2 and 5 times each power."""
         powers = range(math.floor(math.log10(self.low)),
                        math.ceil(math.log10(self.high)) + 1)
         for factors in ((1,), (1, 2, 5)):

@@ -28,7 +28,8 @@ class Results:
         self.promised = 0
 
     def add_to(self, path):
-        """Reads the file's results; false if they have other sizes."""
+        """Reads the file's results.  Returns False if they have other
+        sizes."""
         if not os.path.exists(path):
             return True
         with open(path, encoding="utf-8") as file:

@@ -46,7 +46,7 @@ def drop_database(name):
 
 
 def checkpoint():
-    """Run between measurements, so that none happens during one."""
+    """Run this between measurements, so that none happens during one."""
     with connect("postgres") as connection:
         connection.execute("CHECKPOINT")
 
@@ -185,7 +185,7 @@ class Run:
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def wait(self):
-        """Waits until it ends; returns the runs per second."""
+        """Waits until pgbench ends; returns the runs per second."""
         output, errors = self.process.communicate()
         if (self.process.returncode != 0
                 or "number of failed transactions: 0 " not in output):

@@ -1,9 +1,9 @@
 """States: the cost of pops in a queue with a history.
 
-test/states/state.py makes the queues.  Each is compared with a pristine queue,
-which only had enqueues and pops in order, and then with fifo_lease.  Each has
-its own database, and they take turns.  No task is put back, and no call waits
-for its commit.
+test/states/state.py makes the queues.  Each queue is compared with a pristine
+queue, which only had enqueues and pops in order, and then with fifo_lease.
+Each queue has its own database, and they take turns.  No task is put back, and
+no call waits for its commit.
 """
 
 import math

@@ -58,7 +58,7 @@ def life(contender, session, tasks, enqueue_by, by):
 def wal(bench):
     """Single calls, and batches: 1,000 enqueued, 100 popped and completed.
 
-    Without full page writes, whose number depends on checkpoints only.
+    Runs without full page writes, whose number depends only on checkpoints.
     """
     set_full_page_writes("SET full_page_writes = off")
     names = ["fairq", "fifo_lease"]

@@ -1,4 +1,4 @@
-"""Rates: the work per second of fairq and of the others, in turn."""
+"""Rates: the work per second of fairq and of the other contenders, in turn."""
 
 from contender import key_of
 from server import Run, Session, connect, create_database, drop_database, \
@@ -18,7 +18,8 @@ EQUILIBRIUM = 1.0
 # The greatest ratio to the floor's time.
 POP_TIME = 0.4
 TAIL = 1.0
-# About the same, except for noise: two producers in one group or in two.
+# The ratio of two producers in one group to two in two groups: about 1, except
+# for noise.
 SAME_RATE = 0.85
 # Tasks of a batch take at most 1.05 times the time of others.
 OF_BATCH = 1 / 1.05
@@ -29,7 +30,7 @@ def clients_text(n, who):
 
 
 def prepare(bench):
-    """The database of these measurements, empty."""
+    """Creates the database of these measurements, without tasks."""
     create_database("work")
     with connect("work") as connection:
         for contender in bench.contenders.values():
@@ -37,7 +38,8 @@ def prepare(bench):
 
 
 def in_turn(bench, names, measure):
-    """Measures all in turn, several times; returns lists by name."""
+    """Measures all contenders in turn, several times; returns lists by
+    name."""
     measured = {name: [] for name in names}
     for _ in range(bench.sizes["repeats"]):
         for name in names:
@@ -206,7 +208,8 @@ def take(bench):
 
 
 def few(bench):
-    """8 workers: with one group, few groups, and a queue of several lanes."""
+    """8 workers, with one group, with few groups, and with a queue of several
+    lanes."""
     names = ["fairq", "fifo_lease"]
     sizes = bench.sizes
     bench.results.table("pop + complete, tasks, 8 workers", "fairq",
@@ -320,7 +323,7 @@ def equilibrium(bench):
     prepare(bench)
     names = ["fairq", "fifo_lease"]
     seconds = 2 * bench.sizes["seconds"]
-    start = 10000       # enough for plans that suit a large table
+    start = 10000       # enough tasks for plans that suit a large table
 
     def run(contender):
         with connect("work") as connection:

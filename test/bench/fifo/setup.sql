@@ -1,5 +1,5 @@
--- The minimum of a queue: only the primary key, and the default fillfactor of
--- 100, since rows are never updated.
+-- The minimum of a queue: it has only the primary key, and the default
+-- fillfactor of 100, since rows are never updated.
 CREATE SCHEMA fifo;
 CREATE TABLE fifo.task (
 	id bigserial PRIMARY KEY,
