@@ -9,7 +9,7 @@ $stdout.sync = true
 ActiveJob::Base.queue_adapter = :fairq
 ActiveJob::Base.logger = Logger.new(nil)
 
-# not of a child that a job has forked
+# not the process of a child that a job has forked
 APPLICATION = Process.pid
 at_exit { $stdout.write("#{JSON.generate({ event: "exit", id: nil })}\n") if Process.pid == APPLICATION }
 
@@ -237,7 +237,8 @@ class ResumedJob < Base
   end
 end
 
-# With Active Job's continuations, from 8.1 on.  Its first process dies in the second step.
+# Uses Active Job's continuations, from 8.1 on.  The job's first process dies in the second
+# step.
 if ActiveJob.const_defined?(:Continuable)
   class ContinuedJob < Base
     include ActiveJob::Continuable

@@ -1,6 +1,6 @@
 """Draws the panels of deploy/monitoring/grafana.json from Prometheus's data.
 
-The data is that of one minute of a queue.  Alice's pages arrive all the time.  Bob adds
+The data shows one minute of a queue.  Alice's pages arrive all the time.  Bob adds
 10,000 files at once, and gets a limit.  Then all workers die and return.  Each panel's
 queries go to query_range, and their results are drawn as lines.
 """

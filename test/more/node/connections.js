@@ -10,7 +10,7 @@ const { Database } = require(`${INSTALLED}/lib/database.js`);
 const { placesOf } = require(`${INSTALLED}/lib/places.js`);
 const { pathOf } = require(`${INSTALLED}/lib/packages.js`);
 
-// Ends the backend of a worker that runs a statement like that, before the statement ends.
+// Ends the backend of a worker while it runs a statement that matches the pattern.
 async function kill(worker, like) {
   const found = await until(async () => (await rows(`SELECT pg_terminate_backend(pid)
     FROM pg_stat_activity WHERE application_name = $1 AND state = 'active' AND query LIKE $2`,
@@ -66,7 +66,8 @@ async function lost() {
   await other.stop();
 
   const lines = worker.lines.filter((line) => !/another transaction has locked the task/.test(line));
-  // the second: the connection has ended before the reason was read
+  // the second text occurs if the connection has ended before the client has
+  // read the reason
   const reasons = ['terminating connection due to administrator command; retrying each second',
     'Connection terminated unexpectedly; retrying each second'];
   equal(lines.filter((line) => !reasons.includes(line)), [], 'the log has each loss, and what the worker does');
@@ -194,7 +195,8 @@ async function hosts() {
   none.close();
 }
 
-// A database that is created while a worker waits for it, and one that is not.
+// A database that is created while a worker waits for it, and one that is
+// never created.
 async function hopeless() {
   const lines = [];
   const options = {

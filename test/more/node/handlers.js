@@ -143,7 +143,7 @@ async function progress() {
   await drop(name);
 }
 
-// README's way to run something exactly once, and its failures.
+// README's way to run something exactly once, and how it can fail.
 async function resumed() {
   const name = await queue('resumed', "backoff => '0.1 s'");
   const seen = [];
@@ -215,7 +215,8 @@ async function exactlyOnce() {
   await drop(name);
 }
 
-// A task that was released while its worker ran it, and that the worker then gets again.
+// A task that was released while its worker ran it, and that the same worker then gets
+// again.
 async function again() {
   const name = await queue('again');
   const events = [];
@@ -257,7 +258,7 @@ async function took() {
   await drop(name);
 }
 
-// Payloads and headers that jsonb can store, and JavaScript cannot.
+// Payloads and headers that jsonb can store and JavaScript cannot represent.
 async function undecodable() {
   const name = await queue('undecodable', "max_attempts => 2, backoff => '0.1 s'");
   const enqueue = (group, payload, headers) => ask(`SELECT fairq.enqueue($1, $2, $3::text::jsonb,
@@ -283,7 +284,8 @@ async function undecodable() {
   }
   equal(seen, good.length, 'without its handler');
 
-  // a few kB, whose text is larger than the server can print, or JavaScript can hold
+  // a few kB, whose text is larger than the server can print, or than JavaScript can
+  // hold
   const numbers = (count) => ask(`SELECT fairq.enqueue($1, 'bob', jsonb_agg(1e131071::numeric), max_attempts => 1)
     FROM generate_series(1, $2)`, name, count);
   const enough = os.freemem() > 3 * 2 ** 30;

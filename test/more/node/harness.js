@@ -110,7 +110,8 @@ async function ended(id, status = 'completed') {
 // The texts of a task's error, without the stacks.
 const said = (error) => error.split('\n')[0];
 
-// The backends of a worker, if given those that run a statement like that.
+// The backends of a worker. With a pattern, only those that run a matching
+// statement.
 function backends(worker, like = '%') {
   return rows(`SELECT pid, query, wait_event_type FROM pg_stat_activity WHERE application_name = $1
     AND state = 'active' AND query LIKE $2`, worker.name || worker, like);
@@ -149,7 +150,7 @@ class Program {
     this.process.kill(signal);
   }
 
-  // Its status, or "has not ended".
+  // The status of the program, or "has not ended".
   async status(seconds = LIMIT) {
     const limit = new AbortController();
     const late = sleep(seconds * 1000, 'has not ended', { signal: limit.signal }).catch(() => {});

@@ -118,7 +118,7 @@ async function batches() {
   await drop(name);
 }
 
-// A task that waits for others, until all have ended, or one fails.
+// A task that waits for others, until all have ended or one fails.
 async function waiting() {
   const name = await queue('waiting', 'max_attempts => 1');
   const create = (options) => fairq.createBatch(admin, name, 'bob', { n: 1 }, { task: 'report', ...options });

@@ -177,7 +177,7 @@ async function typescript() {
     return;
   }
   Object.assign(paths, { pg: [path.join(modules, '@types/pg')], 'pg-types': [path.join(modules, 'pg-types')] });
-  // which are for a Node.js that also has types
+  // these examples are for a Node.js that also has types
   compile('types-pg.ts', { ...strict, skipLibCheck: true });
 }
 

@@ -48,7 +48,7 @@ async function settings() {
   equal((await errorOf(() => worker.run())).message, 'a worker can be started only once', 'run() works once');
 }
 
-// A worker inside a program does not affect it.
+// A worker inside a program does not affect the program.
 async function embedded() {
   const name = await queue('embedded');
   const listeners = () => ['SIGTERM', 'SIGINT', 'exit'].map((event) => process.listenerCount(event));
@@ -56,7 +56,7 @@ async function embedded() {
   let begun = false;
   const worker = work(name, () => { begun = true; return sleep(300); });
   const id = await add(name, {});
-  await until(() => begun); // its status is running before that, and it would be released
+  await until(() => begun); // before that the status is running, and the worker would release it
   equal(listeners(), before, 'work() installs no signal handlers');
   const waiting = worker.stop();
   equal(waiting === worker.ended, true, 'stop() returns the promise of the end');
@@ -74,7 +74,7 @@ async function embedded() {
   await drop(name);
 }
 
-// The actions of main() at its end, and its messages.
+// How main() ends, and its messages.
 async function programs() {
   const name = await queue('programs');
   await ask('CREATE ROLE node_nobody LOGIN');
@@ -210,7 +210,8 @@ async function stopping() {
   await drop(name);
 }
 
-// The event loop is blocked for longer than the lease, in its own process.
+// The event loop is blocked for longer than the lease, in a process of its
+// own.
 async function computing() {
   const name = await queue('computing');
   const second = await queue('computing together', "fair_by => 'time'");
@@ -228,7 +229,7 @@ async function computing() {
   equal((await ended(first)).result, null, 'a handler that computes keeps its lease');
   await idle.stop();
 
-  // popped together, and run one after the other
+  // the tasks are popped together, and run one after the other
   const ids = [];
   program.kill('SIGSTOP');
   for (const group of 'abc') ids.push(await fairq.enqueue(admin, second, group, 2.5));
@@ -241,7 +242,8 @@ async function computing() {
   await other.stop();
   const apart = tasks.map((task) => +task.finished_at).sort();
   check(apart[2] - apart[0] > 1500, 'each end is reported before the next task computes', apart);
-  // not the column "got", since a newly active group starts with another group's value
+  // this does not use the column "got", since a newly active group starts with another
+  // group's value
   const longest = await ask(`SELECT extract(epoch FROM longest)::float8 FROM fairq.fairness
     WHERE queue = $1`, second);
   const took = [...program.stdout.matchAll(/took (.*)/g)].slice(1).map(([, seconds]) => +seconds);
@@ -314,7 +316,7 @@ async function logs() {
       await ended(id, status);
     }
     const last = await add(name, {}, 'waits');
-    await until(() => program.stdout === 'begun\nbegun\n'); // the status is running before that
+    await until(() => program.stdout === 'begun\nbegun\n'); // the task's status is running before that
     program.kill();
     equal(await program.status(), 0, 'a worker with a log ends');
     await ask('SELECT fairq.purge($1)', name);
