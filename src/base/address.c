@@ -30,7 +30,7 @@
  * any stretch.  They differ by at most one over a stretch that begins when
  * both have been served since they became active.  From then on their turns
  * alternate, in the order of their seats.  That is the bound of start-time
- * fair queueing, whose virtual time is B.  With weight w read "up to w tasks"
+ * fair queueing, whose virtual time is B.  With weights, read "up to w tasks"
  * for "one task".
  *
  * No function here locks, allocates or fails.  A caller that moves a tail
@@ -60,9 +60,9 @@ fairq_address(int32 group_no, int64 block, int64 block_length)
 }
 
 /*
- * The one rule: move *tail on to the address of the group's next task, whose
- * next turn is in next_block at the earliest.  False if block numbers are used
- * up; *tail is then unchanged.
+ * The one rule: move *tail to the address of the group's next task.  The
+ * group's next turn is in next_block at the earliest.  False if block numbers
+ * are used up; *tail is then unchanged.
  */
 bool
 fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight,

@@ -19,21 +19,21 @@
  * Two kinds of objects are allowed.  Some have no effect on direct writes: a
  * disabled trigger, a trigger on TRUNCATE, a nullable column without a
  * default.  A dropped NOT NULL has no effect either.  Others are fairq's own:
- * triggers whose function is a member of the extension, check constraints by
- * their names, columns by their numbers.  store.c checks indexes.
+ * triggers whose function is a member of the extension, and check constraints
+ * and columns that fairq knows by name or number.  store.c checks indexes.
  *
  * A table that is only read has to be a heap outside of any inheritance tree,
  * with columns of the right types.  Changes through a parent would not fire
- * fairq's statement triggers.  SQL would see the rows of a child, and fairq
+ * fairq's statement triggers.  SQL would see the rows of a child, but fairq
  * would not.
  *
  * Locking: none for a look-up.  A table can be dropped between the look-up and
  * fairq_open_relation(), which reports that.  To check a table, the caller
  * holds a lock on it, and keeps the result until the relcache entry is
- * invalidated.  Each command that adds one of these objects invalidates it,
- * and takes a lock that conflicts with a writer's RowExclusiveLock.  So a
- * writer can rely on the result until its transaction ends.  The exception is
- * inheritance.  Making the table a child of a table without columns changes
+ * invalidated.  Each command that adds one of these objects invalidates that
+ * entry, and takes a lock that conflicts with a writer's RowExclusiveLock.  So
+ * a writer can rely on the result until its transaction ends.  The exception
+ * is inheritance.  Making the table a child of a table without columns changes
  * only pg_inherits, so fairq notices at the next check.
  */
 #include "postgres.h"
@@ -181,7 +181,7 @@ fairq_catalog_changes(void)
 }
 
 /*
- * Whether the extension exists, and continues to until the end of the
+ * Whether the extension exists, and will exist until the end of the
  * transaction.
  */
 bool

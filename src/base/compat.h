@@ -96,8 +96,8 @@ fairq_conditional_lock_tuple(Relation rel, ItemPointer tid)
 #endif
 
 /*
- * Update a row.  *update_indexes becomes true if the new version is not HOT,
- * so every index needs an entry.
+ * Update a row.  If the new version is not HOT, every index needs an entry,
+ * and *update_indexes becomes true.
  */
 static inline TM_Result
 fairq_tuple_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,

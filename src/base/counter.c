@@ -8,7 +8,7 @@
  * transaction that claimed it.  The group's counter decides before a claim.
  * It has two numbers.  "committed" is the number of leased tasks according to
  * commits (tally.c).  "open" is the number of slots of calls and transactions
- * that have not ended here, that is, not closed their slots.
+ * that have not ended here: a transaction ends here when it closes its slots.
  *
  * 1.  Enter: under the mutex, open goes up if committed + open stays within
  *	  the limit.  Then the row is claimed.
@@ -27,7 +27,8 @@
  *	  than the book's.  committed then begins at 0.  The counter is known when
  *	  the load is over, if the load counted for the queue.  A call relies on a
  *	  counter only for the load whose number it has read.  If the counter's
- *	  book belongs to another load, the call treats the counter as unknown.
+ *	  numbers in that load's book are of another load, the call treats the
+ *	  counter as unknown.
  *
  *	  The sum is never too low.  Take a moment at which the counter is known,
  *	  and a task that counts.  A transaction C has claimed it, and no end of it
@@ -180,8 +181,8 @@ starts_matter(const FairqCounter *counter)
 }
 
 /*
- * Whether the counter can be freed without a loss.  current is the number of
- * the last load that is over.
+ * Whether the counter can be freed without losing data.  current is the number
+ * of the last load that is over.
  */
 bool
 fairq_counter_is_idle(FairqCounter *counter, uint64 current)

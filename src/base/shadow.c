@@ -7,8 +7,8 @@
  * groups and the order of its lanes (serve.c).  Parts that are found by a key
  * are copied when they are first needed.  They are the entry of a group in the
  * cache (entry.c), its counter (registry.c), its account
- * (lane_order.c).  Such parts are kept here, found by the object they belong
- * to and a number.
+ * (lane_order.c).  Such parts are kept here, and are found by their object and
+ * a number.
  *
  * A function can determine from an address whether it is in the copy
  * (fairq_in_shadow()).  All other code, including locks and spinlocks, works
@@ -19,8 +19,8 @@
  *
  * If an error ends the call, the callbacks at the end of the transaction give
  * back its turns in the copy.  So the copy lives until they have run, in a
- * memory context of its own.  They touch only parts that the call has touched,
- * so all parts exist by then, and nothing is allocated.
+ * memory context of its own.  The callbacks touch only parts that the call has
+ * touched.  So these parts exist by then, and nothing is allocated.
  *
  * Locking: none.
  */

@@ -27,13 +27,13 @@
  * that was dropped and created again does not see hints of the old one.  The
  * same holds for a new database with an old OID.
  *
- * Data per seat is in chunks, so that it grows but never moves.  The first
- * chunk is for seats 0 to 63, the next for 64 to 127, then for 128 to 255, and
- * so on.  A chunk is allocated when the first of its seats is used, before the
- * lane is locked, because the allocation can fail.  So 26 chunks are enough
- * for all seats, and at most half of the memory is unused.  A chunk is put in
- * its place by a compare-and-exchange, and stays there as long as the queue
- * does.
+ * Data per seat is in chunks, so that the data can grow but never moves.  The
+ * first chunk is for seats 0 to 63, the next for 64 to 127, then for 128 to
+ * 255, and so on.  A chunk is allocated when the first of its seats is used,
+ * before the lane is locked, because the allocation can fail.  So 26 chunks
+ * are enough for all seats, and at most half of the memory is unused.  A chunk
+ * is put in its place by a compare-and-exchange, and stays there as long as
+ * the queue does.
  *
  * Locking: AddinShmemInitLock while the segment is made or found.  The
  * comments of the structs name the lock of each field; README has the order.
@@ -186,7 +186,7 @@ init_cache(Arena *a)
 		SpinLockInit(&sets[i].mutex);
 }
 
-/* Make one area of the rest of the block, for as long as the server runs. */
+/* Make the rest of the block one area, for as long as the server runs. */
 static void
 init_area(Arena *a)
 {
@@ -402,8 +402,8 @@ fairq_errfull(void)
 }
 
 /*
- * In PG_CATCH(): end an error with that code, in the given context.  Returns
- * false for any other error.  The caller held no LWLock.
+ * In PG_CATCH(): end an error with the given code, in the given context.
+ * Returns false for any other error.  The caller held no LWLock.
  */
 bool
 fairq_catch(int sqlerrcode, MemoryContext context)

@@ -50,9 +50,9 @@
  *
  * Why the numbers of a book are right.  Take a transaction T that has changed
  * rows and commits.  If S has seen T end, S sees the rows as T has left them.
- * If T ends here before S is taken, its additions are gone by rule 1.  If it
- * ends here later, it adds nothing by rules 2 and 3.  If S has not seen T end,
- * S sees the rows as T has found them.  T leaves the ProcArray after S was
+ * If T ends here before S is taken, rule 1 discards its additions.  If T ends
+ * here later, it adds nothing by rules 2 and 3.  If S has not seen T end, S
+ * sees the rows as T has found them.  T leaves the ProcArray after S was
  * taken, since both use ProcArrayLock.  So T ends here after that, finds S,
  * and adds its changes, by rule 1 to numbers of this load.  So each row
  * version counts once: S sees it, or the transaction that made it adds it.
@@ -65,9 +65,9 @@
  * subtransactions.  xids include their epochs, because a transaction can be
  * delayed for long between leaving the ProcArray and ending here.  The load's
  * own xid, if it has one, is kept as running in S.  The load reads rows as of
- * a command before the first one, so it sees none of the changes of its own
- * transaction.  These changes are added at the end, like those of other
- * transactions.
+ * a command before its transaction's first one, so it sees none of the changes
+ * of its own transaction.  These changes are added at the end, like those of
+ * other transactions.
  *
  * A transaction that changes rows by SQL adds nothing, and increments "resets"
  * at its end.  If S has not seen it end, the increment comes after S was

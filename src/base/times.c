@@ -21,8 +21,8 @@
  *			its task (load.c).
  *
  * Searches miss no task, because only one backend at a time searches.  The
- * lowest timer entered meanwhile is kept separately (timers_since), and timers
- * are not raised past it.
+ * lowest timer entered during a search is kept separately (timers_since), and
+ * timers are not raised past it.
  *
  * A queue has histograms of the spans of time that its tasks waited and ran.
  * Each bucket is twice as wide as the one before, so 32 of them reach from a

@@ -15,17 +15,17 @@
  * for work.  It sleeps only if there is no call once it has joined the
  * sleepers.  A transaction that has made tasks ready adds its calls if there
  * is any waiter, and then signals.  If an error ends a waiter that may have
- * taken a call, it calls another one.  A waiter searches once more at its
- * timeout.
+ * taken a call, that waiter calls another one.  A waiter searches once more at
+ * its timeout.
  *
  * A waiter that has found a task returns, and its client pops.  The client may
  * be gone, or slow.  Until that pop the task is still ready, and other waiters
  * would find it too.  So no waiter searches without a call.  But one second
  * after the last waiter returned with a task, one waiter searches.  If none
- * has returned, it searches one second after a call.  It is the first waiter
- * that wakes up for its check once a second (pop.c).  If it finds a task, pops
- * wake the next waiter, because the number of remaining tasks is unknown.
- * test/model/wake.py is a model of the protocol.
+ * has returned, one waiter searches one second after a call.  That waiter is
+ * the first one that wakes up for its check once a second (pop.c).  If it
+ * finds a task, pops wake the next waiter, because the number of remaining
+ * tasks is unknown.  test/model/wake.py is a model of the protocol.
  *
  * One of the waiters, the timekeeper, waits for timed tasks; the others sleep
  * until they are woken.  If a task becomes due earlier than the timekeeper
@@ -37,8 +37,8 @@
  * broadcast wakes them all.  A session searches if it can take a call of one
  * of its queues; the others continue to sleep.  A waiter may take the call of
  * one queue but find a task in an earlier one.  It then passes the call on.
- * Its pop does the same if it has enough tasks before it reaches the queue
- * with the call.
+ * Its client's pop also passes the call on if it has enough tasks before it
+ * reaches the queue with the call.
  *
  * Sometimes the number of ready tasks is not known, for example after a queue
  * is resumed or a limit is raised.  Then one waiter is called, and each pop
@@ -150,7 +150,7 @@ fairq_wake(FairqWakeup *wakeup, int32 n)
 	waiters = add_calls(wakeup, n);
 	for (uint32 i = 0; i < Min((uint32) n, waiters); i++)
 		ConditionVariableSignal(&wakeup->sleepers);
-	/* those at several queues check for calls */
+	/* waiters at several queues check for calls */
 	if (pg_atomic_read_u32(&wakeup->several) > 0)
 		ConditionVariableBroadcast(sleepers_at_several(wakeup));
 }
@@ -169,7 +169,7 @@ fairq_wake_chain(FairqWakeup *wakeup)
 /*
  * Wake the next waiter if a pop has found all the tasks that it wanted.
  * Otherwise there is no more work, if the pop began after the last change of
- * surplus: the argument is its value at that time.
+ * surplus.  The argument is the value of surplus when the pop began.
  */
 void
 fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
@@ -183,8 +183,8 @@ fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
 }
 
 /*
- * For a pop of several queues that has ended without visiting this one: if
- * this queue called the session, call another waiter.
+ * For a pop of several queues that has ended without visiting this queue: if
+ * the queue called the session, call another waiter.
  */
 void
 fairq_wake_unserved(FairqWakeup *wakeup)
