@@ -21,28 +21,29 @@
  * A hash table finds the topmost change for each group of a lane.  Each change
  * links to the one below it.  Changes are added and removed in the order of a
  * stack.  So removing one only sets its bucket to the change below, or empties
- * it.  Buckets that were filled later are empty by then.
+ * it.  Buckets that were filled later have been emptied by then.
  *
  * A transaction's own pops find tasks that it has enqueued and leased.  So a
  * pop first publishes the changes of its queue that are not published yet.  An
  * addition to a published change is published at once.  The commit publishes
  * the whole change again.  Pops of other sessions cannot see these tasks.  But
- * these pops may remove the tasks from hands, and the groups from the ring.
+ * such pops may remove the tasks from hands, and their groups from the ring.
  * So each lane counts how often other transactions take turns
  * (fairq_lane_narrowings()).  If that count has changed, all changes of the
  * lane are published once more.
  *
  * A transaction holds a slot in a queue and a group for each task that it has
- * claimed.  It also holds one in the group's tenant, if there is one; a tenant
- * has changes of its own.  At the transaction's end the slots are closed, and
- * a commit adds its change in the number of leased tasks (counter.c, rule 3).
- * In a queue without limits no task is counted.  A change of the queue then
- * records that the transaction has claimed or ended tasks there.  No load
- * counts for the queue's counters before that transaction is over (tally.c).
+ * claimed.  If the group has a tenant, it also holds a slot in the tenant; a
+ * tenant has changes of its own.  At the transaction's end the slots are
+ * closed, and a commit adds its change in the number of leased tasks
+ * (counter.c, rule 3).  In a queue without limits no task is counted.  A
+ * change of the queue then records that the transaction has claimed or ended
+ * tasks there.  No load counts for the queue's counters before that
+ * transaction is over (tally.c).
  *
- * The news of a change are the tasks that an end publishes.  They keep the
+ * The news of a change are the tasks that an end publishes.  News keep the
  * lowest ready tasks, with their TIDs, up to the size of a hand (entry.c), and
- * the address from which there are more.
+ * the address from which others follow.
  *
  * Locking: lanes' locks, one at a time, to publish.  The callbacks also take
  * counters' mutexes under the tally's lock.  They must neither fail (an ERROR
@@ -263,7 +264,10 @@ static int32 *topmost = NULL;	/* 2 * max_stack buckets, allocated together
 /* index of the first change that our own pops were not shown */
 static int	first_unshown = 0;
 
-/* the last queue of which they were shown changes, and its narrowings then */
+/*
+ * the last queue whose changes our own pops were shown, and its narrowings at
+ * that time
+ */
 static struct
 {
 	FairqHints *hints;
@@ -693,7 +697,7 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 
 /*
  * Pin the counter of a change's group or tenant until the end, to hold slots
- * in it.  NULL: the caller has not pinned it.
+ * in it.  counter is NULL if the caller has not pinned it.
  */
 void
 fairq_pending_pin(FairqPending *pending, FairqCounter *counter)
@@ -762,8 +766,8 @@ fairq_pending_running(FairqHints *hints, int32 group_no)
 /*
  * Record that settings of a group, or of the queue (-1), are changed.  Once
  * the new settings are visible, other backends must not park a group because
- * of the old ones.  If they are rolled back, the same holds for the new ones.
- * So this is applied at commit and at abort.
+ * of the old ones.  If they are rolled back, the same holds for the new
+ * settings.  So this is applied at commit and at abort.
  */
 void
 fairq_pending_settings(FairqHints *hints, int32 group_no)
@@ -836,7 +840,8 @@ static int	written_at = 0;
 
 /*
  * Sets of domains, with a bit for each index, in which the transaction changed
- * rows by SQL.  It has several if it drops the extension and creates it again.
+ * rows by SQL.  There are several if the transaction drops the extension and
+ * creates it again.
  */
 StaticAssertDecl(FAIRQ_DOMAINS == 64, "a set of domains is a uint64");
 static uint64 changed = 0;
@@ -1256,8 +1261,8 @@ fairq_reset_hints_now(void)
  * Once per backend: set the functions to call at the end of a transaction or
  * the abort of a subtransaction.  They must neither fail nor allocate.  "end"
  * ends a call that an error or the transaction's end has interrupted, before
- * pending changes are applied.  "settle" settles caches after that; all: the
- * transaction has ended, not only a subtransaction.
+ * pending changes are applied.  "settle" settles caches after they are
+ * applied; all: the transaction has ended, not only a subtransaction.
  */
 void
 fairq_transactions_init(void (*end) (void),

@@ -102,8 +102,9 @@ typedef struct FairqPending
 		uint32		lane_no;	/* lane_no of the lane when they were
 								 * reserved */
 		bool		any;		/* true: addresses were reserved */
-		bool		torn;		/* true: other transactions reserved in
-								 * between, so an abort leaves the tail */
+		bool		torn;		/* true: other transactions have reserved
+								 * addresses in between, so an abort leaves the
+								 * tail */
 	}			reserved;
 
 	FairqNews	at_commit;		/* tasks and leases that a commit publishes */
