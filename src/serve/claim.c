@@ -12,9 +12,9 @@
  * that it has visited as running from then on, and locks no row.
  *
  * Locking: a ready task's row needs at most the tuple lock, for a moment.  If
- * it was locked or changed before, it may be locked with SKIP LOCKED.  So is
- * the row of a lapsed, expired or blocked task (store_task.c).  A call waits
- * for none of these rows.
+ * it was locked or changed before, it may be locked with SKIP LOCKED.  The row
+ * of a lapsed, expired or blocked task is also locked with SKIP LOCKED
+ * (store_task.c).  A call waits for none of these rows.
  */
 #include "postgres.h"
 
@@ -198,10 +198,11 @@ fairq_leaves_expired(FairqService *s, const FairqTask *task)
 /*
  * Whether to leave the task, which is next, to another call.  The call does so
  * if the task is served alone and the call has others.  It also does so if it
- * serves only tasks that are served alone, and this is not one.  Then the call
- * ends before it. *result is FAIRQ_CLAIMED if the call may claim the task.  If
- * the row of such a task is locked, the call passes it over.  It does not try
- * to claim the task, because the row may be unlocked by then.
+ * serves only tasks that are served alone, and this is not one.  In both cases
+ * the call ends before the task.  *result is FAIRQ_CLAIMED if the call may
+ * claim the task.  If the row of such a task is locked, the call passes it
+ * over.  It does not try to claim the task, because the row may be unlocked by
+ * then.
  */
 bool
 fairq_stops_before(FairqService *s, const FairqTask *task,
@@ -398,9 +399,9 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 /*
  * Serve a task whose lease has expired, at a turn.  The task already has a
  * slot, and keeps it.  A task that may not run again is ended.  If a lowered
- * limit does not allow the task now, it is put back for a retry.  Both help
- * other callers.  In a transaction block, the call does this only if no other
- * call has done it for a while.
+ * limit does not allow the task now, it is put back for a retry.  Both actions
+ * help other callers.  In a transaction block, the call does this only if no
+ * other call has done it for a while.
  */
 FairqClaimResult
 fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -411,7 +412,10 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	if (s->call.peek)
 		return peek_at_lapsed(s, task, turn);
 	slot = runs_on(s, task);
-	/* it keeps its slot meanwhile, so it is left while that is unknown */
+	/*
+	 * the task keeps its slot meanwhile, so it is left while it is unknown
+	 * whether the task may run
+	 */
 	if (slot == FAIRQ_SLOT_UNKNOWN ||
 		(slot == FAIRQ_SLOT_NONE && IsTransactionBlock() &&
 		 task->lease_until > s->taken.by - FAIRQ_LEFT_TO_OTHERS) ||

@@ -19,10 +19,10 @@
 #define FAIRQ_LEFT_TO_OTHERS USECS_PER_SEC
 
 /*
- * The action for a chosen task.  Its row is in tasks->locked.slot, and is
- * locked.  Or at most its tuple lock is held (locked.tuple_only), so another
- * transaction can still claim the task first.  Afterwards the task is running,
- * or removed.
+ * The action for a chosen task.  The task's row is in tasks->locked.slot, and
+ * is locked.  With locked.tuple_only, at most its tuple lock is held, so
+ * another transaction can still claim the task first.  Afterwards the task is
+ * running, or removed.
  */
 struct FairqCall;
 typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,

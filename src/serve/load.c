@@ -3,12 +3,13 @@
  *		One pass over the table: finds the running tasks, and counts all tasks.
  *
  * After a restart, and when SQL has changed rows, the numbers of running tasks
- * of limited groups and queues are unknown (counter.c).  So are each lane's
- * reach (the highest address of a running task), the ends of leases, and the
- * number of tasks.  The load finds all of these, for all queues of the
- * extension at once.  It reads fairq.task from its first page to its last, as
- * of one snapshot.  tally.c describes how the numbers of tasks stay consistent
- * with concurrent transactions.  The reach and the leases need no protocol:
+ * of limited groups and queues are unknown (counter.c).  Each lane's reach
+ * (the highest address of a running task), the ends of leases, and the number
+ * of tasks are then also unknown.  The load finds all of these, for all queues
+ * of the extension at once.  It reads fairq.task from its first page to its
+ * last, as of one snapshot.  tally.c describes how the numbers of tasks stay
+ * consistent with concurrent transactions.  The reach and the leases need no
+ * protocol:
  *
  * - a backend that claims a task raises the lane's reach before it writes the
  *	 row;
@@ -26,9 +27,9 @@
  * calls request it at most once a second.  So the statement_timeout of a call
  * does not interrupt the load.  If no worker is available, or it does not
  * begin, the waiting call itself loads.  The worker waits for no lock, because
- * the call that waits for it may have a conflicting one.  The worker gives up
- * if it does not get a lock at once.  It also gives up if another session
- * waits for a lock on the table or wants to drop the database.
+ * the call that waits for the worker may have a conflicting one.  The worker
+ * gives up if it does not get a lock at once.  It also gives up if another
+ * session waits for a lock on the table or wants to drop the database.
  *
  * SQL that changes tasks invalidates a load.  After a call has waited for such
  * a load, further SQL waits until a load is valid, and a tenth of a second
@@ -37,15 +38,15 @@
  *
  * The load locks a queue while it publishes the queue's numbers, so that the
  * hints still belong to that queue.  It skips a queue that is being dropped or
- * rewritten.  This load does not make that queue's numbers known.  It also
- * skips a queue without hints, unless one of its tasks runs, because there may
- * be thousands of unused queues.
+ * rewritten.  So it does not make that queue's numbers known.  It also skips a
+ * queue without hints, unless a task of the queue runs, because there may be
+ * thousands of unused queues.
  *
  * Memory: some 100 bytes per group that has running tasks.
  *
  * Locking: AccessShareLock on fairq.task, from before the snapshot is taken,
- * so that the table's pages hold all rows that it sees.  A lock on a queue,
- * for a moment, only if it is free.
+ * so that the table's pages hold all rows that the snapshot sees.  A lock on a
+ * queue, for a moment, only if it is free.
  */
 #include "postgres.h"
 

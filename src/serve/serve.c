@@ -7,7 +7,7 @@
  * (shares.c).  With shares, each task comes from the lane that has got the
  * least.  A lane without a share is served when the lanes with shares have no
  * task.  In a lane, a call takes turns, dozens at once, and serves each group
- * at its turn.  lane_turns.c decides which group is next, and turn.c which of
+ * at its turn.  lane_turns.c chooses the next group, and turn.c chooses one of
  * its tasks.  This file decides when the call continues and when it stops.
  * The cost of a call depends on the tasks that it returns, and not on the
  * backlog.
@@ -49,7 +49,7 @@
  * - one of them is served alone, because its lease has lapsed twice.  The call
  *	 ends with that task, or stops before it and the next call begins there
  *	 (fairq_stops_before() in claim.c, serve_alone() here);
- * - they are in flight, or their rows locked or being changed (turn.c,
+ * - they are in flight, or their rows are locked or being changed (turn.c,
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c),
  *	 or its due tasks (read_due() in lane_turns.c);
@@ -84,11 +84,11 @@
  * served (turn.c).  So any call can search in any transaction, for all
  * sessions.
  *
- * A search takes steps, each of which reads a number of index entries.  A pop
- * takes one step before its first turns, and one more each time after it has
- * taken turns, until the search is complete.  Otherwise the groups found first
- * would be served completely before others are found.  Shared memory keeps
- * where the next step begins (times.c).  For expired leases, a step only
+ * A search has steps, each of which reads a limited number of index entries.
+ * A pop takes one step before its first turns, and one more each time after it
+ * has taken turns, until the search is complete.  Otherwise the groups found
+ * first would be served completely before others are found.  Shared memory
+ * keeps where the next step begins (times.c).  For expired leases, a step only
  * checks the deadlines of the lane, which is fast.  A load finds the leases
  * from before a restart (load.c).
  *
@@ -367,7 +367,8 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 /*
  * Debts of the call in progress to other calls.  The call has moved the
  * timers past tasks that it has found, and has cleared the marks of lanes with
- * which to begin.  So no other call finds these tasks and lanes.
+ * which to begin.  So no other call finds these tasks, or begins with these
+ * lanes.
  */
 static struct
 {
@@ -451,7 +452,7 @@ look_at_lane(FairqService *s)
 
 /*
  * Make sure that turns can be taken, after an attempt that has failed.
- * Returns false if there are none.
+ * Returns false if there are no turns to take.
  */
 static bool
 make_ready(FairqService *s, FairqTaken taken)
@@ -495,7 +496,8 @@ begins_round(FairqService *s, const FairqTurn *turn)
 
 /*
  * In a full queue, serve lapsed tasks of one group, since only these have a
- * slot, or find a reason to continue.  Returns false if there is none.
+ * slot, or find another reason to continue.  Returns false if the call must
+ * not continue.
  */
 static bool
 serve_in_full(FairqService *s)
@@ -587,8 +589,9 @@ note_visit(FairqService *s, const FairqTurn *turn, bool served)
 /*
  * Whether the call can take turns before earlier ones are served.  Each slot
  * in the queue is taken separately, and so is each start.  In a cost-fair lane
- * the next group is known only once the cost of the last task is.  In others
- * that are not task-fair the next group depends on slots, and on per_group.
+ * the next group is known only once the cost of the last task is known.  In
+ * other lanes that are not task-fair the next group depends on slots, and on
+ * per_group.
  */
 static bool
 takes_many(FairqService *s)
@@ -817,7 +820,7 @@ serve_alone(FairqService *s)
 static void
 serve_lanes(FairqService *s)
 {
-	/* whether there is any task does not depend on the lanes' order */
+	/* the lanes' order does not decide whether there is any task */
 	bool		by_shares = s->queue->shares.any && !s->call.peek;
 
 	if (s->queue->paused || fairq_queue_is_held(s->queue, s->call.now))
@@ -852,7 +855,7 @@ renew_time(FairqService *s)
 
 /*
  * Whether the call continues because it has ended a task for which another one
- * may have waited.  The other one may be due since then.
+ * may have waited.  That other task may have become due.
  */
 static bool
 is_to_go_on(FairqService *s)
@@ -951,9 +954,8 @@ serve_queue(FairqService *s)
  * End a call that an error, or the end of the transaction, has interrupted.
  * Turns are given back to their lane before their slots.  Other calls may
  * search the lane that it searched, and get all tasks that it has found.
- * Another session then checks the tasks for which this one was woken.  It
- * finds all turns and slots that were given back, which may have been in a
- * copy.
+ * Another session then checks the tasks for which this one was woken.  By then
+ * all turns and slots have been given back, in the copy if the call had one.
  */
 void
 fairq_serve_end(void)
@@ -976,16 +978,16 @@ fairq_serve_end(void)
 
 /*
  * Whether this backend's worker takes tasks away.  A wait is for either pop or
- * take, because a worker uses one of them.  It matters for a row that is
- * locked FOR KEY SHARE, which blocks only take.
+ * take, because a worker uses one of them.  The difference matters for a row
+ * that is locked FOR KEY SHARE, which blocks only take.
  */
 static bool takes = false;
 
 /*
  * Choose up to max_tasks tasks in the order of service, and serve each of
- * them.  Returns how many there were.  If *stopped, the caller gets no more,
- * not even from other queues.  Either a task is served alone, or the call has
- * stopped before such a task.
+ * them.  Returns how many there were.  If *stopped, the caller gets no more
+ * tasks, not even from other queues.  Either a task is served alone, or the
+ * call has stopped before such a task.
  */
 int64
 fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,

@@ -8,8 +8,8 @@
 #include "claim.h"
 
 /*
- * The input and further results of a look, which finds out whether a pop would
- * find a task.
+ * The input and further results of a look: a check whether a pop would find a
+ * task.
  */
 typedef struct FairqLook
 {

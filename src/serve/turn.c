@@ -16,18 +16,18 @@
  *
  * Its queued tasks come from its hand, or from the index when the hand is used
  * up (entry.c).  That is enough for most turns.  If the group is in the set
- * "due" or "lapsed", its turn searches three more places of its line.  They
- * are its tasks that wait for a retry, its scheduled tasks, and the addresses
- * at which it may have running tasks.  A search for due tasks begins at an
- * address below which the only due tasks are those in the group's entry.  The
- * end of the turn records the results of a search.  It keeps the next few due
- * tasks of a region, or lapsed ones, in the entry.  So most turns need no
+ * "due" or "lapsed", its turn searches three more places of its line.  These
+ * are the tasks that wait for a retry, the scheduled tasks, and the addresses
+ * at which the group may have running tasks.  A search for due tasks begins at
+ * an address below which the only due tasks are those in the group's entry.
+ * The end of the turn records the results of a search.  It keeps the next few
+ * due tasks of a region, or lapsed ones, in the entry.  So most turns need no
  * search.
  *
  * Lapsed tasks keep their addresses, so a task that expires repeatedly would
  * always be first.  Turns therefore serve them in cycles: a search begins
- * after the last one served.  It continues to the end, and then from the
- * beginning up to that one.
+ * after the last one served.  It continues to the end of the line, and then
+ * from the beginning up to that task.
  *
  * Locking: only locks that are held briefly, see lane.c.  The callback neither
  * fails nor allocates.
@@ -80,8 +80,8 @@ static struct
 }			vain;
 
 /*
- * Take turns with fairq_lane_take(); if nlapsed is not NULL, one in a full
- * queue, after tried_seat.
+ * Take turns with fairq_lane_take(); if nlapsed is not NULL, take one turn in
+ * a full queue, after tried_seat.
  */
 FairqTaken
 fairq_turns_take(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
@@ -315,7 +315,7 @@ search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
 							   fairq_range_line(lane, group_no, from, end));
 }
 
-/* Whether this is a timed task of that group, and is free. */
+/* Whether this is a timed task of the turn's group that can be claimed. */
 static bool
 is_scheduled(FairqService *s, const Course *course, FairqRowState state,
 			 const FairqTask *task)
@@ -326,8 +326,8 @@ is_scheduled(FairqService *s, const Course *course, FairqRowState state,
 
 /*
  * Drop the due tasks from the entry, because one no longer exists, and the
- * others may be as old.  Rows may have been moved, so the search begins again
- * at that task's address.
+ * others may also be outdated.  Rows may have been moved, so the search begins
+ * again at that task's address.
  */
 static void
 forget_due(Search *search, FairqTurn *turn, int64 addr, int64 end)
@@ -411,10 +411,10 @@ look_for_due(FairqService *s, Course *course, FairqRegion region)
 }
 
 /*
- * Keep the next few due or lapsed tasks for the group's next turns.  These are
- * the tasks from the entry that were not needed.  If there are none, these are
- * the next tasks of a scan.  That is the scan for lapsed tasks, or that of the
- * first region in which one was begun.
+ * Keep the next few due or lapsed tasks for the group's next turns.  They are
+ * the tasks from the entry that were not needed.  If there are none, they are
+ * the next tasks of a scan.  That is the scan for lapsed tasks, or the scan of
+ * the first region in which one was begun.
  */
 static void
 keep_due(FairqService *s, Course *course)
@@ -679,7 +679,10 @@ is_tried(FairqTurn *turn, const FairqTask *task)
 {
 	if (is_past_locked(turn, task))
 		return false;
-	/* it is given back with them, although it may be a different task */
+	/*
+	 * it is given back with the locked tasks, although it may be a different
+	 * task
+	 */
 	turn->locked.more = Min(turn->locked.more, task->addr);
 	return true;
 }
@@ -1014,8 +1017,8 @@ end_turn(FairqService *s, Course *course)
  * Whether a group of an in_order queue waits for a task other than the chosen
  * one.  It may wait for a task that is to be retried.  If that task is due, a
  * call finds it soon, or at the group's turn in another lane.  Or it waits for
- * an earlier task, which another call gives back in a moment; then a waiter is
- * woken for it.
+ * an earlier task, which another call gives back in a moment; a waiter is then
+ * woken for that task.
  */
 static bool
 waits_for_other(FairqService *s, FairqTurn *turn, Course *course,
@@ -1037,8 +1040,8 @@ waits_for_other(FairqService *s, FairqTurn *turn, Course *course,
 
 /*
  * Find out whether another task of the group may run.  If not, the turn need
- * not search for a task.  The group is parked even if the queue is full.
- * Lapsed tasks also need a known counter.
+ * not search for one.  The group is parked even if the queue is full.  Lapsed
+ * tasks also need a known counter.
  */
 static bool
 take_slot(FairqService *s, Course *course)
