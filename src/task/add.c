@@ -12,12 +12,12 @@
  * is finished and its key is taken over.
  *
  * Locking: the caller has the queue and fairq.task locked, to the end of the
- * transaction.  A call that replaces or finishes another task locks its row
- * for the same time.  A replacement waits for another transaction that is
- * changing the row, such as an enqueue of an equal key.  A call does not
- * finish an expired task whose row is being changed.  A pop that began the
- * task in time may stay open during its work.  Finishing an expired task waits
- * only for a row that is locked, or changed after that check.
+ * transaction.  A call that replaces or finishes another task locks that
+ * task's row for the same time.  To replace a task, the call waits for another
+ * transaction that is changing the row, such as an enqueue of an equal key.  A
+ * call does not finish an expired task whose row is being changed.  A pop that
+ * began the task in time may stay open during its work.  Finishing an expired
+ * task waits only for a row that is locked, or changed after that check.
  */
 #include "postgres.h"
 
@@ -30,7 +30,10 @@
 #include "outcome.h"
 #include "tools.h"
 
-/* Begin a call that adds tasks to the queue; all else in *e is 0, or after. */
+/*
+ * Begin a call that adds tasks to the queue; all else in *e is 0, except
+ * "after".
+ */
 void
 fairq_add_begin(FairqEnqueue *e, text *queue_name)
 {
@@ -202,7 +205,7 @@ fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)
 
 /*
  * Replace the task that has the key, unless it is running.  Returns false if
- * it has finished, and the key is free or held.
+ * the task has finished; the key is then free or held.
  */
 static bool
 replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
@@ -249,7 +252,7 @@ fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,
 		CHECK_FOR_INTERRUPTS();
 		if (owner == new->id)
 			fairq_add_task(e, new);
-		/* if it is gone a second time, its key is held */
+		/* if the task is gone a second time, its key is held */
 		if (owner == new->id || !replace || owner == gone ||
 			replace_task(e, owner, new, timed))
 			return owner;

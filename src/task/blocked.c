@@ -3,12 +3,12 @@
  *		Blocked tasks: those that wait for a batch, or for named tasks.
  *
  * A blocked task has a row in fairq.task from the beginning, and is timed.
- * When it becomes due, a pop checks whether its wait is over (claim.c).  If it
- * is not, the task gets a later time.  If it is, the same change of its row
- * makes the task ready.  So a crash strands no task, and the rollback of a pop
- * undoes its check.  Checks become less frequent with time.  Therefore, if a
- * task that ends may be the last one, it makes the next check due, unless the
- * waiting task's row is locked (outcome.c).
+ * When it becomes due, a pop checks whether its wait is over (claim.c).  If
+ * the wait is not over, the task gets a later time.  If it is over, the same
+ * change of the row makes the task ready.  So a crash strands no task, and the
+ * rollback of a pop undoes its check.  Checks become less frequent with time.
+ * Therefore the end of a task that may be the last one makes the next check
+ * due, unless the waiting task's row is locked (outcome.c).
  *
  * A task that our own transaction has taken ends at the commit, because until
  * then the task can be put back (taken.c).  A check that finds such a task
@@ -22,7 +22,7 @@
  * Numbers.  fairq.batch_delta gets a row for each call that adds tasks, and
  * one for each end without success.  A redriven task reduces the failures by
  * one.  The transaction that finishes the batch adds them up and deletes them.
- * Tasks that were added and have no other end have succeeded.
+ * Tasks that were added and have no such end have succeeded.
  *
  * Adding while finishing.  A transaction that adds a task holds RowShareLock
  * on the batch as an object, to its end.  It checks under that lock that the
@@ -35,26 +35,26 @@
  * fairq.dependency has a row for each of them, which is deleted when the wait
  * ends.  A predecessor without a row in fairq.task has ended.  A task that
  * succeeds leaves no row.  A task that ends without success adds a row with
- * its status for each task that waits for it.  An index finds them.
+ * its status for each task that waits for it.  An index finds these rows.
  *
  * An enqueue and a concurrent end.  Neither transaction blocks on the other.
  * The enqueue inserts its rows, and then reads the predecessor.  The end
  * deletes the predecessor, and then searches for rows, including those of open
  * transactions.  So either the end finds the rows, or the enqueue finds that
- * the predecessor is deleted or being changed.  A changed row does not show
- * whether its task is ending, and how.  So a transaction that ends a task
- * without success locks its own id, as an object, before it searches for rows.
- * The enqueue tests that lock of the transaction that changes the row.  If it
- * is free, that transaction has not searched yet, and will find the rows.
- * Otherwise the enqueue fails.
+ * the predecessor is deleted or being changed.  A row that is being changed
+ * does not show whether its task is ending, and with which status.  So a
+ * transaction that ends a task without success locks its own id, as an object,
+ * before it searches for rows.  The enqueue tests the lock on the id of the
+ * transaction that changes the row.  If the lock is free, that transaction has
+ * not searched yet, and will find the rows.  Otherwise the enqueue fails.
  *
  * Only existing tasks can be predecessors, so these waits alone form no cycle.
  * With a batch a cycle is possible.  fairq_add_to_batch() refuses the shortest
  * one: a task of a batch waits for the task that waits for the batch.
  *
  * Hints.  FairqHints.awaited is true if other tasks may wait for tasks of that
- * queue.  Without it, an end with success does not search.  An enqueue sets
- * it; after a restart, a look at a blocked task sets it.
+ * queue.  If it is false, an end with success does not search.  An enqueue
+ * sets it to true; after a restart, a check of a blocked task does.
  *
  * test/model/batch.py and after.py check these rules.
  *
@@ -91,8 +91,8 @@ typedef struct Batch
 } Batch;
 
 /*
- * The last tasks of batches that this backend has seen.  The last task usually
- * ends last, so most ends and checks read only its row.
+ * The last tasks of batches that this backend has seen.  The last task of a
+ * batch usually ends last, so most ends and checks read only its row.
  */
 #define SEEN_SLOTS 64
 
@@ -142,9 +142,9 @@ read_batch(FairqTable *tasks, int64 id, Batch *batch)
 }
 
 /*
- * Whether the caller may add a task to the batch.  It needs the privilege to
- * enqueue, and an open batch.  To redrive a task of the batch (again), it only
- * needs a batch that is not finished.
+ * Whether the caller may add a task to the batch.  That requires the privilege
+ * to enqueue, and an open batch.  To redrive a task of the batch (again), it
+ * is enough that the batch is not finished.
  */
 static bool
 takes_tasks(FairqTable *tasks, int64 id, bool again)
@@ -334,7 +334,7 @@ fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
 		!lock_batch(task->id, ExclusiveLock, false) ||
 		has_tasks(tasks, task->id, true))
 		return FAIRQ_BATCH_OPEN;
-	/* a task may have ended without success since */
+	/* a task may have ended without success since the first check */
 	if (batch.on_success && first_failed(tasks, task->id) != 0)
 		return FAIRQ_BATCH_OPEN;
 	*headers = finish(task->id, *headers, false);
@@ -511,8 +511,8 @@ fairq_after_add(FairqTable *tasks, const FairqAfter *after, int64 id,
 
 /*
  * Whether the predecessor with this id has ended (FAIRQ_BATCH_DONE).  With
- * changing, it has not if another transaction is changing or ending it, or if
- * our own has taken it.
+ * changing, it counts as not ended if another transaction is changing or
+ * ending it, or if our own has taken it.
  */
 static FairqBatchState
 look_at_predecessor(FairqTable *tasks, int64 id, bool changing)
@@ -629,8 +629,8 @@ fairq_blocked_may_be_over(FairqTable *tasks, int64 id)
 }
 
 /*
- * Delete the rows of a locked task whose wait ends.  Returns false if there is
- * none.
+ * Delete the rows of a locked task whose wait ends.  Returns false if there
+ * are none.
  */
 bool
 fairq_after_forget(FairqTable *tasks, int64 id)

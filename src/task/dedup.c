@@ -12,13 +12,14 @@
  * key do not use this table.
  *
  * A key can be held for some time after it was given up (dedup_for), if its
- * task was started.  Then another row with that time replaces the first.  That
- * row is invalid after the time, and is removed when the key is taken, or by
- * maintain().
+ * task was started.  Then another row, with the end of that time, replaces the
+ * first.  That row is invalid after the time, and is removed when the key is
+ * taken, or by maintain().
  *
  * The row may be stale, if fairq.task was truncated or restored without its
  * rows.  So an enqueue that finds a key checks whether its task exists, and
- * deletes the row if not.  A task that is being changed exists.
+ * deletes the row if the task does not exist.  A task that is being changed
+ * exists.
  *
  * Locking: between the search and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once.  Without the
@@ -121,7 +122,7 @@ has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 	{
 		while (!found && fairq_scan_next(scan) != FAIRQ_ROW_END)
 			found = has_key(scan->slot, queue_id, key);
-		/* keep no buffer pinned that is not being read */
+		/* keep a buffer pinned only while it is read */
 		ExecClearTuple(scan->slot);
 	}
 	MemoryContextSwitchTo(old);
@@ -276,7 +277,7 @@ held_until(FairqTable *tasks)
 }
 
 /*
- * A locked or just claimed task gives up its key.  If the task was started,
+ * Give up the key of a locked or just claimed task.  If the task was started,
  * the key may stay taken for some time.
  */
 void

@@ -7,8 +7,8 @@
  * must not wait for another open transaction that enqueues for the same key.
  * Batches of new keys in opposite order must not deadlock either.  So a
  * transaction that finds an uncommitted key inserts its own row with the same
- * number.  If any of them commits, the number is right; equal rows are
- * harmless.
+ * number.  If any such transaction commits, the number is right; equal rows
+ * are harmless.
  *
  * Groups get numbers in ascending order.  When the numbers are used up, a new
  * group gets one that has become free, usually the first one.  maintain.c
@@ -16,18 +16,18 @@
  *
  * Locking: a backend gives a number, or inserts a second row for one, under
  * ExclusiveLock on the object (fairq.group_number, queue_id).  It releases the
- * lock at once, and never waits for a transaction under it.  Other
- * transactions see the row by then, with a dirty snapshot.  Reading takes no
- * lock.
+ * lock at once, and never waits for a transaction under it.  By the time of
+ * the release, other transactions see the row, with a dirty snapshot.  Reading
+ * takes no lock.
  *
  * In a queue with tenants, a key has a tenant, the separator and a user: the
  * part before the first separator is the tenant.  A tenant also has a row,
- * with its part as the key.  A transaction that adds a group makes sure that
- * it also has a row of the tenant.  So a tenant has a number as long as one of
- * its groups has one.
+ * whose key is the tenant's part.  A transaction that adds a group makes sure
+ * that it also has a row of the tenant.  So a tenant has a number as long as
+ * one of its groups has one.
  *
- * Keys and numbers are cached in the backend.  If our own row is rolled back,
- * entries that were read earlier are forgotten.  A standby caches nothing.
+ * Keys and numbers are cached in the backend.  If a row of our own transaction
+ * is rolled back, the cached entries are forgotten.  A standby caches nothing.
  * The primary counts freed numbers in its shared memory and not in the WAL, so
  * no backend on a standby would notice.  After a promotion, the session could
  * write with an old entry.
@@ -507,7 +507,7 @@ fairq_existing_group(FairqQueue *queue, text *key)
  * The number of groups to read when the key of one is not cached.  Tasks are
  * served in the order of their groups' numbers.  If the last keys were
  * requested in order, the next keys will probably be requested, too.  One scan
- * for many costs a fraction of a scan for each.
+ * for many keys costs a fraction of one scan for each key.
  */
 static int32
 read_ahead(FairqQueue *queue, int32 group_no)
@@ -678,7 +678,9 @@ fairq_tenant_has_groups(const FairqQueue *queue, FairqTable *numbers,
 	return any;
 }
 
-/* Whether a key is that of a group, or of a group of a tenant. */
+/*
+ * Whether a key is the given one, or that of a group of that tenant.
+ */
 bool
 fairq_key_is_of(const FairqQueue *queue, const text *key, const text *group)
 {
@@ -693,7 +695,7 @@ fairq_key_is_of(const FairqQueue *queue, const text *key, const text *group)
 /*
  * Find the first tenant after a key (NULL: the first of all).  Returns its
  * key; NULL: there is none.  It skips the groups of tenants: it reads at most
- * one of each.
+ * one group of each tenant.
  */
 static text *
 next_tenant(const FairqQueue *queue, FairqScan *scan, text *key)

@@ -19,31 +19,31 @@
  *
  * Queues in order.  A task waits while its group has a task that waits for a
  * retry, or a ready task before it.  A claim takes the group's only slot
- * first.  Then it reads the table, the only place with these tasks, so a
+ * first.  Then it reads the table.  Only the table has this information, so a
  * restart loses nothing.  The transaction that had the slot before has
  * released it after its commit, so the row of a task whose attempt has failed
  * is visible.  A call that visited the group before the slot was free may have
- * an earlier task in flight, and then give it back.  So the claim checks
- * MOST_BACK index entries before its task, because tasks in flight are right
- * before it.  A row that an open transaction is changing counts, because it
- * may exist afterwards.  If it does not, the end of that transaction takes the
- * group back (fairq_finish() in outcome.c).  An expired task blocks no other
- * task.
+ * an earlier task in flight, and may still give that task back.  So the claim
+ * checks MOST_BACK index entries before its task, because tasks in flight are
+ * right before it.  A row that an open transaction is changing counts, because
+ * it may exist afterwards.  If the row is gone afterwards, the end of that
+ * transaction takes the group back (fairq_finish() in outcome.c).  An expired
+ * task blocks no other task.
  *
  * Recovery.  After a restart, and after SQL has changed rows, shared memory
  * has no data of a lane.  Its recovery has two parts:
  *
- * - Which block is served?  A restart begins a block, that of the first ready
- *	 tasks of some groups.  If rows were changed, service continues where it
- *	 was, but not before the block that precedes that one (lane.c).  The block
- *	 is only a number: at a group's turn its first ready task is served,
- *	 whatever its address is.  Then the recovery has begun, and tasks that are
- *	 published from then on count.
+ * - Which block is served?  A restart begins a block: the lowest one of the
+ *	 first ready tasks of some groups.  If rows were changed, service continues
+ *	 where it was, but not before the block that precedes that one (lane.c).
+ *	 The block is only a number: at a group's turn its first ready task is
+ *	 served, whatever its address is.  Then the recovery has begun, and tasks
+ *	 that are published from then on count.
  *
  * - Which groups have any rows?  A scan of the index by group skips from group
  *	 to group, without reading rows; dead entries are enough.  Each such group
- *	 is late and in the ring from then on: at its turn its tasks are read from
- *	 the start of its line.
+ *	 is then late and in the ring: at its turn its tasks are read from the
+ *	 start of its line.
  *
  * Calls that take turns do the second part in steps, when they reach a seat
  * that is not known.  Steps begin at the next seat, and wrap around (lane.c).
@@ -90,7 +90,8 @@
 
 /*
  * The first group at or after a seat that has an entry, in any state of its
- * row; FAIRQ_NO_SEAT: none. *scan is used again, as above.
+ * row; FAIRQ_NO_SEAT: none.  *scan is reused, as the head of this file
+ * explains.
  */
 int32
 fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
@@ -144,7 +145,9 @@ lane_retries(FairqScan *scan, TimestampTz *due_at)
 
 	while ((state = fairq_task_next(scan, &task, false)) != FAIRQ_ROW_END)
 	{
-		/* a running one has the slot, or SQL has made it run without one */
+		/*
+		 * a running task has the slot, or SQL has made it run without one
+		 */
 		if (state == FAIRQ_ROW_LIVE && task.running)
 			continue;
 		*due_at = state == FAIRQ_ROW_LIVE ? task.run_at : DT_NOEND;

@@ -26,15 +26,16 @@
  * first.
  *
  * The transaction that ends a lease gives up the task's slot at its commit.
- * If that transaction is rolled back, it records the old lease again
+ * If that transaction is rolled back, its callbacks record the old lease again
  * (transaction.c).
  *
  * A blocked task waits for the end of its batch, or for other tasks
- * (blocked.c).  It is timed, and a pop that finds it due checks these.  The
- * longer the task has waited, the later the next check.  The end of a task
- * that may be the last one makes the blocked task due.  If many tasks wait for
- * one, its end visits the first MAX_LOOKS.  A check that ends a wait visits
- * the next ones, up to one of its queue that is already due.
+ * (blocked.c).  It is timed, and a pop that finds it due checks whether these
+ * have ended.  The longer the task has waited, the later the next check.  The
+ * end of a task that may be the last one makes the blocked task due.  If many
+ * tasks wait for one, its end visits the first MAX_LOOKS.  A check that ends a
+ * wait visits the next waiting tasks, up to one of its queue that is already
+ * due.
  *
  * Locking: the caller has fairq.task open with RowExclusiveLock.  The call
  * locks the queue with AccessShareLock, and then the row, both to the end of
@@ -137,10 +138,10 @@ fairq_leased_for(const FairqTask *task, TimestampTz now)
 }
 
 /*
- * Record that the attempt of a running task has ended, if we commit, and its
- * lease, if we do not.  The worker reports its length; otherwise it is the
- * time since the claim.  If the lease has expired, its length is at most the
- * time until the expiry.
+ * Record that the attempt of a running task has ended, if we commit, and that
+ * its lease continues, if we abort.  The worker reports the attempt's length;
+ * otherwise it is the time since the claim.  If the lease has expired, the
+ * length is at most the time until the expiry.
  */
 static void
 attempt_ended(FairqQueue *queue, FairqPending *pending,
@@ -176,7 +177,7 @@ attempt_ended(FairqQueue *queue, FairqPending *pending,
  * A task that is served alone always gets a time.  A call may stop before it,
  * and then gives back the turns after it.  Calls take turns of several blocks
  * at once only if tasks come from hands.  If a group is searched for due
- * tasks, they take turns of one block.  So none of these turns belongs to a
+ * tasks, calls take turns of one block.  So none of these turns belongs to a
  * block that has ended.
  */
 static int64
@@ -262,7 +263,7 @@ fairq_look_soon(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 /*
  * Make a blocked task due, unless that would block on another transaction.
  * The queue may be any queue of the database; its settings are not reread.
- * Returns whether the task is one of this queue and was already due.
+ * Returns whether the task belongs to this queue and was already due.
  */
 static bool
 look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
@@ -354,7 +355,7 @@ remove_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	{
 		pending->tally[fairq_tallied_at(task->addr)]--;
 		fairq_pending_ready_at_abort(pending, task, NULL);
-		/* the group may have been put aside because of it */
+		/* the group may have been put aside because of this task */
 		if (queue->retries.in_order)
 			fairq_pending_settings(queue->hints, task->group_no);
 	}
@@ -560,7 +561,7 @@ fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	return !fairq_is_timed(task->addr) || (run_at == DT_NOBEGIN && !stays);
 }
 
-/* Whether an attempt (or any) holds the task's lease. */
+/* Whether the given attempt, or any attempt, holds the task's lease. */
 static bool
 is_leased(const FairqTask *task, int32 attempt)
 {
@@ -707,11 +708,11 @@ is_waiting(const FairqTask *task, int32 attempt)
 }
 
 /*
- * Change the time of a task that is neither running nor expired.  It does not
- * lock a running task, because the task's worker would have to wait.  If the
- * time is past, the task is ready at once; if it was ready, it keeps its turn.
- * For a blocked task it is the time of the next check.  Returns false if there
- * is no such task.
+ * Change the time of a task that is neither running nor expired.  A running
+ * task is not locked, because its worker would have to wait.  If the time is
+ * past, the task is ready at once; if it was ready, it keeps its turn.  For a
+ * blocked task it is the time of the next check.  Returns false if there is no
+ * such task.
  */
 bool
 fairq_reschedule_task(FairqAttempt *a, int64 id, TimestampTz run_at)

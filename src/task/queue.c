@@ -8,22 +8,22 @@
  *
  * Locking: a transaction that works on a queue holds AccessShareLock on it, an
  * object lock on (fairq.queue, queue_id), to the end of the transaction.
- * Dropping it and changing its block length take AccessExclusiveLock.  Other
- * settings change under ShareUpdateExclusiveLock, one change at a time,
- * concurrently with all other calls.  A queue is created under ExclusiveLock
- * on (fairq.queue, hash of the name, 1), released at once; after that the row
- * makes others wait.
+ * To drop a queue, or to change its block length, a transaction takes
+ * AccessExclusiveLock.  Other settings change under ShareUpdateExclusiveLock,
+ * one change at a time, concurrently with all other calls.  A queue is created
+ * under ExclusiveLock on (fairq.queue, hash of the name, 1), released at once;
+ * after that the row makes others wait.
  *
  * Ids are cached by name.  Each change of fairq.queue invalidates that table
  * in the relation cache, which invalidates the ids.  A call checks its id
  * again once it holds the lock, as PostgreSQL does for tables.
  *
- * Settings and privileges are read again only if those of the same queue have
- * changed, because there can be very many queues.  Settings of a group are
- * read again only if its own have changed, because a queue can have settings
- * of very many groups.  A transaction that changes settings increments the
- * queue's version in shared memory when it ends.  It also records there which
- * settings have changed (fairq.c, transaction.c, registry.c).  That is enough:
+ * Settings and privileges of a queue are read again only if they have changed,
+ * because there can be very many queues.  Settings of a group are read again
+ * only if its own have changed, because a queue can have settings of very many
+ * groups.  A transaction that changes settings increments the queue's version
+ * in shared memory when it ends.  It also records there which settings have
+ * changed (fairq.c, transaction.c, registry.c).  That is enough:
  *
  * - The version is incremented after the change is visible, and copied here
  *   before any setting is read.  So settings that were read before the change
@@ -37,7 +37,7 @@
  *   read the row during the change, and we may have read our own changes.
  * - fairq_queue_changed() records changes of our own transaction in progress:
  *   it increments "reading", or records the group.  If they are undone, the
- *   version changes, as for all other transactions.
+ *   version changes, as for changes of all other transactions.
  * - Shared memory may have no data of the queue when it is changed, but get it
  *   before the change is visible.  Then a count of the domain is incremented
  *   instead.
@@ -49,21 +49,21 @@
  * groups, each into an entry with the columns of the group's row.  The
  * settings in effect follow from these and the queue's own.  They are computed
  * on demand, once after each reading of the queue's own settings.  So a change
- * of the latter costs nothing here.  The search for a group neither allocates
- * nor fails, because it also happens under a lane's lock.  A dirty scan can
- * miss a row that a concurrent update moves.  So all settings are read twice.
- * A group that the second scan did not find is read separately, several times
- * before it counts as missing.  Concurrent changes are read again when their
- * version is published.
+ * of the queue's own settings costs nothing here.  The search for a group
+ * neither allocates nor fails, because it also happens under a lane's lock.  A
+ * dirty scan can miss a row that a concurrent update moves.  So all settings
+ * are read twice.  A group that the second scan did not find is read
+ * separately, several times before it counts as missing.  Concurrent changes
+ * are read again when their version is published.
  *
  * Privileges are rows (queue_id, role, privilege).  A member of such a role
- * also has the privilege.  So do superusers and members of the role that owns
- * fairq's tables.  FAIRQ_PRIV_MANAGE includes the others, and FAIRQ_PRIV_WORK
- * includes FAIRQ_PRIV_MONITOR.  A role that has the privileges of pg_monitor
- * has FAIRQ_PRIV_MONITOR on each queue.  PUBLIC never has a privilege.  A role
- * is stored by its OID, so a new role of the same name inherits nothing.  Rows
- * of roles that were dropped grant nothing, until fairq.maintain() deletes
- * them.
+ * also has the privilege.  Superusers and members of the role that owns
+ * fairq's tables have each privilege.  FAIRQ_PRIV_MANAGE includes the others,
+ * and FAIRQ_PRIV_WORK includes FAIRQ_PRIV_MONITOR.  A role that has the
+ * privileges of pg_monitor has FAIRQ_PRIV_MONITOR on each queue.  PUBLIC never
+ * has a privilege.  A role is stored by its OID, so a new role of the same
+ * name inherits nothing.  Rows of roles that were dropped grant nothing, and
+ * fairq.maintain() deletes them.
  *
  * If there is no room for a queue's hints, calls on it fail.  Views, maintain
  * and drop_queue then use only its row and its privileges, and read them each
@@ -359,8 +359,8 @@ static HTAB *names = NULL;
 static uint64 generation = 1;	/* counts invalidations of names */
 static uint64 reading = 1;		/* counts events that invalidate all settings,
 								 * except those of groups */
-static uint64 reading_groups = 1;	/* counts events that invalidate those of
-									 * all groups */
+static uint64 reading_groups = 1;	/* counts events that invalidate the
+									 * settings of all groups */
 static bool changing = false;	/* our own transaction has changed some
 								 * settings */
 static bool changing_all = false;	/* and possibly those of any group */
@@ -846,9 +846,9 @@ hints_if_room(int32 id)
 }
 
 /*
- * NULL if there is no such queue.  Without must_have, a queue for whose hints
- * there is no room has none, and only its own settings and its privileges are
- * read.  It is then valid until the next such look-up.
+ * NULL if there is no such queue.  Without must_have, a queue gets no hints if
+ * there is no room for them.  Then only its own settings and its privileges
+ * are read, and the queue is valid until the next such look-up.
  */
 static FairqQueue *
 lookup_queue(int32 id, bool must_have)
@@ -1031,7 +1031,7 @@ fairq_queue_if_room(int32 id)
 }
 
 /*
- * The same, to view its hints.  NULL also if there is no room for them, or the
+ * The same, to view its hints.  Also NULL if there is no room for them, or the
  * caller has none of these privileges.
  */
 FairqQueue *

@@ -103,7 +103,7 @@ tenant_back(void)
 		shut |= fairq_counter_ended(call.tenant.counter, NULL, 1, 0);
 	call.tenant.slot = false;
 	unpin(&call.tenant);
-	/* another call may have found none because of ours, in any group */
+	/* a call in any group may have found no slot or start because of ours */
 	fairq_take_back(hints, call.tenant.no, shut);
 	if (shut != 0)
 		fairq_wake(&hints->wakeup, 1);
@@ -261,7 +261,7 @@ throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		 const FairqSetting *setting, const Place *place, int64 until)
 {
 	turn->state.throttled = true;
-	/* a peek has no turn that it could end */
+	/* a peek has no turn to end */
 	if (turn->state.begun &&
 		put_aside(lane, lane_no, turn, place,
 				  (FairqCause) {.pace = &setting->pace}, until) &&
@@ -350,7 +350,7 @@ start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 	return start_under(lane, lane_no, turn, setting, &call.tenant, look);
 }
 
-/* The lapsed task is served, or does not start: give back unused starts. */
+/* The lapsed task was served, or may not start: give back unused starts. */
 void
 fairq_start_lapsed_done(void)
 {
@@ -502,7 +502,7 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 	/* a simulated claim changes nothing */
 	if (pending != NULL)
 	{
-		/* taken: no other code records that it has ended */
+		/* the task is taken: no other code records that it has ended */
 		if (removed && call.queue->retries.in_order &&
 			fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
 			pending->done |= FAIRQ_ENDS_RETRIED;
@@ -522,9 +522,9 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 }
 
 /*
- * Record that a running task of the group of a pending change has ended, and
- * its row shows that.  The task counts until we commit.  This is part of the
- * call in progress, or a separate call.
+ * Record that a running task has ended, and that its row shows this; the
+ * pending change is of its group.  The task counts until we commit.  This is
+ * part of the call in progress, or a separate call.
  */
 void
 fairq_slot_is_left(FairqQueue *queue, FairqPending *pending)
@@ -542,7 +542,7 @@ fairq_slot_is_left(FairqQueue *queue, FairqPending *pending)
 		if (tenant != FAIRQ_NO_SEAT)
 		{
 			fairq_pending_pin(fairq_pending(lane, tenant), NULL);
-			/* that may have moved it */
+			/* fairq_pending() may have moved the group's change */
 			pending = fairq_pending(lane, group_no);
 		}
 		fairq_pending_pin(pending, NULL);

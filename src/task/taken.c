@@ -12,13 +12,13 @@
  * rows or drop deleted ones.  After such a command the task cannot be found.
  * So a call that ends its attempt raises an error, and the rollback gives the
  * task back.  A note also has the id of the (sub)transaction that took the
- * task, and of the one that has put it back.  It counts while the first
- * belongs to the present transaction, and the second does not.  So no code
- * here reverts notes of a subtransaction that was rolled back.  A task that is
- * put back can be taken again and so may have several notes.  At most one of
- * them counts.  Most transactions put no task back, and check no blocked task.
- * So notes form a list, and the first search for one makes a hash table to
- * find them.
+ * task, and of the one that has put it back.  It counts while the first of
+ * these belongs to the present transaction, and the second does not.  So no
+ * code here reverts notes of a subtransaction that was rolled back.  A task
+ * that is put back can be taken again and so may have several notes.  At most
+ * one of them counts.  Most transactions put no task back, and check no
+ * blocked task.  So notes form a list, and the first search for one makes a
+ * hash table to find them.
  *
  * Locking: none; the notes belong to this backend.
  */
@@ -89,8 +89,8 @@ fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
 }
 
 /*
- * Refuse if the table has been rewritten since: the deleted row is no longer
- * in its place.
+ * Refuse if the table has been rewritten since the task was taken: the deleted
+ * row is no longer in its place.
  */
 static void
 check_file(FairqTable *tasks, const Taken *note)
@@ -181,7 +181,7 @@ fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
 		task->id != id)
 		return false;
 	task->taken = true;
-	/* it was leased, so the lease had expired */
+	/* the task was leased, so its lease had expired */
 	task->lapses += task->running;
 	task->running = false;
 	task->attempt = note->attempt;
