@@ -16,10 +16,10 @@
  * Disadvantages: rules, triggers, defaults, generated columns, constraints
  * other than unique btree indexes, privileges and row security have no effect.
  * fairq's script creates none of these that matter here, except task.lane,
- * which add.c writes.  fairq refuses to open a table to which one was added
- * (catalog.c), or an index that it cannot maintain.  Like the executor, this
- * file checks that publications can identify the row that is updated or
- * deleted.
+ * which add.c writes.  fairq refuses to open a table to which one of these was
+ * added (catalog.c), or which has an index that fairq cannot maintain.  Like
+ * the executor, this file checks that publications can identify the row that
+ * is updated or deleted.
  *
  * This file opens and closes a table, finds and maintains its indexes, and
  * inserts rows.  Scans are in store_scan.c.  Rows of fairq.task are found,
@@ -50,7 +50,7 @@
 #include "store_internal.h"
 
 /*
- * result of the last search; InvalidOid: not searched yet, or possibly
+ * results of the last searches; InvalidOid: not searched yet, or possibly
  * outdated
  */
 static Oid	known_indexes[FAIRQ_INDEXES];
@@ -297,8 +297,8 @@ fairq_table_leave(FairqTable *table)
 
 /*
  * Open another table that is used together with this one, with the same lock,
- * and closed with it.  It is opened at its first use, because most calls do
- * not need it.
+ * and is closed with it.  The other table is opened at its first use, because
+ * most calls do not need it.
  */
 FairqTable *
 fairq_table_beside(FairqTable *table, FairqRelation which)
@@ -384,7 +384,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 		DEPENDENCY_TASK},
 		[FAIRQ_DEPENDENCY_BY_TASK] = {DEPENDENCY_TASK, DEPENDENCY_WAITING},
 	};
-	/* the parts that are sufficient */
+	/* the parts of the tasks that are sufficient for each index */
 	static const Part parts[FAIRQ_INDEXES] = {
 		[FAIRQ_TASK_BY_TIME] = PART_TIMED,
 		[FAIRQ_TASK_BY_EXPIRES_AT] = PART_WITH_EXPIRES_AT,

@@ -30,7 +30,7 @@ typedef struct FairqTable
 	{
 		int			n;			/* number of its indexes */
 		Oid		   *oids;		/* OIDs of its indexes */
-		Relation   *rels;		/* its indexes; NULL: not opened yet */
+		Relation   *rels;		/* the indexes; NULL: not opened yet */
 	}			indexes;
 
 	TupleTableSlot *new_slot;	/* new version of a row */
@@ -161,7 +161,8 @@ typedef enum FairqRowState
 typedef struct FairqScan
 {
 	FairqTable *table;
-	bool		closes;			/* true: its end closes the table */
+	bool		closes;			/* true: the end of the scan closes the
+								 * table */
 	IndexScanDesc desc;
 	SnapshotData snapshot;
 	TupleTableSlot *slot;		/* row that it has read last */

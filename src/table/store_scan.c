@@ -3,9 +3,9 @@
  *		Scans of fairq's tables by an index, and of fairq.task page by page.
  *
  * Scans by an index use a dirty snapshot: store.c describes its advantages,
- * and store_task.c which rows such a scan can miss.  The load (load.c) reads
- * all rows once, as of its snapshot; through an index it would read a random
- * page for each row.  Scans take no predicate lock.
+ * and store_task.c describes which rows such a scan can miss.  The load
+ * (load.c) reads all rows once, as of its snapshot; through an index it would
+ * read a random page for each row.  Scans take no predicate lock.
  *
  * Locking: only buffer locks, briefly, and the locks of store.c.
  */
@@ -131,7 +131,7 @@ fairq_scan_begin(FairqTable *table, FairqIndex which, FairqRange range)
 	return scan_begin(table, which, &range, PG_INT32_MAX, false);
 }
 
-/* A scan of a table that it opens to read, and that its end closes. */
+/* A scan that opens its table for reading, and closes the table at its end. */
 FairqScan *
 fairq_scan_table(FairqRelation which, FairqIndex index, FairqRange range)
 {
@@ -144,7 +144,7 @@ fairq_scan_table(FairqRelation which, FairqIndex index, FairqRange range)
 
 /*
  * A scan of the index by group, for fairq_task_next().  It is the given scan,
- * restarted with the same number of bounds, or a new one if that is NULL.
+ * restarted with the same number of bounds, or a new scan if that is NULL.
  */
 FairqScan *
 fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqRange range)
@@ -410,8 +410,8 @@ fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
  * Read the next entries of a scan in order, after the last task that it
  * returned, whatever the state of their rows.  The call stops after "most"
  * entries, and before entries at the same address, whose order depends on
- * their rows.  Returns their number, and in *next the address of the entry
- * after them.  The scan cannot be used after that.
+ * their rows.  Returns the number of entries, and in *next the address of the
+ * entry after them.  The scan cannot be used after that.
  */
 int
 fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
@@ -447,7 +447,8 @@ fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
 /*
  * Whether a row of fairq.task has a value in a column.  For the last columns,
  * which are rarely set, this is cheaper than deforming the columns before
- * them.  No column of the table was added with a default.
+ * them.  This is correct because no column of the table was added with a
+ * default.
  */
 static inline bool
 has_value(HeapTupleHeader row, AttrNumber attno)
@@ -611,9 +612,10 @@ fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
 
 /*
  * Read the first entries of a group's queued tasks in the index by group, at
- * most "most".  They begin at an address, and their rows may be in any state.
- * Returns their number, and in *end the address of the next entry.  If several
- * entries have one address, *abreast is true, and the call stops before them.
+ * most "most".  The entries begin at an address, and their rows may be in any
+ * state.  Returns their number, and in *end the address of the entry after
+ * them.  If several entries have one address, *abreast is true, and the call
+ * stops before them.
  */
 int
 fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,

@@ -4,15 +4,15 @@
  *
  * Statements run as the owner of fairq's tables, with only pg_catalog in the
  * search path.  The snapshot is always a new one, so a new queue is visible
- * even at REPEATABLE READ.  Only queries behind views use the snapshot of the
- * calling statement.
+ * even at REPEATABLE READ.  The exception is queries behind views: they use
+ * the snapshot of the calling statement.
  *
  * The tables can be empty at one moment and full at the next, while the
  * planner's statistics are out of date.  If the planner believes that a full
  * table is empty, it chooses a nested loop as the cheapest join.  It may also
- * choose a merge join on some of the columns, which hardly costs more.  Both
- * then take quadratic time.  So only hash joins are enabled, which take linear
- * time with any statistics.
+ * choose a merge join on some of the columns, whose estimated cost is hardly
+ * higher.  Both then take quadratic time.  So only hash joins are enabled,
+ * which take linear time with any statistics.
  *
  * Locking: the locks of the statements.
  */

@@ -22,9 +22,10 @@
  * Lines are short.  Otherwise rows get so long that later claims of them are
  * not HOT.  With 105 bytes per attempt, pops of failed tasks took 1.7 times
  * the processor time.  So a line omits values that are missing at its end.
- * If the last error is in the column "error", its line has true instead.
- * The log has at most 10 lines, and keeps 1,000 bytes of each error and 200
- * of each worker's name.  So it has at most about 12 kB, without escapes.
+ * If the last error is in the column "error", its line has true in place of
+ * the error.  The log has at most 10 lines, and keeps 1,000 bytes of each
+ * error and 200 of each worker's name.  So it has at most about 12 kB, without
+ * escapes.
  *
  * Locking: rows, or their tuple locks, as each function describes.  A claim
  * waits for no transaction (store.c).  To change a row, the caller has locked
@@ -360,8 +361,8 @@ fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task)
 
 /*
  * Read the row at a TID, if the transaction or subtransaction "by" has deleted
- * it.  That one is our own, and was not rolled back.  The row is then in
- * table->locked.slot.
+ * it.  That transaction is our own, and was not rolled back.  The row is then
+ * in table->locked.slot.
  */
 bool
 fairq_task_find_deleted(FairqTable *table, const ItemPointerData *tid,
@@ -388,8 +389,8 @@ fairq_task_find_deleted(FairqTable *table, const ItemPointerData *tid,
 
 /*
  * Wait for the transaction that has locked the row or is changing it.
- * Afterwards the row is usually not locked.  So a caller that locks it has to
- * avoid conflicts with transactions that queue for it.
+ * Afterwards the row is usually not locked.  So a caller that locks the row
+ * has to avoid conflicts with transactions that queue for it.
  */
 void
 fairq_table_wait(FairqTable *table, ItemPointer row)
@@ -422,7 +423,7 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 
 /*
  * Whether the task is still at the TID that this backend remembers.  The check
- * is complete, because the row may have been moved or vacuumed away, and
+ * compares the id, because the row may have been moved or vacuumed away, and
  * another row may be there.
  */
 static bool
@@ -450,10 +451,10 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
 
 /*
  * Returns a scan of the rows with an id.  NULL: no row has been moved since
- * the previous scan began, so that scan cannot have missed the row. *moves is
- * FAIRQ_NOT_SEARCHED before the first scan.  The scan is the same one until
- * the table is closed.  So a caller must continue it in the table's memory
- * context.
+ * the previous scan began, so the previous scan cannot have missed the row.
+ * *moves is FAIRQ_NOT_SEARCHED before the first scan.  Until the table is
+ * closed, calls restart the same scan.  So a caller must continue it in the
+ * table's memory context.
  */
 FairqScan *
 fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
@@ -601,7 +602,7 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 				return true;
 			case FAIRQ_GONE:
 				/*
-				 * or the current command has changed it: UPDATE ... RETURNING
+				 * or the current command has changed it: UPDATE ...  RETURNING
 				 */
 				CommandCounterIncrement();
 				break;
@@ -634,9 +635,9 @@ change_row(FairqTable *table, const Change *changes, int nchanges)
 
 /*
  * Write a new version of the row, with these columns changed.  The row is
- * locked, or at most its tuple lock is held.  In the latter case another
- * transaction can win the row: it has changed or locked the row, or is about
- * to change it.
+ * locked, or at most its tuple lock is held.  If the row is not locked,
+ * another transaction can win it: that transaction has changed or locked the
+ * row, or is about to change it.
  */
 static FairqClaimResult
 update_locked(FairqTable *table, FairqTask *task, const Change *changes,
@@ -760,8 +761,8 @@ fairq_task_log_failure(FairqTable *table, const FairqTask *task,
  * address, for a worker (0: without a name).  Its attempt is the next one.
  * Its row is locked, or was read by fairq_task_lock_tuple().  If it was
  * running, its lease has expired.  The log of failed attempts does not record
- * that.  A wider row would make the update non-HOT, and the pop would read
- * twice as much.  "lapses" counts it.
+ * the expiry; "lapses" counts it.  A wider row would make the update non-HOT,
+ * and the pop would read twice as much.
  */
 FairqClaimResult
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
@@ -884,7 +885,8 @@ fairq_task_set(FairqTable *table, FairqTask *task, AttrNumber attno,
 /*
  * Delete a row.  FAIRQ_GONE: it is no longer the current version.
  * FAIRQ_LOCKED, only if !wait: it is locked, possibly by our own transaction.
- * If it may be ready, it must be locked, or read by fairq_task_lock_tuple().
+ * If the task may be ready, the row must be locked, or read by
+ * fairq_task_lock_tuple().
  */
 FairqClaimResult
 fairq_task_delete(FairqTable *table, const FairqTask *task, bool wait)
