@@ -14,9 +14,9 @@
  * A grant or a revocation takes effect from the next call.
  *
  * Workers register every ten seconds, and the view fairq.workers shows them.
- * Nothing else depends on the registry: whether a worker still has its tasks
- * depends only on their leases.  A worker that ends removes its row.  The view
- * hides workers that have not registered for an hour.  The first call of
+ * Nothing else depends on the registry: only the leases of a worker's tasks
+ * decide whether it still has them.  A worker that ends removes its row.  The
+ * view hides workers that have not registered for an hour.  The first call of
  * another worker deletes their rows; later calls do not read other rows.
  *
  * The key is a random id, since two workers may have the same name.  No view
@@ -94,7 +94,8 @@ typedef struct Setting
 	Oid			type;
 	int			least;
 	int64		most;			/* maximum of an interval, in years */
-	const char *none;			/* value that removes it; NULL: none does */
+	const char *none;			/* value that removes the setting; NULL: none
+								 * does */
 	const char *instead;		/* SQL of the value that is then written; NULL:
 								 * NULL */
 	void		(*check) (text *value); /* checks a text */
@@ -293,7 +294,7 @@ change_group(FairqQueue *queue, int32 group_no, Given *given)
 	fairq_notify(queue);
 }
 
-/* Refuse in_order with a concurrency other than 1; 0: no limit. */
+/* Refuse in_order with a concurrency limit other than 1; 0: no limit. */
 static void
 check_in_order(int32 concurrency)
 {
@@ -386,8 +387,8 @@ name_exists(text *name, TransactionId *creator)
 
 /*
  * Insert the row of a new queue.  Returns its id; 0: the name is taken.  Waits
- * for a transaction that is creating a queue of the name.  The INSERT would
- * also wait, but then fail at REPEATABLE READ.
+ * for a transaction that is creating a queue of the name.  The INSERT itself
+ * would also wait, but would then fail at REPEATABLE READ.
  */
 static int64
 insert_queue(text *name, const Given *given)
@@ -616,7 +617,7 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Delete tasks, running ones only with force.  Returns their number. */
+/* Delete tasks, but running tasks only with force.  Returns their number. */
 static int64
 delete_range(FairqQueue *queue, FairqTable *tasks, FairqIndex index,
 			 FairqRange range, bool force)
@@ -690,9 +691,9 @@ delete_tasks(FairqQueue *queue, const List *groups, bool force)
 	int64		deleted = delete_of_groups(queue, groups, force, false, tasks);
 
 	/*
-	 * The end of a task made blocked tasks due that waited for it.  So their
-	 * rows may have moved to places that the scan had passed.  Tasks that are
-	 * due are not moved again.
+	 * The end of a task made due the blocked tasks that waited for it.  So
+	 * their rows may have moved to places that the scan had passed.  Tasks
+	 * that are due are not moved again.
 	 */
 	if (!force && deleted > 0)
 		deleted += delete_of_groups(queue, groups, false, true, tasks);
@@ -750,7 +751,10 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 				errmsg("cannot drop queue \"%s\" because it is not empty",
 					   queue->name),
 				errhint("Use force => true to drop it with all its tasks."));
-	/* first, so that settings of its groups need not be published */
+	/*
+	 * record the drop first, so that settings of its groups need not be
+	 * published
+	 */
 	if (queue->hints != NULL)
 		fairq_pending_queue(queue->hints, FAIRQ_DROPPED | FAIRQ_REMOVED);
 	delete_tasks(queue, NIL, true);

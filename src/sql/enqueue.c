@@ -11,7 +11,7 @@
  * waits for no other transaction, so such calls in opposite orders do not
  * deadlock.  Only dedup keys make it wait: for an equal key (dedup.c), and for
  * the row of a task that it replaces (add.c).  It takes its keys in sorted
- * order, before its first task.
+ * order, before it adds the first task.
  *
  * create_batch() adds the blocked task that waits for the batch (blocked.c).
  * The first check of the batch is due when it is closed.  If all of its tasks
@@ -21,9 +21,9 @@
  * number of the database's shard.
  *
  * nextval() of fairq.task_id_seq costs as much as an index entry.  So the
- * sequence's step is more than 1.  Each of its values is a chunk of ids:
- * itself and those up to the next value.  A call leaves the rest of its chunk
- * in shared memory, where all sessions take from it.
+ * sequence's step is more than 1.  Each of its values begins a chunk of ids,
+ * which ends before the next value.  A call leaves the rest of its chunk in
+ * shared memory, where all sessions take from it.
  *
  * A new id is higher than all earlier ones of all sessions.  Tasks at one
  * address are served in the order of their ids, and people sort by them.
@@ -45,8 +45,8 @@
  * task is.
  *
  * A restart wastes the rest of a chunk.  After a crash PostgreSQL continues up
- * to 32 values later.  For that reason the step is small (see the script): 33
- * steps are less than 1,024 ids.
+ * to 32 values later.  Therefore the step is small (see the script): 33 steps
+ * are less than 1,024 ids.
  *
  * The step is read from the catalog with each chunk: if the sequence is
  * altered, the length of chunks follows.
@@ -71,12 +71,12 @@
  *
  * To get ids, a call takes the page's content lock to read the sequence's
  * state, and a spinlock for the chunk.  A lock on the sequence is not needed,
- * because the caller has fairq.task open, which owns it.  nextval() locks the
- * sequence to the end of the transaction.  set_shard() locks fairq.task
- * against all writers, to the end of the transaction.  So it sees every other
- * transaction's task, and a session that waits for it takes ids of the new
- * number.  If its caller expects a shard, fairq_shard() takes a lock that
- * blocks set_shard() until the end of the transaction.
+ * because the caller has fairq.task open, which owns the sequence.  nextval()
+ * locks the sequence to the end of the transaction.  set_shard() locks
+ * fairq.task against all writers, to the end of the transaction.  So it sees
+ * every other transaction's tasks, and a session that waits for the lock takes
+ * ids of the new number.  If its caller expects a shard, fairq_shard() takes a
+ * lock that blocks set_shard() until the end of the transaction.
  */
 #include "postgres.h"
 
@@ -244,7 +244,7 @@ check_shard_end(int64 value)
 				errhint("Move its groups to a new shard."));
 }
 
-/* Returns the number of ids for one value of the sequence. */
+/* Returns the number of ids in the chunk of one value of the sequence. */
 static int
 chunk_size(Oid seq, int64 value)
 {
@@ -846,7 +846,10 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* A JSON object, to which the numbers of the batch can be added; 0: none. */
+/*
+ * Returns the argument, a JSON object to which the numbers of the batch can be
+ * added; 0: none.
+ */
 static Datum
 arg_headers(FunctionCallInfo fcinfo, int n)
 {

@@ -10,20 +10,21 @@
  * the end of a transaction, because their order matters.
  *
  * Waiting sessions must detect that the extension is dropped.  No trigger
- * fires then, but a backend that has worked with queues sees that fairq.task
- * is dropped.  A waiter checks by itself for drops by other backends (pop.c).
+ * fires then, but a hook reports the drop of fairq.task in a backend that has
+ * worked with queues.  A waiter checks by itself for drops by other backends
+ * (pop.c).
  *
  * fairq's direct writes (store.c) fire no triggers, and record their own
  * changes.  All other changes fire them: SQL by hand, COPY, the apply worker
- * of logical replication, and fairq's writes through SPI.  The latter change
+ * of logical replication, and fairq's writes through SPI.  These writes change
  * settings and privileges.  All triggers are ENABLE ALWAYS or ENABLE REPLICA,
  * because the apply worker fires no others.
  *
  * Tasks and groups: a statement on fairq.task invalidates all hints, and one
- * on fairq.group_number all cached groups.  If there are tenants, the latter
- * also invalidates hints.  The apply worker fires statement triggers only for
- * TRUNCATE.  Row triggers exist only for that worker (ENABLE REPLICA), so
- * other statements do not pay for them.
+ * on fairq.group_number all cached groups.  If there are tenants, a statement
+ * on fairq.group_number also invalidates hints.  The apply worker fires
+ * statement triggers only for TRUNCATE.  Row triggers exist only for that
+ * worker (ENABLE REPLICA), so other statements do not pay for them.
  *
  * Settings and privileges: the row names its queue and group, so only these
  * become stale.  If the queue has no hints, the triggers make none.  A backend
@@ -100,7 +101,7 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 									   get_namespace_oid("fairq", true)))
 		return;
 	/*
-	 * it is locked exclusively, so no other transaction uses any of its queues
+	 * the table is locked exclusively, so no other transaction uses its queues
 	 */
 	foreach(lc, fairq_shmem_queues(object_id))
 		fairq_pending_queue(lfirst(lc), FAIRQ_DROPPED | FAIRQ_REMOVED);
@@ -270,8 +271,8 @@ is_same_text(TupleTableSlot *old, TupleTableSlot *new, AttrNumber attno)
 
 /*
  * Record that a row of fairq.queue was changed; gone: the queue no longer
- * exists.  No backend has cached the queue of a new row, unless its id was
- * another row's.
+ * exists.  No backend has cached the queue of a new row, unless another row
+ * had its id before.
  */
 static void
 queue_changed(TupleTableSlot *slot, bool is_new, bool gone)

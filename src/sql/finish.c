@@ -43,7 +43,7 @@ begin_call(const char *function)
 	return a;
 }
 
-/* Close the table.  A call that has found no task keeps no lock. */
+/* Close the table.  After a call that has found no task, keep no lock. */
 static void
 close_tasks(FairqTable *tasks, bool done)
 {
@@ -137,8 +137,8 @@ fairq_release(PG_FUNCTION_ARGS)
 
 /*
  * Begin a new lease of the task that was found, with the length of the third
- * argument.  Returns false if its max_run_time is over; else *until is the end
- * of the lease.
+ * argument.  Returns false if the task's max_run_time is over; otherwise
+ * *until is the end of the lease.
  */
 static bool
 extend(FunctionCallInfo fcinfo, FairqAttempt *a, TimestampTz *until)

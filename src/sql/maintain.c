@@ -5,18 +5,18 @@
  *
  * fairq's guarantees do not depend on maintain, because pops themselves find
  * lapsed tasks.  maintain removes rows that would accumulate.  A queue that
- * gets more groups over time than its block length needs it.  Otherwise there
- * is no number for a new group.
+ * gets more groups over time than its block length needs maintain.  Otherwise
+ * no number is left for a new group.
  *
- * A sweep ends expired leases, and tasks that are expired, of all groups of a
+ * A sweep ends the expired leases and the expired tasks of all groups of a
  * queue at once.  Pops end them only at the turns of their groups.  A sweep
  * searches for running tasks where shared memory shows that there may be some,
  * and for expired tasks with an index.
  *
  * Unused groups.  maintain forgets a group without tasks and settings, and its
  * number becomes free.  An exception is a group whose rate does not allow it a
- * full burst at the moment.  The danger is an enqueue that has read the number
- * but has not written its task yet.  So:
+ * full burst at the moment.  A concurrent enqueue may have read the number but
+ * not written its task yet.  So:
  *
  * 1.  maintain deletes the rows of such groups.  The groups that backends have
  *	  cached become invalid at once.  A transaction that searches for a key
@@ -25,16 +25,16 @@
  *
  * 2.  All transactions that work on the queue at this moment may have read the
  *	  number before.  maintain waits for their end, but not for long, and
- *	  delays no other transaction.  If these take longer, a later call removes
- *	  the groups.
+ *	  delays no other transaction.  If these transactions take longer, a later
+ *	  call removes the groups.
  *
  * 3.  If a group has got a task meanwhile, maintain writes its row again.
  *	 After that no backend knows the numbers of the other groups.
  *
- * The same transaction must not add groups, because it no longer sees the rows
- * that others still find.  So maintain does not remove groups in a transaction
- * block.  In a transaction that has removed groups, adding one is an error
- * (group.c).
+ * The transaction that removes groups must not add any, because it no longer
+ * sees the rows that others still find.  So maintain does not remove groups in
+ * a transaction block.  In a transaction that has removed groups, adding one
+ * is an error (group.c).
  *
  * Tasks that have failed for good are in the archive until a call puts them
  * back, into their queue or another one, or deletes them.  A task that is put
@@ -49,11 +49,11 @@
  *
  * Locking: AccessShareLock on the queue; for a moment, if available,
  * ShareUpdateExclusiveLock for the groups.  That lock excludes changes of
- * settings, which may affect one of them.  maintain processes one queue after
- * the other, and unlocks each in which it has changed nothing.  There may be
- * more queues than the server's lock table can hold.  It skips tasks that
- * other transactions are changing, or whose rows they have locked.  To delete
- * from the archive it waits for an open redrive.
+ * settings, which may affect one of these groups.  maintain processes one
+ * queue after the other, and unlocks each in which it has changed nothing.
+ * There may be more queues than the server's lock table can hold.  It skips
+ * tasks that other transactions are changing, or whose rows they have locked.
+ * To delete from the archive it waits for an open redrive.
  *
  * redrive takes AccessShareLock on the queues, RowExclusiveLock on the tables
  * and the archived row, to the end of the transaction.  It skips rows that
@@ -321,8 +321,8 @@ group_has_tasks(const TasksLook *look, int32 group_no)
 
 /*
  * Whether the group has tasks, or has recently started tasks that its rate
- * still counts.  With a new number it could start more at once.  A tenant is
- * used as long as it has groups.
+ * still counts.  With a new number it could start more tasks at once.  A
+ * tenant is used as long as it has groups.
  */
 static bool
 group_is_used(const TasksLook *look, FairqQueue *queue, FairqTable *numbers,
@@ -609,8 +609,8 @@ read_queue(void *arg)
 /*
  * Recover the lanes of the queues that the caller may manage.  Count all
  * tasks, if the tasks of any of these queues are not counted.  This precedes
- * all writes.  Returns these queues.  With skip, those for which there is no
- * room are left out, and a warning reports how many.
+ * all writes.  Returns these queues.  With skip, queues for which shared
+ * memory has no room are left out, and a warning reports how many.
  */
 static List *
 read_tasks(const List *ids, bool skip)
@@ -790,7 +790,10 @@ copy_text(TupleTableSlot *slot, AttrNumber attno)
 		PointerGetDatum(DatumGetTextPP(value));
 }
 
-/* If the batch of a failed task is not finished, it has one failure fewer. */
+/*
+ * If the batch of a failed task is not finished, subtract the failure from the
+ * batch.
+ */
 static void
 rejoin(FairqEnqueue *e, FairqNewTask *new, int64 batch)
 {

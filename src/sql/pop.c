@@ -3,31 +3,32 @@
  *		fairq.pop, fairq.take, fairq.peek, which shows the tasks that they
  *		would return, and fairq.wait, which sleeps until a pop can return one.
  *
- * lane_turns.c decides which group is next, and turn.c which of its tasks;
+ * lane_turns.c chooses the next group, turn.c chooses one of its tasks, and
  * serve.c takes and serves the turns.  This file gives a chosen task its lease
  * (pop), or removes it (take), and makes it a row of the result.  A call
  * serves several queues one after the other, like separate calls, until it has
  * enough tasks.
  *
  * A peek is served like a pop, but on a copy of the queue's hints
- * (fairq_foresee()).  The group's key is the only producer's data in its rows.
+ * (fairq_foresee()).  Its rows have no data of the producer except the group's
+ * key.
  *
  * A wait alternates between looks for tasks, which search like a pop
  * (serve.c), and sleep until it is woken (wake.c).  Each look is a separate
  * transaction, so the procedure holds no snapshot and no lock while it sleeps.
- * So vacuum can proceed, and the queue can be dropped, which the next look
- * detects.
+ * Therefore vacuum can proceed, and the queue can be dropped; the next look
+ * detects the drop.
  *
  * Two events do not wake a sleeper.  One is that a backend that has not used
  * fairq drops the extension.  The other is that SQL changes rows, which
  * invalidates the hints of all queues at once.  So once a second a sleeper
- * reads a counter and PostgreSQL's invalidation messages.  This needs no
- * snapshot and no lock.  If a backend that has worked with queues drops the
+ * reads a counter and PostgreSQL's invalidation messages.  These checks need
+ * no snapshot and no lock.  If a backend that has worked with queues drops the
  * extension, sleepers detect this at once (fairq.c).
  *
- * A row that is only locked does not justify a pop, which would skip it.  No
- * transaction publishes that it has unlocked a row.  A waiter that finds only
- * such rows looks again at increasing intervals.
+ * A row that is only locked does not justify a pop, which would skip it.  An
+ * unlock of a row publishes nothing.  A waiter that finds only such rows looks
+ * again at increasing intervals.
  *
  * Tasks that a pop would end and not return (claim.c) do not wake a client.  A
  * wait that finds only such tasks ends them itself, and looks again.
@@ -35,8 +36,8 @@
  * Locking: AccessShareLock on the queue, RowExclusiveLock on fairq.task and
  * the rows that are returned, to the end of the transaction.  A peek takes
  * AccessShareLock on both: the first blocks drop_queue(), the second DROP
- * EXTENSION.  So does each look of a wait; one that ends tasks takes
- * RowExclusiveLock on fairq.task, and locks their rows.
+ * EXTENSION.  Each look of a wait also takes both; a look that ends tasks
+ * takes RowExclusiveLock on fairq.task, and locks the tasks' rows.
  */
 #include "postgres.h"
 
@@ -480,7 +481,7 @@ look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
 	}
 	else
 	{
-		/* an unknown number of other tasks may also have been unlocked */
+		/* an unknown number of other rows may also have been unlocked */
 		if (ready && *retry > 0)
 			fairq_wake_chain(&queue->hints->wakeup);
 		*retry = 0;
