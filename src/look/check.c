@@ -15,9 +15,10 @@
  * - The committed number of a known counter equals the number of leased rows.
  * - The tally of the queue, if it is known, equals a count of the rows.
  *
- * While other sessions work, each may be violated for a moment, because a
- * transaction's end is visible before it is published.  So faults are checked
- * again for some time.  Only those that every check has found are reported.
+ * While other sessions work, each invariant may be violated for a moment,
+ * because a transaction's end is visible before it is published.  So faults
+ * are checked again for some time.  Only faults that every check has found are
+ * reported.
  *
  * Locking: AccessShareLock on the queue and on fairq.task.
  */
@@ -232,7 +233,7 @@ check_counters(FairqQueue *queue, List *faults)
 static List *
 check_tallies(FairqQueue *queue, List *faults)
 {
-	/* if the three were in the FROM clause, the planner would join them */
+	/* if the counts were in the FROM clause, the planner would join them */
 	return check_numbers(queue, read_tallies,
 						 "SELECT format('tasks that are %s: fairq.stats is off by %s',"
 						 " kind, shown - n) FROM (SELECT"

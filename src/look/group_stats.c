@@ -23,7 +23,7 @@
  * number of groups.  Task-fair queues record no amounts, so turns have no
  * extra cost.  For these the view only shows the number of ready groups.
  *
- * These functions change nothing, and do not count as use of a queue
+ * These functions change nothing, and a call does not count as use of a queue
  * (inspect.c).
  *
  * Locking: an AccessShareLock on the queue and on fairq.task, to the end of
@@ -68,9 +68,9 @@ PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 
 /*
  * The first items of many, in an order.  A caller adds each item, and the
- * first "most" are kept.  There is room for twice as many.  When that is full
- * the items are sorted, and the second half is dropped.  So each item usually
- * costs one comparison.
+ * first "most" are kept.  There is room for twice as many.  When that space is
+ * full, the items are sorted, and the second half is dropped.  So each item
+ * usually costs one comparison.
  */
 typedef int (*Compare) (const void *a, const void *b);
 
@@ -80,8 +80,8 @@ typedef struct Top
 	size_t		size;			/* size of an item */
 	int			most;			/* number of items that are kept */
 	int			n;				/* number of items at present */
-	bool		full;			/* true: an item after the last kept one is not
-								 * added */
+	bool		full;			/* true: an item that comes after the last kept
+								 * one is not added */
 	Compare compare;
 } Top;
 
@@ -185,7 +185,7 @@ typedef struct Candidate
 typedef struct Stats
 {
 	FairqQueue *queue;
-	bool		named;			/* whether rows begin with the queue's name */
+	bool		named;			/* true: rows begin with the queue's name */
 	FairqTable *tasks;
 	TimestampTz now;
 	int			room;			/* groups to keep, for now */
@@ -298,7 +298,7 @@ add_scheduled(Stats *stats, int priority)
 	fairq_scan_end(scan);
 }
 
-/* Keep the first of all groups, which wait, run or have scheduled tasks. */
+/* Keep the first of all groups that wait, run or have scheduled tasks. */
 static void
 keep_groups(Stats *stats)
 {
@@ -354,7 +354,7 @@ read_groups(Stats *stats, Shown **shown)
 		n += candidate->waits || survey->scheduled || survey->blocked != 0 ||
 			survey->running > 0;
 	}
-	/* each of them begins with a candidate */
+	/* each Shown begins with a Candidate */
 	qsort(*shown, n, sizeof(Shown), compare_candidates);
 	return n;
 }

@@ -25,25 +25,26 @@
  * a queue.  They make no hints for a queue and no entry for a group, and take
  * back no parked groups.  A queue without hints has no rows.
  *
- * fairq.turns_before() returns a bound on the tasks that are served before
- * one.  Assume that k tasks of a group of weight w are before one of its
- * tasks.  Each turn of the group serves w of these, as long as there are w.
- * So the task is served at turn k / w + 1 at the latest.  A group has one turn
- * in each block.  Its next turn is in this block, or in the next one if it has
- * had this one.  No other group has more than one turn in a block.  So another
- * group has at most one turn in each block from this one up to that turn.  At
- * each turn it is served at most its weight in tasks.
+ * fairq.turns_before() returns a bound on the number of tasks that are served
+ * before a task.  Assume that k tasks of a group of weight w are before one of
+ * its tasks.  Each turn of the group serves w of these, as long as there are
+ * w.  So the task is served at turn k / w + 1 at the latest.  A group has one
+ * turn in each block.  Its next turn is in this block, or in the next one if
+ * it has had its turn in this one.  No other group has more than one turn in a
+ * block.  So another group has at most one turn in each block from this one up
+ * to that turn.  At each turn it is served at most its weight in tasks.
  *
- * The tasks before it are the group's queued tasks at lower addresses, its due
- * tasks, and those whose leases have ended.  The call counts a bounded number
- * of them.  If more are queued, their number follows from the addresses: from
- * the first one's block on, each block has at most w.  Groups in the ring are
- * served, and so are parked or throttled groups, which may return to it.  A
- * group that joins later has a turn in each block from then on.  The cost
- * depends only on the number of groups that have their own weight.
+ * The tasks before it are the group's queued tasks at lower addresses, the due
+ * tasks, and the tasks whose leases have ended.  The call counts a bounded
+ * number of them.  If more are queued, their number follows from the
+ * addresses: from the first one's block on, each block has at most w.  Groups
+ * in the ring are served, and so are parked or throttled groups, which may
+ * return to it.  A group that joins later has a turn in each block from then
+ * on.  The cost depends only on the number of groups that have their own
+ * weight.
  *
- * Locking: AccessShareLock on the queue, if the function has one, and on the
- * tables.  For turns_before() and lane_groups() both last to the end of the
+ * Locking: AccessShareLock on the queue, if the function is for one queue, and
+ * on the tables.  turns_before() and lane_groups() keep both to the end of the
  * transaction.  The first blocks drop_queue(), which frees the queue's chunks,
  * the second DROP EXTENSION, which locks no queue.  Numbers in shared memory
  * may change while they are read.  The tally is read under its lock, shared
@@ -324,8 +325,8 @@ put_groups(FairqRow *row, FairqQueue *queue)
 }
 
 /*
- * Add a histogram, as an array.  Like other counts, it is NULL on a standby,
- * which changes no task and does not have the primary's counts.
+ * Add a histogram, as an array.  Like other counts, it is NULL on a standby: a
+ * standby changes no task and does not have the primary's counts.
  */
 static void
 put_histogram(FairqRow *row, const uint64 *counts)
@@ -425,7 +426,7 @@ fairq_queue_stats(PG_FUNCTION_ARGS)
 			fairq_put_int8(&row, fairq_hints_stat(queue->hints, i),
 						   RecoveryInProgress());
 	}
-	/* all else is unknown if there is no room for it */
+	/* without room for the queue's hints, all other columns are unknown */
 	while (row.n < rsinfo->setDesc->natts)
 		fairq_put(&row, (Datum) 0, true);
 	/* if the queue was dropped meanwhile, the data may be another queue's */
@@ -600,7 +601,7 @@ typedef struct Look
 								 * section; FAIRQ_ADDR_NONE: none */
 } Look;
 
-/* Count the tasks before ours in a section of its group's line. */
+/* Count the tasks before the given one in a section of its group's line. */
 static void
 count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 {
@@ -651,7 +652,7 @@ count_begun(Look *look, const FairqWait *wait)
 					  true);
 }
 
-/* Returns the greatest number of tasks of its own group that precede ours. */
+/* Returns the greatest number of tasks of its group that precede the task. */
 static int64
 own_ahead(Look *look, const FairqWait *wait, int32 weight)
 {

@@ -3,14 +3,14 @@
  *		Groups that wait or run: their number, their tasks, how long these have
  *		waited, and the reason.
  *
- * Survey of one group.  For the addresses of its first ready, running and
- * timed tasks, shared memory has lower bounds (lane_view.c).  From these on
- * the survey reads a few index entries and their rows.  So its cost does not
- * depend on the group's backlog.  It estimates the number of further tasks:
- * there is a turn in each block up to the tail.  It counts the tasks of a few
- * turns, evenly spread, because weights may have changed since the enqueue and
- * some tasks are gone.  The group's counter gives the number of running tasks,
- * if it is known.
+ * Survey of one group.  Shared memory has lower bounds for the addresses of
+ * its first ready, running and timed tasks (lane_view.c).  From these
+ * addresses on, the survey reads a few index entries and their rows.  So its
+ * cost does not depend on the group's backlog.  It estimates the number of
+ * further tasks: there is a turn in each block up to the tail.  It counts the
+ * tasks of a few turns, evenly spread, because weights may have changed since
+ * the enqueue and some tasks are gone.  The group's counter gives the number
+ * of running tasks, if it is known.
  *
  * The reason is the first obstacle that a pop would meet at this moment:
  *
@@ -32,10 +32,10 @@
  * A group's entry has the earliest time since which its first task may have
  * waited.  If a task was published while the group had none, that is the time
  * at which the task became ready.  From then on it is the time of the queued
- * or scheduled task that was claimed last at a turn of the group.  This works
- * because a line is served in the order in which its tasks became ready,
- * except for late commits.  If a task is published with an earlier time,
- * because it was put back, the entry takes that time.
+ * or scheduled task that was claimed last at a turn of the group.  That time
+ * is a lower bound because a line is served in the order in which its tasks
+ * became ready, except for late commits.  If a task is published with an
+ * earlier time, because it was put back, the entry takes that time.
  *
  * So the time is at most one task too early.  It can also be entirely wrong,
  * because the sets do not notice that tasks are cancelled, purged or
@@ -51,7 +51,7 @@
  * Otherwise the survey skips it, and continues with the next due task.
  *
  * Lapsed tasks are found in the same way, by the deadlines of leases.  Such a
- * deadline alone is never shown, as the lease may have been extended.  The
+ * deadline is never shown by itself, as the lease may have been extended.  The
  * groups of due tasks that no call has found yet may be in no set.  The call
  * reads them from the index of times.
  *
@@ -70,10 +70,11 @@
  * lock, shared, for FAIRQ_WAITS groups; its caller has the queue locked.
  *
  * fairq_waiting() takes an AccessShareLock on the queue for the duration of
- * the call, because groups' bits are freed with its hints.  If that is not
- * available, the queue is being dropped or gets another block length, and the
- * numbers are not known.  It takes an AccessShareLock on fairq.task, to the
- * end of the transaction; if that is not available, the call reads no task.
+ * the call, because groups' bits are freed with its hints.  If that lock is
+ * not available, the queue is being dropped or gets another block length, and
+ * the numbers are not known.  It takes an AccessShareLock on fairq.task, to
+ * the end of the transaction; if that lock is not available, the call reads no
+ * task.
  */
 #include "postgres.h"
 
@@ -595,7 +596,7 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 /* the most index entries that are read for due tasks in a timed region */
 #define MOST_DUE 1000
 
-/* Position of the walk in the groups of one lane. */
+/* Position of the walk among the groups of one lane. */
 typedef struct Path
 {
 	int64		from;			/* seat at which the next copy begins */
@@ -832,8 +833,8 @@ may_claim(FairqReason reason, bool lapsed)
 
 /*
  * Time at which the first of a group's lapsed or other tasks began to wait;
- * DT_NOEND: it has none.  With ready it counts only if these may be claimed,
- * and else only if they may not.
+ * DT_NOEND: it has none.  With ready, the time counts only if these tasks may
+ * be claimed; otherwise only if they may not.
  */
 static TimestampTz
 time_of(const Looked *group, bool lapsed, bool ready)
@@ -914,7 +915,7 @@ find_oldest(Look *look, bool lapsed, bool ready)
 		oldest = Min(oldest, time);
 		if (time == DT_NOEND)
 		{
-			/* the next one may be alike, so continue with the last one */
+			/* the next group may be alike, so continue with the last one */
 			Looked		empty = *group;
 
 			*group = look->groups[--n];
