@@ -22,11 +22,11 @@
  * nothing or because of per_group.  It does not keep such a lag: its next turn
  * adds the difference to its account.
  *
- * In time-fair lanes, the duration of a task is not known in advance, and not
- * estimated.  A group's amount is the time of its finished tasks, and of its
- * running tasks so far, divided by its weight.  Its level is the number of its
- * running tasks, divided by its weight and rounded down.  The next group is
- * the one with the least
+ * In time-fair lanes, the duration of a task is not known in advance, and it
+ * is not estimated.  A group's amount is the time of its finished tasks, and
+ * of its running tasks so far, divided by its weight.  Its level is the number
+ * of its running tasks, divided by its weight and rounded down.  The next
+ * group is the one with the least
  *
  *		got + 2 * E * level
  *
@@ -41,7 +41,7 @@
  * E, plus 2 * E for each task that runs in the lane.  The reason is that each
  * level can add a debt of 2 * E.  If a worker dies, it is not known whether
  * its lease was used.  The limit bounds the cost of such a lease for its
- * group, and the lease does not count in E.
+ * group.  The lease does not count in E.
  *
  * E is the longest of the tasks that have ended, minus a 128th of the work
  * since.  When a task has ended, E is at least the mean age of those that its
@@ -53,19 +53,20 @@
  * the amount of the group at time 0 if it had grown at that pace since.
  *
  * A task counts as running if its row has a pop time after the beginning of
- * the lane's recovery.  Other tasks do not count in the level.  At their end
- * the group is charged the time that they have taken.  A task counts from the
- * moment at which its turn is taken until its end is visible.  A task whose
- * lease has ended counts as running until another call takes it over or ends
- * it.  It is then charged to the end of its lease.  While its group is in the
- * set "lapsed", the group is at level 0, with the amount that it had got when
- * it lapsed.  Otherwise the task that waits for another call would itself
- * delay the group.
+ * the lane's recovery.  Other tasks do not count in the level.  When these
+ * end, the group is charged the time that they have taken.  A task counts from
+ * the moment at which its turn is taken until its end is visible.  A task
+ * whose lease has ended counts as running until another call takes it over or
+ * ends it.  The group is then charged for it up to the end of the lease.
+ * While the group is in the set "lapsed", it is at level 0, with the amount
+ * that it had got when it lapsed.  Otherwise the lapsed task, which waits for
+ * another call, would itself delay the group.
  *
  * Among groups with equal accounts, those that were credited on arrival are
  * first, in the order of arrival.  The others follow in the order of their
- * last service.  During a recovery of the lane, the former are in the order of
- * their seats.  The accounts of groups that are not known yet are also empty.
+ * last service.  During a recovery of the lane, groups that were credited are
+ * in the order of their seats.  The accounts of groups that are not known yet
+ * are also empty.
  *
  * Times are in microseconds.  Times per weight are doubles.
  *
@@ -109,7 +110,7 @@ fairq_flows_begin(FairqFlows *flows)
 	fairq_order_init(&flows->order);
 }
 
-/* The difference if an amount is less than another one, else 0. */
+/* The difference if an amount is less than another amount, else 0. */
 static FairqAmount
 shortage(FairqAmount amount, FairqAmount least)
 {
@@ -512,8 +513,8 @@ fairq_account_is_even(const FairqWork *work, bool committed)
  * Apply the work of a transaction that has ended, in a time-fair lane.
  * Returns true if this has raised the group's amount: the caller then forgives
  * the part of its debt above the limit.  The time of an attempt has already
- * counted as it ran.  The time of a lease that was given up, or of a worker's
- * report, has not.
+ * counted while the attempt ran.  The time of a lease that was given up, or of
+ * a worker's report, has not counted yet.
  */
 bool
 fairq_account_apply(FairqLedger *ledger, FairqAccount *account,

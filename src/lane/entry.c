@@ -9,9 +9,9 @@
  * the index.  The group also loses its turn in the present block if a turn
  * that yielded nothing is not given back yet.
  *
- * An entry is in one of the two group sets that its key leads to, so that they
- * fill up evenly.  A group set has eight ways.  A new entry takes a free way.
- * If none is free, it takes the first of these that exists:
+ * An entry is in one of the two group sets that its key leads to, so that the
+ * sets fill up evenly.  A group set has eight ways.  A new entry takes a free
+ * way.  If none is free, it takes the first of these that exists:
  *
  * - the way of a group that is idle (in no set that causes a turn);
  * - the way of a group that is not late (lane.c);
@@ -20,7 +20,7 @@
  * It is expensive to evict a late group, since it then reads its line from the
  * start, including dead index entries.
  *
- * A new cache is initialized only by marking all ways as free.  The entries,
+ * To initialize a new cache, only its ways are marked as free.  The entries,
  * half of fairq's shared memory, are written only when groups get them.
  *
  * The hand has the addresses of up to eight queued tasks and the TIDs of their
@@ -29,7 +29,7 @@
  * - the transaction that makes a task ready, once that is visible (the task is
  *	 "published");
  * - a pop that aborts;
- * - a pop that finds it used up and continues to read the index.
+ * - a pop that finds the hand used up and continues to read the index.
  *
  * A hand is a hint: a pop reads the row of a task before it claims the task.
  *
@@ -52,7 +52,7 @@
  *	 its result: the tasks found go into the hand, and upto moves to where the
  *	 reading ended.  The reading may have missed tasks that were published
  *	 since it began.  So "lost" is the lowest address published since then that
- *	 is not in the hand.  An offer counts only up to that address.
+ *	 is not in the hand.  An offer is accepted only up to that address.
  *
  * - Only one reader at a time may offer its result, the one whose pid is in
  *	 the entry, because "lost" belongs to its reading.  Other readers use what
@@ -282,9 +282,9 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
 }
 
 /*
- * The entry of a group.  With create, possibly a new one: all zero except for
- * an unknown tail.  NULL if there is none.  On return its set is locked, and
- * the caller unlocks it before it does anything that takes time.  No other
+ * The entry of a group.  With create, it may be a new entry: all zero except
+ * for an unknown tail.  NULL if there is none.  On return its set is locked,
+ * and the caller unlocks it before it does anything that takes time.  No other
  * backend makes an entry for the same group meanwhile, because the caller has
  * the lane's lock.
  */
@@ -306,8 +306,8 @@ fairq_entry_lock(FairqLane *lane, int32 group_no, bool create, bool *is_new,
 }
 
 /*
- * Lock the set of an entry that was the group's.  False if it no longer is.
- * The lane need not be locked.
+ * Lock the set of an entry that was the group's.  False if the entry is no
+ * longer the group's.  The lane need not be locked.
  */
 static bool
 lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,

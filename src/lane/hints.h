@@ -2,9 +2,9 @@
  * hints.h
  *		The data of a queue and its lanes in shared memory: only the structs.
  *
- * The functions of each part are in a separate file.  seats.c has sets of
- * groups, counter.c counters, times.c timers, and wake.c sleepers.  lane.c and
- * the files next to it have the functions of a lane.
+ * The functions of each part are in a separate file.  seats.c is for sets of
+ * groups, counter.c for counters, times.c for timers, and wake.c for sleepers.
+ * lane.c and the files next to it have the functions of a lane.
  */
 #ifndef FAIRQ_HINTS_H
 #define FAIRQ_HINTS_H

@@ -51,13 +51,13 @@
  * Bits suffice to find each group.  The rest is in an entry of a cache
  * (entry.c): the group's hand, its tail, and the addresses at which to search
  * for tasks.  An entry can be evicted at any moment.  The group then gets a
- * new one when its turn is taken.  The new one begins to read at that turn,
- * above the dead index entries of served tasks.  If the group is late, it
- * begins at the start.  If the group is neither in the ring nor aside,
- * the new entry records that it has no tasks.  If the group's seat is not
- * known, the new entry is empty and begins to read at the start.  The evicted
- * entry knew how the group's last turn had ended.  Without this knowledge the
- * group can lose its turn in this block.
+ * new one when its turn is taken.  The new entry begins to read at that turn,
+ * above the dead index entries of served tasks.  If the group is late, the
+ * entry begins at the start of the line.  If the group is neither in the ring
+ * nor aside, the new entry records that the group has no tasks.  If the
+ * group's seat is not known, the new entry is empty and begins to read at the
+ * start.  The evicted entry knew how the group's last turn had ended.  Without
+ * this knowledge the group can lose its turn in this block.
  *
  * A lane is recovered after a restart, or after SQL has changed rows.
  * Recovery begins with all sets empty except leased and lapsed.  From that
@@ -66,25 +66,25 @@
  * before, and so is the set "served".  Then each group that has any row gets
  * its bits (line.c), in steps.  They follow the order of the turns,
  * beginning after the position and wrapping around.  A seat is known once a
- * step has passed it.  A turn is taken only if all seats are known whose turns
- * could come before it.  So the order is the same as if all seats had been
+ * step has passed it.  A turn is taken only if all seats whose turns could
+ * come before it are known.  So the order is the same as if all seats had been
  * known from the beginning.  Only when all seats are known is it certain that
  * no group is ready.
  *
  * So a restart can give a group one turn too many.  If a group was in front
  * when rows were changed, recovery finds it after all seats behind the
- * position.  That can cost it its turn in this block.
+ * position.  So the group can lose its turn in this block.
  *
- * Leases and the reach are different: recovery keeps the recorded ones, and a
- * load finds the rest (load.c).  A group that is wrongly in "leased" or
- * "lapsed" only costs a search.
+ * Leases and the reach are different: recovery keeps those that were recorded,
+ * and a load finds the others (load.c).  A group that is wrongly in "leased"
+ * or "lapsed" only costs a search.
  *
  * A pop that leases tasks notes the leases when it takes the tasks.  It notes
  * them in the set "leased" and in the group's entry.  It lowers the deadline
- * of the 64 seats to which the group's belongs.  When a deadline has passed,
- * its groups are lapsed, and no longer leased.  The next pop that visits a
- * lapsed group searches its running tasks, and notes again the leases that it
- * finds.
+ * of the 64 seats to which the group's seat belongs.  When a deadline has
+ * passed, its groups are lapsed, and no longer leased.  The next pop that
+ * visits a lapsed group searches its running tasks, and notes again the leases
+ * that it finds.
  *
  * That search can miss a task that was taken before the search but is claimed
  * after it.  So a transaction that commits a lease checks, without a lock,
@@ -97,7 +97,7 @@
  * committed.  So transaction.c publishes the tasks before these pops search.
  * Calls of other backends skip the rows.  They may take the group out of the
  * ring, or take tasks off the hand, and so undo the publication.  So the lane
- * counts narrowings: how often another backend than the last one took a turn
+ * counts narrowings: how often a backend other than the last one took a turn
  * or recorded that no task is ready.  As long as that number is the same, the
  * publication is valid.
  *
@@ -181,8 +181,8 @@ fairq_lane_reach(FairqLane *lane, FairqRegion region)
 
 /*
  * Whether a recovery of the lane has begun.  If so, turns can be taken in the
- * part that it has covered. *recovered is set to how far it has come, unless
- * it is NULL.
+ * part that it has covered.  Unless recovered is NULL, *recovered is set to
+ * how far the recovery has come.
  */
 bool
 fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
@@ -238,8 +238,8 @@ fairq_lane_aside_clear(FairqLane *lane)
 }
 
 /*
- * Whether service by turns has a position that recovery can keep.  There is
- * none after a restart, or if blocks of that length are used up.
+ * Whether service by turns has a position that recovery can keep.  There is no
+ * position after a restart, or if blocks of that length are used up.
  */
 static bool
 has_position(FairqLane *lane, int64 block_length)
@@ -354,8 +354,8 @@ fairq_lane_forget(FairqLane *lane)
 /* --------------------------------------------------------------------- */
 
 /*
- * Give a group its next address.  looked_up is its tail in the table, or NULL
- * if the caller has not read that.
+ * Give a group its next address.  looked_up is the group's tail in the table,
+ * or NULL if the caller has not read it.
  */
 FairqReserved
 fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
@@ -488,7 +488,8 @@ fairq_lane_note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
 
 /*
  * Put a group whose leases may have ended into the set "lapsed" and into the
- * ring.  It is no longer parked, since a lapsed task already has its slot.
+ * ring.  Such a group is no longer parked, since a lapsed task already has its
+ * slot.
  */
 void
 fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
@@ -542,8 +543,8 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 
 /*
  * Add leases of the group's tasks.  Usually they were noted when the tasks
- * were taken, and still are.  They count even before a recovery of the lane
- * begins, because the load does not read these tasks again.
+ * were taken, and are still recorded.  They count even before a recovery of
+ * the lane begins, because the load does not read these tasks again.
  */
 void
 fairq_lane_add_leases(FairqLane *lane, int32 group_no,

@@ -181,8 +181,8 @@ typedef struct FairqVisits
 	uint32		n;				/* number of groups and tenants */
 	FairqPassed passed;			/* groups or tenants of the lane's order that
 								 * were passed over */
-	FairqPassed *full;			/* the one without room for another level;
-								 * NULL: none */
+	FairqPassed *full;			/* the FairqPassed without room for another
+								 * level; NULL: none */
 	int64		looked;			/* number of groups of the order that the call
 								 * has examined */
 } FairqVisits;

@@ -44,8 +44,8 @@ is_begun(FairqLane *lane)
 }
 
 /*
- * Lock the lane, unless another recovery than the one of that number has
- * begun.  Then it returns false, and the lane is not locked.
+ * Lock the lane, unless a recovery with another number has begun.  In that
+ * case this returns false, and the lane is not locked.
  */
 static inline bool
 lock_as_of(FairqLane *lane, uint32 lane_no)
@@ -189,12 +189,12 @@ let_in(FairqLane *lane, int32 group_no)
 		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 }
 
-/* Put a group into the ring that may have lapsed tasks. */
+/* Put a group that may have lapsed tasks into the ring. */
 static inline void
 let_in_lapsed(FairqLane *lane, int32 group_no)
 {
 	let_in(lane, group_no);
-	/* its rank in the order may be that of a group without such tasks */
+	/* the group's rank may be that of a group without lapsed tasks */
 	if (lane->order.ledger.ranks_lapsed && has(lane, FAIRQ_LAPSED, group_no))
 		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 }

@@ -29,8 +29,8 @@
  * For each level of the order, the call records the rank up to which it passes
  * over all groups.  Its next search continues there.  If a group is added
  * below that rank, the recorded rank is lowered.  So a call that passes over n
- * groups examines about n.  In a queue with tenants, each tenant's order has
- * its own ranks.
+ * groups examines about n groups.  In a queue with tenants, each tenant's
+ * order has its own ranks.
  *
  * A search that visits very many groups releases the lane's lock, and
  * continues after it has taken the lock again.  In time-fair lanes, a group
@@ -54,8 +54,8 @@
  * groups, which stay in its order, cost a call nothing.  If it is to return
  * (lane_turns.c), it is in "todo", and enters like a group.  A lapsed task has
  * its slot already.  So groups that may have a lapsed task are at a lower
- * level of the tenant's order.  If there are any, a tenant that is shut is in
- * the lane's order for them.  If a tenant is not shut, the level makes no
+ * level of the tenant's order.  A tenant that is shut and has such groups is
+ * in the lane's order for them.  If a tenant is not shut, the level makes no
  * difference: the best of the first groups of both levels is next.  A pause, a
  * hold or a rate that shuts a tenant also applies to its lapsed tasks.
  *
@@ -65,14 +65,14 @@
  * enters again.
  *
  * An enqueue allocates the accounts of the task's group and tenant in its
- * lane.  So if memory is full, the enqueue fails, and not the pops.  After a
+ * lane.  So if memory is full, enqueues fail but pops do not.  After a
  * restart, or a change of fair_by, a call may find a group that enters and has
- * no account.  It then stops, allocates one and tries again.
+ * no account.  The call then stops, allocates an account and tries again.
  *
  * Locking: the lane's lock, exclusively.  Records are made without it
  * (fairq_lane_have_records).  Visits belong to one call, which needs no lock
- * for them.  Their memory is allocated only if there are any, and not while
- * the lane is locked.
+ * for them.  Memory for visits is allocated only if there are any, and not
+ * while the lane is locked.
  */
 #include "postgres.h"
 
@@ -116,8 +116,8 @@
 #define COPIED_AT_ONCE 64
 
 /*
- * Initialize the order, before the lane uses any accounts; in a copy, when
- * none of them is copied yet.
+ * Initialize the order before the lane uses any accounts; in a copy of a lane,
+ * before any account is copied.
  */
 void
 fairq_lane_order_init(FairqLane *lane)
@@ -167,7 +167,7 @@ moment(FairqLane *lane, int32 flow, TimestampTz now)
 {
 	bool		lapsed = has(lane, FAIRQ_LAPSED, flow);
 
-	/* only time-fair lanes rank tenants by it */
+	/* only time-fair lanes rank tenants by lapsed tasks */
 	if (!lapsed && is_by_time(lane))
 	{
 		const FairqAccount *account = account_of(lane, flow);
@@ -455,7 +455,7 @@ fairq_visits_count(FairqVisits *visits, int32 group_no, int32 tenant,
 }
 
 /*
- * Make room for more levels, if there was no room.  Without room, a search
+ * Make room for more levels, if a search had no room.  Without room, a search
  * that must continue makes no progress.
  */
 void
@@ -692,8 +692,9 @@ next_level(const Search *search, FairqRank *behind)
 
 /*
  * In a time-fair lane, the least amount that any waiting flow of an order has
- * got.  If there is none, the amount of the one that was served last.  If very
- * many groups in a row have left the ring, this only removes some of them.
+ * got.  If no flow waits, it is the amount of the flow that was served last.
+ * If very many groups in a row have left the ring, this only removes some of
+ * them.
  */
 static double
 find_least(FairqLane *lane, const FairqFlows *flows, TimestampTz now)
@@ -861,8 +862,9 @@ enter(FairqLane *lane, int32 flow, double least, TimestampTz now)
 
 /*
  * A group has entered the tenant's order, or the tenant is not shut any more.
- * Add the tenant to the lane's order, if it may have a task to serve.  If it
- * was there already, it is added again, so calls that passed over it notice.
+ * Add the tenant to the lane's order, if it may have a task to serve.  If the
+ * tenant was there already, it is added again, so that calls that passed over
+ * it notice.
  */
 static void
 bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
@@ -882,8 +884,8 @@ bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
 }
 
 /*
- * The least that any waiting flow has got of the order that a group or tenant
- * enters.  least: that of the lane's order.
+ * The least amount that any waiting flow has got in the order that a group or
+ * tenant enters.  least: that amount in the lane's order.
  */
 static double
 least_of_order(FairqLane *lane, const FairqTaking *taking, int32 flow,
@@ -981,8 +983,8 @@ fairq_lane_order_open(FairqLane *lane, int32 tenant)
 
 /*
  * Add the groups that have entered the ring to their orders.  Returns false if
- * one has no account yet.  Then none is added, since those that are present
- * decide where the others of a time-fair lane enter.  Also false if the search
+ * one has no account yet.  Then none is added, since in a time-fair lane the
+ * groups that are present decide where others enter.  Also false if the search
  * has to continue, because no turn is taken before all groups that have
  * tenants are added.  Otherwise the groups of one tenant could prevent another
  * tenant from entering.
@@ -1003,7 +1005,7 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 	if (taking->order.lacks)
 		return false;
 	least = is_by_time(lane) ? find_least(lane, &lane->order.flows, now) : 0;
-	/* in a tenant's order, too, those that are present decide */
+	/* in a tenant's order, too, the groups that are present decide */
 	for (int i = 0; i < MOST_ADDED && flow != FAIRQ_NO_SEAT; i++)
 	{
 		of_order[i] = least_of_order(lane, taking, flow, least);
@@ -1127,7 +1129,7 @@ enter_again(FairqLane *lane, int32 tenant, TimestampTz now)
 /*
  * The group that is next; FAIRQ_NO_NODE: none, or no steps are left.  If a
  * tenant is next, the group is the next one of the tenant.  A tenant whose
- * groups all left the ring leaves its order.
+ * groups have all left the ring leaves the lane's order.
  */
 static int32
 next_group(FairqLane *lane, FairqTaking *taking)
@@ -1314,8 +1316,8 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 
 /*
  * Give back a charge of a group or of a tenant.  comes: in a time-fair lane,
- * it enters again.  Otherwise it keeps its amount there, even if the turn took
- * its last task and so removed it from its order.
+ * it enters again.  Otherwise it keeps its amount in such a lane, even if the
+ * turn took its last task and so removed it from its order.
  */
 static void
 uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge, bool comes)
@@ -1420,7 +1422,7 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 	uint32		lane_no;
 	const FairqAccount *account;
 
-	/* checked first without the lock, so that other lanes are not locked */
+	/* check first without the lock, so that other lanes are not locked */
 	if (*(volatile FairqFairBy *) &lane->order.ledger.fair_by != FAIRQ_BY_TIME)
 		return false;
 	LWLockAcquire(&lane->lock, LW_SHARED);
@@ -1530,8 +1532,8 @@ apply_work(FairqLane *lane, int32 flow, const FairqWork *work, bool committed)
 	bool		was_in = remove_from_order(lane, flow);
 
 	/*
-	 * this requires a search for the other groups' amounts, which most ends
-	 * avoid
+	 * forgiving requires a search for the other groups' amounts, which most
+	 * ends avoid
 	 */
 	if (fairq_account_apply(ledger, account, work, committed, at))
 		fairq_account_forgive(ledger, account,
@@ -1554,7 +1556,7 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 		return;
 	if (is_by_time(lane))
 	{
-		/* the numbers may be those of others by now */
+		/* the numbers may be those of other groups by now */
 		if (!fairq_lane_order_is_tenant(lane, group_no))
 			apply_work(lane, group_no, work, committed);
 		if (work->tenant != FAIRQ_NO_NODE &&

@@ -21,21 +21,21 @@
  *
  * If a pop finds that no task of a group may start, it puts the group aside.
  * Then the group is not in the ring, and no pop visits it.  A group without a
- * slot is "parked".  It returns when a backend gives up a slot (counter.c), or
- * when a lease of its tasks lapses.  A group without a start
+ * slot is "parked".  The group returns when a backend gives up a slot
+ * (counter.c), or when a lease of its tasks lapses.  A group without a start
  * is "throttled" until a certain time.  It is also in a set ordered by that
  * time (order.c).  Each call takes back some groups whose time has come.  A
- * group returns earlier if a call gives back an unused start.  If it waits for
- * a retry, it returns at the latest when that task ends or is changed
- * (transaction.c).  Changes of settings take back both kinds.  The lane
- * records only the last cause that a pop found.  If the group returns while
- * another cause still holds, the next pop puts it aside again.
+ * group returns earlier if a call gives back an unused start.  If the group
+ * waits for a retry, it returns at the latest when the retried task ends or is
+ * changed (transaction.c).  Changes of settings take back groups of both
+ * kinds.  The lane records only the last cause that a pop found.  If the group
+ * returns while another cause still holds, the next pop puts it aside again.
  *
  * A tenant without a slot or a start is "shut" as a whole: its groups stay
  * where they are (lane_order.c).  It returns like a group.  In a full queue, a
  * call visits groups with lapsed tasks without asking for their tenants first.
- * So it parks those of a tenant that is paused or may not start a task yet.
- * They return with the tenant.
+ * So it parks such a group if the tenant is paused or may not start a task
+ * yet.  The group returns with its tenant.
  *
  * Locking: as in lane.c.  A backend that puts a group aside holds the lane's
  * lock exclusively, and under it the counter's mutex.  Records of the order in
@@ -181,7 +181,7 @@ typedef struct NextTurn
 
 /*
  * Find the next turn that the hints know.  Returns false if the ring is empty.
- * In a lane that is not task-fair there are other reasons.  The call passes
+ * In a lane that is not task-fair there are other reasons: the call passes
  * over all groups of the ring, or lacks an account.  Or taking->order.steps is
  * below 0, and the search must continue.
  */
@@ -223,7 +223,7 @@ find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 	return true;
 }
 
-/* Whether all seats are known whose turns could come before that one. */
+/* Whether all seats whose turns could come before that one are known. */
 static bool
 is_covered(FairqLane *lane, const NextTurn *next)
 {
@@ -498,7 +498,7 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 		taking->lane_no = lane->recovery.lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
-		/* find_next() has found its account */
+		/* find_next() has found the group's account */
 		turn->charged.tenant = is_by_turns(lane) ? FAIRQ_NO_SEAT :
 			account_if_any(lane, next.group_no)->level.tenant;
 		turn->queued.n = fairq_hand_take(&copy, FAIRQ_HAND,
@@ -1057,7 +1057,10 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 			first = return_at(lane, group_no, until);
 		if (turn->tasks.served == 0 && !turn->state.parked)
 		{
-			/* end it now, because the group may be in the ring again later */
+			/*
+			 * end the turn now, because the group may be in the ring again
+			 * later
+			 */
 			(void) end_part(lane, group, turn, false);
 			turn->state.parked = true;
 		}

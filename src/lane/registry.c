@@ -17,8 +17,8 @@
  *	 and holds no lock.  The backends' caches (queue.c) have others, through
  *	 which only the version is read, and the version never decreases.  So hints
  *	 at which a session sleeps are kept in a list of their own ("dropped")
- *	 until it has left.  Then the memory for the queue's groups is freed
- *	 (shmem.c).
+ *	 until the session has left.  Then the memory for the queue's groups is
+ *	 freed (shmem.c).
  *
  * - when the extension or its database is gone.  No backend with this library
  *	 is notified of that (DROP DATABASE runs in another database).  So a sweep
@@ -27,8 +27,8 @@
  *	 starts a sweep.
  *
  * If a queue's row was deleted by SQL, no transaction has waited for the
- * queue's users.  Its hints stay until fairq.maintain() of all queues can lock
- * the queue (maintain.c), or its extension is gone.
+ * queue's users.  The queue's hints stay until fairq.maintain() of all queues
+ * can lock the queue (maintain.c), or its extension is gone.
  *
  * A dump can restore the number of a queue that is gone.  So hints that were
  * given back are no longer found.  New hints get a new tenure number, which
@@ -43,11 +43,11 @@
  * constant time per new counter.  A search also begins when shared memory is
  * full.
  *
- * A queue's version increases with each change of its settings, of those of
- * one of its groups, and of its privileges.  A ring buffer holds the last
- * changes.  So a backend with settings of an older version rereads only the
- * groups that have changed since.  A backend that has missed more changes than
- * the ring keeps reads all settings again.
+ * A queue's version increases with each change of its settings, of the
+ * settings of one of its groups, and of its privileges.  A ring buffer holds
+ * the last changes.  So a backend with settings of an older version rereads
+ * only the groups that have changed since.  If it has missed more changes than
+ * the ring keeps, it reads all settings again.
  *
  * Locking: partitions of hash tables, that of counters before that of queues.
  * Then a lane's lock, the mutex of a counter or of versions, or
@@ -409,7 +409,7 @@ pop_dropped(FairqQueueKey *key)
 	{
 		FairqHints *hints = fairq_at(*at);
 
-		/* one that has just left may wake another, which finds no task */
+		/* a session that just left may wake another, which finds no task */
 		if (pg_atomic_read_u32(&hints->wakeup.waiters) == 0)
 		{
 			found = hints;
@@ -608,7 +608,7 @@ fairq_shmem_sweep(void)
 	pg_atomic_write_u64(&view.registry->swept_at, GetCurrentTimestamp());
 }
 
-/* Whether enough time has passed since the last sweep for another one. */
+/* Whether the last sweep was long enough ago for another one. */
 static bool
 is_sweep_due(void)
 {
@@ -958,7 +958,10 @@ have_counter(FairqHints *hints, int32 group_no)
 	bool		found;
 
 	attach();
-	/* if there are many, free those that are only kept for their next use */
+	/*
+	 * if there are many counters, free those that are only kept for their next
+	 * use
+	 */
 	if (pg_atomic_read_u32(&view.registry->ncounters) >=
 		pg_atomic_read_u32(&view.registry->many_counters))
 		free_idle_counters();

@@ -17,8 +17,8 @@
  * A chunk is made (fairq_chunks_have) before a lane is locked.  No other
  * function here allocates, waits or fails.
  *
- * Locking: the lane's lock, exclusively to change anything.  A backend may
- * read without it whether a group is leased, and a deadline; lane.c
+ * Locking: the lane's lock, exclusively to change anything.  Without the lock,
+ * a backend may read a deadline, and whether a group is leased; lane.c
  * explains when.
  */
 #include "postgres.h"
@@ -259,7 +259,7 @@ fairq_seats_next_but(FairqLane *lane, FairqSeatSet set, FairqSeatSet but,
 
 		if (seat == FAIRQ_NO_SEAT || lane->seats.n[but] == 0)
 			return seat;
-		/* all of the word's seats at once */
+		/* check all seats of the word at once */
 		bits = *word_of(lane, set, seat) & ~*word_of(lane, but, seat) &
 			(~UINT64CONST(0) << (seat % 64));
 		if (bits != 0)
@@ -304,7 +304,7 @@ for_each_word(FairqLane *lane, FairqSeatSet set, WordAction action, void *arg)
 	}
 }
 
-/* Empty a set, by an action that is called with the set. */
+/* Empty a set.  The action gets the set, and empties one word of it. */
 static void
 empty(FairqLane *lane, FairqSeatSet set, WordAction action)
 {

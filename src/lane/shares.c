@@ -12,20 +12,21 @@
  *
  * For the bound, assume that lanes p and q have tasks to serve during a
  * stretch of services.  A lane is served only when no other lane has got less,
- * and is then charged one task.  So if their amounts differ by at most 1/s_p
- * or 1/s_q at first, they always differ by at most that.  This holds at first,
- * because a lane that joins has at least virtual time.  The other lane is at
- * most one task ahead of it.  Over a stretch, the two differences add up:
- * |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.  In cost-fair queues, the highest cost
- * of each lane's tasks replaces the 1.  A task's cost is known once it is
- * claimed.  So a call chooses lanes there for one task at a time.
+ * and is then charged one task.  So if at first neither lane is ahead of the
+ * other by more than one of its own tasks, 1/s_p or 1/s_q, it never is.  This
+ * holds at first, because a lane that joins has at least virtual time.  The
+ * other lane is at most one task ahead of it.  Over a stretch, the two
+ * differences add up: |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.  In cost-fair
+ * queues, the highest cost of each lane's tasks replaces the 1.  A task's cost
+ * is known once it is claimed.  So a call chooses lanes there for one task at
+ * a time.
  *
  * Take S services, where S is the sum of all shares.  A lane p that always has
  * tasks gets at least s_p - 1 of these services.  Suppose that it gets s_p - 2
  * or fewer.  Take the interval from its amount at first, minus 1/s_p, to its
  * amount at last.  It is at most s_p - 1 charges long, so shorter than 1.
- * Then each other lane q is served at most s_q times in it, and all lanes
- * together fewer than S times.
+ * Then each other lane q is served at most s_q times in that interval, and all
+ * lanes together are served fewer than S times.
  *
  * Only a call that has searched a lane knows that the lane has no task.  A
  * lane is charged when it is chosen, so concurrent calls choose different
@@ -46,8 +47,8 @@
  * In a time-fair queue, lanes follow the rule for groups (account.c).  A
  * lane's weight there is its share, divided by the least of all shares.  A
  * lane's amount is the run time of its tasks, including running tasks so far.
- * The lanes' ledgers record that time.  A lane that had no task and has tasks
- * now is credited with the least amount of the other lanes with tasks.
+ * The ledgers of the lanes record that time.  A lane that had no task and has
+ * tasks now is credited with the least amount of the other lanes with tasks.
  *
  * Shares are those of the latest version of the settings that a caller has
  * passed.  When the shares change, and after a restart, all lanes have equal
@@ -56,8 +57,8 @@
  * The choice of a call is kept here, in static memory, until the call reports
  * the served tasks, or ends (turn.c).
  *
- * Locking: a spinlock, for some comparisons.  All but the last four functions
- * are called under it.
+ * Locking: a spinlock, for some comparisons.  All functions except the last
+ * four are called under it.
  */
 #include "postgres.h"
 
@@ -137,7 +138,7 @@ find_starts(const FairqShareAccounts *accounts, Choice *c)
 		int32		share = c->shares->share[p];
 
 		c->start[p] = accounts->got[p];
-		/* rounded up, which may be a whole round */
+		/* round up, possibly to a whole round */
 		if (share > 0 && other > 0 &&
 			compare(accounts->got[p], share, reached, other) < 0)
 			c->start[p] = add((FairqGot) {.whole = reached.whole}, share,
