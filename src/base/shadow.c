@@ -40,7 +40,7 @@ typedef struct PartKey
 typedef struct Part
 {
 	PartKey		key;			/* hash key */
-	void	   *at;				/* the part; NULL: it could not be allocated */
+	void	   *at;				/* the part */
 } Part;
 
 FairqShadow fairq_shadow;
@@ -94,15 +94,16 @@ void *
 fairq_shadow_part(const void *of, int64 number, Size size, bool *is_new)
 {
 	PartKey		key = {.of = (uintptr_t) of, .number = number};
-	bool		found;
-	Part	   *part = hash_search(parts, &key, HASH_ENTER, &found);
+	void	   *at = fairq_shadow_find(of, number);
 
-	if (!found)
-		part->at = NULL;
-	*is_new = part->at == NULL;
+	/* callbacks may find a part, and must not make one */
+	*is_new = at == NULL;
 	if (*is_new)
-		part->at = fairq_shadow_alloc(size);
-	return part->at;
+	{
+		at = fairq_shadow_alloc(size);
+		((Part *) hash_search(parts, &key, HASH_ENTER, NULL))->at = at;
+	}
+	return at;
 }
 
 /* Record a simulated claim or end of a task. */
