@@ -155,14 +155,24 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 		group->due.since[r] = group->run.since[r] = FAIRQ_ADDR_MAX;
 }
 
-/* Fill in what all turns of a group have. */
+/*
+ * Fill in what all turns of a group have.  A turn is large, and most of its
+ * items stay unused, so they are not cleared.
+ */
 static void
 begin_turn(FairqLane *lane, int32 group_no, FairqGroup *group, FairqTurn *turn)
 {
-	memset(turn, 0, sizeof(FairqTurn));
 	turn->group_no = group_no;
+	turn->in_full = turn->searcher = false;
+	turn->tasks.served = 0;
+	turn->queued.n = turn->queued.next = 0;
+	turn->queued.reread = turn->queued.apart = false;
 	turn->sets.since = group->turn.since;
+	memset(&turn->state, 0, sizeof(turn->state));
+	turn->locked.n = 0;
 	turn->locked.more = FAIRQ_ADDR_MAX;
+	turn->due.hand.n = turn->due.next = 0;
+	turn->charged.group.tie = 0;
 	turn->charged.tenant = FAIRQ_NO_SEAT;
 	read_due(lane, group, turn);
 }
@@ -541,6 +551,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 	if (group != NULL)
 	{
 		note_narrower(lane);
+		memset(turn, 0, sizeof(FairqTurn));
 		begin_turn(lane, group_no, group, turn);
 		turn->addr = next_turn(lane, group_no);
 		turn->in_full = true;
