@@ -103,15 +103,21 @@ class Account:
         return max(every, default=None)
 
     def reached(self, queue, key, epochs):
-        """The greatest share of its allowed starts that an epoch reached."""
-        part = 0
+        """The greatest share of its allowed starts that an epoch reached.
+
+        None: no epoch was so long that the rate allows two bursts and more.  On a slow
+        machine a shorter one has only the starts of its burst.
+        """
+        part = None
         for epoch in epochs:
             n = sum(s.count for s in self.starts[queue, key]
                     if s.since >= epoch.since and s.by <= epoch.to)
             most = (epoch.to - epoch.since) * epoch.rate / epoch.per
+            if most < 2 * (epoch.burst + 1):
+                continue
             # a full burst at the start does not count as rate
-            if n > epoch.burst + 1:
-                part = max(part, (n - epoch.burst) / most)
+            reached = (n - epoch.burst) / most if n > epoch.burst + 1 else 0
+            part = max(part or 0, reached)
         return part
 
     def while_held(self, queue, key, holds):
