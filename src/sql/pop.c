@@ -187,7 +187,7 @@ serve_claim(FairqTable *tasks, FairqTask *task, const FairqCall *call)
 
 /* Begin the result of a call, and open fairq.task for it. */
 static FairqTable *
-begin_claims(FunctionCallInfo fcinfo, Claims *claims, bits32 flags,
+begin_claims(FunctionCallInfo fcinfo, Claims *claims, uint32 flags,
 			 LOCKMODE lockmode)
 {
 	FairqTable *tasks;
