@@ -31,14 +31,14 @@
  *	  counter as unknown.
  *
  *	  The sum is never too low.  Take a moment at which the counter is known,
- *	  and a task that counts.  A transaction C has claimed it, and no end of it
- *	  is visible.  If C has not ended here, the task is in open, which no load
- *	  touches.  If C has ended, and the load's snapshot had not seen this, C
- *	  has added the task to committed when it closed its slot.  If the snapshot
- *	  had seen C end, the row was leased in it, and the load found it.  A
- *	  transaction E that has ended the task since subtracts it at its own end,
- *	  which is not visible yet.  If no transaction is between its visible end
- *	  and its end here, the counter is exact, by the same cases.
+ *	  and a task that counts.  A transaction C has claimed the task, and no end
+ *	  of the task is visible.  If C has not ended here, the task is in open,
+ *	  which no load touches.  If C has ended, and the load's snapshot had not
+ *	  seen this, C has added the task to committed when it closed its slot.  If
+ *	  the snapshot had seen C end, the row was leased in it, and the load found
+ *	  it.  A transaction E that has ended the task since subtracts it at its
+ *	  own end, which is not visible yet.  If no transaction is between its
+ *	  visible end and its end here, the counter is exact, by the same cases.
  *
  * 5.  Park: if a known counter shows that a group has no free slot, the pop
  *	  that finds this puts the group aside.  The next backend to close a slot

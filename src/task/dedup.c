@@ -18,8 +18,8 @@
  *
  * The row may be stale, if fairq.task was truncated or restored without its
  * rows.  So an enqueue that finds a key checks whether its task exists, and
- * deletes the row if the task does not exist.  A task that is being changed
- * exists.
+ * deletes the row if the task does not exist.  A task that
+ * an open transaction is changing counts as existing.
  *
  * Locking: between the search and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once.  Without the

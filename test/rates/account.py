@@ -106,7 +106,7 @@ class Account:
         """The greatest share of its allowed starts that an epoch reached.
 
         None: no epoch was so long that the rate allows two bursts and more.  On a slow
-        machine a shorter one has only the starts of its burst.
+        machine a shorter epoch may have no starts beyond its burst.
         """
         part = None
         for epoch in epochs:

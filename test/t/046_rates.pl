@@ -1,6 +1,6 @@
 # Rates under load: workers pop, roll back and lose leases, and some are killed,
-# which restarts the server. In any span of time, the tasks of a group, or of the
-# queue, that start are at most burst + time * rate / per.
+# which restarts the server. In any span of time, at most burst + time * rate / per
+# tasks of a group, or of the queue, start.
 #
 # A start happens between the moments at which its statement began and returned.
 # So the starts of all statements within a span must fit.

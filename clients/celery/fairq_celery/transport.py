@@ -366,7 +366,7 @@ class Channel(virtual.Channel):
 
 
 def seconds_until(eta):
-    """The eta in this host's time zone, which Celery has used."""
+    """The seconds from now until the eta."""
     refuse_naive(eta)
     at = datetime.fromisoformat(eta.replace("Z", "+00:00")) if isinstance(eta, str) else eta
     return (at - datetime.now(timezone.utc)).total_seconds()

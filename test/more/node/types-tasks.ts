@@ -51,10 +51,10 @@ export function refused(rows: Queryable): void {
   inBatch(rows, { queue: 'mail', group: 'bob', task: 'send', payload: {} }, () => {});
   // @ts-expect-error: in a span
   otel.enqueue(rows, 'mail', 'bob', { to: 5 }, { task: 'send' });
-  // @ts-expect-error: a handler of no task
+  // @ts-expect-error: a handler of an unknown task
   work('mail', { sned: () => {} });
   // @ts-expect-error: a handler of other arguments
   work('mail', { send: ({ to }: { to: number }) => to });
-  // @ts-expect-error: a schedule of no task
+  // @ts-expect-error: a schedule of an unknown task
   work('mail', {}, { schedules: { daily: { every: 5, task: 'sned' } } });
 }
