@@ -312,17 +312,19 @@ fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 }
 
 /*
- * Charge the group or tenant for a turn that is taken.  The caller has set
- * account->weight.  In a cost-fair lane, cost is an estimate.
+ * Charge the group or tenant for a turn that is taken, at the given weight.
+ * In a cost-fair lane, cost is an estimate.
  */
 void
 fairq_account_charge(FairqLedger *ledger, FairqFlows *flows,
-					 FairqAccount *account, float cost, FairqCharge *charge,
-					 FairqMoment at)
+					 FairqAccount *account, int32 weight, float cost,
+					 FairqCharge *charge, FairqMoment at)
 {
 	FairqRank  *rank = &account->node.rank;
 	FairqAmount lag;
 
+	charge->weight = account->weight;
+	account->weight = weight;
 	charge->before = rank->tie;
 	charge->start = flows->start;
 	charge->now = at.now;
@@ -360,6 +362,8 @@ fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
 	FairqRank  *rank = &account->node.rank;
 	bool		same = rank->tie == charge->tie;
 
+	if (same)
+		account->weight = charge->weight;
 	if (ledger->fair_by == FAIRQ_BY_TIME)
 	{
 		if (charge->counted)

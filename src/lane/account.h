@@ -86,7 +86,8 @@ typedef struct FairqAccount
 	uint32		lane_no;		/* lane_no of the lane when the account was
 								 * last used; it is invalid if the lane has
 								 * another one now */
-	int32		weight;			/* weight of the group at its last turn */
+	int32		weight;			/* weight of the group at its last turn that
+								 * yielded a task */
 
 	/* in queues with tenants */
 	struct
@@ -134,6 +135,7 @@ typedef struct FairqCharge
 	FairqAmount amount;			/* if cost-fair, its charge per weight */
 	uint64		tie;			/* tie of the group after the turn; 0: there
 								 * was no charge */
+	int32		weight;			/* weight of the account before the turn */
 	bool		counted;		/* true: a task counts as running; only if
 								 * time-fair */
 	TimestampTz now;			/* when the turn was taken; if time-fair, the
@@ -191,8 +193,9 @@ extern void fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
 								FairqAccount *account, int32 group_no,
 								double least, FairqMoment at);
 extern void fairq_account_charge(FairqLedger *ledger, FairqFlows *flows,
-								 FairqAccount *account, float cost,
-								 FairqCharge *charge, FairqMoment at);
+								 FairqAccount *account, int32 weight,
+								 float cost, FairqCharge *charge,
+								 FairqMoment at);
 extern void fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
 								   FairqAccount *account,
 								   const FairqCharge *charge, FairqMoment at);

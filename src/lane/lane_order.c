@@ -1292,9 +1292,9 @@ charge_flow(FairqLane *lane, const FairqTaking *taking, int32 flow, float cost,
 	FairqAccount *account = account_of(lane, flow);
 
 	(void) remove_from_order(lane, flow);
-	account->weight = taking->weight_of(taking->arg, flow);
 	fairq_account_charge(&lane->order.ledger, flows_of(lane, account), account,
-						 cost, charge, moment(lane, flow, taking->order.now));
+						 taking->weight_of(taking->arg, flow), cost, charge,
+						 moment(lane, flow, taking->order.now));
 	add_to_order(lane, flow, is_active(lane, flow, account));
 }
 
