@@ -224,7 +224,7 @@ finish_all_expired(FairqQueue *queue)
 	sweep.is_over = fairq_is_expired;
 	sweep.end = fairq_finish_expired;
 	range = fairq_range_before(range, TimestampTzGetDatum(sweep.now));
-	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRES_AT,
+	sweep.scan = fairq_scan_begin(sweep.tasks, FAIRQ_TASK_BY_EXPIRY,
 								  range);
 	end_found(&sweep, false);
 	return end_sweep(&sweep);

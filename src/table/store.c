@@ -367,7 +367,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 		[FAIRQ_TASK_BY_ID] = {TASK_ID},
 		[FAIRQ_TASK_BY_TIME] = {TASK_LANE, TASK_ADDR},
 		[FAIRQ_TASK_BY_GROUP] = {TASK_LANE, TASK_GROUP_NO, TASK_ADDR},
-		[FAIRQ_TASK_BY_EXPIRES_AT] = {TASK_QUEUE_ID, TASK_EXPIRES_AT},
+		[FAIRQ_TASK_BY_EXPIRY] = {TASK_QUEUE_ID, TASK_EXPIRES_AT},
 		[FAIRQ_TASK_BY_BATCH] = {TASK_BATCH, TASK_ID},
 		[FAIRQ_NUMBER_BY_KEY] = {NUMBER_QUEUE_ID, NUMBER_GROUP_KEY},
 		[FAIRQ_NUMBER_BY_NO] = {NUMBER_QUEUE_ID, NUMBER_GROUP_NO},
@@ -387,7 +387,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 	/* the parts of the tasks that are sufficient for each index */
 	static const Part parts[FAIRQ_INDEXES] = {
 		[FAIRQ_TASK_BY_TIME] = PART_TIMED,
-		[FAIRQ_TASK_BY_EXPIRES_AT] = PART_WITH_EXPIRES_AT,
+		[FAIRQ_TASK_BY_EXPIRY] = PART_WITH_EXPIRES_AT,
 		[FAIRQ_TASK_BY_BATCH] = PART_WITH_BATCH
 	};
 	uint64		as_of;

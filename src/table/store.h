@@ -108,8 +108,8 @@ typedef enum FairqIndex
 	FAIRQ_TASK_BY_ID,			/* id */
 	FAIRQ_TASK_BY_TIME,			/* lane, addr; timed tasks at least */
 	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
-	FAIRQ_TASK_BY_EXPIRES_AT,	/* queue_id, expires_at; at least of tasks that
-								 * have expires_at */
+	FAIRQ_TASK_BY_EXPIRY,		/* queue_id, expires_at; at least of tasks
+								 * that have expires_at */
 	FAIRQ_TASK_BY_BATCH,		/* batch, id; at least of tasks that have a
 								 * batch */
 	FAIRQ_NUMBER_BY_KEY,		/* queue_id, group_key */

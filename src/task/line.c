@@ -27,7 +27,7 @@
  * checks MOST_BACK index entries before its task, because tasks in flight are
  * right before it.  A row that an open transaction is changing counts, because
  * it may exist afterwards.  If the row is gone afterwards, the end of that
- * transaction takes the group back (fairq_finish() in outcome.c).  An expired
+ * transaction takes the group back (remove_task() in outcome.c).  An expired
  * task blocks no other task.
  *
  * Recovery.  After a restart, and after SQL has changed rows, shared memory
