@@ -101,11 +101,12 @@ ROLLBACK;
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY priority, payload)
 FROM fairq.pop('addresses_huge', 4);
 SELECT fairq.release(id) FROM fairq.tasks
-WHERE queue = 'addresses_huge' AND payload = '"a1"';		-- has no address left
+WHERE queue = 'addresses_huge' AND payload = '"a1"';		-- no address is left
 SELECT pg_temp.pop('addresses_huge');
 SELECT * FROM fairq.check_queue('addresses_huge');
 
--- Once the queue is empty and the hints are reset, addresses start again.
+-- Once the queue is empty and the hints are reset, addresses start from the
+-- first block again.
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'addresses_huge';
 SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_huge', 'b')$$);
 SELECT fairq.reset_hints();
@@ -192,8 +193,8 @@ WHERE queue = 'addresses_alter' AND payload = '"a1"';
 SELECT pg_temp.pop('addresses_alter');
 SELECT * FROM fairq.check_queue('addresses_alter');
 
--- The change comes in the middle of a transaction, with a rollback and with a
--- savepoint.
+-- The block length changes in the middle of a transaction, which is rolled
+-- back to a savepoint or as a whole.
 SELECT fairq.create_queue('addresses_middle', block_length => 100);
 BEGIN;
 SELECT pg_temp.add('addresses_middle', 'a', 1, 3), pg_temp.add('addresses_middle', 'b', 1, 3);
@@ -220,7 +221,8 @@ SELECT * FROM fairq.check_queue('addresses_middle');
 SELECT pg_temp.pop('addresses_middle');
 SELECT * FROM fairq.check_queue('addresses_middle');
 
--- Too small for the queue's groups, too large for its blocks, then valid.
+-- Block lengths that are too small for the queue's groups, or too large for
+-- its blocks; then a valid one.
 SELECT fairq.alter_queue('addresses_middle', block_length => 1);
 SELECT fairq.alter_queue('addresses_middle', block_length => 0);
 SELECT fairq.alter_queue('addresses_middle', block_length => -5);
@@ -234,7 +236,8 @@ SELECT payload, addr FROM fairq.tasks WHERE queue = 'addresses_middle' ORDER BY 
 SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_middle', 'a')$$);
 SELECT * FROM fairq.check_queue('addresses_middle');
 
--- Without tasks each block length is valid that has a seat for each group.
+-- In a queue without tasks, each block length is valid that has a seat for
+-- each group.
 SELECT fairq.purge('addresses_middle'), count(*) - cardinality(fairq.complete_batch(array_agg(id)))
 FROM fairq.tasks WHERE queue = 'addresses_middle';
 SELECT fairq.alter_queue('addresses_middle', block_length => 1);

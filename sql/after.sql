@@ -86,8 +86,8 @@ SELECT how, e.* FROM unnest('{cancel,cancel a running one,purge,expire,fail what
 SELECT count(fairq.complete(id)) FROM fairq.pop('then', 9);
 SELECT count(*) FROM fairq.dependency;
 
--- The status of an archived predecessor counts. If a finished one is not in
--- the archive, the call fails.
+-- The status of an archived predecessor counts. An enqueue fails if a finished
+-- predecessor is not in the archive.
 SELECT fairq.enqueue('then', 'g') AS done \gset
 SELECT fairq.complete(id) FROM fairq.pop('then');
 SELECT fairq.enqueue('then', 'g') AS dead \gset
@@ -165,7 +165,7 @@ SELECT id = :k AS found, added FROM fairq.enqueue_or_find('then', 'g', dedup_key
 SELECT count(*) FROM fairq.dependency;
 SELECT fairq.complete(id) FROM fairq.pop('then');
 
--- The task can be cancelled or expire, and be in a batch.
+-- The waiting task can be cancelled or expire, and be in a batch.
 SELECT fairq.create_batch('then', 'all', on_success => true) AS batch \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS x \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a], expires_at => now()) AS y \gset
@@ -198,8 +198,8 @@ SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS b \gset
 SELECT count(*) FROM fairq.take('first');
 SELECT id = :b AS b, fairq.complete(id) FROM fairq.pop('then');
 
--- Before the commit it can be put back, so the waiting task stays blocked, and
--- the checks leave it due.
+-- Before the commit the taken task can be put back. So the waiting task stays
+-- blocked, and after a check it is still due for the next one.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('first', 'g', after => ARRAY[:a]) AS b \gset
 SELECT fairq.enqueue('first', 'g', after => ARRAY[:b], after_any => true) AS c \gset
@@ -232,8 +232,8 @@ SELECT sum(done) FROM generate_series(1, 9) n,
 	LATERAL (SELECT count(fairq.complete(id)) AS done FROM fairq.pop('then', 100 + n)) p;
 SELECT count(*) FROM fairq.live_tasks;
 
--- A waiting task that is already due hides no other one, neither when the task
--- ends nor when a pop of another queue continues.
+-- A waiting task that is already due for a check hides no other one. This
+-- holds for the end of the predecessor, and for a pop of another queue.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS x \gset
 SELECT count(*) FROM fairq.enqueue_batch('first', array_fill('g'::text, '{99}'), array_fill('1'::jsonb, '{99}'), after => ARRAY[:a]);
@@ -244,7 +244,7 @@ SELECT count(*), max(id) = :y AS y FROM fairq.live_tasks WHERE run_at = 'infinit
 SELECT id = ANY (ARRAY[:x, :y]) AS ok, fairq.complete(id) FROM fairq.pop('then', 9);
 SELECT fairq.purge('first');
 
--- One task waits for many. The one with the highest id ends first.
+-- One task waits for many. The task with the highest id ends first.
 SELECT array_agg(fairq.enqueue('first', 'a', payload => to_jsonb(n))) AS many FROM generate_series(1, 1000) n \gset
 SELECT fairq.enqueue('then', 'g', after => :'many') AS last \gset
 SELECT count(fairq.reschedule(:last)), count(p.*) FROM fairq.pop('first', 1000) p;
@@ -273,7 +273,7 @@ SELECT payload, fairq.complete(id) FROM fairq.pop('then');
 SELECT fairq.purge('first'), fairq.purge('then');
 
 -- A purge and the cancellation of a batch also remove the tasks that they make
--- due. One such task waits for another one, the other one for a batch.
+-- due. Here one such task waits for another task, and one waits for a batch.
 SELECT fairq.create_batch('first', 'a') AS batch \gset
 SELECT fairq.enqueue('first', 'a', delay => '1 h', batch => :batch) AS a \gset
 SELECT fairq.enqueue('first', 'a', after => ARRAY[:a], after_any => true) AS b \gset

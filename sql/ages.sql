@@ -1,5 +1,5 @@
--- fairq.stats shows the age of the oldest ready task with a free slot, that of
--- the oldest one without, and how many groups wait.
+-- fairq.stats shows the age of the oldest ready task that has a free slot, and
+-- of the oldest one that has none. It also shows how many groups wait.
 --
 -- Fails if survey.c reads at most one group, counts groups without tasks, or
 -- leaves out a cause that delays all groups. Fails if it requires a slot for
@@ -14,7 +14,7 @@
 \set VERBOSITY sqlstate
 
 -- Finds the task that has exactly the age shown. Finished tasks are archived.
--- If a slow machine gives several tasks the same age, it tries again.
+-- If a slow machine gives several tasks the same age, show() tries again.
 CREATE FUNCTION pg_temp.task_of(of text, age interval, since timestamptz, upto timestamptz)
 RETURNS text[] LANGUAGE sql AS $$
 	SELECT CASE WHEN age IS NULL THEN '{NULL}' ELSE
@@ -93,7 +93,7 @@ SELECT * FROM pg_temp.show('ages');
 COMMIT;
 SELECT pg_temp.pop('ages');
 SELECT * FROM pg_temp.show('ages');
--- the first task that an empty queue gets shows its own age
+-- an empty queue gets a task: the age shown is that of this task
 CALL pg_temp.add('ages', 'a', 'a6');
 SELECT * FROM pg_temp.show('ages');
 SELECT fairq.release(pg_temp.id('a1'));
@@ -125,7 +125,7 @@ SELECT pg_temp.pop('ages_many', 2);
 SELECT * FROM pg_temp.show('ages_many');
 SELECT pg_temp.pop('ages_many', 2);
 SELECT * FROM pg_temp.show('ages_many');
--- ages of tasks before the queue was empty do not count
+-- the ages of tasks that were served before the queue was empty do not count
 CALL pg_temp.add('ages_many', 'g90', 'o5');
 SELECT * FROM pg_temp.show('ages_many');
 
@@ -171,7 +171,7 @@ SELECT fairq.pause('ages_limited', 'b');
 SELECT * FROM pg_temp.show('ages_limited');
 SELECT pg_temp.pop('ages_limited', 2);
 SELECT * FROM pg_temp.show('ages_limited');
--- the next call takes all of them back
+-- the next call takes all of these groups back
 SELECT fairq.alter_queue('ages_limited', concurrency => 2);
 SELECT * FROM pg_temp.show('ages_limited');
 SELECT pg_temp.pop('ages_limited', 2);
@@ -179,7 +179,7 @@ SELECT * FROM pg_temp.show('ages_limited');
 SELECT fairq.resume('ages_limited', 'b');
 SELECT pg_temp.pop('ages_limited', 9);
 SELECT * FROM pg_temp.show('ages_limited');
--- in two priorities: the older of the two tasks counts
+-- a group has a task in each of two priorities: the older task counts
 SELECT fairq.enqueue('ages_limited', 'a', '"x5"', priority => 5) > 0 AS ok;
 SELECT pg_sleep(0.25);
 CALL pg_temp.add('ages_limited', 'a', 'x4');
@@ -190,8 +190,7 @@ SELECT pg_temp.pop('ages_limited', 9);
 SELECT groups_active, groups_limited, oldest_limited FROM fairq.stats WHERE queue = 'ages_limited';
 
 --
--- Ages of any size, also after SQL changed rows and fairq knows nothing of
--- them
+-- Ages of any size, also after SQL has changed rows and hints are lost
 --
 
 SELECT fairq.create_queue('ages_old', concurrency => 1);
@@ -251,8 +250,8 @@ SELECT * FROM pg_temp.show('ages_due');
 SELECT pg_temp.pop('ages_due');
 SELECT * FROM pg_temp.show('ages_due');
 
--- also without a pop: a cancelled task does not count, nor do tasks of a
--- paused queue
+-- a task also becomes ready without a pop; a cancelled task does not count,
+-- nor do tasks of a paused queue
 SELECT fairq.create_queue('ages_gone');
 SELECT pg_temp.pop('ages_gone');
 SELECT fairq.maintain('ages_gone');
@@ -337,7 +336,7 @@ SELECT group_key, s.reason, waiting_since = run_at AS since FROM fairq.group_sta
 	JOIN fairq.tasks USING (group_key) WHERE queue = 'ages_ended';
 SELECT fairq.maintain('ages_ended');
 SELECT * FROM pg_temp.show('ages_ended');
--- also if only an enqueue has used the queue
+-- the ages are also NULL if only an enqueue has used the queue
 SELECT fairq.reset_hints();
 SELECT fairq.enqueue('ages_ended', 'b', '"n2"') > 0 AS ok;
 SELECT fairq.maintain('ages_ended');
@@ -407,7 +406,8 @@ BEGIN
 	PERFORM fairq.maintain(name) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 	PERFORM fairq.enqueue(name, 'a') FROM fairq.queue, generate_series(1, 2) WHERE name LIKE 'ages\_gone%';
 	COMMIT;
-	-- a first task runs if that is what delays the others
+	-- in queues where a running task or a used start delays the others, one
+	-- task runs
 	PERFORM fairq.pop(name) FROM unnest('{ages_gone_limited,ages_gone_rate,ages_gone_full}'::text[]) name;
 	COMMIT;
 	PERFORM fairq.complete(id) FROM fairq.live_tasks WHERE queue = 'ages_gone_rate' AND status = 'running';
@@ -428,7 +428,7 @@ SELECT queue, queued, running, active, limited, throttled, oldest_ready > '0' AS
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 CALL pg_temp.gone('cancel');
 SELECT * FROM pg_temp.gone;
--- they do not count either if another group becomes active
+-- they do not count either once another group becomes active
 SELECT clock_timestamp() AS since \gset
 SELECT count(fairq.enqueue(queue, 'b')) FROM pg_temp.gone;
 SELECT queue, queued, running, active, limited, throttled, oldest_ready < clock_timestamp() - :'since' AS r,
@@ -473,7 +473,7 @@ SELECT fairq.enqueue('ages_hollow', 'last', '"last"') > 0 AS ok;
 SELECT count(fairq.purge('ages_hollow', 'g' || i)) FROM generate_series(1, 50) i;
 SELECT groups_sampled, groups_active, pg_temp.agrees('ages_hollow') FROM fairq.stats WHERE queue = 'ages_hollow';
 SELECT count(fairq.purge('ages_hollow', 'g' || i)) FROM generate_series(51, 150) i;
--- then no task is known to be the oldest one, but none is missed
+-- no task is known to be the oldest one, but the ages show that tasks wait
 SELECT groups_sampled, groups_active >= 1 AS active, oldest_ready IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_hollow';
 -- and no age is shown if all tasks are gone
 SELECT fairq.purge('ages_hollow');
@@ -486,8 +486,7 @@ SELECT fairq.purge('ages_deep', 'deep');
 SELECT fairq.enqueue('ages_deep', 'deep', '"deep"') > 0 AS ok;
 SELECT groups_active, oldest_ready IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_deep';
 
--- the groups that are read may have waited longest; they are not just any
--- groups
+-- a call that cannot read all groups reads those that may have waited longest
 SELECT fairq.create_queue('ages_busy');
 CREATE PROCEDURE pg_temp.round() LANGUAGE sql AS $$
 	SELECT count(*) FROM fairq.enqueue_batch('ages_busy', (SELECT array_agg('g' || i) FROM generate_series(1, 150) i),

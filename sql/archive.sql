@@ -8,7 +8,8 @@
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql
 
--- Those running tasks fail permanently, in that order.
+-- Makes the running tasks with these payloads fail permanently, in the given
+-- order.
 CREATE FUNCTION pg_temp.fail(queue text, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -230,14 +231,14 @@ SELECT pg_temp.add('archive', 'a3', 'b3');
 SELECT fairq.redrive('archive'), fairq.redrive('archive');
 SELECT * FROM fairq.check_queue('archive');
 SELECT pg_temp.pop('archive');
--- attempts count again: two more
+-- a redriven task has two attempts again
 SELECT fairq.fail(pg_temp.id('archive', 'a1'), 1), fairq.complete(pg_temp.id('archive', 'a1'), 1);
 SELECT count(fairq.fail(id, attempt, 'no ' || attempt, '0')) FROM (SELECT id, attempt FROM fairq.tasks WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"') ORDER BY id) t;
 SELECT pg_temp.pop('archive');
 SELECT count(fairq.fail(id, attempt, 'no ' || attempt, '0')) FROM (SELECT id, attempt FROM fairq.tasks WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"') ORDER BY id) t;
 SELECT * FROM pg_temp.tasks('archive');
 SELECT * FROM fairq.check_queue('archive');
--- of one group
+-- only the tasks of one group
 SELECT pg_temp.fail('archive', 'b1', 'b2', 'a3', 'c1', 'b3');
 SELECT fairq.redrive('archive', 'b', 2);
 SELECT task, status FROM pg_temp.tasks('archive');
@@ -277,7 +278,7 @@ FROM fairq.tasks WHERE queue = 'archive';
 SELECT fairq.enqueue('archive', 'f', dedup_key => 'key') = :e1 AS same;
 SELECT fairq.cancel(:e1);
 SELECT * FROM fairq.check_queue('archive');
--- only failed ones
+-- only failed tasks are redriven
 SELECT fairq.alter_queue('archive', retain => '1 hour');
 SELECT pg_temp.add('archive', 'g1', 'g2', 'g3');
 SELECT fairq.cancel(pg_temp.id('archive', 'g1'));

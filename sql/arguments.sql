@@ -39,7 +39,7 @@ SELECT fairq.block_of('arguments', NULL);
 SELECT fairq.check_queue(NULL);
 SELECT fairq.check_queue(NULL);
 
--- NULL for a default, or for no worker
+-- NULL means the default, or no worker
 SELECT fairq.enqueue('arguments', 'a', NULL, NULL) > 0 AS ok;
 SELECT payload, priority FROM fairq.tasks WHERE queue = 'arguments';
 SELECT payload, lease_until - now() BETWEEN '4 minutes' AND '6 minutes' AS five_minutes
@@ -177,7 +177,7 @@ SELECT count(*) FROM fairq.enqueue_batch('arguments',
 	(SELECT array_agg(key) FROM key), (SELECT array_agg(to_jsonb(key)) FROM key));
 SELECT count(fairq.enqueue('arguments', key, to_jsonb(key))) FROM key;
 SELECT count(*) FROM fairq.groups JOIN key ON key = group_key WHERE queue = 'arguments' AND ready = 2;
--- one group each: a round serves each of them
+-- each key is a group of its own: a round serves each of them
 SELECT count(*), count(DISTINCT group_key), bool_and(payload = to_jsonb(group_key)) AS equal
 FROM fairq.pop('arguments', (SELECT count(*) FROM key)::int);
 SELECT bool_and(fairq.purge('arguments', key) = 1), bool_and(fairq.address('arguments', key, 0) >= 0)
@@ -216,7 +216,7 @@ SELECT string_agg(group_key || payload, ' ' ORDER BY id) FROM fairq.tasks
 WHERE queue = 'arguments' AND status = 'queued';
 SELECT fairq.purge('arguments');
 
--- more than the limit; NULLs take little space
+-- arrays with more elements than the limit; NULLs take little space
 SELECT array_fill(NULL::bigint, ARRAY[40000001]) AS ids, array_fill(NULL::text, ARRAY[40000001]) AS texts,
 	array_fill(NULL::jsonb, ARRAY[40000001]) AS documents, array_fill(NULL::int, ARRAY[40000001]) AS ints INTO TEMP TABLE huge;
 SELECT fairq.complete_batch(ids) FROM huge;
@@ -276,7 +276,7 @@ SELECT count(*) FROM fairq.task, big
 WHERE task.payload = big.payload AND pg_column_size(task.payload) > 1000000;
 SELECT p.group_key, p.payload = big.payload AS equal, md5(p.payload::text) = md5(big.payload::text) AS same
 FROM big, fairq.pop('arguments', 3) p ORDER BY p.id;
--- released, given another address, taken
+-- a task with a large payload is released, given another address, taken
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'arguments' AND status = 'running' AND group_key = 'big';
 SELECT fairq.alter_queue('arguments', block_length => 5000);
 SELECT p.group_key, p.attempt, md5(p.payload::text) = md5(big.payload::text) AS same

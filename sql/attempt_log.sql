@@ -60,8 +60,8 @@ SELECT attempt FROM fairq.pop('attempt_log', worker => 'w9');
 SELECT fairq.complete(:task);
 SELECT status, array_agg(attempt || coalesce(' ' || error, '')) FROM pg_temp.log GROUP BY 1;
 
--- other ends: cancelled after a failure, with a lapsed lease, without any
--- attempt
+-- other ends: a task is cancelled after a failure, with a lapsed lease, or
+-- without any attempt
 SELECT count(fairq.enqueue('attempt_log', 'b', to_jsonb('b' || n), max_attempts => 1)) FROM generate_series(1, 3) n;
 SELECT count(*) FROM fairq.pop('attempt_log', 2, worker => 'w');
 SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = 'attempt_log' AND status = 'running' ORDER BY id;
@@ -95,7 +95,7 @@ SELECT min(attempt), max(attempt), count(*), min(octet_length(error)), max(octet
 	bool_and(error ~ E'^\\d+\u00fc+$') AS whole
 FROM pg_temp.log WHERE task = 'c';
 SELECT octet_length(attempt_log::text) < 15000 AS small, octet_length(error) FROM fairq.tasks WHERE id = :task;
--- what SQL stores has to be a log that the view can show
+-- a log that SQL stores must be one that the view can show
 UPDATE fairq.task SET attempt_log = 'x' WHERE id = :task;
 UPDATE fairq.task SET attempt_log = '' WHERE id = :task;
 UPDATE fairq.task SET attempt_log = '["x",1]' WHERE id = :task;

@@ -47,8 +47,8 @@ SELECT fairq.create_batch('whole', 'a', batch => 1);
 SELECT fairq.create_batch('none', 'a');
 SELECT count(*) FROM fairq.task;
 
--- Rolled back, released, retried, replaced, rescheduled and found tasks: each
--- counts once, until its end.
+-- Tasks that are rolled back, released, retried, replaced, rescheduled, or
+-- found by their keys: each counts once, until its end.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 BEGIN;
 SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;
@@ -73,7 +73,7 @@ SELECT fairq.reschedule(:batch);
 SELECT count(*) FROM fairq.pop('whole');
 SELECT count(*) FROM fairq.pop('whole');
 SELECT count(*) FROM fairq.take('parts', 5);
--- a rolled back pop did not check, and the next pop checks again
+-- a check is undone if its pop is rolled back, and the next pop checks again
 SELECT fairq.reschedule(:batch);
 BEGIN;
 SELECT count(*) FROM fairq.pop('whole');
@@ -164,7 +164,8 @@ SELECT status FROM fairq.live_tasks WHERE id = :batch;
 COMMIT;
 SELECT id = :batch AS same, headers FROM fairq.take('parts', 9);
 
--- Batches in batches: the waiting task belongs to another batch.
+-- Batches in batches: the task that waits for a batch belongs to another
+-- batch.
 SELECT fairq.create_batch('whole', 'a', '"outer"', on_success => true) AS outer_batch \gset
 SELECT fairq.create_batch('whole', 'a', '"inner"', on_success => true, batch => :outer_batch) AS batch \gset
 SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;
@@ -221,7 +222,7 @@ SELECT count(*) FROM fairq.batches;
 SELECT count(*) FROM fairq.batch_delta;
 SELECT * FROM fairq.check_queue('parts') UNION ALL SELECT * FROM fairq.check_queue('whole');
 
--- A blocked task counts as scheduled, and not as waiting for service.
+-- A blocked task counts as scheduled, and does not count as ready.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT fairq.close_batch(:batch);
 SELECT ready, scheduled, running FROM fairq.queues WHERE queue = 'whole';
@@ -244,8 +245,8 @@ SELECT count(*) FROM fairq.batch;
 SELECT fairq.drop_queue('parts', force => true);
 
 -- When the last taken task ends, so does the batch, which changes its waiting
--- task. Fails if serve_task() in claim.c uses the old place of pending changes
--- that this has moved: there is room for 16 at first.
+-- task. That adds a pending change, and the array of 16 changes moves to get
+-- more room. Fails if serve_task() in claim.c uses its old place.
 SELECT fairq.create_queue('many');
 SELECT fairq.create_batch('many', 'w') AS batch \gset
 SELECT count(fairq.enqueue('many', 'g' || i, batch => :batch)) FROM generate_series(1, 16) i;

@@ -15,7 +15,8 @@ BEGIN
 END $$;
 SELECT fairq.create_queue('batch_cost');
 
--- the tasks of a batch end in the opposite order, while a snapshot needs their rows
+-- the tasks of a batch end in the order opposite to their ids, while a
+-- snapshot needs their rows
 SELECT fairq.create_batch('batch_cost', 'then') AS b \gset
 SELECT count(*) FROM fairq.enqueue_batch('batch_cost', array_fill('a'::text, ARRAY[4000]), array_fill('1'::jsonb, ARRAY[4000]), batch => :b);
 SELECT fairq.close_batch(:b);
@@ -32,7 +33,8 @@ SELECT status FROM fairq.batches WHERE id = :b;
 SELECT fairq.complete(id) FROM popped WHERE n = 4000;
 SELECT id = :b AS "then", headers -> 'batch' ->> 'completed' AS completed, fairq.complete(id) FROM fairq.pop('batch_cost');
 
--- checks of a batch that has a row for each of many calls that have added tasks
+-- many calls have added tasks to a batch, and each call has left a row that a
+-- check could read
 SELECT fairq.create_batch('batch_cost', 'then', on_success => true) AS b \gset
 -- each check in its own transaction, because a check reads all earlier row versions
 -- of its transaction

@@ -31,7 +31,7 @@ SELECT id = :old AS old FROM fairq.enqueue_batch('batch_each', '{a,b,c}', '{1,2,
 	priorities => '{1,2,3}', run_ats => ARRAY['infinity', NULL, now() + interval '1 day'], headers => ARRAY['1', NULL, '3']::jsonb[]) id;
 SELECT payload, priority, status, cost, headers, run_at > now() AS later FROM fairq.tasks WHERE queue = 'batch_each' ORDER BY id;
 SELECT fairq.purge('batch_each');
--- more tasks than are written at once
+-- more tasks than fairq writes at once
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', array_fill('a'::text, ARRAY[1000]), (SELECT array_agg(to_jsonb(i)) FROM generate_series(1, 1000) i),
 	priorities => (SELECT array_agg(i % 10) FROM generate_series(1, 1000) i),
 	run_ats => (SELECT array_agg(CASE WHEN i % 3 = 0 THEN now() + i * interval '1 hour' END) FROM generate_series(1, 1000) i));
@@ -41,14 +41,14 @@ SELECT bool_and(priority = payload::int % 10), bool_and((status = 'scheduled') =
 SELECT count(*) FROM fairq.pop('batch_each', 1000);
 SELECT * FROM fairq.check_queue('batch_each');
 SELECT count(fairq.complete(id)), fairq.purge('batch_each') FROM fairq.tasks WHERE queue = 'batch_each' GROUP BY ();
--- one value for all tasks with an array of the other; an element of 0 is not
--- the default
+-- one value for all tasks together with an array of the other argument; an
+-- element of 0 does not mean the default
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{a}', '{1}', 3, priorities => NULL, run_ats => '{infinity}');
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{a}', '{2}', 0, 'infinity', priorities => '{5}');
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{}', '{}', priorities => '{}', run_ats => '{}');
 SELECT * FROM pg_temp.stand;
 SELECT fairq.purge('batch_each');
--- all or nothing
+-- a call that fails adds no task
 \set VERBOSITY default
 SELECT fairq.enqueue_batch('batch_each', '{a}', '{1}', 3, priorities => '{3}');
 SELECT fairq.enqueue_batch('batch_each', '{a}', '{1}', run_at => 'infinity', run_ats => '{NULL}');

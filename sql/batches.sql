@@ -58,8 +58,8 @@ SELECT id = (:'ids'::bigint[])[3] AS third, attempt FROM fairq.pop('batches');
 SELECT pg_temp.nth(:'ids', fairq.fail_batch((:'ids'::bigint[])[3:3], '{2}', '{again}', '0'));
 SELECT * FROM pg_temp.tasks();
 
--- the same task twice: the second end is too late, but extend begins the lease
--- twice
+-- the same task twice: the second end has no effect, but extend begins the
+-- lease twice
 SELECT pg_temp.nth(:'ids', fairq.extend_batch((:'ids'::bigint[])[5:6] || (:'ids'::bigint[])[5:6], lease => '3 hours'));
 SELECT pg_temp.nth(:'ids', fairq.release_batch(ARRAY[(:'ids'::bigint[])[6], (:'ids'::bigint[])[5], (:'ids'::bigint[])[6]], delay => '20 minutes'));
 SELECT * FROM pg_temp.tasks();

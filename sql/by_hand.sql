@@ -11,7 +11,7 @@ CREATE FUNCTION pg_temp.pop(queue text) RETURNS bigint LANGUAGE sql AS
 CREATE FUNCTION pg_temp.fill(queue text, n int) RETURNS bigint LANGUAGE sql AS
 	$$SELECT count(fairq.enqueue($1, 'bob')) FROM generate_series(1, $2)$$;
 
--- a new name, and a resumed group
+-- a transaction renames the queue and resumes a group
 SELECT fairq.create_queue('by_hand');
 SELECT pg_temp.fill('by_hand', 1), fairq.pause('by_hand', 'bob');
 SELECT pg_temp.pop('by_hand');
@@ -22,8 +22,8 @@ COMMIT;
 SELECT pg_temp.pop('by_hand'), pg_temp.pop('by_hand_2');
 SELECT pg_temp.pop('by_hand_2');
 SELECT * FROM fairq.check_queue('by_hand_2');
--- The row was just changed by the same statement. Such calls once looped
--- forever.
+-- A call changes a row that its own statement has just changed. Such calls
+-- once looped forever.
 SELECT count(*) FROM fairq.enqueue('by_hand_2', 'c');
 CREATE TEMP TABLE popped AS SELECT id FROM fairq.pop('by_hand_2');
 UPDATE fairq.task t SET worker = 'x' FROM popped p WHERE t.id = p.id RETURNING fairq.extend(t.id) > now() AS extended;
@@ -33,7 +33,7 @@ SELECT * FROM fairq.check_queue('by_hand_2');
 
 SELECT fairq.drop_queue('by_hand_2', true);
 
--- a new name, and a higher limit
+-- one UPDATE sets a new name and a higher limit
 SELECT fairq.create_queue('by_hand', concurrency => 1);
 SELECT pg_temp.fill('by_hand', 5);
 SELECT pg_temp.pop('by_hand');

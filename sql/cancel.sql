@@ -43,7 +43,7 @@ SELECT * FROM fairq.check_queue('cancel');
 SELECT pg_temp.add('cancel', 'b2', 'b3');
 SELECT pg_temp.pop('cancel', 4), pg_temp.pop('cancel');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'cancel' AND status = 'running';
--- the first, the last, all tasks of a group
+-- the first task of a group, its last one, and all of them
 SELECT pg_temp.add('cancel', 'c1', 'c2', 'c3', 'd1', 'd2');
 SELECT pg_temp.cancel('cancel', 'c1'), pg_temp.cancel('cancel', 'c3'), pg_temp.cancel('cancel', 'd1'), pg_temp.cancel('cancel', 'd2');
 SELECT * FROM fairq.check_queue('cancel');
@@ -82,13 +82,14 @@ SELECT * FROM fairq.check_queue('cancel_2');
 SELECT pg_temp.add('cancel', 'e1', 'e2', 'e3', 'e4', 'e5', 'e6', 'e7');
 SELECT pg_temp.pop('cancel');
 SELECT bool_and(pg_temp.cancel('cancel', 'e' || n)) FROM generate_series(1, 6) n;
--- again: true
+-- a second cancel also returns true
 SELECT pg_temp.cancel('cancel', 'e1'), pg_temp.cancel('cancel', 'e1');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
 SELECT * FROM fairq.check_queue('cancel');
 SELECT cancelled FROM pg_temp.counters('cancel');
 SELECT lease_until > now() AS leased FROM fairq.tasks WHERE queue = 'cancel' AND payload = '"e1"';
--- extend reports it, with and without the attempt, and with a lease
+-- extend reports the cancellation, with and without the attempt, and with a
+-- lease
 SELECT fairq.extend(pg_temp.id('cancel', 'e1'), 1), fairq.extend(pg_temp.id('cancel', 'e1')),
 	fairq.extend(pg_temp.id('cancel', 'e1'), 1, '1 hour'), fairq.extend(pg_temp.id('cancel', 'e7'), 1) > now() AS other;
 -- Whatever the worker calls, the task ends as cancelled. Each call returns
@@ -96,7 +97,7 @@ SELECT fairq.extend(pg_temp.id('cancel', 'e1'), 1), fairq.extend(pg_temp.id('can
 SELECT fairq.complete(pg_temp.id('cancel', 'e1'), 1, '"done"'), cardinality(fairq.complete_batch(ARRAY[pg_temp.id('cancel', 'e2')], '{1}')),
 	fairq.fail(pg_temp.id('cancel', 'e3'), 1, 'stopped'), fairq.fail(pg_temp.id('cancel', 'e4'), 1, 'stopped', '0', true),
 	fairq.release(pg_temp.id('cancel', 'e5'), 1), fairq.release(pg_temp.id('cancel', 'e6'), 1, '1 hour');
--- and each task is counted only as cancelled
+-- each of these tasks is counted only as cancelled
 SELECT completed, released, retried, failed, cancelled FROM pg_temp.counters('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
 SELECT * FROM fairq.check_queue('cancel');
@@ -130,11 +131,12 @@ SELECT fairq.fail(pg_temp.id('cancel', 'e7'), 2), fairq.release(pg_temp.id('canc
 SELECT fairq.purge('cancel');
 SELECT fairq.release(pg_temp.id('cancel', 'e7'));
 
--- Its lease expires: it does not run again. A pop finds it, or expire_leases.
+-- A cancelled task whose lease expires does not run again. A pop or
+-- expire_leases ends it.
 SELECT pg_temp.add('cancel', 'f1', 'f2', 'f3', 'f4');
 SELECT pg_temp.pop('cancel', 3, '1 microsecond');
 SELECT pg_temp.cancel('cancel', 'f1'), pg_temp.cancel('cancel', 'f2');
--- until then the worker may still end the task
+-- until that call the worker may still end the task
 SELECT fairq.extend(pg_temp.id('cancel', 'f1'), 1), fairq.complete(pg_temp.id('cancel', 'f1'), 1);
 SELECT pg_temp.pop('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'f%';
@@ -142,7 +144,7 @@ SELECT * FROM fairq.check_queue('cancel');
 SELECT fairq.extend(pg_temp.id('cancel', 'f3'), 2, '1 microsecond') IS NOT NULL AS lapsed, pg_temp.cancel('cancel', 'f3');
 SELECT fairq.expire_leases('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'f%';
--- also if it has no attempt left
+-- a cancelled task without attempts left
 SELECT fairq.alter_queue('cancel', max_attempts => 1);
 SELECT fairq.extend(pg_temp.id('cancel', 'f4'), 1, '1 microsecond') IS NOT NULL AS lapsed, pg_temp.cancel('cancel', 'f4');
 SELECT payload FROM fairq.take('cancel');

@@ -7,7 +7,7 @@
 \a \t
 \set VERBOSITY sqlstate
 
--- Adds tasks; the group is the first letter of each.
+-- Adds tasks with these payloads; the first letter of each is its group.
 CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
@@ -18,7 +18,7 @@ LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
 $$;
 
--- The payloads of the running tasks, or of all others.
+-- The payloads of the running tasks, or of all other tasks.
 CREATE FUNCTION pg_temp.tasks(queue text, running boolean) RETURNS text
 LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload #>> '{}')
@@ -32,7 +32,8 @@ $$;
 SELECT fairq.create_queue('contexts_set');
 SELECT pg_temp.add('contexts_set', 'a1', 'a2', 'b1', 'b2', 'c1', 'c2');
 SELECT fairq.enqueue('contexts_set', 'z', '"z1"', priority => 9, dedup_key => 'z') > 0 AS ok;
--- read-only in a part of a function, and writable after it
+-- a part of a function makes the transaction read-only; after that part it can
+-- write again
 CREATE FUNCTION pg_temp.pop_read_only(queue text) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -46,13 +47,14 @@ BEGIN;
 SELECT pg_temp.pop_read_only('contexts_set');
 SELECT pg_temp.pop('contexts_set', 1);
 COMMIT;
--- this applies to later transactions
+-- default_transaction_read_only applies to later transactions, so the pop
+-- succeeds
 CREATE FUNCTION pg_temp.pop_then_read_only(queue text) RETURNS text
 LANGUAGE sql SET default_transaction_read_only = on AS $$
 	SELECT payload #>> '{}' FROM fairq.pop(queue)
 $$;
 SELECT pg_temp.pop_then_read_only('contexts_set');
--- with another search_path, where = and max have other meanings
+-- with a search_path in which = and max have other meanings
 CREATE SCHEMA contexts_evil;
 CREATE AGGREGATE contexts_evil.max(int) (SFUNC = int4pl, STYPE = int, INITCOND = '1000000');
 CREATE FUNCTION contexts_evil.never(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false';
@@ -92,7 +94,7 @@ END $$;
 SELECT pg_temp.as_producer($$ fairq.enqueue('contexts_set', 'd', '"d1"') > 0 $$);
 SELECT pg_temp.as_producer($$ fairq.pop('contexts_set') $$);
 SELECT pg_temp.pop('contexts_set');
--- calls in a function write, also if it is declared to be stable
+-- calls write in a function that is declared to be stable, too
 CREATE FUNCTION pg_temp.pop_stable(queue text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -146,7 +148,7 @@ BEGIN
 END $$;
 CALL pg_temp.give_up('contexts_call');
 SELECT pg_temp.tasks('contexts_call', true), pg_temp.tasks('contexts_call', false);
--- a procedure that waits; it fails where it cannot commit
+-- a procedure that calls wait(); it fails in a block, where it cannot commit
 CREATE PROCEDURE pg_temp.wait_and_work(queue text, INOUT done text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -231,14 +233,15 @@ FETCH c;
 CLOSE c;
 COMMIT;
 SELECT pg_temp.tasks('contexts_cursor', true);
--- moved without reading
+-- MOVE pops tasks, too, although it returns none
 BEGIN;
 DECLARE c CURSOR FOR SELECT payload FROM fairq.pop('contexts_cursor', 2);
 MOVE c;
 FETCH ALL c;
 ROLLBACK;
 SELECT pg_temp.tasks('contexts_cursor', true);
--- held, read in part before the commit, and not at all before a rollback
+-- cursors WITH HOLD: one is not read before a rollback, and one is read in
+-- part before its commit
 BEGIN;
 DECLARE c CURSOR WITH HOLD FOR SELECT payload FROM fairq.pop('contexts_cursor', 1);
 ROLLBACK;
@@ -250,7 +253,7 @@ SELECT pg_temp.tasks('contexts_cursor', true), pg_temp.tasks('contexts_cursor', 
 FETCH ALL c;
 CLOSE c;
 -- A cursor keeps its position when a savepoint is rolled back. So it returns
--- tasks that are no longer popped.
+-- tasks whose pop has been undone.
 BEGIN;
 DECLARE c CURSOR FOR SELECT id, payload, attempt FROM fairq.pop('contexts_cursor', 2);
 SAVEPOINT s;
@@ -271,7 +274,7 @@ SELECT * FROM fairq.check_queue('contexts_cursor');
 SELECT fairq.create_queue('contexts_join');
 SELECT pg_temp.add('contexts_join', VARIADIC array(SELECT 'a' || n FROM generate_series(10, 40) n));
 SELECT g, string_agg(payload #>> '{}', ' ') FROM generate_series(1, 3) g, LATERAL fairq.pop('contexts_join', g) p GROUP BY g ORDER BY g;
--- the function is not called if no column needs it
+-- fairq.pop() is not called if no row needs its result
 SELECT g, payload FROM (SELECT g FROM generate_series(1, 2) g WHERE g > 2) g, LATERAL fairq.pop('contexts_join', g) p;
 CREATE TABLE contexts_note (id bigint, note text);
 WITH p AS (

@@ -19,7 +19,8 @@ BEGIN
 	FROM fairq.tasks t WHERE id = task;
 END $$;
 
--- The same for a batch, in the order of the input.
+-- Enqueues a batch of tasks with keys. Returns the same for each task, in the
+-- order of the input.
 CREATE FUNCTION pg_temp.put_batch(queue text, payloads text[], dedup_keys text[]) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -145,7 +146,7 @@ SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM pg_temp.tasks('dedup');
 SELECT pg_temp.put('dedup', 'b' || p, p) FROM unnest('{a1,a2,a3,a4,a5,a6,a7}'::text[]) p;
 SELECT * FROM fairq.check_queue('dedup');
--- by fail with attempts left, only with dead => true
+-- fail() frees the key of a task that has attempts left only with dead => true
 SELECT fairq.purge('dedup');
 SELECT fairq.alter_queue('dedup', max_attempts => 20);
 SELECT pg_temp.put('dedup', p, p) FROM unnest('{a1,a2,a3}'::text[]) p;
@@ -196,11 +197,11 @@ SELECT group_key FROM fairq.groups WHERE queue = 'dedup' ORDER BY group_no;
 -- all keys are distinct, also if one is the start of another
 SELECT pg_temp.put_batch('dedup', '{e1,e2,e3,e4,e5,e6}', '{abc,a,ab,abcd,b,a}');
 SELECT pg_temp.put_batch('dedup', '{f1,f2,f3,f4,f5}', '{a,b,ab,abc,abcd}');
--- scheduled, and in another lane
+-- a batch of scheduled tasks, in another lane
 SELECT count(DISTINCT id) FROM fairq.enqueue_batch('dedup', '{g,g}', '{"\"g1\"","\"g2\""}', 3, 'infinity', '{g,g}') id;
 SELECT payload, priority, status FROM fairq.tasks WHERE queue = 'dedup' AND group_key = 'g';
 SELECT * FROM fairq.check_queue('dedup');
--- all or nothing
+-- a call that fails adds no task
 SELECT fairq.enqueue_batch('dedup', '{h,h}', '{1,2}', dedup_keys => ARRAY['h', repeat('x', 1025)]);
 SELECT fairq.enqueue_batch('dedup', '{h,h}', '{1,2}', dedup_keys => ARRAY['h', '']);
 SELECT fairq.enqueue_batch('dedup', ARRAY['h', repeat('x', 1025)], '{1,2}', dedup_keys => '{h1,h2}');
@@ -227,7 +228,7 @@ SELECT pg_temp.put_batch('dedup', '{a3,a4}', '{k,l}');
 SELECT * FROM fairq.check_queue('dedup');
 COMMIT;
 SELECT * FROM pg_temp.tasks('dedup');
--- a task that it finishes has released its key
+-- a task that the transaction finishes has released its key
 BEGIN;
 SELECT pg_temp.pop('dedup', 1);
 SELECT fairq.complete(pg_temp.id('dedup', 'a1'), 1);
@@ -280,7 +281,8 @@ SELECT pg_temp.put('dedup', 'a7', 'k');
 SELECT pg_temp.pop('dedup');
 SELECT fairq.fail(pg_temp.id('dedup', 'a6'), 2, 'x', dead => true);
 SELECT pg_temp.put('dedup', 'a7', 'k');
--- the key belongs to another task by now, so it stays
+-- the key belongs to another task by now, so the failed task stays in the
+-- archive
 SELECT fairq.redrive('dedup');
 SELECT * FROM pg_temp.tasks('dedup');
 SELECT fairq.cancel(pg_temp.id('dedup', 'a7'));
@@ -319,7 +321,8 @@ SELECT fairq.maintain('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 
--- If an enqueue uses the key before maintain() runs, it also removes the row.
+-- If an enqueue uses such a key before maintain() runs, the enqueue removes
+-- the key's old row.
 SELECT pg_temp.put('dedup', 'g1', 'g'), pg_temp.put('dedup', 'h1', 'h', 'infinity'), pg_temp.put('dedup', 'i1', 'i');
 DELETE FROM fairq.task WHERE dedup_key IN ('g', 'h', 'i');
 BEGIN;
@@ -344,7 +347,8 @@ SELECT pg_temp.put('dedup', 'g10', 'g'), pg_temp.put('dedup', 'm4', 'm');
 COMMIT;
 SELECT * FROM pg_temp.keys('dedup') WHERE key IN ('g', 'm');
 SELECT * FROM fairq.check_queue('dedup');
--- a task of that id without the key, or in another queue
+-- the id of a key's row is that of a task without the key, or of a task in
+-- another queue
 UPDATE fairq.dedup SET id = pg_temp.id('dedup', 'j1') WHERE dedup_key = 'g';
 UPDATE fairq.task SET dedup_key = NULL WHERE dedup_key = 'g';
 SELECT pg_temp.put('dedup', 'g11', 'g');
@@ -356,7 +360,7 @@ SELECT pg_temp.put('dedup', 'g13', 'g13');
 UPDATE fairq.task SET dedup_key = 'g' WHERE id = pg_temp.id('dedup_there', 'g12');
 SELECT * FROM fairq.check_queue('dedup');
 SELECT * FROM fairq.check_queue('dedup_there');
--- failed tasks are redriven, also if a stale key has their own id
+-- a failed task is redriven, also if a stale row of its key has its own id
 SELECT fairq.purge('dedup');
 SELECT pg_temp.put('dedup', 'n1', 'n'), pg_temp.put('dedup', 'o1', 'o');
 SELECT count(fairq.fail(id, dead => true)) FROM fairq.pop('dedup', 2);

@@ -1,5 +1,5 @@
 -- Keys that are free once their task starts, and keys that are held for a time
--- after it.
+-- after the task's start or end.
 --
 -- Fails if a retried task still has its key (fairq_task_keyed() in
 -- store_scan.c). Fails if a key is not held (fairq_dedup_free() in dedup.c).
@@ -63,8 +63,8 @@ SELECT * FROM pg_temp.keys;
 -- cancelled, purged or taken before: free at once
 SELECT fairq.cancel(pg_temp.id('b3')), pg_temp.put('b4', 'b', 'started'), pg_temp.take(), pg_temp.put('b5', 'b', 'started'), fairq.purge('until'), pg_temp.put('b6', 'b', 'started'), fairq.purge('until');
 SELECT * FROM pg_temp.keys;
--- a rolled back pop returns the key; in the popping transaction it is free at
--- once
+-- a rolled back pop gives the key back to the task; in the popping transaction
+-- the key is free at once
 SELECT pg_temp.put('c1', 'c', 'started');
 BEGIN;
 SELECT pg_temp.pop(), pg_temp.put('c2', 'c', 'started'), pg_temp.found('c');
@@ -82,7 +82,7 @@ SELECT * FROM fairq.check_queue('until');
 SELECT fairq.enqueue('until', 'c', '"c7"', dedup_key => 'c', dedup_until => 'started', replace => true) = pg_temp.id('c6') AS the_same;
 SELECT pg_temp.pop();
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND status = 'running';
--- without a key it has no effect
+-- dedup_until and dedup_for have no effect without a key
 SELECT pg_temp.put('d1', NULL, 'started', '1 hour'), pg_temp.put('d2', NULL, 'started', '1 hour'), pg_temp.pop();
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND status = 'running';
 
@@ -90,7 +90,8 @@ SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND stat
 -- Held for a time
 --
 
--- after the task finishes, in each way, if it was started
+-- a key is held after its task has finished, in each way, if the task was
+-- started
 SELECT pg_temp.put(p, p, 'finished', '1 hour') FROM unnest('{e1,e2,e3,e4,e5,e6,e7}'::text[]) p;
 SELECT pg_temp.take(1), pg_temp.pop(4);
 SELECT * FROM pg_temp.keys;
@@ -99,7 +100,8 @@ SELECT fairq.fail(pg_temp.id('e4')), fairq.release(pg_temp.id('e5')), fairq.purg
 SELECT * FROM pg_temp.keys;
 SELECT p, pg_temp.put(p || ' again', p), pg_temp.found(p) FROM unnest('{e1,e2,e3,e4,e5,e6,e7}'::text[]) p;
 SELECT * FROM fairq.check_queue('until');
--- enqueue returns the id of the earlier task, also if that was not kept
+-- enqueue returns the id of the earlier task, also if that task was not
+-- retained
 SELECT fairq.enqueue('until', 'e', dedup_key => 'e2', replace => true) = pg_temp.id('e2') AS the_same;
 SELECT id = pg_temp.id('e2') AS the_same FROM fairq.enqueue_batch('until', '{e,e}', '{1,2}', dedup_keys => '{e2,e2}') id;
 -- redrive returns the task's key, and the key is held again
@@ -116,11 +118,12 @@ SELECT pg_temp.put('e8', 'e2'), pg_temp.found('e2'), pg_temp.found('e4');
 SELECT fairq.maintain('until');
 SELECT * FROM pg_temp.keys;
 SELECT * FROM fairq.check_queue('until');
--- the time passes without a call
+-- the key becomes free as time passes, without a call
 SELECT pg_temp.put('f1', 'f', 'finished', '300 ms'), pg_temp.take(), pg_temp.put('f2', 'f');
 SELECT pg_sleep(0.31);
 SELECT pg_temp.put('f3', 'f'), pg_temp.take();
--- after the start: at most one task begins per hour
+-- the key is held for an hour after the start: at most one of its tasks begins
+-- per hour
 SELECT pg_temp.put('g1', 'g', 'started', '1 hour'), pg_temp.pop(), pg_temp.put('g2', 'g', 'started', '1 hour'), pg_temp.found('g');
 SELECT * FROM pg_temp.keys WHERE dedup_key = 'g';
 SELECT fairq.fail(pg_temp.id('g1'), retry_in => '0'), pg_temp.pop(), fairq.complete(pg_temp.id('g1'));
@@ -137,7 +140,7 @@ SELECT pg_temp.found('h'), pg_temp.put('h3', 'h'), fairq.cancel(pg_temp.id('h1')
 SELECT pg_temp.put('i1', 'i', 'finished', '0'), pg_temp.put('i2', 'j', 'finished', '1 month'), pg_temp.take();
 SELECT dedup_key, free_at > now() + interval '27 days' AS later FROM fairq.dedup d JOIN fairq.queue q USING (queue_id)
 	WHERE name = 'until' AND dedup_key IN ('i', 'j');
--- a table that was emptied: held keys stay held
+-- if SQL deletes all tasks, held keys stay held
 SELECT pg_temp.put('k1', 'k');
 DELETE FROM fairq.task t USING fairq.queue q WHERE q.queue_id = t.queue_id AND name = 'until';
 SELECT pg_temp.put('k2', 'k'), pg_temp.put('k3', 'j');

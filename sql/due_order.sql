@@ -31,7 +31,8 @@ SELECT count(DISTINCT pop_and_release) AS served, count(*) FROM (
 DROP FUNCTION pop_and_release;
 SELECT * FROM fairq.check_queue('due_order');
 
--- and a task that was retried or redriven
+-- a retried task comes before the due one, and a redriven task behind those
+-- that were ready before it
 SELECT fairq.purge('due_order');
 SELECT fairq.enqueue('due_order', 'g', '"retried"') > 0 AS ok,
 	fairq.enqueue('due_order', 'g', '"redriven"') > 0 AS ok,
@@ -45,8 +46,8 @@ SELECT fairq.redrive('due_order');
 SELECT payload FROM fairq.pop('due_order', 10);
 SELECT fairq.drop_queue('due_order', true);
 
--- a group's entry has the places of due and expired tasks; after VACUUM FULL
--- has moved the rows, they are still found (forget_due() in turn.c)
+-- a group's entry contains the places of due and expired tasks; pops still
+-- find them after VACUUM FULL has moved the rows (forget_due() in turn.c)
 SELECT fairq.create_queue('due_moved');
 SELECT count(fairq.enqueue('due_moved', 'g', i::text::jsonb,
 	run_at => clock_timestamp() + '20 ms' + i * interval '1 ms')) FROM generate_series(1, 12) i;

@@ -5,7 +5,7 @@
 -- Fails if a task whose claim is undone is not ready again (fairq_claim()).
 \a \pset footer off
 \set VERBOSITY sqlstate
--- many small transactions follow
+-- this makes the many small transactions below faster
 SET synchronous_commit = off;
 
 -- A queue with tasks in each state. a1 is running, and a2 and a3 wait for it,
@@ -33,7 +33,8 @@ LANGUAGE sql AS $$
 	WHERE q.name = id.queue AND t.payload = to_jsonb(id.payload)
 $$;
 
--- All rows of a queue, and of queues whose names begin with its name.
+-- A hash of all rows of a queue, and of queues whose names begin with its
+-- name.
 CREATE FUNCTION pg_temp.rows(name text) RETURNS text
 LANGUAGE sql AS $$
 	WITH q AS (SELECT q.*, queue_id AS id FROM fairq.queue q WHERE starts_with(q.name, $1))
@@ -65,7 +66,7 @@ BEGIN
 		IF how = 'error in the statement' THEN
 			EXECUTE format('SELECT pg_temp.fails() FROM (SELECT %s OFFSET 0) c', call);
 		ELSE
-			-- its own subtransaction has committed
+			-- the call's own subtransaction commits before the error
 			BEGIN
 				EXECUTE 'SELECT ' || call;
 			EXCEPTION WHEN division_by_zero THEN
@@ -155,9 +156,9 @@ SELECT call, how FROM unnest(ARRAY[
 	]) call, unnest('{error in the statement,error outside,savepoint}'::text[]) how;
 UPDATE call SET queue = format('exceptions_%s.', n), call = replace(trim(call), '@', format('exceptions_%s.', n));
 
--- Each call is made and undone, and tasks are served, before the next call.
--- Otherwise one call that reads all hints again would hide the errors of
--- others.
+-- The test makes and undoes a call, and serves tasks, before it makes the next
+-- call. Otherwise a call after which all hints are read again would hide
+-- errors of earlier calls.
 SELECT count(pg_temp.make(queue)) FROM call;
 UPDATE call SET before = pg_temp.rows(queue);
 \set ECHO none
@@ -171,7 +172,7 @@ FROM call ORDER BY n \gexec
 \o
 \set ECHO all
 SELECT call, how, problem FROM call WHERE problem <> '' ORDER BY n;
--- a pop has passed the turn of b, which is now in the next round
+-- b2 comes first, or c2 if an undone pop has used b's turn in this round
 SELECT DISTINCT served FROM call WHERE served NOT IN ('b1 c2 b2 - a2 -', 'c2 b1 b2 - a2 -');
 SELECT DISTINCT call FROM call WHERE served = 'c2 b1 b2 - a2 -' AND call !~ 'fairq\.(pop|take)\(';
 SELECT DISTINCT c FROM call, fairq.check_queue(queue) c;

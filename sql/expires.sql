@@ -11,8 +11,8 @@
 \a \pset footer off
 \set VERBOSITY sqlstate
 
--- Adds tasks that expire after this time; the group is the first letter of
--- each.
+-- Adds tasks that expire after this time; the first letter of each payload is
+-- the group.
 CREATE FUNCTION pg_temp.add(expires_in interval, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue('expires', left(p, 1), to_jsonb(p), expires_at => clock_timestamp() + expires_in))
@@ -22,7 +22,7 @@ CREATE FUNCTION pg_temp.pop(n int DEFAULT 100) RETURNS text
 LANGUAGE sql AS $$ SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop('expires', n) $$;
 CREATE FUNCTION pg_temp.id(payload text) RETURNS bigint
 LANGUAGE sql AS $$ SELECT id FROM fairq.tasks WHERE queue = 'expires' AND payload = to_jsonb($1) $$;
--- "there": whether a call has removed the task
+-- "there" is false once a call has finished the task
 CREATE VIEW pg_temp.stand AS
 	SELECT payload #>> '{}' AS task, status, reason, attempt, expires_at <= clock_timestamp() AS is_past,
 		finished_at IS NULL AS there
@@ -91,7 +91,7 @@ SELECT * FROM pg_temp.stand;
 SELECT pg_temp.pop();
 SELECT fairq.complete(pg_temp.id('a1'), 2), fairq.complete(pg_temp.id('c1'), 1), fairq.complete(pg_temp.id('b1'));
 SELECT * FROM pg_temp.stand;
--- nor does one whose lease has ended, or that was redriven
+-- a task whose lease has ended, or that was redriven, does not expire either
 SELECT pg_temp.forget(), pg_temp.add('1 hour', 'a1', 'a2');
 SELECT count(*) FROM fairq.pop('expires', 10, lease => '1 ms');
 SELECT fairq.fail(pg_temp.id('a1'), dead => true), pg_temp.later(), pg_sleep(0.01);
@@ -104,8 +104,8 @@ SELECT * FROM fairq.check_queue('expires');
 -- later
 --
 
--- a has its turn in this block, so b is next. In a table of more than 8 MB the
--- previous pop has begun another block, since it loads only if it finds too
+-- a has its turn in this block, so b is next. The previous pop may have begun
+-- another block: in a table of more than 8 MB, it loads only if it finds too
 -- few tasks.
 SELECT pg_temp.forget(), pg_temp.add(NULL, 'a0');
 SELECT pg_temp.pop(1), pg_temp.forget();
@@ -143,12 +143,12 @@ SELECT pg_temp.pop();
 SELECT fairq.maintain('expires');
 SELECT task, status, there FROM pg_temp.stand;
 SELECT fairq.resume('expires', 'a'), pg_temp.pop();
--- and deletes them if they need not be retained
+-- maintain() also deletes them if they need not be retained
 UPDATE fairq.archive SET finished_at = finished_at - interval '2 days' WHERE status = 4;
 SELECT fairq.maintain('expires');
 SELECT task, status, there FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('expires');
--- if such a task waits for another one, it does not count as scheduled
+-- an expired task that waits for another task does not count as scheduled
 SELECT pg_temp.forget(), fairq.enqueue('expires', 'b', '"b2"') AS b2 \gset
 SELECT fairq.enqueue('expires', 'b', '"b3"', after => ARRAY[:b2]::bigint[], expires_at => clock_timestamp()) > 0 AS ok;
 SELECT status FROM fairq.tasks WHERE queue = 'expires' ORDER BY id;
@@ -188,13 +188,13 @@ SELECT fairq.enqueue('expires', 'a', '"a5"', dedup_key => 'k', replace => true, 
 SELECT payload, extract(year FROM expires_at) AS year FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'queued';
 SELECT fairq.enqueue('expires', 'a', '"a6"', dedup_key => 'k', replace => true) = fairq.find('expires', 'k') AS the_same;
 SELECT payload, expires_at FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'queued';
--- batches
+-- tasks of a batch lose their keys in the same way
 SELECT fairq.enqueue('expires', 'b', '"b1"', dedup_key => 'b', expires_at => '-infinity') > 0 AS ok;
 SELECT id > pg_temp.id('b1') AS added FROM fairq.enqueue_batch('expires', '{b,b,a}', '{"\"b2\"","\"b3\"","\"a7\""}',
 	dedup_keys => '{b,NULL,k}', expires_at => clock_timestamp() + interval '1 hour') id;
 SELECT payload, status, expires_at > clock_timestamp() AS will_expire FROM fairq.tasks WHERE queue = 'expires' ORDER BY id;
--- if another task has the key of a failed one, that one stays failed, unless
--- the other has expired
+-- a redrive leaves a failed task if another task has its key, unless the other
+-- task has expired
 SELECT pg_temp.forget();
 SELECT fairq.enqueue('expires', 'a', '"a1"', dedup_key => 'k', max_attempts => 1) > 0 AS ok;
 SELECT pg_temp.pop(), fairq.fail(pg_temp.id('a1'));
@@ -218,7 +218,8 @@ SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 0, in_order
 -- Very many expired tasks
 --
 
--- tasks of one group: an ended lease behind them is found
+-- 500 expired tasks of one group: a call finds a lease that ended after they
+-- were added
 SELECT pg_temp.add(NULL, 'z1');
 SELECT count(*) FROM fairq.pop('expires', lease => '1 us');
 SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 500);

@@ -63,11 +63,12 @@ SELECT * FROM pg_temp.claim();
 SELECT fairq.complete(id, attempt) FROM fairq.tasks WHERE queue = 'failed_attempts' AND status = 'running';
 SELECT * FROM pg_temp.claim();
 SELECT * FROM pg_temp.attempts;
--- a dead task has attempts that it never uses
+-- a task that fails with dead => true has attempts left that it never uses
 SELECT fairq.fail(:first, 4, dead => true);
 SELECT * FROM pg_temp.attempts;
 SELECT released FROM fairq.archive WHERE id = :first;
--- a lowered limit leaves no attempts: the number is 0 and not negative
+-- max_attempts is lowered below the attempts made: attempts_left is 0, and not
+-- negative
 SELECT fairq.redrive(:first), fairq.alter_queue('failed_attempts', max_attempts => 1);
 SELECT fairq.enqueue('failed_attempts', 'h') > 0 AS ok;
 UPDATE fairq.task SET attempt = 4, released = 1 WHERE payload = '{}' AND queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'failed_attempts');
@@ -82,12 +83,13 @@ SELECT fairq.drop_queue('failed_attempts', true);
 SELECT fairq.redrive(pg_temp.id('a2')), fairq.redrive(pg_temp.id('a2')), fairq.redrive(NULL::bigint), fairq.redrive(-1);
 SELECT * FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('failed');
--- it has all of its attempts, and its attempt number increases
+-- a redriven task has all of its attempts again, and its attempt number
+-- increases
 SELECT payload, attempt, attempts_left FROM fairq.pop('failed');
 SELECT fairq.redrive(pg_temp.id('a2')), fairq.complete(pg_temp.id('a2'), 1), fairq.complete(pg_temp.id('a2'), 2);
--- a completed task is not a failed one
+-- redrive returns false for a completed task
 SELECT fairq.redrive(pg_temp.id('a2'));
--- unless another task has its key
+-- a task is not redriven while another task has its key
 SELECT fairq.enqueue('failed', 'k', '"k1"', dedup_key => 'k') > 0 AS ok;
 SELECT fairq.fail(id, attempt) FROM fairq.pop('failed');
 SELECT fairq.enqueue('failed', 'k', '"k2"', dedup_key => 'k') > 0 AS ok;
@@ -116,7 +118,7 @@ SELECT fairq.purge_failed('failed');
 ROLLBACK;
 
 --
--- To delete them
+-- Deletion of failed tasks
 --
 
 SELECT fairq.purge('failed'), fairq.purge_failed('failed');
@@ -141,8 +143,9 @@ SELECT fairq.cancel(pg_temp.id('a3'));
 SELECT fairq.purge_failed('failed');
 SELECT * FROM pg_temp.stand;
 
--- A value returns as it is stored: several large ones together would not fit.
--- In a table without compression one value of 100 kB would take 100 kB.
+-- A redrive copies values as they are stored, because several large ones
+-- together would not fit. Here the table does not compress, so a value of 100
+-- kB would take 100 kB if it were stored anew.
 SELECT fairq.enqueue('failed', 'large', to_jsonb(repeat('p', 100000)), headers => to_jsonb(repeat('h', 100000)), dedup_key => 'large') AS large \gset
 SELECT fairq.fail(id, attempt, repeat('e', 100000), dead => true) FROM fairq.pop('failed') WHERE id = :large;
 BEGIN;

@@ -1,8 +1,8 @@
 -- Cost-fair queues: all groups get the same cost per weight.
 --
 -- Fails if an active or newly active group is not charged. Fails if the
--- estimated cost of a turn is not corrected. Fails if a turn without a task is
--- charged (fairq_account_comes(), fairq_lane_charge(),
+-- estimated cost of a turn is not corrected. Fails if a turn that yields no
+-- task is charged (fairq_account_comes(), fairq_lane_charge(),
 -- fairq_account_uncharge(), fairq_lane_order_back()).
 \a \t
 
@@ -30,16 +30,16 @@ SELECT pg_temp.add('cost', 'a', 1, 6, 3), pg_temp.add('cost', 'b', 1, 20);
 SELECT pg_temp.pop('cost', 12);
 -- one task per pop gives the same order
 SELECT string_agg(pg_temp.pop('cost'), ' ') FROM generate_series(1, 8);
--- a newly active group is next; so is one that was inactive, which has saved
--- nothing
+-- a newly active group is next; so is a group that was inactive, which has
+-- saved nothing
 SELECT pg_temp.add('cost', 'c', 1, 5, 0.5);
 SELECT pg_temp.pop('cost', 9);
 SELECT pg_temp.pop('cost', 100);
 SELECT count(*), count(DISTINCT cost), sum(cost) FROM fairq.tasks WHERE queue = 'cost';
 SELECT * FROM fairq.check_queue('cost');
 
--- A group that was idle while others were served then gets the same as they
--- do. A group that got more than its part still owes the excess.
+-- A group that was idle while others were served then gets the same as the
+-- others. A group that got more than its part still owes the excess.
 SELECT fairq.create_queue('cost_idle', fair_by => 'cost');
 SELECT pg_temp.add('cost_idle', 'a', 1, 100), pg_temp.add('cost_idle', 'idle', 1, 1);
 SELECT pg_temp.pop('cost_idle', 40) LIKE '%idle1%' AS served;
@@ -96,8 +96,9 @@ SELECT payload FROM fairq.pop('cost_again', lease => '1 us');
 SELECT pg_temp.pop('cost_again', 2);
 SELECT * FROM fairq.check_queue('cost_again');
 
--- Limits, pause, priorities, max_running. The last pop failed (a3 b6 a4) when
--- turns without a task increased the virtual time (fairq_account_uncharge()).
+-- Limits, pause, priorities, max_running. The last pop returned "a3 b6 a4"
+-- when turns without a task increased the virtual time
+-- (fairq_account_uncharge()).
 SELECT fairq.create_queue('cost_limits', concurrency => 2, fair_by => 'cost');
 SELECT pg_temp.add('cost_limits', 'a', 1, 6, 0.1), pg_temp.add('cost_limits', 'b', 1, 6),
 	pg_temp.add('cost_limits', 'b', 7, 7, priority => 1);
@@ -174,7 +175,7 @@ SELECT pg_temp.pop('cost_reset', 100);
 -- How long the oldest task has waited
 SELECT fairq.create_queue('cost_ages', fair_by => 'cost');
 SELECT count(fairq.enqueue('cost_ages', 'g' || g)) FROM generate_series(1, 100) g;
--- (the view may have read the value shortly after the statement began)
+-- (the view may have read the clock shortly after the statement began)
 SELECT pg_sleep(0.5);
 SELECT clock_timestamp() AS between_them \gset
 SELECT pg_sleep(0.5);
@@ -192,8 +193,8 @@ SELECT fairq.pop('cost_peek', 3), (SELECT array_agg(id) FROM fairq.peek('cost_pe
 SELECT (SELECT array_agg(id) FROM fairq.pop('cost_peek', 20)) = ids AS same FROM peeked;
 
 -- The same applies to groups that per_group has passed over and that are
--- notified of ended leases. It once failed (peeked a b b a) when such groups
--- entered again.
+-- notified of ended leases. peek() once returned "a b b a", because such
+-- groups entered the order again.
 SELECT fairq.create_queue('cost_passed', fair_by => 'cost');
 SELECT pg_temp.add('cost_passed', 'c', 1, 2, 7), pg_temp.pop('cost_passed');
 SELECT pg_temp.add('cost_passed', 'a', 1, 2, 0.7), pg_temp.add('cost_passed', 'b', 1, 2, 0.1);
@@ -201,9 +202,9 @@ SELECT payload FROM fairq.pop('cost_passed', 100, per_group => 1, lease => '1 us
 SELECT string_agg(group_key, ' ') FROM fairq.peek('cost_passed', 4);
 SELECT pg_temp.pop('cost_passed', 4);
 
--- A new group owes nothing for a former group with its number. One former
--- group was rolled back with its pop, and maintain() has deleted the other
--- one.
+-- A new group owes nothing for a former group with its number. There are two
+-- former groups: one was rolled back with its pop, and maintain() has deleted
+-- the other one.
 SELECT fairq.create_queue('cost_new', fair_by => 'cost');
 SELECT pg_temp.add('cost_new', 'a', 1, 9);
 BEGIN;

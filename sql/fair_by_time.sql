@@ -83,7 +83,8 @@ SELECT pg_sleep(0.31);
 CALL pg_temp.work('time_crash', 30, '{"a": "1 ms", "b": "1 ms"}') \gset
 SELECT strpos(replace(:'served', ' ', ''), 'a') BETWEEN 15 AND 20 AS owed_16;
 
--- Weights: twice the time, and twice the level.
+-- A group of weight 2 gets twice the time, and may have twice as many running
+-- tasks at the same level.
 SELECT fairq.create_queue('time_weights', fair_by => 'time');
 SELECT fairq.set_group('time_weights', 'a', weight => 2);
 SELECT pg_temp.add('time_weights', 'a', 1, 40), pg_temp.add('time_weights', 'b', 1, 40);
@@ -101,8 +102,8 @@ SELECT fairq.enqueue('time_many', 'new', '"new"') > 0 AS ok;
 SELECT pg_temp.pop('time_many');
 SELECT * FROM fairq.check_queue('time_many');
 
--- An end counts when its transaction commits. A start counts at once, and no
--- longer after a rollback.
+-- The end of a task counts when its transaction commits. A start counts at
+-- once, and no longer counts after a rollback.
 SELECT fairq.create_queue('time_levels', fair_by => 'time');
 SELECT pg_temp.add('time_levels', 'a', 1, 20), pg_temp.add('time_levels', 'b', 1, 20);
 SELECT pg_temp.pop('time_levels', 2);
@@ -149,7 +150,8 @@ SELECT fairq.expire_leases('time_leases');
 SELECT count(*), sum(attempt) FROM fairq.pop('time_leases', 100);
 SELECT * FROM fairq.check_queue('time_leases');
 
--- Limits, pause, priorities, max_running, per_group.
+-- Time-fair queues respect limits, pauses, priorities, max_running and
+-- per_group.
 SELECT fairq.create_queue('time_limits', concurrency => 2, fair_by => 'time');
 SELECT pg_temp.add('time_limits', 'a', 1, 6), pg_temp.add('time_limits', 'b', 1, 6),
 	pg_temp.add('time_limits', 'b', 7, 9, priority => 1);
@@ -181,8 +183,8 @@ SELECT fairq.alter_queue('time_changed', fair_by => 'tasks');
 SELECT pg_temp.pop('time_changed', 100);
 SELECT * FROM fairq.check_queue('time_changed');
 
--- A transaction uses more groups than it records separately: all are equal
--- again.
+-- A transaction uses more groups than it records separately: then all groups
+-- are equal again.
 SELECT fairq.create_queue('time_wide', fair_by => 'time');
 SELECT count(fairq.enqueue('time_wide', 'g' || i)) FROM generate_series(1, 17000) i;
 BEGIN;

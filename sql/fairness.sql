@@ -33,7 +33,7 @@ SELECT string_agg(group_key, ' ') AS groups, string_agg(payload #>> '{}', ' ') A
 FROM fairq.pop('fairness', 7);
 SELECT * FROM fairq.check_queue('fairness');
 
--- The same with one task per call, and with two.
+-- The order is the same with one task per call, and with two.
 SELECT fairq.create_queue('fairness_by_one');
 SELECT pg_temp.add('fairness_by_one', 'a', 5), pg_temp.add('fairness_by_one', 'b', 2);
 SELECT pg_temp.pop('fairness_by_one') FROM generate_series(1, 8);
@@ -80,8 +80,8 @@ SELECT pg_temp.add('fairness_new', 'c', 2);
 SELECT pg_temp.pop('fairness_new', 100);
 SELECT * FROM fairq.check_queue('fairness_new');
 
--- Also if the others have passed its seat: a group that becomes active is
--- next, and still has one turn per round. pop returns the turn's address.
+-- A group that becomes active is next also if service has passed its seat. It
+-- still has one turn per round, and pop returns the turn's address.
 SELECT fairq.create_queue('fairness_front', block_length => 10);
 SELECT pg_temp.add('fairness_front', 'x', 1), pg_temp.add('fairness_front', 'a', 4),
 	pg_temp.add('fairness_front', 'b', 4);
@@ -95,7 +95,7 @@ FROM generate_series(1, 4) i, LATERAL fairq.pop('fairness_front', 1 + 0 * i) p;
 SELECT pg_temp.add('fairness_front', 'x', 1);
 SELECT string_agg(p.payload #>> '{}' || '@' || p.addr, ' ')
 FROM generate_series(1, 9) i, LATERAL fairq.pop('fairness_front', 1 + 0 * i) p;
--- several such groups are served in the order of their seats
+-- several groups that become active are served in the order of their seats
 SELECT pg_temp.add('fairness_front', 'c', 4);
 SELECT pg_temp.pop('fairness_front', 2);
 SELECT pg_temp.add('fairness_front', 'b', 2), pg_temp.add('fairness_front', 'a', 2);
@@ -118,7 +118,7 @@ FROM fairq.pop('fairness_bob', 2);
 SELECT * FROM fairq.check_queue('fairness_bob');
 
 -- alice becomes active before bob, and enqueues one task after each
--- completion. She and bob have every second turn.
+-- completion. Each of the two has every second turn.
 SELECT fairq.create_queue('fairness_one');
 SELECT pg_temp.add('fairness_one', 'alice', 1), pg_temp.add('fairness_one', 'bob', 100);
 DO $$

@@ -3,10 +3,10 @@
 --
 -- Fails if a group that has left the ring counts in the spread. Fails if only
 -- the last level counts (find_end() in lane_view.c). Fails if a group's rank
--- replaces what it got (got_of() there). Fails if "ahead" is that of the last
--- lane only (add_share() in group_stats.c). Fails if groups that got the least
--- come first (compare_shares() there). Fails if a role with any privilege may
--- read them.
+-- replaces what it got (got_of() there). Fails if "ahead" is the value of the
+-- last lane only (add_share() in group_stats.c). Fails if groups that got the
+-- least come first (compare_shares() there). Fails if a role with any
+-- privilege may read these views.
 \a \pset footer off
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -41,7 +41,7 @@ SELECT fairq.create_queue('fairness_cost', fair_by => 'cost');
 SELECT fairq.set_group('fairness_cost', 'heavy', weight => 2);
 SELECT pg_temp.add('fairness_cost', 'a', 3, 9), pg_temp.add('fairness_cost', 'b', 2, 9),
 	pg_temp.add('fairness_cost', 'heavy', 5, 9);
--- no group has been served or is in the order
+-- no group has been served, and none is in the lane's order yet
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_cost';
 SELECT * FROM pg_temp.shares('fairness_cost');
 SELECT pg_temp.pop('fairness_cost', 3);
@@ -81,15 +81,15 @@ SELECT * FROM fairq.fairness WHERE queue = 'fairness_cost' AND priority = 3;
 SELECT fairq.create_queue('fairness_last', fair_by => 'cost');
 SELECT pg_temp.add('fairness_last', 'a', 2, 9, priority => 5), pg_temp.add('fairness_last', 'b', 3, 9, priority => 5);
 SELECT pg_temp.pop('fairness_last', 2);
--- its last task is not in the hand, so only the pop finds that it was the last
--- one
+-- a group's last task is not in its entry's hand, so only a pop finds that the
+-- group has no other task
 SELECT pg_temp.add('fairness_last', 'rich', 50, 9);
 SELECT pg_temp.pop('fairness_last', 9);
 SELECT pg_temp.add('fairness_last', 'a', 2, 9), pg_temp.add('fairness_last', 'b', 9, 9);
 SELECT pg_temp.pop('fairness_last', 2);
 SELECT active, served FROM fairq.lanes WHERE queue = 'fairness_last' AND priority = 0;
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_last' AND groups_active > 0 ORDER BY priority;
--- a group's lead is that of the lane in which it is largest
+-- "ahead" of a group is its value in the lane in which it is largest
 SELECT * FROM pg_temp.shares('fairness_last');
 
 -- Time-fair: seconds, and levels.

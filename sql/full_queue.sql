@@ -9,7 +9,7 @@
 \a \t
 \set VERBOSITY sqlstate
 
--- Adds tasks; the group is the first letter of each.
+-- Adds tasks with these payloads; the first letter of each is its group.
 CREATE FUNCTION pg_temp.add(queue text, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p))) FROM unnest(payloads) p
@@ -31,7 +31,7 @@ LANGUAGE sql AS $$
 	SELECT pg_temp.pop(queue);
 $$;
 
--- By weight, in one call and in several.
+-- The groups are served according to weight, in one call and in several.
 SELECT pg_temp.full_queue('full_1');
 SELECT pg_temp.pop('full_1', 12, lease => '1 hour');
 SELECT pg_temp.full_queue('full_2');
@@ -50,8 +50,8 @@ SELECT pg_temp.pop('full_4', per_group => 1, lease => '1 hour');
 SELECT pg_temp.pop('full_4', per_group => 2, lease => '1 hour');
 SELECT pg_temp.full_queue('full_5');
 SELECT pg_temp.pop('full_5', per_group => 2, lease => '1 hour');
--- turns and these rounds alternate: the first ready task is next, until the
--- queue is full
+-- turns and rounds of expired tasks alternate: the first ready task is next,
+-- until the queue is full
 SELECT pg_temp.full_queue('full_6');
 SELECT fairq.alter_queue('full_6', max_running => 12);
 SELECT pg_temp.add('full_6', 'e1', 'e2');
@@ -64,15 +64,15 @@ SELECT fairq.create_queue('full_again', max_running => 3, max_attempts => 100);
 SELECT pg_temp.add('full_again', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('full_again');
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
--- it does not do so either if the queue is full only at times
+-- it does not exclude them either if the queue is full only at times
 SELECT fairq.alter_queue('full_again', max_running => 4);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 5) \gexec
 SELECT fairq.alter_queue('full_again', max_running => 3);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
 SELECT * FROM fairq.check_queue('full_again');
 
--- No group loses its turn because of that. When a's lease expires, two of b's
--- three tasks have been served, and none of c.
+-- No group loses its turn because expired tasks are served. When a's lease
+-- expires, two of the three tasks in b's turn have been served, and none of c.
 SELECT fairq.create_queue('full_turns', max_running => 3);
 SELECT pg_temp.add('full_turns', 'a1');
 SELECT fairq.set_group('full_turns', 'b', weight => 3);
@@ -81,13 +81,13 @@ SELECT pg_temp.pop('full_turns', 1);
 SELECT pg_temp.pop('full_turns', 2, lease => '1 hour');
 SELECT $$SELECT pg_temp.pop('full_turns', 1)$$ FROM generate_series(1, 3) \gexec
 SELECT fairq.alter_queue('full_turns', max_running => 0);
--- (a1 is served alone by now)
+-- (by now two leases of a1 have expired, so it is served alone)
 SELECT $$SELECT pg_temp.pop('full_turns', lease => '1 hour')$$ FROM generate_series(1, 3) \gexec
 SELECT * FROM fairq.check_queue('full_turns');
 
--- A search that finds nothing is not a round. An open transaction leaves a task
--- without attempts to other calls. b's lease is found after many that have not
--- expired.
+-- A search that finds nothing does not count as a round. An open transaction
+-- leaves a task without attempts to other calls. b's lease is found after many
+-- others that have not expired.
 SELECT fairq.create_queue('full_vain', max_running => 20002, max_attempts => 1);
 SELECT pg_temp.add('full_vain', 'a1');
 SELECT pg_temp.pop('full_vain', lease => '400 ms');
@@ -103,8 +103,8 @@ SELECT pg_temp.pop('full_vain', 10, per_group => 1, lease => '1 hour');
 COMMIT;
 SELECT * FROM fairq.check_queue('full_vain');
 
--- The queue becomes full. The number of running tasks is not known, so the pop
--- loads it.
+-- The queue gets a limit, and becomes full. At first the number of running
+-- tasks is not known, so the pop counts them in the table.
 SELECT fairq.create_queue('full_first');
 SELECT count(*) FROM fairq.enqueue_batch('full_first',
 	ARRAY(SELECT 'g' || i FROM generate_series(1, 2000) i), array_fill('1'::jsonb, ARRAY[2000]));
@@ -118,7 +118,7 @@ SELECT count(*) FROM fairq.pop('full_first', 10);
 SELECT * FROM fairq.check_queue('full_first');
 
 -- If the queue becomes full within a turn, the rest of the turn comes next. So
--- weights count also if a call requests more tasks than there are slots.
+-- weights also apply if a call requests more tasks than there are slots.
 SELECT fairq.create_queue('full_weight', max_running => 1);
 SELECT fairq.set_group('full_weight', 'a', weight => 3);
 SELECT pg_temp.add('full_weight', 'a1', 'a2', 'a3', 'a4', 'a5', 'a6', 'b1', 'b2', 'b3');

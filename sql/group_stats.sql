@@ -50,7 +50,7 @@ SELECT pg_temp.add('group_stats', 'a', 'a2');
 SELECT fairq.set_group('group_stats', 'b', weight => 3);
 SELECT * FROM pg_temp.show('group_stats');
 SELECT * FROM pg_temp.show('group_stats', 1);
--- a task that an open transaction has taken does not wait, also in that
+-- a task that an open transaction has popped does not wait, also not in that
 -- transaction
 BEGIN;
 SELECT pg_temp.pop('group_stats', 2);
@@ -115,10 +115,10 @@ SELECT fairq.extend(pg_temp.id('e1'), lease => '10 ms') IS NOT NULL AS ok;
 SELECT fairq.fail(pg_temp.id('r1'), retry_in => '20 ms');
 SELECT fairq.enqueue('group_stats_due', 'due', '"d1"', run_at => now() + '30 ms') > 0 AS ok;
 SELECT pg_sleep(0.1);
--- the group's line shows tasks that no pop has found yet
+-- the group's row shows tasks that no pop has found yet
 SELECT fairq.enqueue('group_stats_due', 'retried', '"x"', priority => 5) > 0 AS ok;
 SELECT * FROM pg_temp.show('group_stats_due', 10);
--- a pop that finds all of them and releases them
+-- a pop finds all of these tasks, and is rolled back
 BEGIN;
 SELECT pg_temp.pop('group_stats_due', 10);
 ROLLBACK;
@@ -126,7 +126,7 @@ SELECT * FROM pg_temp.show('group_stats_due', 10);
 
 --
 -- Groups with only expired tasks, which no pop has found, do not displace
--- others
+-- other groups from the result
 --
 
 SELECT fairq.create_queue('group_stats_expired');
@@ -169,8 +169,8 @@ SELECT * FROM fairq.group_stats('group_stats', 1001);
 SELECT count(*) FROM fairq.group_stats('group_stats', NULL);
 SELECT * FROM fairq.group_stats(NULL);
 SELECT * FROM fairq.group_stats('nobody');
--- all queues give the same as each one; fails if the number of groups is not
--- passed on
+-- all_group_stats() returns the same as one call for each queue; fails if the
+-- number of groups is not passed on
 SELECT queue, g.group_key, reason, queued, running FROM fairq.all_group_stats(1) g
 WHERE queue LIKE 'group_stats%' ORDER BY queue COLLATE "C";
 SELECT count(*) AS missing FROM fairq.stats s, fairq.group_stats(s.queue, 5) g

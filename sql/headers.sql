@@ -32,8 +32,8 @@ SELECT fairq.complete(:first), fairq.complete(:second);
 SELECT payload, status, headers->>'task' AS task FROM fairq.tasks WHERE queue = 'headers'
 	AND finished_at IS NOT NULL ORDER BY id;
 
--- take returns them, too; a task's own number of attempts counts, and a lower
--- limit leaves none
+-- take returns headers, too; attempts_left follows the task's own
+-- max_attempts, and is 0 once the queue's is lowered to 1
 SELECT fairq.enqueue('headers', 'b', headers => '[1]', max_attempts => 1) AS one \gset
 SELECT queue, headers, attempts_left FROM fairq.take('headers');
 SELECT fairq.enqueue('headers', 'b', headers => '"text"') AS one \gset
@@ -47,7 +47,7 @@ SELECT headers, attempts_left FROM fairq.pop('headers');
 SELECT fairq.enqueue('headers', 'c', headers => jsonb_build_object('h',
 	(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 4000) i))) > 0 AS ok;
 SELECT length(headers->>'h') FROM fairq.take('headers');
--- of a batch, together more than are written at once
+-- large headers of a batch, which are together more than fairq writes at once
 SELECT count(*) FROM fairq.enqueue_batch('headers', array_fill('d'::text, ARRAY[50]),
 	array_fill('{}'::jsonb, ARRAY[50]), headers => array_fill(jsonb_build_object('h',
 	(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 4000) i)), ARRAY[50]));

@@ -20,7 +20,8 @@ CREATE FUNCTION pg_temp.times(queue text, OUT waits text, OUT runs text) LANGUAG
 	FROM fairq.stats s WHERE s.queue = $1
 $$;
 
--- SQL changes the times. 3000 s is in bucket 21, 200 s in 17.
+-- SQL moves times into the past. 3000 s is in bucket 21, and 200 s in bucket
+-- 17.
 CREATE FUNCTION pg_temp.backdate(columns text[], by interval, which text DEFAULT 'true') RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -39,10 +40,10 @@ SELECT array_length(wait_histogram, 1), array_length(run_histogram, 1), 0 = ALL 
 FROM fairq.stats WHERE queue = 'histograms';
 
 --
--- Events that count
+-- Which events count as a wait or a run
 --
 
--- A new task: from its enqueue to complete.
+-- A new task waits from its enqueue to the pop, and runs until complete.
 SELECT fairq.enqueue('histograms', 'g', '1') > 0 AS ok;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 SELECT id, attempt FROM fairq.pop('histograms') \gset
@@ -62,7 +63,7 @@ SELECT * FROM pg_temp.times('histograms');
 SELECT pg_temp.backdate('{run_at}', '200 s');
 SELECT attempt FROM fairq.pop('histograms');
 SELECT * FROM pg_temp.times('histograms');
--- also with a delay, and only from the moment it is due
+-- a task that is released with a delay waits only from the moment it is due
 SELECT fairq.release(:id, 2, '1 ms');
 SELECT pg_sleep(0.01);
 SELECT attempt FROM fairq.pop('histograms');
@@ -96,8 +97,9 @@ SELECT attempt FROM fairq.pop('histograms');
 SELECT * FROM pg_temp.times('histograms');
 SELECT fairq.complete(:id, 7);
 
--- take: a wait and no run. A cancelled task that was never popped has none,
--- the other one has a run once its worker ends it.
+-- take counts as a wait and not as a run. A cancelled task that was never
+-- popped has neither. The cancelled task that was popped has a run once its
+-- worker ends it.
 SELECT fairq.enqueue_batch('histograms', ARRAY['g', 'g', 'g', 'g'], ARRAY['3', '4', '5', '6']::jsonb[]) IS NOT NULL AS ok;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 SELECT payload FROM fairq.take('histograms');
@@ -123,7 +125,7 @@ SELECT pg_temp.backdate('{popped_at}', '200 s');
 SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'histograms_kept' AND payload = '1';
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'histograms_kept' AND status = 'running';
 SELECT * FROM pg_temp.times('histograms_kept');
--- no sample is in the other queue, and invalid hints lose none
+-- the other queue has no sample of these, and reset_hints() loses no sample
 SELECT * FROM pg_temp.times('histograms');
 SELECT fairq.reset_hints();
 SELECT * FROM pg_temp.times('histograms_kept');
@@ -164,7 +166,7 @@ SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.li
 ROLLBACK TO d;
 SELECT fairq.complete(id) FROM fairq.live_tasks WHERE queue = 'histograms_1' AND status = 'running' ORDER BY id LIMIT 1;
 COMMIT;
--- 1 + 2 + 4 + 8 + 2
+-- 1 + 2 + 4 + 8 + 2 samples
 SELECT * FROM pg_temp.times('histograms_1');
 BEGIN;
 SAVEPOINT a;
@@ -241,7 +243,8 @@ SELECT wait_p50 = make_interval(secs => 3 * 2 ^ 20 / 1000) AS p50, wait_p95 = ma
 FROM fairq.stats WHERE queue = 'histograms_5';
 SELECT count(*) FROM fairq.pop('histograms_5', 50);
 SELECT * FROM pg_temp.times('histograms_5');
--- the test itself takes less than a minute
+-- each wait may be up to a minute longer, since the test itself takes some
+-- time
 SELECT wait_sum BETWEEN '154550 s' AND '154550 s'::interval + 100 * interval '1 min' AS wait_sum, run_sum
 FROM fairq.stats WHERE queue = 'histograms_5';
 BEGIN;
@@ -252,8 +255,9 @@ SELECT wait_p50 = make_interval(secs => 2 ^ 17 / 1000) AS p50, wait_p95 = make_i
 	wait_p99 = make_interval(secs => 2 ^ 21 * 1.98 / 1000) AS p99, wait_p50 AS is
 FROM fairq.stats WHERE queue = 'histograms_5';
 
--- A client measures, too, and its percentiles agree within one bucket. It
--- knows each time between two bounds, as its calls take time.
+-- A client measures times, too, and its percentiles agree with those of the
+-- view within one bucket. As its calls take time, it only knows two bounds of
+-- each time.
 CREATE TABLE histograms_client (kind text, least_ms numeric, most_ms numeric);
 SELECT fairq.create_queue('histograms_6');
 DO $$

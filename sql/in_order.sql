@@ -3,8 +3,8 @@
 --
 -- Fails if a claim does not search for such a task (waits_for_other() in
 -- turn.c), or only in its own priority (fairq_line_retries() in line.c). Fails
--- if the group is not put aside (fairq_wait_for_retry() in running.c), or is
--- still put aside after the task was cancelled (fairq_finish() in outcome.c).
+-- if the group is not put aside (fairq_wait_for_retry() in running.c), or
+-- stays aside after the task was cancelled (fairq_finish() in outcome.c).
 \a \t
 \set VERBOSITY sqlstate
 
@@ -71,7 +71,7 @@ SELECT pg_temp.pop(3);
 SELECT * FROM pg_temp.throttled;
 SELECT payload, status, reason FROM fairq.tasks WHERE queue = 'in_order' ORDER BY id;
 SELECT group_key, reason FROM fairq.group_stats('in_order') ORDER BY 1;
--- a pop does not visit it, also after hints were lost
+-- a pop does not visit the waiting group, also after hints were lost
 SELECT pg_temp.pop(3);
 SELECT fairq.reset_hints();
 SELECT pg_temp.pop(3);
@@ -92,12 +92,13 @@ SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a2');
 SELECT pg_temp.pop(3);
 
--- of another priority: tasks of the first one wait as well
+-- a task of another priority is retried: the group's tasks of the first
+-- priority wait as well
 SELECT pg_temp.fail('a0', '1 hour');
 SELECT pg_temp.enqueue('a', 'a3');
 SELECT pg_temp.pop(3);
 SELECT * FROM pg_temp.throttled;
--- no longer in order, and in order again
+-- in_order is switched off, and on again
 SELECT fairq.alter_queue('in_order', in_order => false);
 SELECT pg_temp.pop(3);
 SELECT fairq.alter_queue('in_order', in_order => true);
@@ -106,7 +107,8 @@ SELECT pg_temp.complete('a3');
 SELECT pg_temp.pop(3);
 SELECT fairq.purge('in_order', 'a');
 
--- the due task is served first, then the others, one per call
+-- the task that is due for its retry is served first, then the others, one per
+-- call
 SELECT pg_temp.enqueue('a', 'a5', 3), pg_temp.enqueue('a', 'a6'), pg_temp.enqueue('a', 'a7', 3);
 SELECT pg_temp.pop(3);
 SELECT pg_temp.fail('a6', '0');
@@ -160,10 +162,11 @@ SELECT count(pg_temp.enqueue('c' || i, 'second ' || i)) FROM generate_series(1, 
 SELECT pg_temp.pop(300);
 SELECT * FROM pg_temp.throttled WHERE priority = 0;
 SELECT * FROM fairq.check_queue('in_order');
--- nor when their retries, of another priority, are due. Each end makes its
--- group ready. Fails if a group whose retry is due is not put aside. Fails if
--- the end or the take of the task does not make the group ready again
--- (FAIRQ_ENDS_RETRIED in outcome.c, running.c, transaction.c).
+-- A pop does not read such groups either when their retries, of another
+-- priority, are due. The end of each retried task makes its group ready. Fails
+-- if a group whose retry is due is not put aside. Fails if the end or the take
+-- of the task does not make the group ready again (FAIRQ_ENDS_RETRIED in
+-- outcome.c, running.c, transaction.c).
 SELECT fairq.purge('in_order');
 SELECT count(fairq.enqueue('in_order', 'd' || i, to_jsonb('first ' || i), 5)) FROM generate_series(1, 200) i;
 SELECT count(fairq.fail(id, retry_in => '0')) FROM fairq.pop('in_order', 200);

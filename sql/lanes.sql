@@ -1,9 +1,9 @@
 -- The contents of shared memory for lanes and their groups, as fairq.lanes and
 -- fairq.lane_groups() show them.
 --
--- Fails if invalid data is shown (is_shown() in lane_view.c). Fails if only
--- the groups of one set are visited (fairq_lane_waits() in lane_view.c). Fails
--- if the view creates a queue's hints.
+-- Fails if invalid data is shown (is_shown() in lane_view.c). Fails if
+-- lane_groups() visits only the groups of one set (fairq_lane_waits() in
+-- lane_view.c). Fails if the view creates a queue's hints.
 \a \t
 SET client_min_messages = warning;
 -- of an interrupted run
@@ -11,8 +11,8 @@ DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue, regress_fairq_m
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- Lanes with the groups of each set, one per line. Addresses are shown as
--- blocks.
+-- Shows lanes with the groups of each set, one lane per line. Addresses are
+-- shown as blocks.
 CREATE FUNCTION pg_temp.show(of text) RETURNS SETOF text LANGUAGE sql AS $$
 	SELECT format('priority %s %s, block %s, seat %s, turn %s:', priority,
 			CASE WHEN known THEN 'known' WHEN known_from IS NULL THEN 'not known'
@@ -58,7 +58,7 @@ SELECT group_key FROM fairq.pop('lanes', 3);
 SELECT * FROM pg_temp.show('lanes');
 SELECT * FROM pg_temp.show_groups('lanes');
 
--- no lease ends earlier
+-- next_lease_end is not later than the first end of a lease
 SELECT next_retry, next_scheduled,
 	next_lease_end <= (SELECT min(lease_until) FROM fairq.tasks WHERE queue = 'lanes') AS lease
 FROM fairq.lanes WHERE queue = 'lanes';
@@ -107,7 +107,8 @@ FROM fairq.lanes WHERE queue = 'lanes_time' AND priority < 3 ORDER BY 1;
 SELECT count(fairq.enqueue('lanes_time', 'a', run_at => clock_timestamp() + '50 ms'::interval * n))
 FROM generate_series(1, 3) n;
 SELECT pg_sleep(0.2);
--- that moment changes nothing: a pop finds due tasks and expired ones
+-- no set changes when a task becomes due or its lease expires: a pop finds
+-- such tasks
 SELECT * FROM pg_temp.show_groups('lanes_time');
 SELECT group_key FROM fairq.pop('lanes_time', lease => '1 us');
 SELECT * FROM pg_temp.show_groups('lanes_time');
@@ -158,24 +159,25 @@ SELECT count(*) < 300 AS not_all FROM fairq.lane_groups('lanes_many', 0);
 SELECT count(*) FROM fairq.pop('lanes_many', 300);
 SELECT * FROM pg_temp.show('lanes_many');
 
--- the others are known again, too, once a call serves them
+-- groups of the other queues are known again, too, once a call serves these
+-- queues
 SELECT count(*) FROM fairq.pop('lanes');
 -- (the call requests more tasks than there are, to reach the last lane)
 SELECT count(*) FROM fairq.pop('lanes_limit', 5);
 SELECT fairq.enqueue('lanes_limit', 'c', priority => 3) > 0 AS ok;
 
 --
--- The views do not use a queue: one that is not in shared memory stays so
+-- The views add no queue to shared memory
 --
 
--- SQL makes this queue, since each function would create its hints.
+-- SQL adds this queue, since each function of fairq would create its hints.
 INSERT INTO fairq.queue (name, block_length, lease, max_attempts, notify, backoff)
 VALUES ('lanes_fresh', 1000, '1 min', 1, false, '1 s');
 BEGIN;
 SELECT count(*) FROM fairq.lane_groups('lanes_fresh', 0);
 SELECT count(*) FROM fairq.lanes WHERE queue = 'lanes_fresh';
--- the lock shows whether it is there, because a queue in shared memory is
--- locked
+-- lane_groups() locks a queue that is in shared memory, so the lock shows
+-- whether a queue is there
 SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND classid = 'fairq.queue'::regclass;
 SELECT count(*) FROM fairq.lane_groups('lanes', 0);
 SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND classid = 'fairq.queue'::regclass;

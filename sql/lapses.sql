@@ -50,7 +50,7 @@ SELECT fairq.create_queue('lapses', max_attempts => 4, retain => '1 day', backof
 
 SELECT fairq.enqueue('lapses', 'a', '"a1"') > 0 AS ok;
 SELECT pg_temp.pop();
--- it counts once another call finds it
+-- an expired lease counts once another call finds it
 SELECT pg_temp.lapse();
 SELECT * FROM pg_temp.stand;
 SELECT pg_temp.pop();
@@ -87,7 +87,7 @@ SELECT fairq.enqueue('lapses', 'd', '"d1"') > 0, pg_temp.pop(), pg_temp.lapse();
 BEGIN;
 SELECT pg_temp.take();
 ROLLBACK;
--- it returns with the lapses that take() returned
+-- a taken task returns to the queue with the lapses that take() returned
 SELECT pg_temp.id('d1') AS d1 \gset
 BEGIN;
 SELECT pg_temp.take();
@@ -168,9 +168,9 @@ SELECT pg_temp.done('lapses_1');
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'b2');
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
--- A released task of this kind has a time instead of a turn. With a turn, a
--- call that takes several rounds at once would lose turns of other groups
--- (address_again() in outcome.c).
+-- When a task that is served alone is released, it gets a time instead of a
+-- turn. If it got a turn, a call that takes several rounds at once would lose
+-- turns of other groups (address_again() in outcome.c).
 SELECT pg_temp.poison('lapses_1', 'b1');
 SELECT fairq.release(id) FROM fairq.pop('lapses_1');
 SELECT pg_temp.add('lapses_1', 'a1 a2 a3 a4 a5 a6 b2 b3 c1 c2 c3 c4');
@@ -188,7 +188,8 @@ SELECT $$SELECT pg_temp.serve('lapses_1', 30)$$ FROM generate_series(1, 4) \gexe
 \t off
 SELECT * FROM fairq.check_queue('lapses_1');
 SELECT pg_temp.done('lapses_1'), fairq.set_group('lapses_1', 'b', weight => 0);
--- also before the groups behind it, whose turns the call had taken
+-- the rest of the turn also precedes the groups behind it, whose turns the
+-- call had already taken
 SELECT fairq.create_queue('lapses_w', block_length => 1000);
 SELECT pg_temp.add('lapses_w', 'b0 a0 c0'), pg_temp.serve('lapses_w'), pg_temp.done('lapses_w');
 SELECT pg_temp.poison('lapses_w', 'a1'), fairq.set_group('lapses_w', 'a', weight => 3);
@@ -243,7 +244,7 @@ SELECT pg_temp.serve('lapses_1'), pg_temp.add('lapses_1', 'a3 a4');
 SELECT $$SELECT pg_temp.serve('lapses_1')$$ FROM generate_series(1, 3) \gexec
 \t off
 SELECT pg_temp.done('lapses_1');
--- only with that task
+-- the next call continues there only while that task exists
 SELECT pg_temp.poison('lapses_1', 'b1', 5), pg_temp.add('lapses_1', 'a1'), pg_temp.add('lapses_1', 'd1 d2', 5);
 SELECT pg_temp.serve('lapses_1');
 SELECT fairq.complete(id) FROM fairq.live_tasks WHERE queue = 'lapses_1' AND payload = '"b1"';
@@ -258,7 +259,8 @@ SELECT pg_temp.add('lapses_1', 'a3 a4');
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 SELECT pg_temp.done('lapses_1'), pg_temp.done('lapses_2');
--- also if the second one begins with it
+-- the same holds if a task that is served alone is the first of the second
+-- queue
 SELECT pg_temp.poison('lapses_2', 'b1'), pg_temp.add('lapses_1', 'a1'), pg_temp.add('lapses_2', 'b2');
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);

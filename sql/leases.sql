@@ -47,13 +47,14 @@ SELECT payload, attempt, addr > 0 AS later, priority, group_key, lease_until > n
 FROM fairq.pop('leases', worker => 'w2');
 SELECT * FROM pg_temp.tasks('leases');
 SELECT * FROM fairq.check_queue('leases');
--- once
+-- only one pop gets the task
 SELECT pg_temp.pop('leases');
 -- the first worker returns: its attempt is over
 SELECT fairq.complete(:id, 1), fairq.fail(:id, 1), fairq.release(:id, 1), fairq.extend(:id, 1),
 	fairq.fail(:id, 1, dead => true), fairq.release(:id, 1, '1 hour'), fairq.extend(:id, 1, '1 hour'),
 	fairq.complete(:id, 1, '1'), cardinality(fairq.complete_batch(ARRAY[:id], '{1}'));
--- a third attempt does not exist, and neither does one before the first
+-- a third attempt does not exist yet, and attempts before the first one do not
+-- exist
 SELECT fairq.complete(:id, n), fairq.fail(:id, n), fairq.release(:id, n), fairq.extend(:id, n),
 	cardinality(fairq.complete_batch(ARRAY[:id], ARRAY[n]))
 FROM unnest('{3,0,-1,2147483647,-2147483648}'::int[]) n;
@@ -65,11 +66,11 @@ SELECT * FROM pg_temp.tasks('leases');
 SELECT popped, completed, released, retried, failed, cancelled, lapsed FROM fairq.queues WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 
--- Any number of times, also with the queue's own lease.
+-- A lease can expire any number of times. Here the lease is the queue's own.
 SELECT fairq.alter_queue('leases', lease => '1 microsecond');
 SELECT pg_temp.add('leases', 'a1', 'b1');
 SELECT pg_temp.pop('leases'), pg_temp.pop('leases');
--- later ones are served alone: see sql/lapses.sql
+-- after two expired leases a task is served alone: see sql/lapses.sql
 SELECT pg_temp.pop('leases'), pg_temp.pop('leases');
 SELECT pg_temp.pop('leases'), pg_temp.pop('leases');
 SELECT pg_temp.pop('leases', lease => '1 hour'), pg_temp.pop('leases', lease => '1 hour');
@@ -119,8 +120,8 @@ SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.add('leases', 'a4', 'a5');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- several tasks of a group: in the order of their addresses, and not of the
--- ends of their leases
+-- several expired tasks of a group are served in the order of their addresses,
+-- and not in that of the ends of their leases
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a3'), pg_temp.lapse('leases', 'a4'), pg_temp.lapse('leases', 'a2');
@@ -128,8 +129,8 @@ SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- in turn: a task that expires repeatedly does not delay others, also at the
--- same address
+-- expired tasks of a group take turns: one that expires repeatedly does not
+-- delay others, also at the same address
 SELECT fairq.set_group('leases', 'a', weight => 3);
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT fairq.set_group('leases', 'a', weight => 0);
@@ -209,7 +210,7 @@ SELECT fairq.extend(:id, 1, '1 month -40 days');
 SELECT fairq.extend(:id, 1, '110 years');
 SELECT fairq.extend(:id, 1, '178000000 years');
 SELECT fairq.extend(:id, 1, '-178000000 years');
--- also if there is no lease to extend
+-- the arguments are also checked if there is no lease to extend
 SELECT fairq.extend(0, 1, '0');
 SELECT fairq.extend(NULL, 1, '-1 hour');
 SELECT lease_until > now() + '27 days' AS as_before FROM fairq.tasks WHERE id = :id;
@@ -296,7 +297,7 @@ COMMIT;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- at the other levels
+-- the same at the other isolation levels
 SELECT pg_temp.add('leases', 'a1', 'b1');
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
@@ -501,7 +502,7 @@ SELECT * FROM pg_temp.tasks('leases_e');
 SELECT fairq.expire_leases('leases_e', 2), fairq.expire_leases('leases_e', 2);
 SELECT * FROM pg_temp.tasks('leases_e');
 SELECT * FROM fairq.check_queue('leases_e');
--- the attempt is over
+-- the attempt is over, so its worker cannot complete the task
 SELECT fairq.complete(pg_temp.id('leases_e', 'a1'), 1), fairq.extend(pg_temp.id('leases_e', 'a1'), 1);
 -- they have begun before, so they come before the others of their groups, and
 -- have no address

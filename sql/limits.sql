@@ -15,7 +15,7 @@
 SELECT fairq.create_queue('limits', 2);
 SELECT pg_temp.add('limits', 'a', 1, 5), pg_temp.add('limits', 'b', 1, 3);
 SELECT * FROM pg_temp.stand('limits');
--- each task has its address, also one that the limit holds back
+-- each task gets an address, also a task that the limit holds back
 SELECT payload, status, addr, lease_until FROM fairq.tasks WHERE queue = 'limits' ORDER BY id;
 SELECT * FROM fairq.check_queue('limits');
 SELECT pg_temp.pop('limits');
@@ -62,7 +62,7 @@ SELECT pg_temp.pop('limits');
 SELECT pg_temp.done('limits', 'a1', 'a4');
 SELECT pg_temp.pop('limits');
 SELECT payload, attempt FROM fairq.tasks WHERE queue = 'limits';
--- also if it is the only task
+-- a released task is also served again if it is the group's only one
 SELECT pg_temp.release('limits', 'a3');
 SELECT pg_temp.pop('limits');
 SELECT pg_temp.done('limits', 'a3');
@@ -236,7 +236,7 @@ SELECT pg_temp.pop('limits_first');
 SELECT * FROM pg_temp.stand('limits_first');
 SELECT * FROM fairq.check_queue('limits_first');
 
--- of a single group that has too many running tasks
+-- the first limit of a single group, which has too many running tasks
 SELECT fairq.create_queue('limits_first_group');
 SELECT pg_temp.add('limits_first_group', 'a', 1, 9), pg_temp.add('limits_first_group', 'b', 1, 5);
 SELECT pg_temp.pop('limits_first_group', 6);
@@ -296,7 +296,7 @@ SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.ta
 SELECT pg_temp.pop('limits_queue');
 SELECT * FROM fairq.check_queue('limits_queue');
 
--- with a limit for groups: both apply
+-- max_running and a limit for groups: both apply
 SELECT fairq.create_queue('limits_both', 2, 3);
 SELECT pg_temp.add('limits_both', 'a', 1, 6), pg_temp.add('limits_both', 'b', 1, 6),
 	pg_temp.add('limits_both', 'c', 1, 1);
@@ -451,7 +451,7 @@ SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits' A
 SELECT fairq.create_queue('limits_damaged', 2);
 SELECT pg_temp.add('limits_damaged', 'a', 1, 4);
 SELECT pg_temp.pop('limits_damaged', 1);
--- a row among the scheduled tasks that is not scheduled
+-- the address of a running task is changed to that of a scheduled one
 UPDATE fairq.task SET addr = (1::bigint << 62) + id
 FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged'
 	AND lease_until IS NOT NULL;
@@ -460,7 +460,7 @@ UPDATE fairq.task SET addr = 0
 FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged'
 	AND lease_until IS NOT NULL;
 SELECT * FROM fairq.check_queue('limits_damaged');
--- rows that SQL wrote count, too
+-- running tasks in rows that SQL wrote count, too
 UPDATE fairq.task SET lease_until = 'infinity', attempt = 1
 FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged'
 	AND payload = '"a2"';

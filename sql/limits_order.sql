@@ -8,8 +8,8 @@
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql
 
--- Pops and completes in loops, with a commit after each. Shows the tasks in
--- the order of service, and the maximum number that ran at once.
+-- Pops and completes in a loop, with a commit after each pass. Shows the tasks
+-- in the order of service, and the largest number that ran at once.
 CREATE TEMP TABLE served (n serial, queue text, group_key text, task text, running int, all_running int);
 CREATE PROCEDURE pg_temp.work(queue text, batch int, keep int)
 LANGUAGE plpgsql AS $$
@@ -29,7 +29,7 @@ BEGIN
 			FROM fairq.tasks t WHERE t.queue = work.queue AND status = 'running';
 		END LOOP;
 		EXIT WHEN claims = '{}' AND cardinality(held) IS NOT DISTINCT FROM 0;
-		-- the oldest ones end
+		-- the tasks that have run longest end
 		IF claims = '{}' OR cardinality(held) > keep THEN
 			PERFORM fairq.complete(held[1]);
 			held := held[2:];
@@ -100,7 +100,7 @@ GROUP BY group_key ORDER BY group_key;
 SELECT * FROM pg_temp.stand('limits_order_batch');
 SELECT * FROM fairq.check_queue('limits_order_batch');
 
--- 3,000 waiting tasks of one limited group, and a single task of another
+-- 3,000 waiting tasks of one limited group, and a single task of another group
 SELECT fairq.create_queue('limits_order_bob', 2);
 SELECT pg_temp.add('limits_order_bob', 'bob', 1, 3000);
 SELECT pg_temp.pop('limits_order_bob');

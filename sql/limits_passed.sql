@@ -9,7 +9,7 @@
 \a \t
 SELECT fairq.create_queue('passed');
 
--- the tasks of groups, by payload; "a1 a2 b1"
+-- the functions show a task as its group and its payload, as in "a1 a2 b1"
 CREATE FUNCTION passed_pop(n int) RETURNS text LANGUAGE sql AS
 	$$ SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('passed', n) $$;
 CREATE FUNCTION passed_enqueue(who text, low int, high int) RETURNS bigint LANGUAGE sql AS

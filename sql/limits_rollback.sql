@@ -12,7 +12,7 @@
 -- A task ends with its transaction
 --
 
--- completed ones
+-- completed tasks
 SELECT fairq.create_queue('limits_rollback', 2);
 SELECT pg_temp.add('limits_rollback', 'a', 1, 20);
 SELECT pg_temp.pop('limits_rollback');
@@ -43,7 +43,7 @@ SELECT pg_temp.pop('limits_rollback');
 SELECT pg_temp.pop('limits_rollback');
 SELECT * FROM fairq.check_queue('limits_rollback');
 
--- released ones
+-- released tasks
 BEGIN;
 SELECT pg_temp.release('limits_rollback', 'a3');
 SELECT pg_temp.pop('limits_rollback');
@@ -381,7 +381,7 @@ SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT * FROM fairq.check_queue('limits_rollback_reset');
 
--- in the middle of a transaction, between any two calls
+-- hints are reset in the middle of a transaction, between any two calls
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks
 WHERE queue = 'limits_rollback_reset' AND status = 'running';
 SELECT fairq.alter_queue('limits_rollback_reset', 2, 0);
@@ -441,7 +441,7 @@ SELECT pg_temp.pop('limits_rollback_fifo');
 SELECT * FROM fairq.check_queue('limits_rollback_fifo');
 
 --
--- Because of uncommitted settings, turns yield no task; then the settings are
+-- Under uncommitted settings, turns yield no task; then the settings are
 -- rolled back. A group that gets tasks afterwards is not served before the
 -- others.
 --

@@ -48,8 +48,8 @@ SELECT pg_temp.pop('tenants');
 SELECT * FROM pg_temp.tenants('tenants');
 SELECT * FROM fairq.check_queue('tenants');
 
--- A limit can be raised, lowered and removed. After it is lowered, one end
--- frees no slot.
+-- A limit can be raised, lowered and removed. After it is lowered by two, the
+-- end of one task frees no slot.
 SELECT fairq.set_group('tenants', 'acme', concurrency => 3);
 SELECT pg_temp.pop('tenants');
 SELECT fairq.set_group('tenants', 'acme', concurrency => 1);
@@ -77,7 +77,7 @@ SELECT pg_temp.pop('tenants_own');
 SELECT * FROM pg_temp.tenants('tenants_own');
 SELECT * FROM fairq.check_queue('tenants_own');
 
--- A rollback gives the slots back, also one to a savepoint.
+-- A rollback gives the slots back, also a rollback to a savepoint.
 SELECT pg_temp.done('tenants_own', 'acme/b1', 'acme/c1');
 BEGIN;
 SELECT pg_temp.pop('tenants_own');
@@ -123,7 +123,8 @@ SELECT pg_temp.done('tenants_full', 'acme/a1');
 SELECT pg_temp.pop('tenants_full');
 SELECT * FROM fairq.check_queue('tenants_full');
 
--- A lapsed task keeps its slot: it is served again, and no other task of its tenant.
+-- A lapsed task keeps its slot: it is served again, and no other task of its
+-- tenant is.
 SELECT fairq.create_queue('tenants_lapse', separator => '/', backoff => '0');
 SELECT fairq.set_group('tenants_lapse', 'acme', concurrency => 3);
 SELECT pg_temp.add('tenants_lapse', 'acme/a', 1, 3), pg_temp.add('tenants_lapse', 'acme/b', 1, 2),
@@ -280,7 +281,8 @@ SELECT fairq.set_group('tenants_rate', 'acme', rate => 0), fairq.set_group('tena
 SELECT pg_temp.pop('tenants_rate');
 SELECT * FROM pg_temp.next('tenants_rate');
 SELECT * FROM fairq.check_queue('tenants_rate');
--- Service continues as time passes: each task is served once.
+-- Tasks are served as time passes and starts become available. Each task is
+-- served once.
 SELECT fairq.create_queue('tenants_pace', separator => '/', per => '10 ms');
 SELECT fairq.set_group('tenants_pace', 'acme', rate => 1);
 SELECT count(fairq.enqueue('tenants_pace', 'acme/' || i % 7, priority => i % 3)) FROM generate_series(1, 30) i;

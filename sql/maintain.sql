@@ -33,7 +33,7 @@ SELECT fairq.complete(pg_temp.id('maintain', 'a1'), 1, '1'), fairq.fail(pg_temp.
 	fairq.cancel(pg_temp.id('maintain', 'a6'));
 SELECT fairq.maintain('maintain');
 SELECT * FROM pg_temp.tasks('maintain');
--- by the time at which they finished
+-- tasks are removed according to the time at which they finished
 UPDATE fairq.archive SET finished_at = clock_timestamp() - interval '61 minutes' WHERE id IN (pg_temp.id('maintain', 'a1'), pg_temp.id('maintain', 'a2'));
 SELECT fairq.maintain('maintain');
 SELECT * FROM pg_temp.tasks('maintain');
@@ -106,7 +106,7 @@ SELECT pg_temp.add('maintain_g', 'a1', 'b1', 'c1', 'd1');
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT pg_temp.add('maintain_g', 'e1');
 SELECT fairq.enqueue('maintain_g', 'e');
--- all have tasks
+-- no group is removed, since all have tasks
 SELECT fairq.maintain('maintain_g');
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT pg_temp.pop('maintain_g', 3);
@@ -183,7 +183,8 @@ SELECT * FROM fairq.check_queue('maintain_g');
 SELECT fairq.maintain('maintain_g');
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
--- finished tasks do not keep it, since they have its key
+-- finished tasks do not keep a group's number, since their rows contain the
+-- group's key
 SELECT fairq.alter_queue('maintain_g', retain => '1 hour');
 SELECT pg_temp.pop('maintain_g');
 SELECT fairq.complete(pg_temp.id('maintain_g', 'r1'), 1, '1');
@@ -193,8 +194,8 @@ SELECT payload, group_key, status FROM fairq.tasks WHERE queue = 'maintain_g';
 SELECT fairq.drop_queue('maintain_g');
 
 --
--- Numbers after all were given: the first free one is found without a search
--- through used ones
+-- Once all numbers were given, the first free one is found without a search
+-- through used numbers
 --
 
 -- Adds a task for a group. Returns the group's number, and whether few rows
@@ -225,8 +226,8 @@ SELECT pg_temp.number('maintain_n', 'z2');
 ROLLBACK TO s;
 SELECT pg_temp.number('maintain_n', 'z3');
 ROLLBACK;
--- the lower number, which only the rollback freed, is used when there is no
--- other
+-- the lower number, which only the rollback freed, is used once there is no
+-- other free number
 SELECT pg_temp.number('maintain_n', 'u');
 SELECT pg_temp.number('maintain_n', 'v');
 SELECT pg_temp.number('maintain_n', 'w');
@@ -253,7 +254,7 @@ SELECT * FROM fairq.check_queue('maintain_n');
 SELECT fairq.drop_queue('maintain_n', true);
 
 --
--- In a transaction with other calls groups are kept
+-- In a transaction with other calls maintain() keeps groups
 --
 
 SELECT fairq.create_queue('maintain_t', block_length => 3, retain => '1 microsecond');
@@ -292,7 +293,7 @@ SELECT fairq.maintain('maintain_t');
 ROLLBACK TO s;
 SELECT fairq.maintain();
 COMMIT;
--- on its own, at the other isolation levels
+-- maintain() as the only call of a transaction, at the other isolation levels
 SELECT pg_temp.pop('maintain_t') IS NOT NULL AS popped;
 SELECT pg_temp.done('maintain_t');
 SELECT pg_temp.add('maintain_t', 'b3');
@@ -306,8 +307,8 @@ SELECT fairq.maintain();
 RESET default_transaction_isolation;
 SELECT * FROM pg_temp.seats('maintain_t');
 SELECT * FROM fairq.check_queue('maintain_t');
--- A statement that has called maintain() adds no group, but existing groups
--- get their tasks.
+-- A statement in which maintain() has freed a number adds no group, but it can
+-- add tasks of existing groups.
 CREATE FUNCTION pg_temp.maintain_and_add(queue text, group_key text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM fairq.maintain(queue);
@@ -321,10 +322,11 @@ SELECT * FROM pg_temp.seats('maintain_t');
 SELECT pg_temp.maintain_and_add('maintain_t', 'e');
 SELECT * FROM pg_temp.seats('maintain_t');
 SELECT * FROM fairq.check_queue('maintain_t');
--- if maintain() has nothing to free, other transactions can add groups
+-- if maintain() has nothing to free, the same statement can add groups
 SELECT pg_temp.maintain_and_add('maintain_t', 'f');
 SELECT * FROM pg_temp.seats('maintain_t');
--- a part of it that is rolled back, and commits of others in between
+-- a statement of several transactions calls maintain() in a part that is
+-- rolled back, and again later
 DO $$
 BEGIN
 	PERFORM fairq.purge('maintain_t', 'f');

@@ -37,14 +37,14 @@ SELECT pg_temp.earlier('50 minutes');
 SELECT fairq.extend(:t4, 1) > now() AS extended;
 SELECT fairq.extend_batch(array_agg(id ORDER BY id), lease => '20 minutes') FROM fairq.tasks WHERE queue = 'max_run_time';
 SELECT * FROM pg_temp.stand;
--- until the task's time is over
+-- an extend succeeds until the task's time is over
 SELECT pg_temp.earlier('10 minutes');
 SELECT fairq.extend(:t4, 1), fairq.extend(:t4, 1, '1 second');
 SELECT fairq.extend_batch(array_agg(id ORDER BY id)) = array_agg(id ORDER BY id) AS all_lost
 FROM fairq.tasks WHERE queue = 'max_run_time';
 SELECT fairq.set_progress(:t4, 1, '1'), fairq.set_progress(:t4, 2, '1');
 SELECT * FROM pg_temp.stand;
--- completed before that, it is completed
+-- after that time, the task can still be completed until a pop takes it over
 SELECT fairq.complete(:t1, 1);
 -- the others are popped again, and have the same time again
 SELECT payload, attempt, lapses FROM fairq.pop('max_run_time', 10);
@@ -52,8 +52,8 @@ SELECT fairq.extend(:t4, 1), fairq.extend(:t4, 2, '2 hours') > now() AS extended
 SELECT * FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('max_run_time');
 
--- It may change while tasks run. A shorter time applies once a lease is
--- extended.
+-- max_run_time may change while tasks run. A shorter time applies once a lease
+-- is extended.
 SELECT fairq.alter_queue('max_run_time', max_run_time => '30 minutes');
 SELECT fairq.alter_queue('max_run_time', max_run_time => NULL, lease => '2 hours');
 SELECT queue, lease, max_run_time FROM fairq.queues WHERE queue = 'max_run_time';

@@ -69,7 +69,7 @@ SELECT fairq.enqueue('messages_blocks', 'a') > 0 AS ok;
 SELECT fairq.enqueue('messages_blocks', 'a');
 SELECT fairq.drop_queue('messages_blocks', true);
 SELECT fairq.alter_queue('messages', block_length => 1);
-SELECT fairq.enqueue('messages', 'a') > 0 AS ok;	-- in block 1
+SELECT fairq.enqueue('messages', 'a') > 0 AS ok;	-- the task is in block 1
 SELECT fairq.alter_queue('messages', block_length => 9223372036854775807);
 SELECT fairq.create_queue('messages_shares', shares => '{}');
 SELECT fairq.alter_queue('messages', shares => '{1,0}');

@@ -18,7 +18,8 @@ LANGUAGE sql AS $$
 	SELECT set_config('own.entries', pg_temp.entries()::text, false)
 $$;
 
--- A quadratic time would read 250 entries or more for each task.
+-- "linear" if few entries were read for each task. With quadratic time it
+-- would be 250 entries or more.
 CREATE FUNCTION pg_temp.read_for(tasks int) RETURNS text
 LANGUAGE sql AS $$
 	SELECT CASE
@@ -41,7 +42,7 @@ LANGUAGE sql AS $$
 $$;
 
 --
--- The amount that is read
+-- How many index entries a transaction reads
 --
 
 -- one group
@@ -85,7 +86,7 @@ SELECT pg_temp.read_for(2000);
 COMMIT;
 SELECT * FROM fairq.check_queue('own_short');
 
--- limited ones, which keep their slots until the commit
+-- groups with a limit, whose tasks keep their slots until the commit
 SELECT fairq.create_queue('own_limited', concurrency => 1);
 BEGIN;
 SELECT pg_temp.start_counting();
@@ -105,7 +106,8 @@ SELECT pg_temp.read_for(2000);
 COMMIT;
 SELECT * FROM fairq.check_queue('own_take');
 
--- one after the other, with others before it
+-- a transaction adds and pops one task at a time, while ten earlier tasks of
+-- its group wait
 SELECT fairq.create_queue('own_turns');
 BEGIN;
 SELECT pg_temp.start_counting();
@@ -114,7 +116,7 @@ DO $$
 BEGIN
 	FOR i IN 1 .. 2000 LOOP
 		PERFORM fairq.enqueue('own_turns', 'g0', to_jsonb(10 + i));
-		-- each is served in its turn
+		-- the pop returns the task that was added first
 		ASSERT (SELECT payload = to_jsonb(i) AND fairq.complete(id) FROM fairq.pop('own_turns'));
 	END LOOP;
 END
@@ -240,7 +242,7 @@ SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 microsecond');
 SELECT payload, attempt FROM fairq.pop('own_leases', 1, '1 hour');
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
 SELECT payload, attempt FROM fairq.pop('own_leases', 100);
--- a shortened lease, too
+-- a pop finds a lease that was shortened, too
 SELECT count(*) FROM fairq.live_tasks
 WHERE queue = 'own_leases' AND payload = '"a"' AND fairq.extend(id, 2, '1 microsecond') IS NOT NULL;
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 microsecond');
@@ -251,7 +253,8 @@ COMMIT;
 SELECT payload, status, attempt FROM fairq.tasks WHERE queue = 'own_leases' ORDER BY id;
 SELECT lapsed FROM fairq.queues WHERE queue = 'own_leases';
 SELECT * FROM fairq.check_queue('own_leases');
--- an earlier lease is taken over after a savepoint, and that is rolled back
+-- a lease from an earlier transaction is taken over after a savepoint, and the
+-- take-over is rolled back
 SELECT count(*) FROM fairq.live_tasks
 WHERE queue = 'own_leases' AND fairq.extend(id, attempt, '1 microsecond') IS NOT NULL;
 BEGIN;

@@ -36,7 +36,7 @@ SELECT pg_temp.pop('pause');
 SELECT fairq.resume('pause', 'a');
 SELECT pg_temp.pop('pause');
 SELECT * FROM fairq.check_queue('pause');
--- a group that was not paused
+-- resume of a group that was not paused has no effect
 SELECT fairq.resume('pause', 'b');
 SELECT count(*) FROM fairq.group_setting JOIN fairq.queue USING (queue_id) WHERE name = 'pause';
 
@@ -62,7 +62,7 @@ SELECT fairq.pause('pause_number', 'b');
 SELECT fairq.resume('pause_number', 'b');
 SELECT group_key, paused FROM fairq.groups WHERE queue = 'pause_number';
 
--- all of them, one after the other
+-- all groups are paused, one after the other
 SELECT fairq.create_queue('pause_all');
 SELECT pg_temp.add('pause_all', 'a', 1, 3), pg_temp.add('pause_all', 'b', 1, 3),
 	pg_temp.add('pause_all', 'c', 1, 3);
@@ -140,7 +140,7 @@ SELECT fairq.pause('pause_limits', 'a');
 SELECT group_key, concurrency, weight, paused FROM fairq.groups WHERE queue = 'pause_limits' ORDER BY group_no;
 SELECT * FROM pg_temp.stand('pause_limits');
 SELECT pg_temp.pop('pause_limits');
--- settings stay during the pause, and can be changed
+-- a group keeps its settings during the pause, and they can be changed
 SELECT fairq.set_group('pause_limits', 'a', 1);
 SELECT group_key, concurrency, weight, paused FROM fairq.groups WHERE queue = 'pause_limits' ORDER BY group_no;
 SELECT pg_temp.pop('pause_limits');
@@ -151,7 +151,7 @@ SELECT pg_temp.pop('pause_limits');
 SELECT fairq.resume('pause_limits', 'a');
 SELECT pg_temp.pop('pause_limits');
 SELECT * FROM pg_temp.stand('pause_limits');
--- paused while it is full, and resumed when slots are free
+-- a group is paused while it is full, and resumed when slots are free
 SELECT fairq.pause('pause_limits', 'b');
 SELECT pg_temp.done('pause_limits', 'b1', 'b2', 'a1');
 SELECT pg_temp.pop('pause_limits');

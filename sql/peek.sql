@@ -132,7 +132,8 @@ SELECT pg_temp.pop('peek_full', 2, '1 ms'), pg_temp.sleep_past(0.01);
 SELECT pg_temp.pop('peek_full', 10);
 SELECT pg_temp.pop('peek_full', 10);
 
--- a group that waited for its time returns, in the copy
+-- a group that waited for its next start returns to the ring in the copy that
+-- peek() uses
 SELECT fairq.create_queue('peek_rate', rate => 1, per => '1 s');
 SELECT pg_temp.enqueue('peek_rate', 'a1 a2 b1'), pg_temp.sleep_past(1.01);
 SELECT pg_temp.pop('peek_rate'), pg_temp.pop('peek_rate', 1) AS aside, pg_temp.sleep_past(1.01);
@@ -150,7 +151,7 @@ SELECT pg_temp.enqueue('peek_cost', 'b4 a2 b5'), pg_temp.pop('peek_cost', 10);
 SELECT fairq.drop_queue('peek_cost', true);
 
 --
--- Tasks of the same transaction, and purged ones
+-- Tasks of the same transaction, and purged tasks
 --
 
 BEGIN;
@@ -177,7 +178,8 @@ SELECT left(pg_temp.pop('peek_many', 1000), 30) NOT LIKE 'foreseen%' AS same;
 SELECT count(*) FROM fairq.peek('peek_many');
 
 --
--- The rows that it reads depend on the tasks it returns, not on the backlog
+-- The number of rows that peek() reads depends on the tasks it returns, not on
+-- the backlog
 --
 
 CREATE FUNCTION pg_temp.buffers(queue text) RETURNS int LANGUAGE plpgsql AS $$

@@ -1,7 +1,7 @@
 -- How the planner uses fairq's functions in queries of users.
 --
--- Fails if release() has the cost of a function that only reads, or one
--- function of fairq.stats reads all queues (fairq--1.0.sql).
+-- Fails if release() has the cost of a function that only reads, or a function
+-- in fairq.stats reads all queues (fairq--1.0.sql).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -9,7 +9,8 @@
 -- Conditions that write are evaluated after all cheaper ones
 --
 
--- The functions that only read. A new function that writes needs a cost.
+-- This lists the functions with a low cost, which only read. A new function
+-- that writes needs a high cost.
 SELECT proname FROM pg_proc
 WHERE pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND prokind = 'f' AND provolatile = 'v'
 	AND prorettype <> 'trigger'::regtype AND procost < 1000

@@ -3,9 +3,9 @@
 -- Fails if a role with one privilege has all of them (fairq_may() in
 -- queue.c). Fails if a role with enqueue can learn which groups exist
 -- (fairq_sql_address() in inspect.c), or how many tasks they have
--- (fairq_turns_before() in inspect.c). Fails if it can learn whether they are
--- held (fairq_group_state()), limited (fairq_visible_queues()) or paused
--- (put_groups() in inspect.c).
+-- (fairq_turns_before() in inspect.c). Fails if such a role can learn whether
+-- groups are held (fairq_group_state()), limited (fairq_visible_queues()) or
+-- paused (put_groups() in inspect.c).
 \a \pset footer off
 SET client_min_messages = warning;
 -- of an interrupted run
@@ -91,13 +91,14 @@ SELECT fairq.create_batch('privileges_other', 'g') AS other_batch \gset
 -- Internal functions are for the views: no role may use their schema.
 SELECT count(*) AS granted FROM pg_namespace, aclexplode(nspacl) a
 	WHERE nspname = 'fairq_internal' AND a.grantee <> nspowner;
--- They still check privileges, as a role with usage of the schema shows.
+-- The internal functions still check privileges, as calls by roles with usage
+-- of the schema show.
 GRANT USAGE ON SCHEMA fairq_internal TO PUBLIC;
 
 SELECT regexp_replace(call, '([[(])\d+', '\1...') AS call, r.*
 FROM (VALUES
-	-- this call is the first, since its result is known only until others are
-	-- rolled back
+	-- this call is the first, since its result is unknown once other calls
+	-- have been rolled back
 	(0, format('SELECT 1 + fairq.turns_before(%s)', :ready)),
 	(1, $$fairq.enqueue('privileges', 'g')$$),
 	(2, $$SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}')$$),
@@ -234,7 +235,7 @@ SELECT * FROM fairq.groups WHERE pg_temp.leak(NULL, group_key);
 SELECT * FROM fairq.queues WHERE pg_temp.leak(NULL, queue);
 SELECT * FROM fairq.tasks WHERE payload::text::int > 0;
 SELECT * FROM fairq.tasks WHERE id = 1 AND payload::text::int > 0;
--- and no lock is taken
+-- calls without the privilege take no lock
 BEGIN;
 SELECT fairq.cancel(:running), fairq.complete(:running), fairq.fail(:running),
 	cardinality(fairq.complete_batch(ARRAY[:running])), fairq.extend(-1);
@@ -248,7 +249,7 @@ COMMIT;
 RESET ROLE;
 
 -- A role with one privilege cannot learn from a result whether a group exists
--- whose name it guesses. Each query runs after the role enqueued a task for a
+-- whose name it guesses. Before each query, the role enqueues a task for a
 -- group that is busy, paused, limited or unknown.
 SELECT fairq.create_queue('privileges_guess', concurrency => 1);
 SELECT fairq.grant_queue('privileges_guess', 'regress_fairq_enqueue', 'enqueue');
@@ -257,7 +258,7 @@ SELECT count(fairq.enqueue('privileges_guess', group_key)) FROM unnest('{busy,bu
 SELECT count(*) FROM fairq.pop('privileges_guess', 2);
 SELECT fairq.pause('privileges_guess', 'paused'), fairq.hold('privileges_guess', 'held', 'tomorrow');
 SELECT count(*) FROM fairq.pop('privileges_guess');
--- of all queues, so that counts do not depend on other tests
+-- maintain() of all queues, so that counts do not depend on other tests
 SELECT fairq.maintain();
 SELECT queue_id AS guess_id FROM fairq.queue WHERE name = 'privileges_guess' \gset
 SELECT regexp_replace(what, '.*_', '') AS what, regexp_replace(role, '.*_', '') AS role,
@@ -278,7 +279,7 @@ FROM (VALUES
 GROUP BY c.what, role ORDER BY c.what, role;
 SELECT fairq.drop_queue('privileges_guess', true);
 
--- The views work without it.
+-- The views work for a role without usage of the internal schema.
 REVOKE USAGE ON SCHEMA fairq_internal FROM PUBLIC;
 SET ROLE regress_fairq_manage;
 SELECT fairq_internal.counters(:queue_id);
@@ -378,8 +379,8 @@ SET LOCAL ROLE regress_fairq_owner;
 SELECT count(*) FROM fairq.enqueue_batch('privileges', '{g}', '{1}');
 ROLLBACK;
 
--- a role with only some privileges of pg_monitor has none here; nor has a role
--- that must first SET ROLE pg_monitor
+-- a role with only some privileges of pg_monitor has none in fairq; nor has a
+-- role that must first SET ROLE pg_monitor
 CREATE ROLE regress_fairq_stats IN ROLE pg_read_all_stats;
 GRANT pg_monitor TO regress_fairq_orphan;
 SET ROLE regress_fairq_stats;

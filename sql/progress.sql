@@ -24,7 +24,7 @@ ROLLBACK TO s;
 COMMIT;
 SELECT progress FROM fairq.tasks WHERE id = :task;
 
--- the slot stays taken, also after a rollback
+-- the task keeps its slot, also after a rollback of set_progress()
 BEGIN;
 SELECT fairq.set_progress(:task, 1, '7');
 ROLLBACK;
@@ -51,7 +51,7 @@ SELECT fairq.set_progress(:task, 2, '10');
 SELECT progress FROM fairq.tasks WHERE id = :task;
 SELECT fairq.fail(:task);
 
--- no index changes, and no space on another page is needed
+-- set_progress() changes no index, and needs no space on another page
 SELECT fairq.enqueue('progress', 'b') AS task \gset
 SELECT count(*) FROM fairq.pop('progress');
 VACUUM fairq.task;
@@ -78,7 +78,7 @@ SELECT progress FROM fairq.tasks WHERE id = :task;
 ROLLBACK;
 SELECT attempt, progress FROM fairq.pop('progress');
 
--- a replacement has none of it
+-- a task that is replaced loses its progress
 SELECT fairq.complete(:task);
 SELECT fairq.enqueue('progress', 'c', '"old"', dedup_key => 'k') AS task \gset
 SELECT attempt, payload FROM fairq.pop('progress');

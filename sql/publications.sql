@@ -5,7 +5,8 @@
 -- fairq.group_number has none.
 \a \t
 SET client_min_messages = warning;
--- nothing is replicated here: wal_level may be insufficient
+-- suppresses a warning that wal_level is insufficient: nothing is replicated
+-- here
 SET client_min_messages = error;
 CREATE PUBLICATION publications FOR ALL TABLES;
 RESET client_min_messages;
@@ -15,7 +16,7 @@ SELECT fairq.create_queue('publications', concurrency => 2, retain => '1 day');
 SELECT queue_id FROM fairq.queue WHERE name = 'publications' \gset
 SELECT count(fairq.enqueue('publications', g, dedup_key => g)) FROM unnest('{a,b,c,d,e}'::text[]) g;
 SELECT id AS task, attempt FROM fairq.pop('publications') \gset
--- Is everything as before?
+-- Are the tasks as before?
 CREATE TEMP TABLE before AS
 	SELECT t.id, addr, attempt, lease_until FROM fairq.task t JOIN fairq.queue q USING (queue_id) WHERE name = 'publications';
 CREATE FUNCTION pg_temp.kept() RETURNS boolean LANGUAGE sql AS $$
@@ -79,7 +80,7 @@ BEGIN;
 SELECT fairq.purge('publications');
 SELECT fairq.extend(:task);
 ROLLBACK;
--- a table whose identity has the column is not refused either
+-- if the identity has the column of the row filter, the calls work, too
 ALTER PUBLICATION publications SET (publish = 'insert, update, delete');
 CREATE UNIQUE INDEX publications_identity ON fairq.task (queue_id, id);
 ALTER TABLE fairq.task REPLICA IDENTITY USING INDEX publications_identity;

@@ -86,15 +86,17 @@ SELECT queue, concurrency, max_running, lease, block_length, paused, ready, limi
 	oldest_enqueued_at IS NULL AS none_queued, enqueued, popped, completed, released
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 
-SELECT fairq.create_queue('queues_a');		-- exists already
-SELECT fairq.create_queue('Queues_A');		-- is another name
+SELECT fairq.create_queue('queues_a');		-- the queue exists already
+SELECT fairq.create_queue('Queues_A');		-- another name
 SELECT fairq.drop_queue('Queues_A');
 
--- existing or missing objects may be skipped: a NOTICE, and nothing changes
+-- with if_not_exists or if_exists, a call for an existing or a missing queue
+-- only sends a NOTICE
 SELECT fairq.create_queue('queues_a', lease => '1 hour', if_not_exists => true);
 SELECT fairq.create_queue('queues_a', if_not_exists => false);
 SELECT fairq.create_queue('queues_a', if_not_exists => NULL);
-SELECT fairq.create_queue('queues_a', lease => '0', if_not_exists => true);		-- is still an error
+-- a lease of 0 is still an error
+SELECT fairq.create_queue('queues_a', lease => '0', if_not_exists => true);
 SELECT lease FROM fairq.queues WHERE queue = 'queues_a';
 SELECT fairq.create_queue('queues_if', lease => '1 hour', if_not_exists => true);
 SELECT lease FROM fairq.queues WHERE queue = 'queues_if';
@@ -206,9 +208,9 @@ WHERE queue = 'queues_a' AND group_key <> 'z';
 SELECT fairq.release(id) FROM fairq.tasks WHERE queue = 'queues_a';
 BEGIN;
 SELECT fairq.resume('queues_a');
-SELECT count(*) FROM fairq.take('queues_a', 10);	-- returns tasks because of the resume
+SELECT count(*) FROM fairq.take('queues_a', 10);	-- resumed in this transaction
 ROLLBACK;
-SELECT count(*) FROM fairq.pop('queues_a', 10);	-- returns none, since the resume was rolled back
+SELECT count(*) FROM fairq.pop('queues_a', 10);	-- the resume was rolled back
 SELECT fairq.resume('queues_a');
 
 -- drop_queue refuses while there are tasks, ready or running, unless forced
@@ -226,7 +228,7 @@ SELECT fairq.pop('queues_a');
 SELECT fairq.drop_queue('queues_a');
 SELECT count(*) FROM fairq.tasks WHERE queue = 'queues_a';
 
--- a queue with the name of a former queue starts from zero
+-- a new queue has nothing of a former queue with its name
 SELECT fairq.set_group('queues_b', 'x', 2, 5);
 SELECT fairq.enqueue('queues_b', 'x', 'true') > 0 AS ok;
 BEGIN;

@@ -4,9 +4,9 @@
 --
 -- Fails if the take-over of an expired lease needs no start (fairq_take_over()
 -- in claim.c). Fails if groups are deleted with their starts (group_is_used()
--- in maintain.c). Fails if a change of a group's rate or hold does not take it
--- back (publish_rest() in transaction.c). Fails if throttled groups have no
--- age (return_at() in lane_turns.c).
+-- in maintain.c). Fails if a change of a group's rate or hold does not take
+-- the group back (publish_rest() in transaction.c). Fails if throttled groups
+-- have no age (return_at() in lane_turns.c).
 \a \t
 
 CREATE FUNCTION pg_temp.fill(queue text, groups int, tasks int) RETURNS bigint LANGUAGE sql AS $$
@@ -55,7 +55,7 @@ SELECT * FROM fairq.check_queue('rates');
 SELECT pg_temp.fill('rates', 4, 1);
 SELECT pg_temp.popped('rates', 100);
 
--- new settings apply at once: a higher rate, none, and again one
+-- new settings apply at once: a higher rate, no rate, and a rate again
 SELECT fairq.alter_queue('rates', rate => 100, per => '10 ms');
 SELECT pg_sleep(0.02);
 SELECT pg_temp.popped('rates', 4);
@@ -80,11 +80,11 @@ SELECT fairq.set_group('rates_own', 'g2', rate => 0);
 SELECT pg_temp.popped('rates_own', 100);
 SELECT fairq.drop_queue('rates_own', true);
 
--- the queue's
+-- max_rate is the rate of the whole queue
 SELECT fairq.create_queue('rates_all', max_rate => 2, per => '1 hour', burst => 4);
 SELECT pg_temp.fill('rates_all', 3, 2);
 SELECT pg_temp.popped('rates_all', 2);
--- an unused start stays
+-- a start that no pop has used stays available
 SELECT count(*) FROM fairq.pop('rates_all', 0 + 1);
 SELECT string_agg(group_key, ' ') FROM fairq.peek('rates_all', 100);
 SELECT pg_temp.popped('rates_all', 100);
@@ -245,7 +245,8 @@ SELECT pg_temp.popped('rates_mine', 1);
 SELECT * FROM fairq.check_queue('rates_mine');
 SELECT fairq.drop_queue('rates_mine', true);
 
--- all groups return without a call, however many there are
+-- all throttled groups return when their time comes, without a call, however
+-- many there are
 SELECT fairq.create_queue('rates_many', rate => 1, per => '2 s');
 SELECT pg_temp.fill('rates_many', 1000, 2);
 SELECT count(*) FROM fairq.pop('rates_many', 5000);

@@ -41,10 +41,11 @@ SELECT * FROM pg_temp.reasons('reasons');
 SELECT pg_temp.pop('reasons', 2);
 SELECT * FROM pg_temp.reasons('reasons');
 
--- the group has no slot, from its use until its task ends
+-- the group has no slot from the moment its only slot is used until the end of
+-- that task
 SELECT fairq.set_group('reasons', 'a', concurrency => 1);
--- the call requests more than there are, so it waits until the running tasks
--- are known
+-- the call requests more tasks than it can get, so it waits until the number
+-- of running tasks is known
 SELECT pg_temp.pop('reasons', 2);
 SELECT * FROM pg_temp.reasons('reasons');
 BEGIN;
@@ -119,8 +120,8 @@ SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
 SELECT pg_temp.pop('reasons', 5);
 SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
 
--- the same for an unknown group; roles that may not see groups do not get the
--- reason
+-- a task of an unknown group has the same reason; roles that may not see
+-- groups do not get it
 SELECT queue_id AS id FROM fairq.queue WHERE name = 'reasons' \gset
 SELECT fairq_internal.wait_reason(:id, 999999, NULL, NULL), fairq_internal.wait_reason(:id, -1, NULL, NULL),
 	fairq_internal.wait_reason(:id, 0, 'infinity', NULL), fairq_internal.wait_reason(:id, 0, '-infinity', NULL);
@@ -134,8 +135,8 @@ SELECT fairq_internal.wait_reason(:id, 0, NULL, NULL), fairq_internal.wait_reaso
 RESET ROLE;
 REVOKE USAGE ON SCHEMA fairq_internal FROM regress_fairq_reasons;
 
--- A pop meets a hold in an in_order queue. After the hold, the group's task
--- waits for a worker, and not for a retry.
+-- A pop puts a group of an in_order queue aside because of a hold. After the
+-- hold, the group's task waits for a worker, and not for a retry.
 SELECT fairq.create_queue('reasons_held', concurrency => 1, in_order => true);
 SELECT pg_temp.add('reasons_held', 'a', 'h1', 'h2');
 CREATE PROCEDURE pg_temp.meet_hold() LANGUAGE plpgsql AS $$
@@ -150,7 +151,7 @@ BEGIN
 		PERFORM fairq.release(id) FROM fairq.pop('reasons_held');
 		COMMIT;
 		EXIT WHEN EXISTS (SELECT FROM fairq.lanes WHERE queue = 'reasons_held' AND throttled > 0);
-		-- the machine is slow
+		-- the hold ended before the pop, because the machine is slow
 		span := span * 2;
 	END LOOP;
 	PERFORM pg_sleep_until(until + interval '10 ms');

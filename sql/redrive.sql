@@ -27,13 +27,13 @@ SELECT * FROM pg_temp.tasks;
 SELECT payload, queue, group_key, attempt, priority FROM fairq.pop('{redrive_a,redrive_b}'::text[], 10);
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue LIKE 'redrive\__';
 
--- many: those of a group, in the order of their failures
+-- several tasks: those of a group, in the order of their failures
 SELECT count(pg_temp.failed(p)) FROM unnest('{b1,c1,b2,c2,b3}'::text[]) p;
 SELECT fairq.redrive('redrive_a', 'b', 2, to_queue => 'redrive_b', to_group => 'z'), fairq.redrive('redrive_a', 'c', to_priority => 1);
 SELECT * FROM pg_temp.tasks;
 SELECT fairq.redrive('redrive_a', 'c', to_queue => 'redrive_b');
 SELECT fairq.redrive('redrive_a', 'z', to_queue => 'redrive_b');
--- into the same queue, of all groups
+-- failed tasks of all groups, into the same queue
 SELECT fairq.redrive('redrive_a', to_queue => 'redrive_a', to_group => 'all');
 SELECT task, group_key FROM pg_temp.tasks WHERE queue = 'redrive_a';
 SELECT queue, queued, running FROM fairq.stats WHERE queue LIKE 'redrive\__' ORDER BY 1;

@@ -51,7 +51,7 @@ SELECT pg_temp.put('a7', 'x'), pg_temp.pop(), fairq.complete(fairq.find('replace
 SELECT pg_temp.put('a8', NULL), pg_temp.put('a8', NULL), fairq.purge('replace');
 
 --
--- A scheduled task gets another time, or none
+-- A replaced task that is scheduled gets another time, or becomes ready
 --
 
 SELECT pg_temp.put('c1', 'z', now() + interval '1 hour');

@@ -47,7 +47,7 @@ SELECT * FROM fairq.check_queue('reschedule');
 -- a1 is now behind the other tasks of its group
 SELECT pg_temp.pop();
 SELECT fairq.complete_batch(array_agg(id)) IS NOT NULL AS done FROM fairq.tasks WHERE queue = 'reschedule';
--- within the time
+-- wait() returns once a task is due that was postponed by a moment
 SELECT pg_temp.add('c1');
 SELECT pg_temp.to('c1', clock_timestamp() + interval '200 ms');
 SELECT pg_temp.pop();

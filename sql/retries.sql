@@ -48,7 +48,7 @@ SELECT * FROM fairq.check_queue('retries');
 SELECT fairq.fail(:id, 1), fairq.fail(:id), fairq.complete(:id, 1), fairq.complete(:id), fairq.release(:id, 1),
 	fairq.release(:id), fairq.extend(:id, 1), fairq.extend(:id), cardinality(fairq.complete_batch(ARRAY[:id]));
 SELECT pg_temp.pop('retries');
--- the error stays until the next one
+-- the error stays until another attempt fails with an error
 SELECT * FROM pg_temp.tasks('retries') WHERE task = 'a1';
 SELECT fairq.fail(:id, 2, NULL, '0');
 SELECT * FROM pg_temp.tasks('retries') WHERE task = 'a1';
@@ -86,7 +86,7 @@ SELECT * FROM fairq.check_queue('retries');
 SELECT pg_sleep(1.1);
 SELECT status FROM fairq.tasks WHERE queue = 'retries' AND status <> 'failed';
 SELECT * FROM fairq.check_queue('retries');
--- failed tasks come first, whatever their times
+-- retried tasks come first, whatever their times
 SELECT pg_temp.pop('retries');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'retries';
 SELECT * FROM fairq.check_queue('retries');
@@ -273,7 +273,8 @@ SELECT fairq.fail(pg_temp.id('retries', 'b1'), 1, 'too many by now');
 SELECT fairq.alter_queue('retries', max_attempts => 2147483647);
 SELECT fairq.fail(pg_temp.id('retries', 'b2'), 1, 'may be retried', '0');
 SELECT * FROM pg_temp.tasks('retries') WHERE task LIKE 'b%';
--- released attempts do not count, and attempts before them still do
+-- released attempts do not count towards max_attempts, and attempts before
+-- them still do
 SELECT fairq.alter_queue('retries', max_attempts => 2);
 SELECT pg_temp.pop('retries');
 SELECT fairq.release(pg_temp.id('retries', 'b2'), 2);

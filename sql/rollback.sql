@@ -69,7 +69,7 @@ SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('rollback_batch', 10
 SELECT * FROM fairq.check_queue('rollback_batch');
 \set VERBOSITY default
 
--- Popped before the enqueue is rolled back.
+-- A transaction pops its own tasks, and then its enqueue is rolled back.
 BEGIN;
 SELECT pg_temp.add('rollback_enqueue', 'a', 10, 12);
 SELECT pg_temp.pop('rollback_enqueue', 2);
@@ -106,8 +106,8 @@ ROLLBACK;
 SELECT * FROM fairq.check_queue('rollback_pop');
 SELECT pg_temp.pop('rollback_pop', 3);
 
--- Half a round was rolled back: the groups whose turn is next continue. Still
--- no group has a second turn before all have had their first.
+-- After half a round is rolled back, the groups whose turns are next continue.
+-- Still no group has a second turn before each group has had its first.
 BEGIN;
 SELECT pg_temp.pop('rollback_pop', 2);
 ROLLBACK;

@@ -8,7 +8,7 @@
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql
 
--- Adds tasks; the group is the first letter of each.
+-- Adds tasks with these payloads; the first letter of each is its group.
 CREATE FUNCTION pg_temp.put(queue text, run_at timestamptz, VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p), run_at => run_at)) FROM unnest(payloads) p
@@ -64,7 +64,7 @@ SELECT added FROM fairq.enqueue_or_find('schedule_delay', 'd', '"d7"', delay => 
 SELECT added FROM fairq.enqueue_or_find('schedule_delay', 'd', '"d7"', delay => '0', dedup_key => 'd7', replace => true);
 SELECT count(*) FROM fairq.enqueue_batch('schedule_delay', '{d,d}', '{"\"d8\"","\"d9\""}', delay => '3 hours');
 SELECT * FROM pg_temp.tasks('schedule_delay');
--- from the enqueue, and not from the start of the transaction
+-- the delay begins with the enqueue, and not with the start of the transaction
 BEGIN;
 SELECT pg_sleep(0.01);
 SELECT fairq.enqueue('schedule_delay', 'd', '"d10"', delay => '1 hour') > 0 AS ok;
@@ -84,7 +84,7 @@ SELECT * FROM fairq.check_queue('schedule_delay');
 SELECT fairq.drop_queue('schedule_delay', true);
 
 --
--- Later
+-- Tasks that become due later
 --
 
 SELECT pg_temp.put('schedule', now() + interval '1 hour', 'a1'), pg_temp.put('schedule', now() + interval '2 hours', 'b1'),
@@ -117,7 +117,7 @@ SELECT fairq.purge('schedule');
 SELECT * FROM pg_temp.tasks('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 
--- They become due without a call.
+-- Tasks become due as time passes, without a call.
 SELECT clock_timestamp() + interval '400 milliseconds' AS t0 \gset
 SELECT pg_temp.put('schedule', :'t0', 'a1', 'b1'), pg_temp.put('schedule', timestamptz :'t0' + interval '1 hour', 'a2');
 SELECT * FROM pg_temp.tasks('schedule');
@@ -150,7 +150,7 @@ $$;
 
 SELECT count(fairq.create_queue('schedule_' || n)) FROM generate_series(1, 6) n;
 SELECT fairq.set_group('schedule_4', 'a', weight => 3);
--- late enough for a slow machine to add all tasks before
+-- this time is late enough for a slow machine to add all tasks before it
 SELECT pg_temp.soon() + interval '4 seconds' AS t \gset
 -- 1: times in another order than the ids, and equal times
 SELECT pg_temp.put('schedule_1', :'t', 'a3', 'a4'), pg_temp.put('schedule_1', timestamptz :'t' - interval '2 milliseconds', 'a2'),
@@ -191,7 +191,8 @@ SELECT fairq.check_queue('schedule_' || n) FROM generate_series(1, 6) n;
 SELECT fairq.pop('schedule_' || n) FROM generate_series(1, 6) n;
 SELECT count(fairq.drop_queue('schedule_' || n, true)) FROM generate_series(1, 6) n;
 
--- Many of one group and some of others: each call serves each group in turn.
+-- Many due tasks of one group, and some of other groups: each call serves each
+-- group in turn.
 SELECT pg_temp.soon() AS t \gset
 SELECT count(*) FROM fairq.enqueue_batch('schedule', array_fill('g'::text, ARRAY[6000]), array_fill('1'::jsonb, ARRAY[6000]), run_at => :'t');
 SELECT pg_temp.put('schedule', :'t', 'a1', 'b1', 'b2');
@@ -308,7 +309,7 @@ ROLLBACK;
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule');
--- the same, with tasks some of which are due
+-- the same for three tasks, one of which is due
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.put('schedule', :'t', 'a1'), pg_temp.put('schedule', timestamptz :'t' + interval '1 second', 'a2'),
 	pg_temp.put('schedule', timestamptz :'t' + interval '1 hour', 'a3');

@@ -1,5 +1,5 @@
--- pop and wait over several queues: strictly in the given order, each as in a
--- call of its own.
+-- pop and wait for several queues: strictly in the given order, each queue as
+-- in a call of its own.
 --
 -- Fails if the queues are served in the order of their names.
 \a \pset footer off
@@ -12,8 +12,8 @@ SELECT count(*) FROM fairq.enqueue_batch('usual', '{a,a,b}', '{1,2,3}');
 SELECT count(*) FROM fairq.enqueue_batch('urgent', '{x,x,y}', '{4,5,6}');
 SELECT count(*) FROM fairq.enqueue_batch('spare', '{s,s}', '{7,8}');
 
--- the order of the queues, and in each the order of service; the lease is each
--- queue's
+-- tasks come in the order of the queues, and in each queue in the order of
+-- service; each queue has its own lease
 SELECT queue, group_key, payload, attempts_left, round(extract(epoch FROM lease_until - clock_timestamp()) / 60) AS minutes
 FROM fairq.pop('{urgent,usual,spare}'::text[], 5, worker => 'w');
 SELECT DISTINCT worker FROM fairq.tasks WHERE status = 'running' AND queue IN ('urgent', 'usual', 'spare');

@@ -41,17 +41,17 @@ SELECT fairq.shard(8);
 SELECT fairq.enqueue('q', 'a') - (7::bigint << 43) AS id;
 SELECT array_agg(id - (7::bigint << 43)) FROM fairq.enqueue_batch('q',
 	array_fill('b'::text, '{40}'), array_fill('1'::jsonb, '{40}')) id;
-SELECT fairq.set_shard(7);	-- this is already the number
+SELECT fairq.set_shard(7);	-- 7 is already the shard's number
 SELECT fairq.set_shard(8);
 SELECT count(fairq.complete(id)) FROM fairq.pop('q', 100);
-SELECT fairq.set_shard(6);	-- ids could be used twice
+SELECT fairq.set_shard(6);	-- refused, since ids could be used twice
 SELECT fairq.shard();
 SET client_min_messages = error;
 TRUNCATE fairq.task RESTART IDENTITY;	-- a purge by SQL; the shard stays
 SET client_min_messages = warning;
 SELECT fairq.shard();
 
--- the last ids that it gives, and the reserved ones
+-- the last ids that the shard gives, and those that are reserved
 SELECT setval('fairq.task_id_seq', (8::bigint << 43) - (1 << 20) - 1) > 0 AS set;
 SELECT (8::bigint << 43) - fairq.enqueue('q', 'a') AS left;
 SELECT count(fairq.enqueue('q', 'a')) FROM generate_series(1, 30);

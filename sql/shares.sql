@@ -5,15 +5,16 @@
 -- shares.c). Fails if equal lanes are compared by other numbers (is_before()
 -- there). Fails if unserved tasks stay charged (settle_charge() there, and
 -- after an error fairq_turns_end() in turn.c). Fails if a run of a lane is as long
--- as the call. Fails if the turns of a window are of several lanes
--- (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all lanes
--- as equal (fairq_shares_copy() in shares.c). Fails if virtual time counts all
--- tasks of a window (settle_charge() there). Cost-fair: fails if each task is
--- charged as one, or lanes are chosen for many tasks (fairq_charge_of() in
--- claim.h, choose_lane() in serve.c). Time-fair: fails if a newly active
--- lane is not charged or not the first of equals, or new shares do not make
--- all equal. It fails if levels do not count (find_got(), is_before(),
--- key_of() in shares.c), or peek() ignores the tasks that would run by then.
+-- as the call. Fails if the turns of one window of per_group are of several
+-- lanes (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all
+-- lanes as equal (fairq_shares_copy() in shares.c). Fails if all tasks of such
+-- a window advance the virtual time (settle_charge() there). Cost-fair: fails
+-- if each task is charged as one, or lanes are chosen for many tasks
+-- (fairq_charge_of() in claim.h, choose_lane() in serve.c). Time-fair: fails
+-- if a newly active lane is not charged or not the first of equals, or new
+-- shares do not make all lanes equal. Fails if levels do not count
+-- (find_got(), is_before(), key_of() in shares.c), or if peek() does not count
+-- tasks that it has already returned as running.
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -99,7 +100,7 @@ SELECT pg_temp.pops('shares', 20);
 SELECT pg_temp.enqueue('shares', 1, 4);
 SELECT pg_temp.pops('shares', 20);
 
--- after that all are equal, or nearly
+-- after that all lanes are equal, or nearly
 SELECT pg_temp.enqueue('shares', p, 20) FROM generate_series(0, 2) p;
 SELECT pg_temp.pop('shares', 20);
 
@@ -109,7 +110,8 @@ SELECT pg_temp.enqueue('shares', p, 20, 1) FROM generate_series(0, 2) p;
 SELECT pg_temp.pops('shares', 10, 2);
 
 --
--- New shares make all equal. Without shares the order is strict, as before.
+-- New shares make all lanes equal. Without shares the order is strict, as
+-- before.
 --
 
 SELECT fairq.alter_queue('shares', shares => '{1,3}');
@@ -127,8 +129,8 @@ SELECT pg_temp.pops('shares', 6);
 SELECT fairq.purge('shares') > 0;
 
 --
--- The bound holds at each service, and over each stretch as long as the sum of
--- the shares. The shares have no simple common multiple.
+-- The bound holds after each task, and over each stretch of as many tasks as
+-- the sum of the shares. The shares have no small common multiple.
 --
 
 CREATE TEMP TABLE served (n int, p int);
@@ -147,7 +149,7 @@ JOIN so_far c ON c.n = a.n AND c.p > a.p JOIN so_far d ON d.p = c.p AND d.n = b.
 SELECT p, count(*) FROM served WHERE n <= 208 GROUP BY p ORDER BY p;
 SELECT fairq.purge('shares') > 0;
 
--- extreme shares are exact, too: none drifts, and no product overflows
+-- extreme shares are exact, too: no lane drifts, and no product overflows
 SELECT fairq.alter_queue('shares', shares => '{999999,1000000,1}');
 SELECT pg_temp.enqueue('shares', p, 12) FROM generate_series(0, 2) p;
 SELECT pg_temp.pops('shares', 5, 4);
@@ -161,7 +163,8 @@ SELECT fairq.alter_queue('shares', shares => '{2,1}');
 SELECT fairq.set_group('shares', 'g0', weight => 3);
 SELECT pg_temp.enqueue('shares', p, 30) FROM generate_series(0, 1) p;
 SELECT pg_temp.pops('shares', 6, 3);
--- the turns of a window are of one lane, which is charged for all of them
+-- the turns of one window of per_group are of one lane, which is charged for
+-- all of them
 SELECT pg_temp.pop('shares', 9, per_group => 1);
 SELECT pg_temp.pop('shares', 9, per_group => 1);
 SELECT pg_temp.pops('shares', 6);
@@ -189,7 +192,8 @@ SELECT fairq.purge('shares') >= 0;
 SELECT pg_temp.enqueue('shares', p, 6) FROM generate_series(0, 1) p;
 SELECT string_agg(priority::text, '') FROM fairq.take('shares', 6);
 CALL fairq.wait('shares', '0');
--- a rolled back task was served, and stays charged like its turn
+-- a task whose pop is rolled back stays charged, and its group has used its
+-- turn
 BEGIN;
 SELECT pg_temp.pop('shares', 2);
 ROLLBACK;
@@ -208,7 +212,7 @@ SELECT fairq.drop_queue('shares', force => true);
 
 --
 -- Cost-fair: shares of the cost. Each task of a large pop is of the lane that
--- is next, as with many pops.
+-- is next, as with many small pops.
 --
 
 SELECT fairq.create_queue('shares', fair_by => 'cost', shares => '{1,1}');
@@ -219,7 +223,8 @@ $$;
 SELECT pg_temp.enqueue_at('shares', 0, 20, 3), pg_temp.enqueue_at('shares', 1, 60, 1);
 SELECT pg_temp.pops('shares', 12);
 SELECT pg_temp.pops('shares', 2, 8);
--- the turns of a window are of one lane, which is charged for all of them
+-- the turns of one window of per_group are of one lane, which is charged for
+-- all of them
 SELECT pg_temp.pop('shares', 4, per_group => 1);
 SELECT pg_temp.pops('shares', 8);
 -- an idle lane earns no credit
@@ -252,8 +257,8 @@ SELECT * FROM fairq.check_queue('shares');
 SELECT fairq.drop_queue('shares', force => true);
 
 --
--- Time-fair: shares of worker time. The next task's lane, if tasks of priority
--- 0 take ten seconds, and others one.
+-- Time-fair: shares of worker time. Which lane is next, if tasks of priority 0
+-- take ten seconds, and other tasks one second.
 --
 
 SELECT fairq.create_queue('shares', fair_by => 'time', shares => '{1,1}');
@@ -276,7 +281,8 @@ BEGIN
 END $$;
 CALL pg_temp.work('shares', 1);
 CALL pg_temp.work('shares', 24);
--- each level of running tasks counts as a task of the longest time
+-- each level of running tasks counts as a task that takes as long as the
+-- longest one
 CREATE TEMP TABLE running AS SELECT id, priority FROM fairq.pop('shares', 6);
 SELECT string_agg(priority::text, '' ORDER BY ctid) FROM running;
 SELECT string_agg(t.priority::text, '' ORDER BY n) FROM fairq.peek('shares', 6) WITH ORDINALITY p(id, group_key, addr, enqueued_at, n) JOIN fairq.task t USING (id);
@@ -285,7 +291,7 @@ SELECT count(*) FROM running, fairq.complete(id, took => '10 s');
 SELECT fairq.alter_queue('shares', shares => '{3,1}');
 CALL pg_temp.work('shares', 1);
 CALL pg_temp.work('shares', 30);
--- levels are per share
+-- a level is the number of running tasks divided by the lane's share
 SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 8);
 SELECT fairq.purge('shares') > 0;
 SELECT fairq.complete(id, took => '1 s') FROM fairq.tasks WHERE queue = 'shares' AND status = 'running';

@@ -13,7 +13,8 @@ LANGUAGE sql AS $$
 	SELECT queue_id FROM fairq.queue WHERE name = $1
 $$;
 
--- The faults of a queue, without ids and lanes.
+-- The faults that check_queue() finds in a queue, without the numbers of tasks
+-- and lanes.
 CREATE FUNCTION pg_temp.check(queue text) RETURNS SETOF text
 LANGUAGE sql AS $$
 	SELECT regexp_replace(c, '(task|lane) \d+', '\1 ...', 'g') FROM fairq.check_queue(queue) c ORDER BY 1
@@ -48,7 +49,7 @@ SELECT fairq.reset_hints();
 SELECT pg_temp.pop('storage_lost');
 SELECT * FROM pg_temp.check('storage_lost');
 
--- Between a call and the end of its transaction.
+-- Shared memory is lost between a call and the end of its transaction.
 SELECT pg_temp.add('storage_lost', 'a', 11, 13), pg_temp.add('storage_lost', 'b', 11, 13);
 BEGIN;
 SELECT pg_temp.pop('storage_lost', 2) IS NOT NULL AS popped;
@@ -120,7 +121,7 @@ SELECT id, addr, enqueued_at, queue_id, group_no, attempt, priority, payload FRO
 SELECT (SELECT count(*) FROM save) = (SELECT count(*) FROM fairq.pop('storage', 1000)) AS all_found;
 SELECT * FROM pg_temp.check('storage');
 
--- rolled back, as a whole or in part; a statement that fails
+-- the changes are rolled back, as a whole or in part, or their statement fails
 TRUNCATE fairq.task;
 SELECT pg_temp.add('storage', 'a', 31, 33), pg_temp.add('storage', 'b', 31, 33);
 BEGIN;
@@ -146,7 +147,7 @@ SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storag
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 100);
 SELECT * FROM pg_temp.check('storage');
 
--- also when all triggers are off that are not ALWAYS
+-- fairq also notices changes when only triggers that are ENABLE ALWAYS fire
 SELECT pg_temp.add('storage', 'a', 41, 42);
 SELECT count(*) FROM fairq.take('storage', 100);
 SET session_replication_role = replica;
@@ -167,7 +168,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	found text[];
 BEGIN
-	-- each is undone at once
+	-- each change is undone at once
 	BEGIN
 		EXECUTE change;
 		SELECT array_agg(c) INTO found FROM pg_temp.check('storage') c;
@@ -196,7 +197,7 @@ SELECT pg_temp.broken($$ALTER TABLE fairq.task ALTER COLUMN lane DROP EXPRESSION
 	UPDATE fairq.task SET lane = lane + 1 WHERE payload = '"a1"'$$);
 UPDATE fairq.task SET priority = 10;
 UPDATE fairq.task SET lane = lane + 1;
--- equal rows of a group are valid
+-- several equal rows of a group in fairq.group_number are valid
 SELECT pg_temp.broken($$INSERT INTO fairq.group_number SELECT * FROM fairq.group_number$$);
 SELECT * FROM pg_temp.check('storage');
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 2);
@@ -238,7 +239,8 @@ SELECT * FROM pg_temp.check('storage');
 
 -- fairq refuses an index that it cannot maintain, until it is dropped. Calls
 -- that add no entry to it continue: a running task can complete and a task can
--- be taken. It can be popped if the claim changes none of the index's columns.
+-- be taken. A task can be popped if the claim changes none of the index's
+-- columns.
 SELECT pg_temp.add('storage', 'a', 1, 4);
 CREATE INDEX storage_extra ON fairq.task (addr) WHERE lease_until IS NULL;
 SELECT fairq.enqueue('storage', 'a');
@@ -290,8 +292,9 @@ SELECT count(*) FROM fairq.task WHERE worker || '' = 'storage';
 SELECT * FROM pg_temp.check('storage');
 DROP INDEX fairq.storage_lease, fairq.storage_worker, fairq.storage_unique;
 
--- An index on the same columns in another order is maintained, and is not
--- mistaken for fairq's own index, even if that is younger.
+-- An index on the columns of one of fairq's own indexes, in another order, is
+-- maintained. fairq does not mistake it for its own index, even if that is
+-- younger.
 CREATE INDEX storage_down ON fairq.task (lane, addr DESC);
 CREATE INDEX storage_nulls ON fairq.task (lane, addr NULLS FIRST);
 CREATE INDEX storage_down_too ON fairq.task (lane, group_no DESC, addr);
@@ -341,7 +344,7 @@ WHERE indexrelid = 'fairq.storage_leftover'::regclass;
 REINDEX INDEX CONCURRENTLY fairq.task_by_time;
 SELECT pg_temp.add('storage_order', 'a', 4, 6);
 SELECT pg_temp.pop('storage_order', 2);
--- Nor does it replace a missing one.
+-- An index in another order does not replace a missing one either.
 BEGIN;
 DROP INDEX fairq.task_by_group;
 SELECT fairq.expire_leases('storage_order');
@@ -434,7 +437,7 @@ DROP EXTENSION fairq;
 SELECT pg_temp.pop('storage');
 SELECT count(*) FROM pg_namespace WHERE nspname IN ('fairq', 'fairq_internal');
 SELECT count(*) FROM pg_proc WHERE prosrc LIKE 'fairq\_%';
--- it does not use an existing schema
+-- CREATE EXTENSION does not use an existing schema
 CREATE SCHEMA fairq_internal;
 CREATE EXTENSION fairq;
 DROP SCHEMA fairq_internal;

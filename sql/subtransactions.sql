@@ -19,7 +19,7 @@ LANGUAGE sql AS $$ SELECT floor(random() * n)::int $$;
 CREATE FUNCTION pg_temp.enqueue(queue text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-	-- many groups one time, few of them the next time
+	-- some enqueues use many groups, and others use few
 	groups int := (ARRAY[3, 20, 80, 400])[1 + pg_temp.chance(4)];
 	keys text[] := ARRAY(SELECT 'g' || pg_temp.chance(groups) FROM generate_series(0, pg_temp.chance(groups)));
 BEGIN

@@ -1,5 +1,6 @@
--- fairq refuses tables with objects that its functions would bypass. No task
--- is lost, and work continues once the object is dropped.
+-- fairq refuses tables with objects, such as triggers, that its functions
+-- would bypass. No task is lost, and work continues once the object is
+-- dropped.
 --
 -- Fails if fairq_open() does not check (store.c), or if the result of the
 -- check is kept although the table changed.
@@ -12,7 +13,7 @@ SELECT id AS task, attempt FROM fairq.pop('tables') \gset
 CREATE TEMP TABLE before AS
 	SELECT t.* FROM fairq.task t JOIN fairq.queue q USING (queue_id) WHERE name = 'tables';
 
--- Is everything as before?
+-- Are the tasks as before?
 CREATE FUNCTION pg_temp.kept() RETURNS boolean LANGUAGE sql AS $$
 	SELECT count(*) = 3 AND count(t.id) = 3
 	FROM before b LEFT JOIN ONLY fairq.task t
@@ -91,7 +92,7 @@ SELECT pg_temp.kept();
 -- calls that only read continue
 SELECT * FROM fairq.check_queue('tables');
 SELECT ready, running FROM fairq.queues WHERE queue = 'tables';
--- a disabled one has no effect
+-- a disabled trigger has no effect
 ALTER TABLE fairq.task DISABLE TRIGGER audit;
 SELECT pg_temp.goes_on();
 ALTER TABLE fairq.task ENABLE REPLICA TRIGGER audit;
@@ -137,7 +138,7 @@ SELECT pg_temp.goes_on();
 SELECT pg_temp.refused('ALTER TABLE tables_file ADD CONSTRAINT file FOREIGN KEY (task_id) REFERENCES fairq.%s NOT VALID',
 	'ALTER TABLE tables_file DROP CONSTRAINT file', '{task,archive}');
 DROP TABLE tables_file;
--- and foreign keys of a table itself
+-- foreign keys that a table itself has
 CREATE TABLE tables_known (id int PRIMARY KEY);
 INSERT INTO tables_known SELECT queue_id FROM fairq.queue;
 ALTER TABLE fairq.task ADD CONSTRAINT known FOREIGN KEY (queue_id) REFERENCES tables_known;
@@ -244,7 +245,7 @@ SELECT fairq.pop('tables');
 DROP TABLE tables_child;
 SELECT pg_temp.goes_on();
 SELECT pg_temp.refused('CREATE TABLE tables_child () INHERITS (fairq.%s)', 'DROP TABLE tables_child');
--- also where fairq only reads
+-- a child of a table that fairq only reads is refused, too
 CREATE TABLE tables_child () INHERITS (fairq.queue);
 SELECT fairq.pop('tables');
 DROP TABLE tables_child;
@@ -266,7 +267,8 @@ ROLLBACK;
 DROP ACCESS METHOD tables_am;
 
 --
--- In a transaction that has written before
+-- A table gets a constraint or a trigger in a transaction that has already
+-- called fairq
 --
 
 BEGIN;

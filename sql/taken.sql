@@ -43,9 +43,10 @@ SELECT pg_temp.take();
 SELECT fairq.fail(pg_temp.id('a1'), 1, 'the API is down', retry_in => '5 min'), fairq.fail(pg_temp.id('b1'), 1, retry_in => '0'),
 	fairq.release(pg_temp.id('c1'));
 SELECT * FROM pg_temp.stand;
--- once
+-- a second call for these tasks has no effect
 SELECT fairq.fail(pg_temp.id('a1'), 1), fairq.release(pg_temp.id('b1')), fairq.release(pg_temp.id('c1'), 1);
--- another attempt
+-- a call with the number of another attempt, or with an unknown id, has no
+-- effect
 SELECT fairq.fail(pg_temp.id('d1'), 2), fairq.release(pg_temp.id('d1'), 0), fairq.fail(pg_temp.id('d1') + 1000000);
 -- a task that was not taken
 SELECT fairq.extend(pg_temp.id('d1')) IS NULL AS lost, fairq.complete(pg_temp.id('d1')), fairq.set_progress(pg_temp.id('d1'), 1, '1');
@@ -56,9 +57,9 @@ SELECT queued, scheduled, running, popped, completed, released, retried FROM fai
 SELECT * FROM fairq.check_queue('taken');
 SELECT pg_temp.take();
 SELECT fairq.fail(pg_temp.id('b1')), fairq.release(pg_temp.id('c1'));
--- of the transaction before
+-- the tasks were taken in the previous transaction, so the calls find none
 SELECT * FROM pg_temp.stand;
--- all columns
+-- a returned task keeps the values of all columns
 SELECT pg_temp.forget();
 SELECT fairq.enqueue('taken', 'a', jsonb_build_object('long', repeat(md5('a'), 10000), 'n', (SELECT jsonb_agg(md5(i::text)) FROM generate_series(1, 1000) i)),
 	3, NULL, 'key', 7, 5, '{"h": 1}', 'infinity', false, 'finished', '1 hour') AS id \gset
@@ -106,7 +107,7 @@ SELECT * FROM pg_temp.stand;
 SELECT pg_temp.forget(), pg_temp.add('a1', 'b1', 'c1'), pg_temp.note();
 BEGIN;
 SELECT pg_temp.take();
--- the work, its result, and its failure
+-- fail and release are rolled back to a savepoint, and then called again
 SAVEPOINT work;
 SELECT fairq.fail(pg_temp.id('a1')), fairq.release(pg_temp.id('b1'));
 ROLLBACK TO work;
@@ -202,7 +203,8 @@ SELECT pg_temp.add('y1');
 SELECT * FROM pg_temp.stand;
 SELECT group_key, payload FROM fairq.take('taken', 10) ORDER BY 1;
 SELECT * FROM fairq.check_queue('taken');
--- rows that are moved or truncated are no longer found: no task is lost
+-- the rows are no longer found if they were moved or truncated: the call
+-- fails, and no task is lost
 SELECT pg_temp.forget(), pg_temp.add('x1'), pg_temp.note();
 BEGIN;
 SELECT pg_temp.take();

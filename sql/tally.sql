@@ -29,7 +29,7 @@ LANGUAGE sql AS $$
 $$;
 
 SELECT fairq.create_queue('tally', max_attempts => 2, backoff => '1 hour', retain => '1 hour');
--- all existing rows are counted now
+-- maintain() makes fairq count all existing rows now
 SELECT fairq.maintain('tally');
 SELECT * FROM pg_temp.tally();
 
@@ -91,7 +91,8 @@ SELECT * FROM pg_temp.tally();
 SELECT fairq.purge('tally') > 0 AS purged;
 SELECT * FROM pg_temp.tally();
 
--- A rolled back change does not count. Each committed part counts once.
+-- A rolled back change does not count. Each part that is committed counts
+-- once.
 BEGIN;
 SELECT count(fairq.enqueue('tally', 'g' || i, to_jsonb('t' || i))) FROM generate_series(1, 10) i;
 SELECT count(*) FROM fairq.pop('tally', 3);
@@ -135,12 +136,12 @@ SELECT * FROM pg_temp.tally();
 -- and after an abort of changes by SQL.
 BEGIN;
 UPDATE fairq.task SET payload = '3' WHERE payload = '2';
--- our own statement is not a fault
+-- the UPDATE of the own transaction is not a fault
 SELECT fairq.check_queue('tally');
 ROLLBACK;
 SELECT * FROM pg_temp.tally();
 
--- A queue whose row is deleted and restored, while its tasks stayed.
+-- A queue's row is deleted and restored, while its tasks stay.
 CREATE TEMP TABLE kept AS SELECT * FROM fairq.queue WHERE name = 'tally';
 SELECT fairq.create_queue('tally_other');
 SELECT fairq.create_queue('tally_hints');
@@ -153,7 +154,7 @@ SELECT queued FROM fairq.stats WHERE queue = 'tally';
 SELECT fairq.maintain('tally');
 SELECT * FROM pg_temp.tally();
 
--- A queue that gets the hints of another one.
+-- A new queue gets the hints of a dropped one.
 SELECT fairq.drop_queue('tally', true);
 SELECT fairq.create_queue('tally');
 SELECT * FROM pg_temp.tally();

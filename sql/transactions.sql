@@ -85,7 +85,7 @@ SELECT count(*) FROM fairq.take('transactions_s', 100);
 SELECT relation::regclass, mode FROM pg_locks
 WHERE pid = pg_backend_pid() AND mode = 'SIReadLock'
 	AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'fairq'::regnamespace);
-SELECT count(*) FROM fairq.task WHERE id = 0;	-- but this query takes one
+SELECT count(*) FROM fairq.task WHERE id = 0;	-- takes a predicate lock
 SELECT count(*) > 0 AS locked FROM pg_locks
 WHERE pid = pg_backend_pid() AND mode = 'SIReadLock'
 	AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'fairq'::regnamespace);
@@ -195,7 +195,7 @@ SELECT fairq.enqueue('transactions_s', 'a', '"a8"') > 0 AS ok;
 RELEASE s;
 PREPARE TRANSACTION 'fairq';
 SELECT gid FROM pg_prepared_xacts;
--- each was rolled back
+-- each of these transactions was rolled back
 SELECT payload, status FROM fairq.tasks WHERE queue = 'transactions_s' ORDER BY id;
 SELECT lease, paused FROM fairq.queues WHERE queue LIKE 'transactions%';
 SELECT fairq.enqueue('transactions_s', '2pc', '"2pc"') > 0 AS ok;
@@ -206,7 +206,7 @@ SELECT string_agg(payload #>> '{}', ' ' ORDER BY id) FROM fairq.pop('transaction
 -- Functions, triggers, cursors
 --
 
--- A task for each order, in the order's transaction.
+-- A trigger enqueues a task for each order, in the order's transaction.
 SELECT fairq.create_queue('transactions_trigger');
 CREATE TABLE transactions_order (id int PRIMARY KEY, customer text);
 CREATE FUNCTION transactions_enqueue() RETURNS trigger LANGUAGE plpgsql AS $$

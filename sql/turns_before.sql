@@ -27,7 +27,7 @@ SELECT pg_temp.pop(1);
 SELECT * FROM pg_temp.before;
 SELECT pg_temp.pop(2);
 SELECT * FROM pg_temp.before;
--- none for running, scheduled or finished tasks
+-- running, scheduled and finished tasks have no bound
 SELECT fairq.fail(id, retry_in => '1 hour') FROM fairq.tasks WHERE queue = 'turns_before' AND status = 'running' AND payload = '"a1"';
 SELECT fairq.reschedule(id, 'infinity') FROM fairq.tasks WHERE queue = 'turns_before' AND payload = '"a3"';
 SELECT * FROM pg_temp.before;
@@ -40,19 +40,20 @@ SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'turns_before';
 SELECT fairq.set_group('turns_before', 'a', weight => 2), fairq.set_group('turns_before', 'b', weight => 10), fairq.set_group('turns_before', 'z', weight => 100);
 SELECT pg_temp.add('a4', 'a5', 'a6', 'a7', 'a8', 'b3', 'c2');
 SELECT * FROM pg_temp.before;
--- limited and held groups count, since they may return
+-- groups that are paused, or at their limit, count, since they may return
 SELECT fairq.pause('turns_before', 'b');
 SELECT pg_temp.pop(2);
 SELECT * FROM pg_temp.before;
 SELECT fairq.resume('turns_before', 'b');
--- more than it counts one by one: estimated by blocks
+-- more tasks than the function counts one by one: it estimates their number
+-- from blocks
 SELECT count(*) FROM fairq.enqueue_batch('turns_before', array_fill('d'::text, ARRAY[3000]), array_fill('"d"'::jsonb, ARRAY[3000]));
 SELECT fairq.turns_before(max(id)) >= 2999, fairq.turns_before(max(id)) < 3001 * 16 FROM fairq.tasks WHERE queue = 'turns_before';
 -- another priority, and tasks of the calling transaction
 BEGIN;
 SELECT fairq.turns_before(fairq.enqueue('turns_before', 'e', '"e"', 7));
 ROLLBACK;
--- nothing is known
+-- no bound is known after reset_hints()
 SELECT fairq.reset_hints();
 SELECT count(before) FROM pg_temp.before;
 SELECT fairq.maintain('turns_before');

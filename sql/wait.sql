@@ -54,7 +54,7 @@ SELECT pg_temp.done('wait');
 -- Reasons to return
 --
 
--- any lane
+-- a ready task in any lane
 SELECT fairq.enqueue('wait', 'a', '"a1"', 9) > 0 AS ok;
 CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
@@ -285,8 +285,8 @@ CALL fairq.wait('wait_2', '0');
 SELECT fairq.drop_queue('wait_2', true);
 CALL fairq.wait('wait_2', '0');
 
--- A task that a pop would end and not return does not end a wait. wait() ends
--- such a task itself, and then reports tasks that use its slot.
+-- A task that a pop would finish and not return does not end a wait. wait()
+-- finishes such a task itself, and then finds tasks that can use its slot.
 SELECT fairq.create_queue('wait_over', concurrency => 1, max_attempts => 1, retain => '1 day');
 SELECT pg_temp.add('wait_over', 'a1'), pg_temp.add('wait_over', 'b1');
 SELECT count(*) FROM fairq.pop('wait_over', 2, '1 microsecond');
@@ -306,7 +306,8 @@ SELECT pg_temp.add('wait_over', 'c1');
 CALL fairq.wait('wait_over', '0');
 SELECT pg_temp.pop('wait_over');
 SELECT fairq.alter_queue('wait_over', max_running => 0, max_attempts => 5);
--- a cancelled task; a task that runs again is a reason
+-- an expired cancelled task does not end a wait; an expired task that runs
+-- again does
 SELECT pg_temp.done('wait_over'), pg_temp.add('wait_over', 'd1'), pg_temp.add('wait_over', 'e1');
 SELECT count(fairq.cancel(id)) FROM fairq.pop('wait_over', 1, '1 microsecond');
 SELECT count(*) FROM fairq.pop('wait_over', 1, '1 hour');
@@ -332,7 +333,7 @@ SELECT * FROM fairq.check_queue('wait_over');
 
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'wait%';
 
--- It ends tasks whose values are in a TOAST table, repeatedly.
+-- wait() repeatedly finishes tasks whose values are in a TOAST table.
 SELECT fairq.create_queue('wait_large', max_attempts => 1), fairq.create_queue('wait_expired');
 CREATE FUNCTION pg_temp.large() RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_agg(md5(g::text) || md5((g + 1)::text)) FROM generate_series(1, 2000) g

@@ -15,7 +15,7 @@ SELECT group_key, group_no, weight, ready FROM fairq.groups
 WHERE queue = 'weights' ORDER BY group_no;
 SELECT pg_temp.pop('weights', 100);
 
--- with one task per call, and with two
+-- the order is the same with one task per call, and with two
 SELECT pg_temp.add('weights', 'a', 1, 6), pg_temp.add('weights', 'b', 1, 2);
 SELECT string_agg(pg_temp.pop('weights', 1), ' ') FROM generate_series(1, 9);
 SELECT pg_temp.add('weights', 'a', 1, 6), pg_temp.add('weights', 'b', 1, 2);
@@ -32,7 +32,7 @@ SELECT fairq.create_queue('weights_changed');
 SELECT pg_temp.add('weights_changed', 'a', 1, 2), pg_temp.add('weights_changed', 'b', 1, 5);
 SELECT fairq.set_group('weights_changed', 'a', weight => 2);
 SELECT pg_temp.add('weights_changed', 'a', 3, 5);
-SELECT fairq.set_group('weights_changed', 'a', weight => 0);	-- 1 again
+SELECT fairq.set_group('weights_changed', 'a', weight => 0);	-- its weight is 1
 SELECT weight FROM fairq.groups WHERE queue = 'weights_changed' AND group_key = 'a';
 SELECT pg_temp.add('weights_changed', 'a', 6, 7);
 SELECT payload, fairq.block_of('weights_changed', addr) AS block
@@ -42,7 +42,7 @@ SELECT fairq.set_group('weights_changed', 'a', weight => 3);
 SELECT pg_temp.pop('weights_changed', 100);
 SELECT * FROM fairq.check_queue('weights_changed');
 
--- NULL keeps the weight; a group can get one before it has tasks
+-- NULL keeps the weight; a group can get a weight before it has tasks
 SELECT fairq.set_group('weights_changed', 'c', weight => 1000);
 SELECT fairq.set_group('weights_changed', 'c', weight => NULL);
 SELECT fairq.set_group('weights_changed', 'd');
@@ -146,10 +146,10 @@ SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
 WHERE queue LIKE 'weights%' OR queue = 'priorities';
 
 --
--- Expired tasks at one address are served in the order of their ids. The row
--- of a later task was written in a place that became free. Fails if tasks
--- behind the served one are kept for the next turn in the order of the index
--- (fairq_task_ahead() in store_scan.c).
+-- Expired tasks at one address are served in the order of their ids. VACUUM
+-- has freed a place in the table, so the row of a later task precedes those of
+-- the others. Fails if tasks behind the served one are kept for the next turn
+-- in the order of the index (fairq_task_ahead() in store_scan.c).
 --
 
 SELECT fairq.create_queue('weights_gone'), fairq.create_queue('weights_abreast');

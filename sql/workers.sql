@@ -62,8 +62,8 @@ SELECT fairq.unregister_worker(:a);
 ROLLBACK;
 SELECT worker FROM fairq.workers;
 
--- a role sees workers of the queues that it may monitor, and only these queues
--- of each worker
+-- a role sees the workers of the queues that it may monitor, and in each row
+-- only these queues
 CREATE ROLE regress_fairq_w_both;
 CREATE ROLE regress_fairq_w_one;
 CREATE ROLE regress_fairq_w_enqueue;
