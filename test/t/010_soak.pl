@@ -1,5 +1,5 @@
-# Concurrent producers and workers, with rollbacks, savepoints, releases and
-# takes: in the end each task is done once.
+# Producers and workers run concurrently, with rollbacks, savepoints, releases
+# and takes. In the end each task is done once.
 #
 # Fails if a task whose claim is undone is not ready again (fairq_claim()).
 # Fails if a task is lost when the pop that finished its batch is rolled back

@@ -54,7 +54,8 @@ foreach my $call (
 	my $offset = -s $node->logfile;
 	kill 'KILL', $pid;
 	$session->{run}->finish;
-	# Until the postmaster notices, the server still accepts connections.
+	# Until the postmaster notices the kill, the server still accepts
+	# connections.
 	$node->wait_for_log(qr/reinitializing/, $offset);
 	wait_until_up();
 	is( $node->safe_psql(
@@ -112,7 +113,8 @@ foreach my $round (1 .. $postmasters)
 {
 	usleep($pause);
 	$node->kill9;
-	# Its backends have to notice before another postmaster can start.
+	# The backends have to notice that their postmaster is gone before another
+	# one can start.
 	my $up = 0;
 	foreach (1 .. 300)
 	{
@@ -122,7 +124,7 @@ foreach my $round (1 .. $postmasters)
 		usleep(100_000);
 	}
 	ok($up, 'the server starts again');
-	# Now the node knows it, too.
+	# A restart by the node makes it know the new postmaster.
 	$node->restart;
 }
 usleep($pause);

@@ -1,6 +1,6 @@
 # During work of all kinds the server is shut down in immediate mode, and then
-# its postmaster is killed. All commits that clients have seen are there after
-# the recovery, and all numbers add up.
+# its postmaster is killed. After the recovery all commits that clients have
+# seen are there, and the numbers of tasks add up.
 #
 # Fails if the calls commit asynchronously (fairq_written() in transaction.c).
 use strict;
@@ -35,7 +35,8 @@ foreach my $how ('kill', 'immediate', 'kill')
 	{
 		$node->kill9;
 		end_life($life);
-		# its backends have to notice before another postmaster can start
+		# the backends have to notice that their postmaster is gone before
+		# another one can start
 		my $up = 0;
 		foreach (1 .. 300)
 		{

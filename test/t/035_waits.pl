@@ -17,8 +17,8 @@ my ($control, $holder) = map { $node->background_psql('postgres') } 1 .. 2;
 $_->set_query_timer_restart foreach $control, $holder;
 my $victim;
 
-# A queue with tasks in each state. a is limited, and a2 waits for a1. b1 has
-# expired, and maybe h1 with its last attempt. c1 is running, b2 and c2 are
+# A queue with tasks in each state. Group a is limited, and a2 waits for a1. b1
+# has expired, and maybe h1 with its last attempt. c1 is running, b2 and c2 are
 # ready, d1 is scheduled, e1 has failed. Each has a key. Group u is unused.
 $node->safe_psql(
 	'postgres', q{
@@ -75,8 +75,8 @@ sub begin_victim
 	return;
 }
 
-# Ends the victim's call with that function, once the call waits. Both happen
-# in one statement, since some calls do not wait for long.
+# Ends the victim's call with the given function, once the call waits. One
+# statement does both, since some calls do not wait for long.
 sub end_victim
 {
 	my ($function, $what) = @_;
@@ -119,8 +119,8 @@ sub try
 		my ($name, $sqlstate) = @$end;
 
 		begin_victim() if !$victim;
-		# the call runs once without any other session, to fill the caches of
-		# its session
+		# the call runs once while no other session works, to fill the caches
+		# of its session
 		$victim->query_safe("BEGIN; $work; ROLLBACK") if $how{block};
 		$holder->query_safe("BEGIN; $hold");
 		$victim->query_safe("BEGIN; $work; SAVEPOINT s") if $how{block};
@@ -146,14 +146,14 @@ sub try
 		$victim->{stderr} = '';
 		$victim = undef if $name eq 'terminated';
 	}
-	# its transaction has ended when its session is gone
+	# the victim's transaction has ended once its session is gone
 	usleep(5_000)
 	  while $control->query_safe(
 		q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'victim'}
 	  ) ne '0';
 	is($control->query_safe("SELECT state('$queue')"),
 		$before, 'the tables are as before');
-	# b may have had its turn in this block, by a pop that failed
+	# a pop that failed may have used b's turn in this block
 	like(
 		$control->query_safe(
 			"SELECT (SELECT fairq.check_queue('$queue')); CALL serve_rest('$queue')"),
@@ -178,7 +178,7 @@ try($row, qq{fairq.$_}, %block)
   q{fail(id('@', 'c1'))}, q{release(id('@', 'c1'))}, q{extend(id('@', 'c1'))},
   q{cancel(id('@', 'c1'))};
 
-# The call waits in the middle, when it also has to write.
+# The call waits in the middle, when it has to write to a second table, too.
 my $archive = q{LOCK TABLE fairq.archive IN SHARE MODE};
 try($archive, qq{fairq.$_}, %block)
   foreach q{complete(id('@', 'c1'))}, q{fail(id('@', 'c1'), dead => true)},
@@ -237,7 +237,7 @@ foreach my $end (@ends)
 	like($victim->{stderr}, qr/$sqlstate/, "$name: fairq.wait");
 	$victim->{stderr} = '';
 }
-# and the wake-up is passed on
+# and the wake-up is passed on to another waiter
 $holder->query_until(qr/begun/, "\\echo begun\nCALL fairq.wait('empty', '1 minute');\n");
 usleep(100_000);
 $control->query_safe(q{SELECT fairq.enqueue('empty', 'a')});

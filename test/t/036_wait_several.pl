@@ -2,7 +2,7 @@
 # queue pops, even if others are notified for another queue first. They wait
 # for a minute, so the test sees a task that no worker pops.
 #
-# Fails if workers that wait for several queues are not called (fairq_wake() in
+# Fails if workers that wait for several queues are not woken (fairq_wake() in
 # wake.c).
 use strict;
 use warnings FATAL => 'all';
@@ -74,8 +74,8 @@ while (time() < $end)
 note("$rounds rounds, the longest took $longest s");
 cmp_ok($longest, '<', 10, 'no task waits while workers sleep');
 
-# the other waiters continue to sleep, and a session that ends passes its call
-# on
+# the other waiters continue to sleep, and a session that ends passes its
+# wake-up on to another one
 $control->query_safe(q{
 	SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench'
 	ORDER BY random() LIMIT 3});

@@ -18,7 +18,7 @@ $node->safe_psql('postgres',
 my ($holder, $another, $worker) = map { $node->background_psql('postgres') } 1 .. 3;
 $worker->query_safe(q{SET log_min_messages = debug2; SET application_name = 'worker'});
 
-# The number of searches that the log shows from this place on.
+# The number of searches that the log shows, from the given offset on.
 sub looks
 {
 	my ($from) = @_;
@@ -50,7 +50,8 @@ is($worker->query_safe($wait), 't', 'and is ready for a session that pops');
 is( $worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK}),
 	'0', 'but cannot be taken');
 is($worker->query_safe($wait), 'f', 'and is not ready for a session that takes');
-# two of these locks make a multixact, even after one of them has ended
+# two FOR KEY SHARE locks make a multixact, which stays after one of them has
+# ended
 $another->query_safe("BEGIN; $row FOR KEY SHARE");
 is($worker->query_safe($wait), 'f', 'two locks, for a session that takes');
 is($worker->query_safe("$nothing; $wait"), "1\nt", 'two locks, for a session that pops');
@@ -77,7 +78,7 @@ is($worker->query_safe($wait), 't', 'a task of another group is ready');
 $node->safe_psql('postgres',
 	q{SELECT fairq.complete(id) FROM fairq.pop('q')});
 
-# A waiter finds the end of the lock, and tasks that arrive meanwhile.
+# A waiter notices the end of the lock, and tasks that arrive during the lock.
 sub begin_wait
 {
 	$worker->query_until(qr/begun/, "\\echo begun\nCALL fairq.wait('q', '1 minute');\n");

@@ -54,8 +54,8 @@ $node->safe_psql('postgres',
 like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.maintain('q')}),
 	qr/\d groups of queue "q" are not used: forgotten/, 'groups are forgotten');
 
-# Settings are read once, and again only after a change of this queue's
-# settings, by any session and in any way.
+# A session reads a queue's settings once, and again only after they have
+# changed, by any session and in any way.
 {
 	my $pop = q{SELECT fairq.pop('q')};
 	my $session = $node->background_psql('postgres');
@@ -91,7 +91,8 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 	is($reads->(''), 'q', 'and is read once more after its rollback');
 	is($reads->('', "BEGIN; SAVEPOINT s; SELECT fairq.pause('q', 'a'); $pop; ROLLBACK TO s; $pop; COMMIT"),
 		'q,q', 'also a change of a subtransaction');
-	# after a restart fairq knows nothing of a queue that SQL changes
+	# after a restart SQL changes settings of a queue that shared memory does
+	# not know
 	$session->quit;
 	$node->restart;
 	$session = $node->background_psql('postgres');

@@ -14,8 +14,8 @@ use Test::More;
 
 my $node = new_server('restart');
 
-# The tasks that are served. peek() must have returned the same ones, although
-# shared memory was empty.
+# The tasks that a pop serves. peek() must have returned the same tasks,
+# although shared memory was empty.
 sub served
 {
 	my ($queue, $n) = @_;
@@ -41,7 +41,7 @@ sub enqueue
 	  "SELECT count(*) FROM fairq.enqueue_batch('$queue', array_fill('$group'::text, ARRAY[$n]), ARRAY[$payloads]::jsonb[]);";
 }
 
-# How many tasks one group gets ahead of the other while both have tasks.
+# By how many tasks one group gets ahead of the other while both have tasks.
 sub most_ahead
 {
 	my ($served) = @_;
@@ -196,7 +196,7 @@ foreach my $mode ('fast', 'immediate')
 	cmp_ok(most_ahead($served), '<=', 2,
 		"$mode: no group gains from a rollback: $served");
 
-	# The same, with part of the tasks served before.
+	# The same, if part of the tasks are served before the restart.
 	$q = "part_$mode";
 	make_gap($q);
 	is(served($q, 5), 'a1 b1 a11 b2 a12', "$mode: in turns before");
@@ -228,8 +228,8 @@ sub course
 			"SELECT string_agg(group_key || '\@' || addr, ' ') FROM fairq.pop('$q', $pop)") . "\n";
 		$lose->() if $n++ % 2 == 0;
 
-		# one group with a backlog, behind or ahead of the others, and a new
-		# group
+		# a task each for a group with a backlog, which is behind or ahead of
+		# the others, and for a new group
 		$node->safe_psql('postgres',
 			"SELECT fairq.enqueue('$q', 'g' || (53 * $n % $groups), '1'), fairq.enqueue('$q', 'new$n', '1')");
 	}

@@ -28,7 +28,8 @@ $node->safe_psql('postgres', qq{
 	INSERT INTO fairq.group_setting (queue_id, group_no, weight, paused)
 	SELECT queue_id, group_no, 2, false FROM fairq.group_number});
 
-# A session in a transaction, so that its counts add up.
+# The session stays in a transaction, because the statistics of one transaction
+# add up.
 my $session = $node->background_psql('postgres');
 $session->query_safe('BEGIN');
 
@@ -55,7 +56,7 @@ is(reads($pop), 0, 'the next one reads none');
 sub others_set
 {
 	my ($n, $weight) = @_;
-	# each in a transaction of its own
+	# each group in a transaction of its own
 	$node->safe_psql('postgres', join ';',
 		map { "SELECT fairq.set_group('q', 'g$_', weight => $weight)" } 1 .. $n);
 }
@@ -99,7 +100,8 @@ foreach (
 	$node->safe_psql('postgres', "SELECT fairq.$end");
 }
 
-# In a full queue, which serves lapsed tasks only, no call visits these users again.
+# In a full queue, which serves lapsed tasks only, no call visits a paused
+# tenant's users again.
 foreach (
 	[ q{pause('f', 'acme')}, q{resume('f', 'acme')} ],
 	[ q{hold('f', 'acme', 'tomorrow')}, q{hold('f', 'acme')} ])
@@ -191,7 +193,7 @@ foreach (
 	$session->query_safe($_);
 	same("own $_");
 }
-# while it is not committed
+# the session's own change is not committed
 $session->query_safe(q{BEGIN; SELECT fairq.hold('q', 'g6', NULL); SELECT fairq.pause('q', 'g8')});
 is(is_ready('g6'), 't', 'own changes are in effect at once');
 is(is_ready('g8'), 'f', '... each of them');

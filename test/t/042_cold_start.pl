@@ -1,11 +1,12 @@
 # A restart with many groups. The first calls do not read all of them. A call
-# that finds no ready group has to read all, which takes longer than the
+# that finds no ready group has to read all groups, which takes longer than the
 # statement_timeout here. A cancelled call keeps what it has read, so a session
 # succeeds by trying again. The first calls do not write all the memory for
 # groups either.
 #
 # Fails if a call reads all groups before the first turn. Fails if each call
-# reads from the beginning again. Fails if all of that memory is zeroed.
+# reads from the beginning again. Fails if all of the memory for groups is
+# zeroed.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -1,7 +1,7 @@
 # The space that fairq needs in the main shared memory segment, which a role
 # without privileges can fill with locks. With shared_preload_libraries all of
-# it is reserved. Without it, fairq needs no space from PostgreSQL 17 on, and
-# space for a handle in earlier versions.
+# the space is reserved. Without that setting, fairq needs no space from
+# PostgreSQL 17 on, and space for a handle in earlier versions.
 #
 # Fails if the handle is a struct of 4 kB (compat.h). Fails if the hook that
 # requests the block's space is not set (fairq_shmem_init() in shmem.c).
@@ -13,7 +13,7 @@ use Load;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# a small lock table, so a small attack is enough
+# the lock table is small, so few locks fill it
 my %settings = (max_connections => 20, max_locks_per_transaction => 10);
 my $node = new_server('no_room', %settings);
 my $registry = $node->pg_version >= 17;
@@ -47,8 +47,8 @@ sub works
 	}
 }
 
-# The first use is after the attack. Before PostgreSQL 17, either the handle
-# fits, or the error's hint names the remedy.
+# The first use of fairq is after the attack. Before PostgreSQL 17, either the
+# handle fits, or the error's hint names the remedy.
 $node->restart;
 attack();
 my ($status, $out, $error) = $node->psql('postgres', q{SELECT fairq.enqueue('q', 'a') > 0},
@@ -91,7 +91,8 @@ is($node->safe_psql('postgres', $in_main), $reserved, 'its memory is reserved ag
 attack();
 works('after a crash and an attack');
 
-# the extension is created again in one database, and in all of them at once
+# the extension is created again in one database, and used in both databases at
+# once
 $node->safe_psql('other', q{DROP EXTENSION fairq; CREATE EXTENSION fairq; SELECT fairq.create_queue('q')});
 works('after the extension was created again');
 $node->restart;

@@ -48,8 +48,8 @@ foreach my $by (qw(cost time))
 	$node->safe_psql('postgres', "SELECT fairq.drop_queue('$by', force => true)");
 }
 
-# Groups are added to the order some at a time. Those of the third part come
-# before groups that the call has already passed.
+# Groups are added to the order some at a time. The groups that are added last
+# come before groups that the call has already passed.
 my $keys = q{ARRAY(SELECT 'a' || i FROM generate_series(1, 64) i) || ARRAY(SELECT 'c' || i FROM generate_series(1, 64) i)};
 $node->safe_psql('postgres', qq{SELECT fairq.create_queue('q', fair_by => 'cost');
 	SELECT count(*) FROM fairq.enqueue_batch('q', $keys, array_fill('1'::jsonb, ARRAY[128]),
@@ -86,7 +86,7 @@ foreach my $by (qw(cost time tasks))
 		SELECT max(n) FROM (SELECT count(*) AS n FROM fairq.tasks WHERE queue = 'many_$by'
 			AND lease_until IS NOT NULL AND finished_at IS NULL GROUP BY group_key) _}),
 		"100\n1", '... and by others, and no limit is exceeded');
-	# shared memory has no space for the groups of all three
+	# shared memory has no space for the groups of all three queues at once
 	$node->safe_psql('postgres', "SELECT fairq.drop_queue('many_$by', true)");
 }
 $node->stop;

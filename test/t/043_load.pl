@@ -25,7 +25,7 @@ sub sql
 	return $node->safe_psql('postgres', $sql);
 }
 
-# Does the call load by itself?
+# Whether the call makes the pass itself, and no background worker does.
 sub loads
 {
 	my ($sql) = @_;
@@ -94,7 +94,7 @@ foreach (0, 1)
 		'0', "$what: so does that of a queue");
 	cmp_ok(sql("SELECT count(*) FILTER (WHERE attempt > 1) FROM fairq.pop('expired', 40)"),
 		'>', 0, "$what: earlier leases are known");
-	# the number is shown as soon as it is known
+	# fairq.stats shows the numbers of running tasks as soon as they are known
 	crash($node);
 	sql('SELECT count(*) FROM fairq.stats') if $workers;
 	sql('SELECT fairq.maintain()') if !$workers;
@@ -106,7 +106,8 @@ foreach (0, 1)
 	$node->restart;
 }
 
-# The first pop uses a free slot, and a wait finds it.
+# The first pop after a crash uses a free slot, and a wait reports the task for
+# it.
 sub complete_one
 {
 	return
@@ -122,7 +123,7 @@ is(sql("CALL fairq.wait('limited', '10 seconds')"),
 is(sql($pop), '1', 'and a pop finds a task');
 is(sql($running), '3', 'up to the limit again');
 
-# The first call of all is served, too.
+# A pop that is the first call after a crash returns a task, too.
 sql("SELECT fairq.create_queue('short'), fairq.set_group('short', 'x', concurrency => 1);"
 	  . "SELECT fairq.enqueue('short', 'x');");
 crash($node);
@@ -138,7 +139,8 @@ $node->psql('postgres',
 is(sql($pop), '0', 'cancelled: the limit holds');
 is(sql($running), '3', 'cancelled: and is not exceeded');
 
-# Other sessions count the tasks that this transaction has changed as running.
+# For other sessions, tasks that an open transaction has ended count as
+# running.
 crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe('BEGIN;' . complete_one());
@@ -171,7 +173,7 @@ $sessions[0]->query_safe('ROLLBACK');
 is(sql($pop), '0', 'dropped and back: the limit holds');
 is(sql($running), '3', 'dropped and back: and is not exceeded');
 
-# SQL changes rows repeatedly, so each load would be invalid.
+# SQL changes rows repeatedly, which would invalidate each load.
 sql('CREATE TABLE enough ()');
 my $changing = $node->background_psql('postgres');
 $changing->query_until(

@@ -55,7 +55,7 @@ sub work
 	return sql("CALL work('$queue', $n)");
 }
 
-# The share of a in the time of these tasks.
+# The share of group a in the time of the served tasks.
 sub share
 {
 	my ($served) = @_;

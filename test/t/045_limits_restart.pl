@@ -1,6 +1,6 @@
-# Limits after a restart. Running tasks count again; changes of open
-# transactions do not count. Waiting tasks are served if their slot had been
-# freed, or was about to be freed.
+# Limits after a restart. Running tasks count again, and changes of
+# transactions that were open do not count. Waiting tasks are served if a slot
+# was free at the restart, or became free by it.
 #
 # Fails if running tasks that the load finds do not count (publish_group() in
 # load.c), or do not count for their tenant. Fails if a claim searches only its
@@ -90,7 +90,7 @@ foreach my $mode ('fast', 'immediate')
 	is(pop_all($t), 'beta/d1', "$mode: and until its hold ends");
 	is(sql("SELECT fairq.check_queue('$t')"), '', "$mode: the queue is sound");
 
-	# Slots are freed, and no call has searched for tasks since then.
+	# Slots are freed, and no call searches for tasks before the restart.
 	my $q = "freed_$mode";
 	make_queue($q);
 	is(pop_all($q), 'g1 g2 h1', "$mode: up to the limits");

@@ -95,7 +95,8 @@ foreach my $life (1 .. 3)
 	$run->finish;
 }
 
-# The largest excess over the bound, of all spans that begin with a start.
+# The largest number of starts above the bound, in all spans that begin with a
+# start.
 sub most_above
 {
 	my ($per_second, @starts) = @_;
@@ -129,8 +130,8 @@ is(scalar keys %starts, 5, 'each group has started tasks');
 is($node->safe_psql('postgres', q{SELECT fairq.check_queue(queue) FROM fairq.queues}),
 	'', 'the queues are sound');
 
-# A hold survives a restart. Used starts survive too, because the bucket is
-# empty after it.
+# A hold survives a restart. Used starts do not become available either,
+# because the bucket is empty after a restart.
 $node->safe_psql(
 	'postgres', q{
 	SELECT fairq.create_queue('slow', rate => 1, per => '1 hour', burst => 5);

@@ -36,13 +36,13 @@ sub enqueue
 	  . " array_fill('1'::jsonb, ARRAY[$n]));";
 }
 
-# The numbers of the view, of all queues.
+# The numbers that the view shows for all queues.
 sub shown
 {
 	return sql("SELECT queue, queued, scheduled, running FROM fairq.stats ORDER BY queue");
 }
 
-# The numbers of the rows.
+# The numbers of tasks according to the rows of fairq.task.
 sub rows
 {
 	return sql(
@@ -108,7 +108,7 @@ sql("SELECT fairq.create_queue('p');" . enqueue('p', 5));
 is_right('a queue that is made later is known at once');
 
 # Transactions that are open when the count begins, and end in several orders.
-# Each has changed rows that the count sees, and rows that it does not see.
+# Each has changed rows that are visible to the count, and rows that are not.
 foreach my $end ('COMMIT', 'ROLLBACK')
 {
 	foreach my $when ('before', 'open', 'in a subtransaction', 'in one that is released')
@@ -127,7 +127,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 		$open->query_safe("SAVEPOINT s; $change RELEASE s; SAVEPOINT t; "
 			  . enqueue('q', 7) . " ROLLBACK TO t;")
 		  if $when eq 'in one that is released';
-		# so that its xid is not the last one
+		# so that the xid of the open transaction is not the last one
 		sql("SELECT fairq.enqueue('p', 'y')");
 		sql("SELECT fairq.maintain('q')");
 		is_right("counted during it, $when, $end");
@@ -150,8 +150,8 @@ $open[$_]->query_safe($_ % 3 ? 'COMMIT' : 'ROLLBACK') foreach 4, 0, 5, 9, 1, 2, 
 $_->quit foreach @open;
 is_right('many ended, in another order');
 
-# A statement that began before the count ends after it. At its end it
-# publishes its changes by SQL, and then the numbers are unknown again.
+# A transaction changes rows by SQL before the count, and commits after it. The
+# commit makes the numbers unknown again.
 my $by_hand = $node->background_psql('postgres');
 sql("SELECT fairq.reset_hints()");
 $by_hand->query_safe("BEGIN; DELETE FROM fairq.task WHERE id IN (SELECT min(id) FROM fairq.task)");
@@ -188,7 +188,7 @@ sql("SELECT pg_terminate_backend($pid, 10000)");
 eval { $ended->quit };
 is_right('a session was ended');
 
-# Errors, in subtransactions and outside.
+# Errors in subtransactions, and outside of any subtransaction.
 $node->psql('postgres', 'BEGIN;' . enqueue('q', 5) . 'SELECT 1 / 0; COMMIT');
 sql('DO $$ BEGIN PERFORM fairq.enqueue(\'q\', \'e\'); BEGIN PERFORM fairq.pop(\'q\', 3);'
 	  . ' PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN PERFORM fairq.pop(\'q\', 1); END; END $$');

@@ -1,6 +1,6 @@
 # A rate holds after a failover. The promoted standby, which was queried
-# before, does not know the later starts on the primary. So it begins as after
-# a restart.
+# before, does not know the later starts on the primary. So its rates begin as
+# after a restart.
 #
 # Fails if starts that were known when the standby was queried count after the
 # promotion (end_replay() in registry.c).

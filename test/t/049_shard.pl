@@ -1,7 +1,7 @@
 # The number of a shard, and concurrent sessions. set_shard waits for
 # transactions that have written, and refuses if they added tasks. A session
-# that waits for it takes ids of the shard. A dump, a copy of the database and
-# a restart keep the number.
+# that waits for set_shard takes ids of the new shard. A dump, a copy of the
+# database and a restart keep the number.
 #
 # Fails without LOCK TABLE in fairq_set_shard().
 use strict;
@@ -56,7 +56,7 @@ is($node->safe_psql('postgres', 'SELECT id FROM fairq.tasks'),
 $open->quit;
 $setter->quit;
 
-# copies that keep the number
+# a dump and a copy of the database keep the number
 my $dump = "$PostgreSQL::Test::Utils::tmp_check/shard.sql";
 $node->command_ok([ 'pg_dump', '-f', $dump, 'postgres' ], 'dump');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');

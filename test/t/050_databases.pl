@@ -1,5 +1,5 @@
-# Databases and extensions are created and dropped. One never uses the hints of
-# another, even if queues, groups and ids are the same.
+# Databases and extensions are created and dropped. A database never uses the
+# hints of another one, even if queues, groups and ids are the same.
 #
 # Fails if keys in shared memory do not contain the database (fairq_key_of() in
 # shmem.c).
@@ -92,7 +92,7 @@ sound('two', 'two');
 # A copy of a database has the same tables, with the same OIDs.
 is(served('one', 1), 'a3', 'before the copy');
 # neither database uses the rest of a chunk of ids that sessions of the other
-# one have taken
+# database have taken
 $node->safe_psql('one', q{SELECT setval('fairq.task_id_seq', 100)});
 $node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE one');
 is( $node->safe_psql('copy', q{SELECT 'fairq.task'::regclass::oid}),
@@ -105,7 +105,7 @@ is(served('copy', 100), 'b3 c1', 'the copy has its own tasks');
 is(served('one', 100), 'b3 d1', 'and so has the original');
 sound('copy', 'copy');
 
-# A database of the same name.
+# A database is dropped, and one with the same name is created.
 $node->safe_psql('postgres', 'DROP DATABASE one');
 $node->safe_psql('postgres', 'CREATE DATABASE one');
 prepare('one', q{'e', 'f'});
@@ -117,7 +117,7 @@ is( $node->safe_psql(
 	'a new database starts from zero');
 sound('one', 'one again');
 
-# Many queues, and a name that is used again.
+# Many queues; and a queue gets the name of a dropped one.
 $node->safe_psql('one',
 	q{SELECT fairq.create_queue('r' || i), fairq.enqueue('r' || i, 'g', to_jsonb(i)) FROM generate_series(1, 50) i}
 );

@@ -35,7 +35,7 @@ sub used
 	return $session->query_safe('SELECT area_used FROM fairq.shared_memory()');
 }
 
-# With a leak all of it would be full long before the end.
+# If memory leaked, all of it would be full long before the end.
 sub does_not_grow
 {
 	my ($name, $sql) = @_;
@@ -120,13 +120,13 @@ foreach my $time (1 .. 2)
 		$queues, 'each wait ends with QF001');
 	$waiter->{stderr} = '';
 }
-# except for memory that the hash table keeps for the last queues
+# the hash table may keep some memory for the last queues
 cmp_ok(abs(used() - $before), '<', $queues * 1000,
 	'dropped while sessions wait: shared memory does not grow');
 $waiter->quit;
 $session->quit;
 
-# Shared memory has space for all groups of the following part.
+# From here on shared memory has space for all groups.
 $node->append_conf('postgresql.conf', "fairq.shared_memory = '24MB'");
 $node->restart;
 

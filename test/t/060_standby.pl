@@ -82,7 +82,7 @@ is( $standby->safe_psql(
 	),
 	'0|0',
 	'standby: lanes, of which nothing is known');
-# Without work nothing is counted, so all values except settings are NULL.
+# Without work fairq counts nothing, so all values except settings are NULL.
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT queue, paused, groups_paused, (SELECT count(*) FROM jsonb_each_text(jsonb_strip_nulls(to_jsonb(s))))
@@ -110,7 +110,7 @@ $primary->safe_psql(
 	SELECT fairq.resume('q', 'a');
 });
 $primary->wait_for_catchup($standby);
-# without b's task, which the open transaction has popped and then returns
+# the result lacks the task of b that the open transaction has popped
 is( $standby->safe_psql(
 		'postgres', q{SELECT string_agg(group_key || addr / 1048576, ' ') FROM fairq.peek('q')}
 	),

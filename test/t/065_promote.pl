@@ -47,7 +47,7 @@ my ($looks, $found) = (0, '');
 my $end = time + 2 + rand;
 while (time < $end)
 {
-	# each query sees the rows that have been replayed by then
+	# each query reads the rows that have been replayed by then
 	$found .= $standby->safe_psql('postgres',
 		q{SELECT fairq.check_queue('life'); SELECT 'more than all' FROM fairq.queues WHERE queue = 'life' AND running > 12});
 	$looks++;
@@ -58,7 +58,9 @@ my ($status, $stdout, $stderr) = $standby->psql('postgres',
 	"\\set VERBOSITY sqlstate\nSELECT end_work(get_work())");
 like($stderr, qr/ERROR:  25006/, 'and accepts no work');
 
-# The standby is cut off first, so it has all commits that clients have seen.
+# The standby is cut off before the primary is killed. Replication is
+# synchronous, so clients see no commit after that, and the standby has all
+# that they have seen.
 $standby->append_conf('postgresql.conf', "primary_conninfo = ''");
 $standby->reload;
 usleep(300_000);

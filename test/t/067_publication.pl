@@ -68,8 +68,8 @@ $sql->(
 	BEGIN; SELECT fairq.take('kept', 10); ROLLBACK});
 is_copied('worked on');
 
-# A used and an unused group have equal rows. Only one row of the used group
-# stays.
+# A used and an unused group each have several equal rows. maintain() keeps
+# only one row, that of the used group.
 $sql->(
 	q{SELECT fairq.set_group('q', 'unused');
 	INSERT INTO fairq.group_number SELECT s.* FROM fairq.group_number s, generate_series(1, 2)});

@@ -1,7 +1,7 @@
 # A session that was open on a standby continues after the promotion, as in a
-# pooler. It does not use its caches of the primary's state.
+# pooler. It does not use what it has cached on the standby.
 #
-# Fails if a session does not notice the promotion, and keeps the settings that
+# Fails if a session does not notice the promotion, and uses the settings that
 # it has read before (queue.c).
 use strict;
 use warnings FATAL => 'all';
@@ -36,8 +36,8 @@ sub look
 }
 is(look(), "0\n2\n0\n0", 'it has read the queues');
 
-# Meanwhile alice's tasks are done, her group is deleted, and bob gets her
-# number. One queue gets other settings, one gets another name, and one is
+# On the primary, alice's tasks are done, her group is deleted, and bob gets
+# her number. One queue gets other settings, one gets another name, and one is
 # dropped.
 $primary->safe_psql(
 	'postgres', q{

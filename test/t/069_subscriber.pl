@@ -29,9 +29,9 @@ $node->poll_query_until('other',
 	q{SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate <> 'r'})
   or die 'the subscriber is not in sync';
 
-# A session that continues, with all its caches. It puts back the tasks that it
-# pops, since the rows belong to the publisher. That uses turns, so the order
-# may differ.
+# A session on the subscriber continues, with all its caches. It rolls back its
+# pops, since the rows belong to the publisher. Rolled back pops use turns, so
+# the order may differ.
 my $session = $node->background_psql('other');
 my $pop = q{BEGIN; SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('q', 10); ROLLBACK};
 

@@ -58,11 +58,11 @@ foreach my $call (
 	like($stderr, qr/ERROR:  0A000/, "not after: $call");
 	is($node->safe_psql('postgres', $tasks),
 		'a1r b1q a2q', 'and it is rolled back');
-	# in case one could be prepared
+	# in case the transaction could be prepared
 	$node->psql('postgres', q{ROLLBACK PREPARED 'p'});
 }
 
-# These wrote nothing.
+# Transactions that wrote nothing can be prepared.
 $node->safe_psql(
 	'postgres', q{
 	SELECT fairq.create_queue('full', max_running => 1), fairq.create_queue('paused');
@@ -78,7 +78,7 @@ foreach my $call (
 	q{SELECT fairq.complete_batch(ARRAY[1000, 1001])},
 	q{SELECT fairq.fail(1000), fairq.release(1000), fairq.extend(1000), fairq.cancel(1000)},
 	q{SELECT fairq.complete(1, 7), fairq.fail(1, 7), fairq.release(1, 7), fairq.extend(1, 7)},
-	# of a taken key
+	# enqueues with a key that is in use
 	q{SELECT fairq.enqueue('full', 'a', dedup_key => 'k')},
 	q{SELECT fairq.enqueue_batch('full', ARRAY['a'], ARRAY['1']::jsonb[], dedup_keys => ARRAY['k'])},
 	q{SELECT fairq.enqueue_batch('q', '{}', '{}')},
@@ -89,7 +89,7 @@ foreach my $call (
 	q{SELECT * FROM fairq.queues, fairq.groups},
 	q{SELECT * FROM fairq.tasks},
 	q{SELECT * FROM fairq.task FOR UPDATE},
-	# or it is undone
+	# or their changes are undone
 	q{SAVEPOINT s; SELECT fairq.pop('q'); ROLLBACK TO s},
 	q{SAVEPOINT s; SAVEPOINT t; SELECT fairq.enqueue('q', 'new'); RELEASE t; ROLLBACK TO s; SAVEPOINT s; SELECT fairq.complete(1), fairq.pause('q'); ROLLBACK TO s},
 	q{SAVEPOINT s; UPDATE fairq.task SET payload = '3'; DELETE FROM fairq.group_number; ROLLBACK TO s; RELEASE s})
@@ -106,7 +106,8 @@ is( $node->safe_psql(
 	'it has had no effect');
 
 # A transaction that has used a queue prevents a drop while it is prepared,
-# also after a restart. One that has locked a task protects that task.
+# also after a restart. A prepared transaction that has locked a task protects
+# that task.
 $node->safe_psql(
 	'postgres', q{
 	BEGIN; SELECT fairq.pop('empty'); PREPARE TRANSACTION 'uses';

@@ -2,7 +2,7 @@
 # dynamic shared memory. When it is full, a call that needs more of it fails without
 # a change. Other calls continue, and freed memory is reused.
 #
-# An enqueue makes the accounts that pops need. Views, maintain() and
+# An enqueue creates the accounts that pops need. Views, maintain() and
 # drop_queue() work for queues for which there is no room.
 #
 # Fails if nothing limits the area (init_area() in shmem.c), so the area grows.
@@ -67,7 +67,8 @@ sub fill
 my $complete = q{SELECT cardinality(fairq.complete_batch((SELECT coalesce(array_agg(id), '{}')
 	FROM fairq.tasks WHERE queue = '%s' AND status = 'running')))};
 
-# Pop and complete until nothing is left.
+# Pops and completes until no task is left. Returns how many tasks were not
+# served.
 sub rest
 {
 	my ($queue, $n) = @_;
@@ -86,7 +87,8 @@ is(sql(q{SELECT context FROM fairq.version(), pg_settings WHERE name = 'fairq.sh
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '24MB'; SELECT pg_reload_conf()});
 is(sql('SELECT size FROM fairq.shared_memory()'), 16 * 1024 * 1024, 'it keeps its size');
 
-# Memory of the groups of many queues is reused for the groups of one queue.
+# Memory that groups of many queues have used is reused for the groups of one
+# queue.
 is_full(error(q{DO $$ BEGIN FOR i IN 1 .. 200 LOOP
 	PERFORM fairq.create_queue('x' || i); COMMIT;
 	PERFORM count(*) FROM fairq.enqueue_batch('x' || i, ARRAY(SELECT 'g' || n FROM generate_series(1, 3000) n),
@@ -127,8 +129,7 @@ is(rest('limited', 2000), 0, 'the others have their turns');
 is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
 sql(q{SELECT fairq.drop_queue('limited')});
 
-# More groups than one transaction that ends all their tasks records
-# separately.
+# One transaction ends tasks of more groups than it can record separately.
 $node->restart;
 is(sql('SELECT size FROM fairq.shared_memory()'), 24 * 1024 * 1024, 'another size after a restart');
 ($popped, $error) = fill('limited', 100000);
@@ -138,7 +139,8 @@ is(sql(sprintf $complete, 'limited'), '0', 'the tasks end, all at once');
 is(rest('limited', 20000), 0, 'the others have their turns');
 is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
 
-# A queue that has no space after a restart does not delay others.
+# A queue for which shared memory has no space after a restart does not delay
+# others.
 sql(q{SELECT fairq.create_queue('wide', concurrency => 1), fairq.create_queue('near', concurrency => 1);
 	SELECT count(*) FROM fairq.enqueue_batch('wide', ARRAY(SELECT 'g' || n FROM generate_series(1, 140000) n),
 		array_fill('1'::jsonb, '{140000}'));
@@ -206,7 +208,8 @@ is(sql(q{SELECT group_key, ready, next_at, got FROM fairq.groups WHERE queue = '
 is(sql(q{SELECT fairq.check_queue('f1')}), '', '... and other queues are sound');
 sql(q{SELECT count(fairq.drop_queue(name, true)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^f' OFFSET 0) f});
 
-# Memory is freed: of queues that SQL deleted, of a database, of an extension.
+# Memory becomes free after SQL has deleted queues, and after a database or an
+# extension was dropped.
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '16MB'});
 $node->restart;
 sql(q{SELECT fairq.drop_queue('wide', true)});
@@ -230,7 +233,7 @@ sql('CREATE DATABASE next');
 $node->safe_psql('next', 'CREATE EXTENSION fairq');
 makes_few('next', '... and another database can use it');
 sql('DROP DATABASE next');
-# the search for freed memory runs once per second at most
+# fairq searches for memory that it can free once per second at most
 sql('SELECT pg_sleep(1.1)');
 makes_few('postgres', 'memory of a dropped database can be used again');
 sql('SELECT FROM fairq.queues; DROP EXTENSION fairq');

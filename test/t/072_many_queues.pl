@@ -36,7 +36,8 @@ $node->safe_psql('postgres', qq{
 	INSERT INTO fairq.queue (name, block_length, lease, max_attempts, notify, backoff)
 	SELECT 'q' || n, 100, '1 hour', 20, false, '1 s' FROM generate_series(1, $queues) n});
 
-# There are more queues than locks fit, otherwise the test shows nothing.
+# There must be more queues than the lock table has space for, or the test
+# shows nothing.
 my ($status, undef, $error) = $node->psql('postgres', qq{
 	SELECT count(fairq.purge('q' || n)) FROM generate_series(1, $queues) n});
 isnt($status, 0, 'that many queues cannot be locked');
@@ -58,7 +59,8 @@ is( $node->safe_psql('postgres', q{
 is($node->safe_psql('postgres', q{SELECT fairq.maintain()}),
 	'', 'it does so again');
 
-# In a transaction block, where the locks can be seen afterwards.
+# maintain() runs in a transaction block, so that the query after it shows the
+# locks.
 is( $node->safe_psql('postgres', q{
 		SELECT count(*) FROM fairq.pop('q8', lease => '1 microsecond');
 		BEGIN;

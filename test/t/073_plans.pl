@@ -37,8 +37,8 @@ $node->safe_psql('postgres', qq{
 	$analyze
 	$import});
 
-# The plans of all statements in a call, except the one that reads counters of
-# each queue.
+# The plans of all statements in a call, without loops that are allowed. The
+# first reads the counters of each queue.
 sub plans
 {
 	my ($sql) = @_;
@@ -51,10 +51,10 @@ sub plans
 		$sql});
 	my $log = slurp_file($node->logfile, $before);
 	$log =~ s/Nested Loop.*\n.*Function Scan on visible_queues.*\n.*Function Scan on counters//;
-	# once per group, at a cost that does not depend on tasks
+	# this loop runs once per group, at a cost that does not depend on tasks
 	$log =~ s/Nested Loop.*\n.*Function Scan on visible_groups.*\n.*Function Scan on group_state//;
-	# once per queue, to check for an existing row; other loops below it still
-	# count
+	# this loop runs once per queue, to check for an existing row; other loops
+	# below it are still faults
 	$log =~ s/(\t *)(?:->  )?Nested Loop(.*\n(?:\1 .*\n)*?\1 +->  Function Scan on jsonb_populate_record)/$1$2/;
 	return $log;
 }

@@ -70,7 +70,8 @@ foreach my $database ('plain', 'custom')
 		  "SELECT string_agg(t::text, chr(10) ORDER BY t::text) FROM fairq.$table t";
 
 		is( $node->safe_psql($database, $rows),
-			# the copy lacks the group of the open transaction
+			# neither database has the group of the open transaction, which was
+			# rolled back
 			$node->safe_psql('postgres', $rows),
 			"$database: fairq.$table");
 	}
@@ -130,7 +131,7 @@ foreach my $database ('plain', 'custom')
 		"$database: all states are kept");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('life')}),
 		'', "$database: and sound");
-	# Fails (o1 p1 o2 p2 p3 p4) if costs are not restored.
+	# Fails with "o1 p1 o2 p2 p3 p4" if costs are not restored.
 	is( $node->safe_psql(
 			$database,
 			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('other', 100)}

@@ -130,7 +130,7 @@ is($sql->($version), '1.0', 'with the objects of 1.0');
 is($sql->($popped->(1)), 'b2', 'both work on the same queue');
 is($idle->query_safe($popped->(1)), 'a3', 'in turn');
 
-# The update does not wait.
+# The update does not wait for open transactions of these sessions.
 $sql->(q{BEGIN; ALTER EXTENSION fairq UPDATE; SELECT fairq.added(1); ROLLBACK});
 is($sql->($version), '1.0', 'an update can be rolled back');
 $sql->(q{SET lock_timeout = '20 s'; ALTER EXTENSION fairq UPDATE TO '1.1'});

@@ -150,7 +150,8 @@ my @all = (
 	"SELECT * FROM pg_stats_ext", 'TABLE pg_statistic', 'TABLE pg_locks',
 	'TABLE pg_backend_memory_contexts', 'TABLE pg_prepared_statements');
 
-# Roles with the privilege can see all of it.
+# A role with the privilege work sees the secret values, and check_queue()
+# shows the dedup key to a superuser.
 my $before = rows();
 my $seen = told('worker', 'TABLE fairq.tasks');
 like($seen, qr/secret-$_/, "a worker sees a $_")
@@ -213,7 +214,8 @@ foreach my $role (qw(nobody monitor watcher))
 	is("@differ", '', "$role: EXPLAIN reveals nothing");
 }
 
-# A notification reports an event, and no value.
+# A notification reports that an event happened, and contains no value of a
+# task.
 my $listening = $node->background_psql('postgres');
 $listening->query_safe('SET ROLE monitor; LISTEN "fairq.q"');
 $node->safe_psql('postgres', 'CALL add(10)');
