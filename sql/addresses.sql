@@ -114,7 +114,8 @@ SELECT pg_temp.add('addresses_huge', 'a', 3, 4), pg_temp.add('addresses_huge', '
 SELECT pg_temp.pop('addresses_huge');
 SELECT * FROM fairq.check_queue('addresses_huge');
 
--- A smaller block length helps a queue that is not empty.
+-- A smaller block length makes addresses available in a queue that is not
+-- empty.
 SELECT fairq.alter_queue('addresses_huge', block_length => 1000);
 SELECT fairq.enqueue('addresses_huge', 'a', '"a5"') > 0 AS ok;
 SELECT fairq.release(id) FROM fairq.tasks

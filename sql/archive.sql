@@ -301,7 +301,7 @@ BEGIN;
 SELECT fairq.redrive('archive');
 PREPARE TRANSACTION 'fairq';
 SELECT task, status, attempt FROM pg_temp.tasks('archive');
--- failed and redriven in one
+-- a task is failed and redriven in one transaction
 BEGIN;
 SELECT pg_temp.add('archive', 'h1');
 SELECT pg_temp.pop('archive');
@@ -311,7 +311,7 @@ SELECT pg_temp.pop('archive');
 COMMIT;
 SELECT task, status, attempt FROM pg_temp.tasks('archive');
 SELECT * FROM fairq.check_queue('archive');
--- into a limited group, and into a paused one
+-- a task is redriven into a limited group, and into a paused one
 SELECT fairq.set_group('archive', 'h', 1);
 SELECT fairq.pause('archive', 'h');
 SELECT pg_temp.fail('archive', 'h1');

@@ -117,7 +117,8 @@ ROLLBACK;
 SELECT status, round(extract(epoch FROM lease_until - clock_timestamp()) / 60) AS minutes
 FROM fairq.tasks WHERE id = :z;
 
--- to a role without the privilege to work on the queue, all tasks are lost
+-- for a role without the privilege to work on the queue, all tasks count as
+-- lost
 CREATE ROLE regress_fairq_batches;
 SET ROLE regress_fairq_batches;
 SELECT fairq.fail_batch(ARRAY[:z]) = ARRAY[:z::bigint] AS fail,

@@ -39,7 +39,7 @@ SELECT fairq.cancel(:a2), fairq.cancel(:a2);
 SELECT * FROM pg_temp.tasks('cancel');
 SELECT * FROM pg_temp.counters('cancel');
 SELECT * FROM fairq.check_queue('cancel');
--- its turn is gone, and no other group loses one
+-- the cancelled task's turn is gone, and no other group loses one
 SELECT pg_temp.add('cancel', 'b2', 'b3');
 SELECT pg_temp.pop('cancel', 4), pg_temp.pop('cancel');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'cancel' AND status = 'running';
@@ -50,7 +50,7 @@ SELECT * FROM fairq.check_queue('cancel');
 SELECT pg_temp.add('cancel', 'd3', 'c4');
 SELECT pg_temp.pop('cancel');
 SELECT * FROM fairq.check_queue('cancel');
--- scheduled, due, limited, released
+-- a scheduled task, a due one, one that a limit holds back, and a released one
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'cancel' AND status = 'running';
 SELECT fairq.create_queue('cancel_2', concurrency => 1, retain => '1 hour');
 SELECT fairq.enqueue('cancel_2', 's', '"s1"', run_at => 'infinity') > 0 AS ok;
@@ -65,7 +65,7 @@ SELECT task, status FROM pg_temp.tasks('cancel_2');
 SELECT ready, limited, scheduled, running FROM fairq.queues WHERE queue = 'cancel_2';
 SELECT * FROM fairq.check_queue('cancel_2');
 SELECT pg_temp.pop('cancel_2');
--- and a retry
+-- a task that waits for a retry
 SELECT pg_temp.add('cancel_2', 'r1', 'r2');
 SELECT pg_temp.pop('cancel_2');
 SELECT fairq.fail(pg_temp.id('cancel_2', 'r1'), 1, 'failed', '1 hour');
@@ -127,7 +127,7 @@ SELECT * FROM pg_temp.counters('cancel');
 -- the worker of another attempt changes nothing
 SELECT pg_temp.cancel('cancel', 'e7');
 SELECT fairq.fail(pg_temp.id('cancel', 'e7'), 2), fairq.release(pg_temp.id('cancel', 'e7'), 0), fairq.complete(pg_temp.id('cancel', 'e7'), -1);
--- purge keeps it, because it is running
+-- purge keeps the cancelled task, because it is running
 SELECT fairq.purge('cancel');
 SELECT fairq.release(pg_temp.id('cancel', 'e7'));
 

@@ -360,9 +360,9 @@ SELECT contexts_in_worker($$ fairq.hold('contexts_commit') $$);
 SELECT contexts_in_worker($$ fairq.redrive(1) $$);
 SELECT contexts_in_worker($$ fairq.purge_failed('contexts_commit') $$);
 SELECT contexts_in_worker($$ fairq.set_shard(1) $$);
--- the function takes snapshots, which is also refused
+-- check_queue() takes snapshots, which is also refused in a parallel worker
 SELECT contexts_in_worker($$ fairq.check_queue('contexts_commit') $$);
--- functions that only read are allowed there
+-- functions that only read are allowed in a parallel worker
 SELECT contexts_in_worker($$ fairq.block_of('contexts_commit', fairq.address('contexts_commit', 'a', 7)) $$);
 SELECT contexts_in_worker($$ fairq.reset_hints() $$);
 SELECT contexts_in_worker($$ (SELECT ready + running FROM fairq.queues WHERE queue = 'contexts_commit') $$);

@@ -26,7 +26,7 @@ BEGIN
 	PERFORM fairq.extend(pg_temp.id(queue, 'b1'), lease => '1 microsecond');
 END $$;
 
--- The task with that payload.
+-- The id of the queue's task with that payload.
 CREATE FUNCTION pg_temp.id(queue text, payload text) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT t.id FROM fairq.queue q JOIN fairq.task t USING (queue_id)

@@ -135,7 +135,7 @@ SELECT fairq.purge_failed('nowhere');
 SELECT fairq.purge_failed(NULL);
 SELECT fairq.purge_failed('failed', older_than => '-1 second');
 SELECT fairq.purge_failed('failed', older_than => '200 years');
--- only failed tasks
+-- purge_failed deletes only failed tasks
 SELECT pg_temp.fail('a1'), fairq.enqueue('failed', 'a', '"a2"') > 0, fairq.enqueue('failed', 'a', '"a3"') > 0,
 	fairq.enqueue('failed', 'a', '"a4"') > 0 AS ok;
 SELECT fairq.complete(id) FROM fairq.pop('failed');

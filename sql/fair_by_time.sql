@@ -196,7 +196,7 @@ SELECT * FROM fairq.check_queue('time_wide');
 -- How long the oldest task has waited
 SELECT fairq.create_queue('time_ages', fair_by => 'time');
 SELECT count(fairq.enqueue('time_ages', 'g' || g)) FROM generate_series(1, 100) g;
--- (the value may have been read shortly after the statement began)
+-- (the view may have read the clock shortly after the statement began)
 SELECT pg_sleep(0.5);
 SELECT clock_timestamp() AS between_them \gset
 SELECT pg_sleep(0.5);

@@ -42,8 +42,8 @@ SELECT fairq.alter_queue('headers', max_attempts => 1);
 SELECT fairq.release(:one);
 SELECT headers, attempts_left FROM fairq.pop('headers');
 
--- large ones, which are stored out of line and can be read after their row is
--- gone
+-- large headers, which are stored out of line and can be read after their row
+-- is gone
 SELECT fairq.enqueue('headers', 'c', headers => jsonb_build_object('h',
 	(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 4000) i))) > 0 AS ok;
 SELECT length(headers->>'h') FROM fairq.take('headers');
@@ -53,7 +53,7 @@ SELECT count(*) FROM fairq.enqueue_batch('headers', array_fill('d'::text, ARRAY[
 	(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 4000) i)), ARRAY[50]));
 SELECT count(*), sum(length(headers->>'h')) FROM fairq.take('headers', 100);
 
--- invalid ones
+-- invalid headers
 SELECT fairq.enqueue_batch('headers', '{a,b}', '{1,2}', headers => ARRAY['{}']::jsonb[]);
 SELECT fairq.enqueue_batch('headers', '{a,b}', '{1,2}', headers => '{{1,2}}');
 SELECT fairq.enqueue('headers', 'a', headers => '{no JSON}');

@@ -54,7 +54,7 @@ SELECT fairq.extend(:id, 1, '1 day') IS NOT NULL AS extended;
 SELECT fairq.complete(:id, 1), fairq.complete(:id, 1);
 SELECT * FROM pg_temp.times('histograms');
 
--- A returned task waits from that moment.
+-- A task that returns to the queue waits from its return.
 SELECT fairq.enqueue('histograms', 'g', '2') > 0 AS ok;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 SELECT id, attempt FROM fairq.pop('histograms') \gset
@@ -68,7 +68,7 @@ SELECT fairq.release(:id, 2, '1 ms');
 SELECT pg_sleep(0.01);
 SELECT attempt FROM fairq.pop('histograms');
 SELECT * FROM pg_temp.times('histograms');
--- a failed attempt has ended
+-- a failed attempt counts as a run
 SELECT pg_temp.backdate('{popped_at}', '200 s');
 SELECT fairq.fail(:id, 3, 'first', '0'), fairq.fail(:id, 3, 'late', '0');
 SELECT * FROM pg_temp.times('histograms');
@@ -87,7 +87,7 @@ SELECT pg_temp.backdate('{lease_until}', '100 s');
 SELECT fairq.expire_leases('histograms');
 SELECT * FROM pg_temp.times('histograms');
 SELECT attempt FROM fairq.pop('histograms');
--- failed permanently; the run ends with the call
+-- a permanent failure counts as a run, too, which ends with the call
 SELECT pg_temp.backdate('{popped_at}', '3000 s');
 SELECT fairq.fail(:id, 6, 'dead', dead => true);
 SELECT * FROM pg_temp.times('histograms');
@@ -111,7 +111,7 @@ SELECT * FROM pg_temp.times('histograms');
 SELECT pg_temp.backdate('{popped_at}', '3000 s');
 SELECT fairq.fail(:id, 1, 'cancelled');
 SELECT * FROM pg_temp.times('histograms');
--- a purged task has none
+-- a pop adds a wait, and a purge adds nothing
 SELECT attempt FROM fairq.pop('histograms');
 SELECT fairq.purge('histograms') IS NOT NULL AS purged;
 SELECT * FROM pg_temp.times('histograms');

@@ -115,7 +115,7 @@ SELECT fairq.drop_queue('lapses', true);
 -- tasks stops before it, and the next one begins with it.
 --
 
--- Adds tasks; the group is the first letter of each.
+-- Adds tasks with these payloads; the first letter of each is its group.
 CREATE FUNCTION pg_temp.add(queue text, tasks text, priority int DEFAULT 0) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(t, 1), to_jsonb(t), priority)) FROM string_to_table(tasks, ' ') t

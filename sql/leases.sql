@@ -39,7 +39,7 @@ FROM fairq.pop('leases', worker => 'w1') \gset
 SELECT * FROM pg_temp.tasks('leases');
 SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a1');
--- it does not change until a call finds it
+-- an expired task does not change until a call finds it
 SELECT * FROM pg_temp.tasks('leases');
 SELECT ready, limited, scheduled, running, oldest_enqueued_at, lapsed FROM fairq.queues WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
@@ -59,7 +59,7 @@ SELECT fairq.complete(:id, n), fairq.fail(:id, n), fairq.release(:id, n), fairq.
 	cardinality(fairq.complete_batch(ARRAY[:id], ARRAY[n]))
 FROM unnest('{3,0,-1,2147483647,-2147483648}'::int[]) n;
 SELECT * FROM pg_temp.tasks('leases');
--- the second worker has it
+-- the second worker has the lease
 SELECT fairq.extend(:id, 2) > now() AS extended;
 SELECT fairq.complete(:id, 2), fairq.complete(:id, 2);
 SELECT * FROM pg_temp.tasks('leases');
@@ -349,7 +349,8 @@ SELECT pg_temp.pop('leases');
 SELECT * FROM pg_temp.tasks('leases');
 SELECT finished_at IS NOT NULL AS finished, lease_until FROM fairq.tasks WHERE queue = 'leases' AND status = 'failed';
 SELECT * FROM fairq.check_queue('leases');
--- a rollback restores it; a pop in a transaction block leaves it to others
+-- a rollback restores a task without attempts; a pop in a transaction block
+-- leaves it to others
 SELECT pg_temp.lapse('leases', 'a2');
 BEGIN;
 SELECT pg_temp.pop('leases');
@@ -359,7 +360,7 @@ SELECT * FROM pg_temp.tasks('leases');
 ROLLBACK;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT * FROM fairq.check_queue('leases');
--- until then the worker may return
+-- until a call ends the task, its worker may return
 SELECT fairq.complete(pg_temp.id('leases', 'a2'), 2);
 SELECT fairq.alter_queue('leases', max_attempts => 1);
 SELECT pg_temp.add('leases', 'a3', 'a4', 'a5', 'b3');
@@ -389,7 +390,7 @@ SELECT * FROM fairq.check_queue('leases_c');
 SELECT fairq.complete(pg_temp.id('leases_c', 'a1'), 1), fairq.complete(pg_temp.id('leases_c', 'a1'), 2);
 SELECT pg_temp.pop('leases_c');
 SELECT * FROM fairq.check_queue('leases_c');
--- expired and without attempts: the slot is free for the next task
+-- once a task without attempts has expired, its slot is free for the next task
 SELECT pg_temp.add('leases_c', 'a3', 'a4');
 SELECT fairq.alter_queue('leases_c', max_attempts => 1);
 SELECT pg_temp.lapse('leases_c', 'a2');
@@ -496,7 +497,7 @@ SELECT pg_temp.add('leases_e', 'a1', 'a2', 'a3', 'b1');
 SELECT pg_temp.pop('leases_e', lease => '1 hour');
 SELECT fairq.expire_leases('leases_e');
 SELECT pg_temp.lapse('leases_e', 'a1'), pg_temp.lapse('leases_e', 'a3'), pg_temp.lapse('leases_e', 'b1');
--- by its address: the lowest first
+-- expire_leases ends tasks in the order of their addresses
 SELECT fairq.expire_leases('leases_e', 2);
 SELECT * FROM pg_temp.tasks('leases_e');
 SELECT fairq.expire_leases('leases_e', 2), fairq.expire_leases('leases_e', 2);
@@ -504,8 +505,8 @@ SELECT * FROM pg_temp.tasks('leases_e');
 SELECT * FROM fairq.check_queue('leases_e');
 -- the attempt is over, so its worker cannot complete the task
 SELECT fairq.complete(pg_temp.id('leases_e', 'a1'), 1), fairq.extend(pg_temp.id('leases_e', 'a1'), 1);
--- they have begun before, so they come before the others of their groups, and
--- have no address
+-- the tasks whose leases have ended have begun before, so they come before the
+-- others of their groups, and have no address
 SELECT pg_temp.add('leases_e', 'a4');
 SELECT payload, addr IS NOT NULL AS placed FROM fairq.tasks WHERE queue = 'leases_e' AND status = 'queued' ORDER BY id;
 SELECT pg_temp.pop('leases_e', lease => '1 microsecond');
@@ -550,7 +551,7 @@ SELECT fairq.reset_hints();
 SELECT fairq.expire_leases('leases_r');
 SELECT pg_temp.pop('leases_r');
 SELECT * FROM fairq.check_queue('leases_r');
--- changed by SQL
+-- SQL changes the ends of leases
 UPDATE fairq.task SET lease_until = now() - interval '1 day' WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'leases_r');
 SELECT pg_temp.pop('leases_r');
 SELECT * FROM fairq.check_queue('leases_r');

@@ -340,7 +340,7 @@ ROLLBACK;
 SELECT count(fairq.enqueue('levels_work', 'bill/bob')) FROM generate_series(1, 4);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_work', 8);
 
--- By the end of a user's task, its tenant has another number, and no ready
+-- When a user's task ends, the user's tenant has another number, and no ready
 -- task so far.
 SELECT fairq.create_queue('levels_number', separator => '/', fair_by => 'time');
 SELECT count(fairq.enqueue('levels_number', 'acme/ann'));

@@ -46,7 +46,7 @@ BEGIN
 END
 $$;
 
--- The amounts of tenants and users, in hours per weight.
+-- The worker time that tenants and users have got, in hours per weight.
 CREATE FUNCTION pg_temp.got(queue text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(format('%s %s', name, round(got::numeric / 3600, 1)), ', ' ORDER BY name)
 	FROM (SELECT tenant, got FROM fairq.tenants t WHERE t.queue = got.queue
@@ -87,8 +87,8 @@ CALL pg_temp.work('timed_weights', 12);
 SELECT pg_temp.got('timed_weights');
 SELECT tenant, weight, users_active, round(ahead) AS ahead FROM fairq.tenants WHERE queue = 'timed_weights' ORDER BY 1;
 
--- An end counts when its transaction commits. A start counts at once, and no
--- longer after a rollback.
+-- The end of a task counts when its transaction commits. A start counts at
+-- once, and no longer counts after a rollback.
 SELECT fairq.create_queue('timed_ends', separator => '/', fair_by => 'time', backoff => '0');
 SELECT pg_temp.add('timed_ends', 20, 'acme/ann', 'acme/bob', 'beta/cid');
 CALL pg_temp.work('timed_ends', 2);
@@ -189,8 +189,8 @@ SELECT string_agg(group_key, ' ') FROM fairq.peek('timed_enter', 2);
 SELECT pg_temp.pop('timed_enter', 2);
 
 
--- A new user starts with the amount of the users that were already active. The
--- amount of a user that returns at the same pop does not matter.
+-- A new user starts with the worker time of the users that were already
+-- active. That of a user that returns at the same pop does not matter.
 SELECT fairq.create_queue('timed_meet', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_meet', 1, 'acme/ann');
 CALL pg_temp.work('timed_meet', 1, '{"acme/ann": "3 h"}');

@@ -94,10 +94,11 @@ SELECT * FROM pg_temp.stand('limits_max');
 SELECT * FROM fairq.check_queue('limits_max');
 
 --
--- A group's own
+-- A group's own limit
 --
 
--- lower than that of the queue, higher, and that of the queue again
+-- groups have a lower limit than the queue's, a higher one, and then the
+-- queue's again
 SELECT fairq.create_queue('limits_own', 2);
 SELECT fairq.set_group('limits_own', 'a', 1);
 SELECT fairq.set_group('limits_own', 'b', concurrency => 4);

@@ -19,7 +19,7 @@ CREATE FUNCTION passed_complete(task text) RETURNS boolean LANGUAGE sql AS
 	$$ SELECT fairq.complete(id) FROM fairq.tasks
 		WHERE queue = 'passed' AND status = 'running' AND group_key || payload = task $$;
 
--- two groups with long lines, then limited: they are served up to the limit
+-- two groups with long lines get a limit, and are served up to it
 SELECT passed_enqueue('a', 1, 300), passed_enqueue('b', 1, 400);
 SELECT passed_pop(4);
 SELECT fairq.alter_queue('passed', concurrency => 2);
@@ -27,7 +27,7 @@ SELECT passed_pop(100);
 SELECT passed_pop(100);
 SELECT * FROM fairq.check_queue('passed');
 
--- others become active, with one task and with many
+-- other groups become active, with one task and with many
 SELECT passed_enqueue('c', 1, 1);
 SELECT passed_pop(100);
 SELECT fairq.set_group('passed', 'd', concurrency => 1000);
@@ -70,7 +70,7 @@ SELECT count(*), min(payload::text), max(payload::text) FROM fairq.pop('passed',
 SELECT fairq.resume('passed', 'b');
 SELECT * FROM fairq.check_queue('passed');
 
--- without limits all are served in turns again
+-- without limits all groups are served in turns again
 SELECT fairq.alter_queue('passed', concurrency => 0);
 SELECT fairq.set_group('passed', 'a', concurrency => 0);
 SELECT passed_enqueue('f', 1, 3);

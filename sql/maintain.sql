@@ -44,7 +44,7 @@ SELECT fairq.alter_queue('maintain', retain => '58 minutes');
 SELECT fairq.complete(pg_temp.id('maintain', 'a3'), 1, '3');
 SELECT fairq.maintain('maintain');
 SELECT * FROM pg_temp.tasks('maintain');
--- a rollback loses nothing
+-- a maintain() that is rolled back removes nothing
 SELECT fairq.alter_queue('maintain', retain => '1 microsecond');
 BEGIN;
 SELECT fairq.maintain('maintain');
@@ -67,7 +67,7 @@ SELECT pg_temp.pop('maintain_2');
 SELECT pg_temp.done('maintain_2');
 SELECT fairq.maintain('maintain');
 SELECT * FROM pg_temp.tasks('maintain_2');
--- NULL: all of them
+-- NULL means all queues
 SELECT fairq.maintain(NULL);
 SELECT * FROM pg_temp.tasks('maintain_2');
 SELECT pg_temp.add('maintain_2', 'a1');
@@ -172,7 +172,7 @@ SELECT pg_temp.add('maintain_g', 'r1', 'r2', 'r3', 's1', 's2');
 SELECT group_key, concurrency, weight, paused, ready, limited FROM fairq.groups WHERE queue = 'maintain_g' ORDER BY group_no;
 SELECT pg_temp.pop('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
--- rows that exist more than once
+-- rows of fairq.group_number that exist more than once
 INSERT INTO fairq.group_number SELECT queue_id, group_no, group_key FROM fairq.group_number JOIN fairq.queue USING (queue_id), generate_series(1, 2) WHERE name = 'maintain_g';
 SELECT pg_temp.done('maintain_g');
 SELECT pg_temp.add('maintain_g', 'r1');
@@ -218,7 +218,7 @@ SELECT pg_temp.number('maintain_n', 'x');
 SELECT fairq.maintain('maintain_n');
 SELECT pg_temp.number('maintain_n', 'x');
 SELECT pg_temp.number('maintain_n', 'y');
--- after a rollback it is free for the next one
+-- after a rollback the number is free for the next group
 BEGIN;
 SELECT pg_temp.number('maintain_n', 'z');
 SAVEPOINT s;
@@ -244,7 +244,7 @@ SELECT pg_temp.number('maintain_n', 'none');
 SELECT fairq.alter_queue('maintain_n', block_length => 1001);
 SELECT pg_temp.number('maintain_n', 'c');
 SELECT pg_temp.number('maintain_n', 'none');
--- all are free again
+-- all numbers are free again
 SELECT fairq.purge('maintain_n');
 SELECT fairq.set_group('maintain_n', 'c', weight => 2);
 SELECT fairq.maintain('maintain_n');

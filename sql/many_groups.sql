@@ -1,5 +1,5 @@
 -- One transaction changes tasks of very many groups and priorities, more than
--- the former maximum of 65,536. Each round still serves each of them once.
+-- the former maximum of 65,536. Each round still serves each group once.
 --
 -- Fails if a transaction loses some of its changes (fairq_pending() in
 -- transaction.c). Fails if the changes of a released savepoint stay separate

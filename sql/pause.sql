@@ -77,7 +77,8 @@ SELECT fairq.resume('pause_all', 'a');
 SELECT * FROM pg_temp.pop_groups('pause_all');
 SELECT * FROM fairq.check_queue('pause_all');
 
--- its tasks of all priorities; tasks of others do not wait for them
+-- a pause holds back the group's tasks of all priorities; tasks of other
+-- groups do not wait for them
 SELECT fairq.create_queue('pause_priority');
 SELECT pg_temp.add('pause_priority', 'a', 1, 2, 0), pg_temp.add('pause_priority', 'b', 1, 2, 5),
 	pg_temp.add('pause_priority', 'a', 3, 4, 9);

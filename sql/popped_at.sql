@@ -48,7 +48,7 @@ SELECT fairq.extend(pg_temp.id('a'), 1, '1 h') IS NOT NULL AS extended;
 SELECT * FROM pg_temp.look('a');
 SELECT fairq.cancel(pg_temp.id('a'));
 SELECT * FROM pg_temp.look('a');
--- and so does the archive
+-- the archive keeps the value, too
 SELECT fairq.complete(pg_temp.id('a'), 1);
 SELECT * FROM pg_temp.look('a');
 
@@ -76,7 +76,7 @@ SELECT * FROM pg_temp.look('b');
 SELECT pg_sleep(0.01);
 SELECT fairq.expire_leases('popped_at');
 SELECT * FROM pg_temp.look('b');
--- and redriven from the archive
+-- a task that is redriven from the archive keeps the value
 SELECT fairq.redrive('popped_at');
 SELECT * FROM pg_temp.look('b');
 SELECT attempt FROM fairq.pop('popped_at');

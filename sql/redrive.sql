@@ -39,7 +39,7 @@ SELECT task, group_key FROM pg_temp.tasks WHERE queue = 'redrive_a';
 SELECT queue, queued, running FROM fairq.stats WHERE queue LIKE 'redrive\__' ORDER BY 1;
 SELECT fairq.purge('redrive_a'), fairq.purge('redrive_b');
 
--- a rollback leaves it failed
+-- after a rollback the task is still failed
 SELECT pg_temp.failed('d1') AS task \gset
 BEGIN;
 SELECT fairq.redrive(:task, 'redrive_b');

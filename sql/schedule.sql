@@ -124,7 +124,7 @@ SELECT * FROM pg_temp.tasks('schedule');
 SELECT pg_temp.pop('schedule');
 SELECT * FROM pg_temp.stand('schedule');
 SELECT pg_sleep(extract(epoch FROM timestamptz :'t0' - clock_timestamp()) + 0.003);
--- they do not change until a pop finds them
+-- due tasks do not change until a pop finds them
 SELECT payload, status, addr, run_at = :'t0' AS then FROM fairq.tasks WHERE queue = 'schedule' ORDER BY id;
 SELECT * FROM pg_temp.stand('schedule');
 SELECT oldest_enqueued_at IS NOT NULL AS any_ready FROM fairq.queues WHERE queue = 'schedule';
@@ -172,11 +172,11 @@ SELECT fairq.enqueue('schedule_6', 'b', '"middle"', 5) > 0 AS ok;
 SELECT pg_temp.wait_for(timestamptz :'t' + interval '20 milliseconds');
 SELECT pg_temp.put('schedule_2', NULL, 'a4', 'a5');
 
--- In the order of their times, whatever their ids; at the same time in the
--- order of their ids.
+-- Due tasks come in the order of their times, whatever their ids, and at the
+-- same time in the order of their ids.
 SELECT pg_temp.pop('schedule_1', 5), pg_temp.pop('schedule_1');
--- Behind tasks of the group that were enqueued before it was due, and before
--- later ones.
+-- A due task comes behind tasks of its group that were enqueued before it was
+-- due, and before later ones.
 SELECT pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2');
 -- Each group is served at its turn and according to its weight, however many
 -- due tasks it or the others have.

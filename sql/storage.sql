@@ -344,7 +344,8 @@ WHERE indexrelid = 'fairq.storage_leftover'::regclass;
 REINDEX INDEX CONCURRENTLY fairq.task_by_time;
 SELECT pg_temp.add('storage_order', 'a', 4, 6);
 SELECT pg_temp.pop('storage_order', 2);
--- An index in another order does not replace a missing one either.
+-- An index in another order, or an invalid one, does not replace a missing
+-- index either.
 BEGIN;
 DROP INDEX fairq.task_by_group;
 SELECT fairq.expire_leases('storage_order');

@@ -116,7 +116,7 @@ SAVEPOINT more;
 SELECT fairq.fail(pg_temp.id('c1'), 1, 'e2', retry_in => '0');
 RELEASE more;
 SELECT fairq.fail(pg_temp.id('c1'), 1, 'e3');
--- they can be taken again, and returned again
+-- the returned tasks can be taken again, and returned again
 SELECT pg_temp.take();
 SAVEPOINT again;
 SELECT fairq.release(pg_temp.id('a1'), 2), fairq.fail(pg_temp.id('c1'), 1, 'of the first');
@@ -139,7 +139,7 @@ SELECT pg_temp.take();
 SELECT fairq.release(pg_temp.id('b1'), 1);
 COMMIT;
 SELECT * FROM pg_temp.stand;
--- a rolled back return: all is as before
+-- a return that is rolled back has no effect
 BEGIN;
 SELECT pg_temp.take();
 SELECT fairq.release(pg_temp.id('b1'));
@@ -177,7 +177,7 @@ SELECT pg_temp.add('a1', 'a2', 'b1'), pg_temp.note();
 BEGIN;
 SELECT pg_temp.take();
 SELECT fairq.fail(pg_temp.id('a1'), retry_in => '0'), fairq.release(pg_temp.id('b1'));
--- their slots stay in use until the commit
+-- the slots of returned tasks stay in use until the commit
 SELECT pg_temp.take();
 COMMIT;
 SELECT * FROM fairq.check_queue('taken');
@@ -192,7 +192,7 @@ COMMIT;
 SELECT * FROM pg_temp.stand;
 SELECT pg_temp.take();
 SELECT * FROM fairq.check_queue('taken');
--- maintain keeps a group that has only these tasks
+-- maintain keeps a group whose only task is taken
 SELECT pg_temp.forget(), pg_temp.add('z1'), pg_temp.note();
 DO $$ BEGIN
 	PERFORM pg_temp.take();

@@ -17,7 +17,7 @@ LANGUAGE sql AS $$
 	FROM fairq.stats s WHERE queue = of
 $$;
 
--- The task with that payload.
+-- The id of the task with that payload.
 CREATE FUNCTION pg_temp.id(payload text) RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT id FROM fairq.tasks t WHERE queue = 'tally' AND t.payload = to_jsonb(id.payload)

@@ -26,7 +26,7 @@ SELECT fairq.register_worker(:b, 'one', '{workers_a}');
 SELECT worker, host, client, version, queues, concurrency, running, last_seen >= started_at AS ok
 FROM fairq.workers ORDER BY last_seen;
 
--- a worker that ends
+-- unregister_worker removes the row of a worker that ends
 SELECT fairq.unregister_worker(:b), fairq.unregister_worker(:b);
 SELECT count(*) FROM fairq.workers;
 
