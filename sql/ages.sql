@@ -336,7 +336,7 @@ SELECT group_key, s.reason, waiting_since = run_at AS since FROM fairq.group_sta
 	JOIN fairq.tasks USING (group_key) WHERE queue = 'ages_ended';
 SELECT fairq.maintain('ages_ended');
 SELECT * FROM pg_temp.show('ages_ended');
--- the ages are also NULL if only an enqueue has used the queue
+-- maintain() makes the ages known also if only an enqueue has used the queue
 SELECT fairq.reset_hints();
 SELECT fairq.enqueue('ages_ended', 'b', '"n2"') > 0 AS ok;
 SELECT fairq.maintain('ages_ended');

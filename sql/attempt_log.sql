@@ -60,8 +60,8 @@ SELECT attempt FROM fairq.pop('attempt_log', worker => 'w9');
 SELECT fairq.complete(:task);
 SELECT status, array_agg(attempt || coalesce(' ' || error, '')) FROM pg_temp.log GROUP BY 1;
 
--- other ends: a task is cancelled after a failure, with a lapsed lease, or
--- without any attempt
+-- other ends: a cancelled task whose worker fails it, one whose worker
+-- completes it, and a task whose last lease lapses
 SELECT count(fairq.enqueue('attempt_log', 'b', to_jsonb('b' || n), max_attempts => 1)) FROM generate_series(1, 3) n;
 SELECT count(*) FROM fairq.pop('attempt_log', 2, worker => 'w');
 SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = 'attempt_log' AND status = 'running' ORDER BY id;

@@ -43,7 +43,7 @@ SELECT * FROM fairq.check_queue('cancel');
 SELECT pg_temp.add('cancel', 'b2', 'b3');
 SELECT pg_temp.pop('cancel', 4), pg_temp.pop('cancel');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'cancel' AND status = 'running';
--- the first task of a group, its last one, and all of them
+-- the first and the last task of a group, and all tasks of another group
 SELECT pg_temp.add('cancel', 'c1', 'c2', 'c3', 'd1', 'd2');
 SELECT pg_temp.cancel('cancel', 'c1'), pg_temp.cancel('cancel', 'c3'), pg_temp.cancel('cancel', 'd1'), pg_temp.cancel('cancel', 'd2');
 SELECT * FROM fairq.check_queue('cancel');

@@ -188,7 +188,7 @@ SELECT fairq.enqueue('expires', 'a', '"a5"', dedup_key => 'k', replace => true, 
 SELECT payload, extract(year FROM expires_at) AS year FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'queued';
 SELECT fairq.enqueue('expires', 'a', '"a6"', dedup_key => 'k', replace => true) = fairq.find('expires', 'k') AS the_same;
 SELECT payload, expires_at FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'queued';
--- tasks of a batch lose their keys in the same way
+-- enqueue_batch also takes the key of an expired task, and of no other one
 SELECT fairq.enqueue('expires', 'b', '"b1"', dedup_key => 'b', expires_at => '-infinity') > 0 AS ok;
 SELECT id > pg_temp.id('b1') AS added FROM fairq.enqueue_batch('expires', '{b,b,a}', '{"\"b2\"","\"b3\"","\"a7\""}',
 	dedup_keys => '{b,NULL,k}', expires_at => clock_timestamp() + interval '1 hour') id;
@@ -218,8 +218,8 @@ SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 0, in_order
 -- Very many expired tasks
 --
 
--- 500 expired tasks of one group: a call finds a lease that ended after they
--- were added
+-- 500 expired tasks of one group do not keep a call from the ended lease of
+-- another group
 SELECT pg_temp.add(NULL, 'z1');
 SELECT count(*) FROM fairq.pop('expires', lease => '1 us');
 SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 500);

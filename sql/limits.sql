@@ -452,7 +452,7 @@ SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits' A
 SELECT fairq.create_queue('limits_damaged', 2);
 SELECT pg_temp.add('limits_damaged', 'a', 1, 4);
 SELECT pg_temp.pop('limits_damaged', 1);
--- the address of a running task is changed to that of a scheduled one
+-- SQL gives a running task an address among those of timed tasks
 UPDATE fairq.task SET addr = (1::bigint << 62) + id
 FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged'
 	AND lease_until IS NOT NULL;
