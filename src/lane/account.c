@@ -16,11 +16,11 @@
  *
  * A cost is known once the task's row is read.  So a turn is first charged the
  * cost of the group's last task.  The charge is then corrected to the cost of
- * the turn's own task.  If the task costs less, other groups may have been
- * served meanwhile although this group precedes them.  It keeps its lag behind
- * them.  A group may also lag because it was passed over, since it yielded
- * nothing or because of per_group.  It does not keep such a lag: its next turn
- * adds the difference to its account.
+ * the turn's own task.  If the task costs less than expected, other groups may
+ * have been served meanwhile, although this group precedes them.  The group
+ * keeps its lag behind them.  A group may also lag because it was passed over,
+ * since it yielded nothing or because of per_group.  The group does not keep
+ * such a lag: its next turn adds the difference to its account.
  *
  * In time-fair lanes, the duration of a task is not known in advance, and it
  * is not estimated.  A group's amount is the time of its finished tasks, and
@@ -36,12 +36,12 @@
  * that lags by more than 2 * E may have one more task running.
  *
  * A group that arrives is credited with the least that any waiting group has
- * got.  So it is next, but has earned no credit.  If it has got more than
- * that, it owes the difference, up to a limit.  The limit is FAIRQ_MOST_OWED *
- * E, plus 2 * E for each task that runs in the lane.  The reason is that each
- * level can add a debt of 2 * E.  If a worker dies, it is not known whether
- * its lease was used.  The limit bounds the cost of such a lease for its
- * group.  The lease does not count in E.
+ * got.  So it is next, but has no credit for the time before.  If it has got
+ * more than that, it owes the difference, up to a limit.  The limit is
+ * FAIRQ_MOST_OWED * E, plus 2 * E for each task that runs in the lane.  The
+ * reason is that each level can add a debt of 2 * E.  If a worker dies, it is
+ * not known whether its lease was used.  The limit bounds the cost of such a
+ * lease for its group.  The lease does not count in E.
  *
  * E is the longest of the tasks that have ended, minus a 128th of the work
  * since.  When a task has ended, E is at least the mean age of those that its
@@ -65,16 +65,16 @@
  * Among groups with equal accounts, those that were credited on arrival are
  * first, in the order of arrival.  The others follow in the order of their
  * last service.  During a recovery of the lane, groups that were credited are
- * in the order of their seats.  The accounts of groups that are not known yet
- * are also empty.
+ * in the order of their seats.  A group that is not known yet would have an
+ * empty account, and its seat as its tie.
  *
  * Times are in microseconds.  Times per weight are doubles.
  *
  * In a queue with tenants, a tenant has an account like a group, and an order
  * of its groups.  Each order has its own virtual time and ties.  In a
  * time-fair lane, a tenant's running tasks and time are those of its groups.
- * E is the same for all.  In a tenant's order, groups that have lapsed have a
- * level of their own, before all others.
+ * E is the same for all orders of a lane.  In a tenant's order, groups that
+ * have lapsed have a level of their own, before all others.
  *
  * Locking: none here.  The caller has the lane's lock, or private copies.
  */
@@ -82,13 +82,13 @@
 
 #include "account.h"
 
-/* E decreases by the work that has ended, divided by this */
+/* E decreases by the work that has ended, divided by this number */
 #define LOWERED_BY 128
 
-/* ties from here on are counts, lower ties are seats */
+/* ties from this number on come from a counter, lower ties are seats */
 #define COUNTED_TIES (UINT64CONST(1) << 32)
 
-/* from here on: ties of groups that were not credited on arrival */
+/* ties from this number on are of groups that were not credited on arrival */
 #define LATER_TIES (UINT64CONST(1) << 63)
 
 /* A recovery of the lane begins: all accounts are equal. */
@@ -110,7 +110,7 @@ fairq_flows_begin(FairqFlows *flows)
 	fairq_order_init(&flows->order);
 }
 
-/* The difference if an amount is less than another amount, else 0. */
+/* Returns by how much an amount is below another; 0 if it is not below. */
 static FairqAmount
 shortage(FairqAmount amount, FairqAmount least)
 {
@@ -423,7 +423,7 @@ note_longest(FairqLedger *ledger, const FairqAccount *account, double took,
 	if (account->running > 0)
 		e = Max(e, ((double) account->running * (now - ledger->since) -
 					(double) account->started) / account->running);
-	/* 0 would mean that none has ended */
+	/* 0 would mean that no task has ended */
 	ledger->longest = Max(e, 1);
 }
 

@@ -47,7 +47,8 @@ typedef struct FairqLedger
 	int64		running;		/* if time-fair, number of tasks that count as
 								 * running */
 	int64		started;		/* if time-fair, sum of the times at which
-								 * these began, in microseconds after since */
+								 * these began, in microseconds after
+								 * "since" */
 	double		worked;			/* if time-fair, microseconds of work that has
 								 * ended */
 } FairqLedger;
@@ -64,7 +65,7 @@ typedef struct FairqFlows
 								 * served [virtual time v]; if time-fair, the
 								 * amount of the group that was served last
 								 */
-	uint64		ties;			/* number of ties given */
+	uint64		ties;			/* number of ties assigned so far */
 } FairqFlows;
 
 /* Why a tenant is shut. */
@@ -73,7 +74,8 @@ typedef enum FairqShut
 	FAIRQ_SHUT_FULL,			/* it has no slot, except those of lapsed
 								 * tasks */
 	FAIRQ_SHUT_PAUSED,			/* no task is served, even if lapsed */
-	FAIRQ_SHUT_UNTIL			/* the same until a time (lane_turns.c) */
+	FAIRQ_SHUT_UNTIL			/* until a time no task is served, even if
+								 * lapsed (lane_turns.c) */
 } FairqShut;
 
 /*
@@ -96,8 +98,8 @@ typedef struct FairqAccount
 								 * none */
 		bool		resolved;	/* true: the group's tenant is known */
 		bool		is_tenant;	/* true: this is a tenant */
-		bool		copied;		/* true, in a copy of the lane: groups has been
-								 * copied */
+		bool		copied;		/* true, in a copy of the lane: the field
+								 * groups has been copied */
 		uint32		came;		/* number of times that a group of the tenant
 								 * has entered */
 		FairqShut	shut;		/* why the tenant is shut, if it is */
@@ -107,7 +109,8 @@ typedef struct FairqAccount
 	float		last_cost;		/* if cost-fair, cost of the last task that was
 								 * claimed */
 	int32		running;		/* if time-fair, number of its tasks that count
-								 * and run, or are about to be claimed */
+								 * as running, including those about to be
+								 * claimed */
 	int64		started;		/* if time-fair, sum of the times at which
 								 * these began, in microseconds after "since"
 								 * of the ledger */
@@ -128,11 +131,13 @@ StaticAssertDecl(sizeof(FairqAccount) <= 152,
 typedef struct FairqCharge
 {
 	uint64		before;			/* tie of the group before the turn */
-	FairqAmount start;			/* start of its flows before the turn */
-	FairqAmount given;			/* if cost-fair, its credit before the charge,
-								 * because its start tag was below the virtual
-								 * time */
-	FairqAmount amount;			/* if cost-fair, its charge per weight */
+	FairqAmount start;			/* "start" of the group's order before the
+								 * turn */
+	FairqAmount given;			/* if cost-fair, amount added before the
+								 * charge, because the group's start tag was
+								 * below the virtual time */
+	FairqAmount amount;			/* if cost-fair, the group's charge per
+								 * weight */
 	uint64		tie;			/* tie of the group after the turn; 0: there
 								 * was no charge */
 	int32		weight;			/* weight of the account before the turn */
@@ -153,7 +158,7 @@ typedef struct FairqWork
 								 * none */
 	int32		begun;			/* number of tasks that have begun to count */
 	int64		begun_since;	/* sum of the times at which they began, in
-								 * microseconds after since of the ledger */
+								 * microseconds after "since" of the ledger */
 	int32		ended;			/* number of tasks that no longer count after a
 								 * commit */
 	int64		ended_since;	/* the same sum for these */

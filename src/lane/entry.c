@@ -17,11 +17,11 @@
  * - the way of a group that is not late (lane.c);
  * - any way that is not pinned.
  *
- * It is expensive to evict a late group, since it then reads its line from the
- * start, including dead index entries.
+ * It is expensive to evict a late group, since the group then reads its line
+ * from the start, including dead index entries.
  *
- * To initialize a new cache, only its ways are marked as free.  The entries,
- * half of fairq's shared memory, are written only when groups get them.
+ * A new cache is initialized by marking its ways as free.  The entries, half
+ * of fairq's shared memory, are written only when groups get them.
  *
  * The hand has the addresses of up to eight queued tasks and the TIDs of their
  * rows.  It is filled by
@@ -99,8 +99,8 @@ fairq_entry_unlock(FairqGroupSet *set)
 }
 
 /*
- * The set for a hash.  Its position among all sets is that of the hash among
- * all hashes.
+ * The set for a hash.  Its position among the sets is proportional to the
+ * hash.
  */
 static inline FairqGroupSet *
 set_of(uint32 hash)
@@ -126,7 +126,10 @@ ways_of(const FairqGroupSet *set)
 	return &fairq_cache.ways[(set - fairq_cache.sets) * FAIRQ_SET_WAYS];
 }
 
-/* The value of an entry: 0 if it is free, -1 if it must not be evicted. */
+/*
+ * The value of an entry, for eviction: 0 if the way is free, -1 if the entry
+ * must not be evicted.
+ */
 static int
 worth_of(const FairqGroupKey *key, const FairqGroup *group)
 {
@@ -137,7 +140,7 @@ worth_of(const FairqGroupKey *key, const FairqGroup *group)
 	return group->sets.idle ? 1 : !group->sets.late ? 2 : 3;
 }
 
-/* Returns the way that another group gets; -1 if none may be evicted. */
+/* Returns the way that a new entry gets; -1 if no entry may be evicted. */
 static int
 choose_victim(FairqGroupSet *set, int *worth_of_it)
 {
@@ -317,7 +320,7 @@ lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
 	int64		n = group - fairq_cache.ways;
 	const FairqGroupKey *key;
 
-	/* an entry of a copy? */
+	/* if it is not in the cache, it is an entry of a copy */
 	if ((uintptr_t) group - (uintptr_t) fairq_cache.ways >= size)
 	{
 		*set = NULL;

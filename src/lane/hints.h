@@ -165,7 +165,7 @@ typedef struct FairqLane
 								 * tasks of lapsed groups; written under
 								 * lock */
 
-	/* without the lock */
+	/* read and written without the lock */
 	pg_atomic_uint64 reach[FAIRQ_REGIONS];	/* highest address of each region
 											 * at which a task may be
 											 * running */
@@ -217,8 +217,9 @@ struct FairqHints
 								 * start */
 		uint64		tenure;		/* number of the queue's tenure; constant while
 								 * the queue exists */
-		bool		replayed;	/* true: made on a standby, where no task can
-								 * start; under the registry's lock */
+		bool		replayed;	/* true: the hints were made on a standby,
+								 * where no task can start; under the
+								 * registry's lock */
 		dsa_pointer next;		/* next hints in a list of the registry; under
 								 * the registry's lock */
 	}			entry;
@@ -234,13 +235,14 @@ struct FairqHints
 	bool		awaited;		/* true: tasks may wait for tasks of the queue
 								 * (blocked.c).  Only set, without a lock */
 
-	FairqChunks chunks;			/* bits of the groups of all lanes; the first
-								 * ones are in the lanes */
+	FairqChunks chunks;			/* bits of groups for the sets of all lanes;
+								 * those of the first 64 seats are in the
+								 * lanes */
 	FairqQueueTally tally;		/* number of tasks, and the first load that
 								 * counts running ones */
 	FairqCounter running;		/* counter of the whole queue */
-	FairqShares shares;			/* the amounts that the lanes have received of
-								 * their shares */
+	FairqShares shares;			/* shares of the lanes, and the service that
+								 * the lanes have got */
 	FairqHistogram histograms[FAIRQ_SPANS]; /* how long tasks waited and
 											 * ran, since the server
 											 * started */
@@ -248,7 +250,7 @@ struct FairqHints
 	FairqLane	lanes[FAIRQ_PRIORITIES];	/* lanes, by priority */
 };
 
-/* The hints that a lane is part of. */
+/* Returns the hints that contain a lane. */
 static inline FairqHints *
 fairq_hints_of(FairqLane *lane)
 {

@@ -11,19 +11,19 @@
  * sets of groups (seats.c):
  *
  * ring		The group may have a ready task.  let_in() sets the bit.
- *			Unparking or lapsing many groups at once also sets it (seats.c).
- *			take_out() clears it.  Usually a transaction sets it when it
- *			publishes a task at its end (transaction.c).  A pop clears it if it
- *			has found nothing, by the protocol of entry.c, or if it puts the
- *			group aside.
+ *			Functions that unpark many groups, or put many lapsed ones into the
+ *			ring, also set it (seats.c).  take_out() clears it.  Usually a
+ *			transaction sets it when it publishes a task at its end
+ *			(transaction.c).  A pop clears the bit if it has found nothing, by
+ *			the protocol of entry.c, or if it puts the group aside.
  *
  * served	The group has had its turn in the present block.
  *
  * todo		The group is in the ring, and has not been served in the present
  *			block.  The lowest seat is next.  A group that enters after its
  *			seat was passed is in front: it is served before the other groups.
- *			The seat passed last does not change.  Still no group has two turns
- *			in a block.
+ *			The seat passed last does not change.  Even then, no group has two
+ *			turns in a block.
  *
  * parked	The group has no slot for another running task (counter.c).  It is
  *			not in the ring, and no pop visits it until there is a slot.  In a
@@ -56,8 +56,8 @@
  * entry begins at the start of the line.  If the group is neither in the ring
  * nor aside, the new entry records that the group has no tasks.  If the
  * group's seat is not known, the new entry is empty and begins to read at the
- * start.  The evicted entry knew how the group's last turn had ended.  Without
- * this knowledge the group can lose its turn in this block.
+ * start.  The evicted entry had the outcome of the group's last turn.  Without
+ * that outcome the group can lose its turn in this block.
  *
  * A lane is recovered after a restart, or after SQL has changed rows.
  * Recovery begins with all sets empty except leased and lapsed.  From that
@@ -290,7 +290,10 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		fairq_seats_init(lane);
 		fairq_lane_aside_clear(lane);
 		fairq_times_forget(&lane->times);
-		/* new entries have less data than the old ones */
+		/*
+		 * commits note their leases again, because new entries have less data
+		 * than the old ones
+		 */
 		pg_atomic_write_u64(&lane->searches,
 							pg_atomic_read_u64(&lane->searches) + 1);
 	}
@@ -327,8 +330,8 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 }
 
 /*
- * Accept the recovery as valid despite later resets, since rows are changed
- * all the time.  Returns false if another recovery has begun.
+ * Accept the recovery as valid despite later resets, because SQL changes rows
+ * again and again.  Returns false if another recovery has begun.
  */
 bool
 fairq_lane_accept(FairqLane *lane, uint32 lane_no)
@@ -543,8 +546,9 @@ fairq_lane_lapse(FairqLane *lane, TimestampTz now)
 
 /*
  * Add leases of the group's tasks.  Usually they were noted when the tasks
- * were taken, and are still recorded.  They count even before a recovery of
- * the lane begins, because the load does not read these tasks again.
+ * were taken, and are still recorded.  They are recorded even before a
+ * recovery of the lane begins, because the load does not read these tasks
+ * again.
  */
 void
 fairq_lane_add_leases(FairqLane *lane, int32 group_no,
@@ -748,8 +752,8 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 }
 
 /*
- * Add timed tasks of the group that can be taken again; addr is the address of
- * the first one.  They may already be due.
+ * Add timed tasks of the group that an abort has restored; addr is the address
+ * of the first one.  They may already be due.
  */
 void
 fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)

@@ -22,7 +22,7 @@ typedef struct FairqReservation
 /* The result of reserving an address. */
 typedef enum FairqReserved
 {
-	FAIRQ_RESERVED,				/* there is an address */
+	FAIRQ_RESERVED,				/* an address was reserved */
 	FAIRQ_NO_TAIL,				/* read the tail in the table, and retry */
 	FAIRQ_LANE_UNKNOWN,			/* begin to recover the lane, and try again */
 	FAIRQ_BLOCKS_USED_UP		/* no block is left */
@@ -38,8 +38,8 @@ typedef struct FairqLeases
 	TimestampTz until;			/* end of the lease that ends first; DT_NOEND:
 								 * there are no leases */
 	uint64		searches;		/* value of "searches" of the lane when the
-								 * tasks were taken and their leases noted; 0:
-								 * they were not noted */
+								 * tasks were taken and their leases were
+								 * noted; 0: the leases were not noted */
 } FairqLeases;
 
 /* A turn that a call has taken; only that call reads or writes it. */
@@ -85,8 +85,9 @@ typedef struct FairqTurn
 		bool		lapsed;		/* true: the group was in the set "lapsed" */
 		FairqGroup *entry;		/* the group's entry, which may now belong to
 								 * another group; NULL: none */
-		TimestampTz since;		/* turn.since of the entry, and then of the
-								 * task that was claimed last */
+		TimestampTz since;		/* turn.since of the entry; after a claim, the
+								 * time at which the claimed task became
+								 * ready */
 	}			sets;
 
 	bool		searcher;		/* true: due and lapsed tasks that this call
@@ -157,8 +158,9 @@ typedef struct FairqPassed
 								 * far */
 	int			n;				/* number of levels in upto */
 	int			max;			/* number of levels for which there is room */
-	FairqRank  *upto;			/* rank of the last group passed over, of each
-								 * level, in order; NULL: no room yet */
+	FairqRank  *upto;			/* for each level, rank of the last group
+								 * passed over, in the order of levels; NULL:
+								 * no room yet */
 } FairqPassed;
 
 /* A call's visits of a group or tenant. */
@@ -167,16 +169,17 @@ typedef struct FairqVisit
 	int32		group_no;		/* the group's number; hash key */
 	int32		left;			/* turns that the group may still have in the
 								 * call; 0: the call passes over it */
-	uint32		came;			/* of a tenant, the number of groups that had
-								 * entered when left became 0 */
+	uint32		came;			/* for a tenant, value of "came" in its account
+								 * when left became 0 */
 	char		status;			/* for the hash table */
-	FairqPassed *groups;		/* of a tenant, the groups passed over */
+	FairqPassed *groups;		/* for a tenant, its groups that the call
+								 * passes over */
 } FairqVisit;
 
-/* Groups that a call has visited in a lane, by hash. */
+/* Groups that a call has visited in a lane, in a hash table. */
 typedef struct FairqVisits
 {
-	MemoryContext memory;		/* memory for all of this; NULL: none yet */
+	MemoryContext memory;		/* memory of these visits; NULL: none yet */
 	struct visited_hash *table; /* the hash table; NULL: none yet */
 	uint32		n;				/* number of groups and tenants */
 	FairqPassed passed;			/* groups or tenants of the lane's order that
@@ -222,8 +225,8 @@ typedef struct FairqTaking
 								 * it */
 		FairqVisits *visits;	/* groups that the call passes over */
 		TimestampTz now;		/* time at which the call began */
-		int			steps;		/* groups that may still be examined before
-								 * the lane is unlocked */
+		int			steps;		/* number of groups that may still be examined
+								 * before the lane is unlocked */
 		bool		tenants;	/* true: groups have tenants */
 		bool		lacks;		/* true, a result: a group to be put into the
 								 * order has no account yet */
@@ -250,8 +253,8 @@ typedef enum FairqTaken
 	FAIRQ_NOT_NOW,				/* the next turns are past those that may be
 								 * taken */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
-	FAIRQ_NOT_READY,			/* read its fair_by, make accounts, and try
-								 * again */
+	FAIRQ_NOT_READY,			/* read the lane's fair_by, make accounts, and
+								 * try again */
 	FAIRQ_NOT_FOUND				/* the search must continue: try again */
 } FairqTaken;
 

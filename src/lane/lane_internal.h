@@ -33,7 +33,7 @@ extern void fairq_lane_has_lapsed(FairqLane *lane, int32 group_no);
 
 /*
  * Whether a recovery has begun since the last reset invalidated the lane.  If
- * so, published tasks count.
+ * so, the lane records published tasks.
  */
 static inline bool
 is_begun(FairqLane *lane)
@@ -75,7 +75,8 @@ has(FairqLane *lane, FairqSeatSet set, int32 group_no)
 }
 
 /*
- * Whether the group's seat is known.  Otherwise the group may have any rows.
+ * Whether the group's seat is known.  Otherwise the group may have rows about
+ * which the lane has no data.
  */
 static inline bool
 is_known(FairqLane *lane, int32 group_no)
@@ -161,7 +162,8 @@ has_lapsed_group(FairqLane *lane, const FairqAccount *tenant)
 
 /*
  * Whether a group, or a group of a tenant, may have a task to serve.  A tenant
- * that has no slot may have lapsed tasks.  The lane is not task-fair.
+ * that has no slot may have lapsed tasks.  Only for lanes that are not
+ * task-fair.
  */
 static inline bool
 is_active(FairqLane *lane, int32 flow, const FairqAccount *account)
@@ -215,8 +217,8 @@ has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
 }
 
 /*
- * Lower the address from which due tasks are searched, in the region of those
- * in a hand, to the first one.
+ * Lower the address from which due tasks are searched to that of the first
+ * task in the hand, in the region of that task.
  */
 static inline void
 lower_to_hand(int64 *from, const FairqDueHand *hand)

@@ -19,8 +19,8 @@
  *			publishes a task, or takes groups back into the ring, only sets
  *			bits and needs no account.
  *
- * ring		A group that leaves it may stay in the ordered set, until a search
- *			visits it there and removes it.
+ * ring		A group that leaves the ring may stay in the ordered set, until a
+ *			search visits the group there and removes it.
  *
  * A turn that yields no task is not charged: the group returns to its previous
  * place, and keeps it for other calls.  The call passes over the group from
@@ -69,7 +69,7 @@
  * restart, or a change of fair_by, a call may find a group that enters and has
  * no account.  The call then stops, allocates an account and tries again.
  *
- * Locking: the lane's lock, exclusively.  Records are made without it
+ * Locking: the lane's lock, exclusively.  Records are made without the lock
  * (fairq_lane_have_records).  Visits belong to one call, which needs no lock
  * for them.  Memory for visits is allocated only if there are any, and not
  * while the lane is locked.
@@ -436,8 +436,8 @@ have_tenant(FairqVisits *visits, int32 tenant)
 }
 
 /*
- * Record that the group had a turn; it may have "most" turns in the call.  0:
- * the turn has yielded no task.
+ * Record that the group had a turn; it may have "most" turns in the call.  If
+ * most is 0, the turn has yielded no task.
  */
 void
 fairq_visits_count(FairqVisits *visits, int32 group_no, int32 tenant,
@@ -585,8 +585,8 @@ typedef struct Search
 
 /*
  * The call passes over all groups of a level up to the rank *upto.  Lower that
- * rank if a group has been added before it.  A group that the call passes over
- * anyway does not count.
+ * rank if a group has been added before it.  Ignore a group that the call
+ * passes over anyway.
  */
 static void
 lower_for_added(const Search *search, FairqRank *upto)
@@ -619,7 +619,7 @@ lower_for_added(const Search *search, FairqRank *upto)
 	}
 }
 
-/* Do the same in all levels. */
+/* Lower the ranks of all levels for groups that were added. */
 static void
 lower_all_for_added(const Search *search)
 {
@@ -636,9 +636,9 @@ lower_all_for_added(const Search *search)
 
 /*
  * Returns the first group after a rank that may have a ready task.  NULL: the
- * search begins with the first group.  Groups that the call passes over do not
- * count.  The rank is at the end of a level.  FAIRQ_NO_NODE: there is none, or
- * no steps are left.
+ * search begins with the first group.  The search skips groups that the call
+ * passes over.  The rank is at the end of a level.  FAIRQ_NO_NODE: there is
+ * none, or no steps are left.
  */
 static int32
 next_behind(const Search *search, const FairqRank *behind)
@@ -669,7 +669,10 @@ next_behind(const Search *search, const FairqRank *behind)
 				(void) remove_from_order(lane, next);
 			if (search->passed != NULL)
 				visits_come_to(visits, search->passed, &rank);
-			/* only recorded groups count, so each search makes progress */
+			/*
+			 * count steps only after the group is recorded, so each search
+			 * makes progress
+			 */
 			if (--*search->steps < 0)
 				return FAIRQ_NO_NODE;
 		}
@@ -1005,7 +1008,10 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 	if (taking->order.lacks)
 		return false;
 	least = is_by_time(lane) ? find_least(lane, &lane->order.flows, now) : 0;
-	/* in a tenant's order, too, the groups that are present decide */
+	/*
+	 * in a tenant's order, too, the groups that are present decide where
+	 * others enter
+	 */
 	for (int i = 0; i < MOST_ADDED && flow != FAIRQ_NO_SEAT; i++)
 	{
 		of_order[i] = least_of_order(lane, taking, flow, least);
@@ -1069,7 +1075,7 @@ next_by_time(const Search *search, TimestampTz now)
 
 /*
  * The group of a tenant that is next; FAIRQ_NO_NODE: none, or no steps are
- * left.  shut: only groups that may have lapsed tasks count.
+ * left.  shut: choose only a group that may have lapsed tasks.
  */
 static int32
 next_of_tenant(const Search *search, bool shut)
@@ -1092,8 +1098,8 @@ next_of_tenant(const Search *search, bool shut)
 
 /*
  * The flow of an order that is next for the call; FAIRQ_NO_NODE: none, or no
- * steps are left.  tenant: the tenant of the order; FAIRQ_NO_NODE: it is the
- * lane's.  passed: flows that the call passes over; NULL: none.
+ * steps are left.  tenant: the tenant of the order; FAIRQ_NO_NODE: the order
+ * is the lane's.  passed: flows that the call passes over; NULL: none.
  */
 static int32
 next_in_order(FairqLane *lane, FairqTaking *taking, const FairqOrder *order,
@@ -1316,8 +1322,8 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 
 /*
  * Give back a charge of a group or of a tenant.  comes: in a time-fair lane,
- * it enters again.  Otherwise it keeps its amount in such a lane, even if the
- * turn took its last task and so removed it from its order.
+ * the flow enters again.  Otherwise the flow keeps its amount in such a lane,
+ * even if the turn took its last task and so removed it from its order.
  */
 static void
 uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge, bool comes)
@@ -1337,7 +1343,7 @@ uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge, bool comes)
 
 /*
  * Give back the charge of a turn that yielded no task.  over: the turn is
- * over; else it was not begun.
+ * over; if false, it was not begun.
  */
 void
 fairq_lane_order_back(FairqLane *lane, const FairqTurn *turn, bool over)
@@ -1398,7 +1404,10 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 
 /* --------------------------------------------------------------------- */
 
-/* Make an account of a group, with its tenant.  The lane is not locked. */
+/*
+ * Make records of a group and of its tenant, and record the tenant.  The lane
+ * is not locked.
+ */
 static void
 know_tenant(FairqLane *lane, uint32 lane_no, int32 group_no, int32 tenant)
 {
@@ -1411,7 +1420,7 @@ know_tenant(FairqLane *lane, uint32 lane_no, int32 group_no, int32 tenant)
 
 /*
  * Prepare to add to the work of a transaction for a group and its tenant.
- * False if the lane is not time-fair: then work does not matter.
+ * False if the lane is not time-fair: such a lane records no work.
  */
 static bool
 prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
@@ -1438,14 +1447,16 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 		return false;
 	if (!known)
 		know_tenant(lane, lane_no, group_no, tenant);
-	/* not earlier: after an error up to here, the account may be missing */
+	/*
+	 * make the work only now: after an error above, the account may be missing
+	 */
 	if (*work == NULL)
 	{
 		*work = MemoryContextAllocZero(TopTransactionContext,
 									   sizeof(FairqWork));
 		(*work)->tenant = FAIRQ_NO_NODE;
 	}
-	/* if the queue is not time-fair any more, the caller gives no tenant */
+	/* if the queue is not time-fair any more, the caller passes no tenant */
 	if (tenant != FAIRQ_NO_NODE)
 		(*work)->tenant = tenant;
 	fairq_work_as_of(*work, lane_no);
@@ -1465,8 +1476,9 @@ begin_in_full(FairqLane *lane, int32 flow, TimestampTz now)
 
 /*
  * Record that a task was claimed at its group's turn at the given time.
- * lane_no is the lane's when the turn was taken.  removed: the task runs as
- * long as the transaction.  In a full queue, it begins to count only now.
+ * lane_no is the value that the lane had when the turn was taken.  removed:
+ * the task runs as long as the transaction.  In a full queue, the task begins
+ * to count only now.
  */
 void
 fairq_work_begun(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
@@ -1497,7 +1509,8 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 
 /*
  * Record that an attempt of the group has ended, with its pop time and its
- * duration.  lapsed: its lease of that length has expired instead.
+ * duration.  lapsed: the attempt's lease, which had that length, has expired
+ * instead.
  */
 void
 fairq_work_ended(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **at,
@@ -1543,8 +1556,9 @@ apply_work(FairqLane *lane, int32 flow, const FairqWork *work, bool committed)
 }
 
 /*
- * Apply the work of a transaction that has ended. work is NULL if it has none.
- * For callbacks: nothing fails or allocates.
+ * Apply the work of a transaction that has ended. work is NULL if the
+ * transaction has none.  Callbacks call this, so it neither fails nor
+ * allocates.
  */
 void
 fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,

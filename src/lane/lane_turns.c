@@ -190,10 +190,10 @@ typedef struct NextTurn
 } NextTurn;
 
 /*
- * Find the next turn that the hints know.  Returns false if the ring is empty.
- * In a lane that is not task-fair there are other reasons: the call passes
- * over all groups of the ring, or lacks an account.  Or taking->order.steps is
- * below 0, and the search must continue.
+ * Find the next turn according to the hints.  Returns false if the ring is
+ * empty.  In a lane that is not task-fair there are other reasons: the call
+ * passes over all groups of the ring, or lacks an account.  Or
+ * taking->order.steps is below 0, and the search must continue.
  */
 static bool
 find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
@@ -995,7 +995,7 @@ first_back(FairqLane *lane)
 
 /*
  * Record that a group or tenant returns at a time of the monotonic clock.
- * Returns whether no other one returns earlier.
+ * Returns true if no other group or tenant returns earlier.
  */
 static bool
 return_at(FairqLane *lane, int32 group_no, int64 until)
@@ -1014,8 +1014,8 @@ return_at(FairqLane *lane, int32 group_no, int64 until)
 /*
  * Whether settings in effect require that the group is put aside.  If so, the
  * group's counter records that.  A backend that makes a slot or a start
- * available there takes the group back. *until is raised to the time at which
- * the counter allows a task to start.
+ * available in the counter takes the group back.  *until is raised to the time
+ * at which the counter allows a task to start.
  */
 static bool
 has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
@@ -1025,7 +1025,7 @@ has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
 	int64		next;
 	bool		early;
 
-	/* a lapsed task needs no other slot, unless the limit is 0 */
+	/* a lapsed task already has its slot, but may not run if the limit is 0 */
 	if (cause->pace == NULL)
 		return (cause->limit == 0 || !has(lane, FAIRQ_LAPSED, group_no)) &&
 			fairq_counter_park(cause->counter, fairq_tally_now(&hints->tally),
@@ -1041,9 +1041,10 @@ has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
 }
 
 /*
- * Put the turn's group aside, if the cause still holds.  With a pace, it stays
- * aside at least until the given time of the monotonic clock.  Returns true if
- * it is throttled and no other throttled group returns earlier.
+ * Put the turn's group aside, if the cause still holds.  If the cause is a
+ * pace, the group stays aside at least until the given time of the monotonic
+ * clock.  Returns true if it is throttled and no other throttled group returns
+ * earlier.
  */
 bool
 fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -1101,9 +1102,10 @@ take_back(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Shut the tenant of a turn's group, if the cause still holds.  With a pace,
- * it stays shut at least until the given time of the monotonic clock.  Returns
- * true if no other group or tenant that is throttled returns earlier.
+ * Shut the tenant of a turn's group, if the cause still holds.  If the cause
+ * is a pace, the tenant stays shut at least until the given time of the
+ * monotonic clock.  Returns true if no other group or tenant that is throttled
+ * returns earlier.
  */
 bool
 fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
@@ -1137,7 +1139,7 @@ fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
 
 /*
  * Take the group or tenant back into service in these lanes if it is aside.
- * It has a slot again, or may start a task.
+ * The group or tenant has a slot again, or may start a task.
  */
 void
 fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)

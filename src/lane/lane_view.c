@@ -10,8 +10,8 @@
  * The group that has got the least is the first group of some level of the
  * ordered set.  The group that has got the most is the last group of some
  * level.  A group that has left the ring can still be in the set, and is
- * skipped.  At most MOST_LOOKED_AT groups are examined: beyond that, the
- * answer is not known.
+ * skipped.  At most MOST_LOOKED_AT groups are examined.  If these do not
+ * suffice, the answer is not known.
  *
  * The functions change no lane and make no entry.
  *
@@ -30,7 +30,10 @@
 /* groups that are examined at each end of the ordered set */
 #define MOST_LOOKED_AT 1000
 
-/* Whether to show the set.  In an invalid lane (!begun), only leases count. */
+/*
+ * Whether to show the set.  In an invalid lane (!begun), show only the sets of
+ * leases.
+ */
 static bool
 is_shown(bool begun, FairqSeatSet set)
 {
@@ -46,7 +49,9 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	view->begun = is_begun(lane);
 	memcpy(&view->lane, lane, sizeof(FairqLane));
-	/* only groups in front, whose seats have been passed in this block */
+	/*
+	 * count only groups in front, whose seats have been passed in this block
+	 */
 	n[FAIRQ_TODO] = fairq_seats_count(lane, FAIRQ_TODO, lane->present.seat);
 	LWLockRelease(&lane->lock);
 	/* in a lane that is not task-fair, all seats count as passed */

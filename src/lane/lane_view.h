@@ -64,7 +64,7 @@ typedef struct FairqFairness
 	bool		known;			/* true: that recovery is over; false: not all
 								 * ready groups are known */
 	int32		nready;			/* groups that may have a ready task */
-	bool		ranked;			/* true: least and most are known */
+	bool		ranked;			/* true: the next two amounts are known */
 	double		least;			/* the least amount that one of these has
 								 * got */
 	double		most;			/* the most */

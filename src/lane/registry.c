@@ -424,8 +424,8 @@ pop_dropped(FairqQueueKey *key)
 }
 
 /*
- * Delete the entry that leads to these hints.  The queue's number may have
- * returned and may now lead to other hints.  That entry stays.
+ * Delete the entry that leads to these hints.  If the queue's number has
+ * returned, its entry may lead to other hints.  Such an entry stays.
  */
 static void
 remove_entry(const FairqQueueKey *key, dsa_pointer self)

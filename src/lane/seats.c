@@ -3,13 +3,15 @@
  *		Sets of groups of a lane, by their seats.
  *
  * A set is a bitmap, one bit for each group number.  A summary has one bit for
- * each word of the bitmap that is not empty.  So the next group of a set is
- * found by reading a few words, however many groups there are.
+ * each word of the bitmap: the bit is set if the word is not empty.  So the
+ * next group of a set is found by reading a few words, however many groups
+ * there are.
  *
  * The first 64 seats are in the lane itself.  All others are in chunks of the
  * queue (shmem.c).  A chunk has the bits of all ten lanes, so one allocation
- * is enough for all sets that its groups join later.  Ten sets with summaries
- * and deadlines take 112 bits, 14 bytes, for each group number.
+ * is enough for all sets that its groups join later.  The sets of ten lanes,
+ * with summaries and deadlines, take 112 bits, 14 bytes, for each group
+ * number.
  *
  * Each word of seats also has a deadline.  If a group of these seats is in the
  * set "leased", no lease of the group ends earlier.

@@ -38,11 +38,11 @@
  * In a window of turns, all of one lane, virtual time advances for the first
  * task only.  So the other lanes keep their lag.
  *
- * The arithmetic is exact.  Sums of rounded 1/s_p would differ where three
- * tasks of a share of 3 equal two of a share of 2.  Only a lane that begins at
- * virtual time is charged slightly more: up to 1 / FAIRQ_CHARGE_ONE of a task.
- * The products are below 2^61, and the count of a lane's whole rounds outlasts
- * any server.
+ * The arithmetic is exact.  With sums of rounded 1/s_p, three tasks of a lane
+ * with share 3 would differ from two tasks of a lane with share 2.  Only a
+ * lane that begins at virtual time is charged slightly more: up to 1 /
+ * FAIRQ_CHARGE_ONE of a task.  The products are below 2^61, and a lane's
+ * number of whole rounds cannot overflow while a server runs.
  *
  * In a time-fair queue, lanes follow the rule for groups (account.c).  A
  * lane's weight there is its share, divided by the least of all shares.  A
@@ -66,7 +66,8 @@
 #include "shares.h"
 
 /*
- * E in time-fair queues until a task has ended: 30 years, so only levels count
+ * E in time-fair queues until a task has ended: 30 years, so levels alone
+ * decide
  */
 #define NONE_HAS_ENDED 1e15
 
@@ -110,7 +111,8 @@ add(FairqGot got, int32 share, int64 charge)
 }
 
 /*
- * Returns less than 0, 0 or more if a has got less than b, the same or more.
+ * Returns -1 if a has got less than b, 1 if it has got more, 0 if both have
+ * got the same.
  */
 static int
 compare(FairqGot a, int32 share_a, FairqGot b, int32 share_b)

@@ -55,19 +55,19 @@ typedef struct FairqShareAccounts
 	/* if time-fair */
 	uint32		lane_no[FAIRQ_PRIORITIES];	/* lane_no of the lanes, when they
 											 * were chosen last */
-	double		given[FAIRQ_PRIORITIES];	/* microseconds per share that they
-											 * were credited when they
-											 * joined */
-	bool		idle[FAIRQ_PRIORITIES]; /* true: they had no task when they
-										 * were chosen last */
+	double		given[FAIRQ_PRIORITIES];	/* credits in microseconds per
+											 * share that the lanes got when
+											 * they joined */
+	bool		idle[FAIRQ_PRIORITIES]; /* true: the lane had no task when it
+										 * was chosen last */
 } FairqShareAccounts;
 
 /* In shared memory, part of FairqHints. */
 typedef struct FairqShares
 {
-	pg_atomic_uint32 first;		/* set of lanes without a share, as bits; the
-								 * next call begins there, because one stopped
-								 * before a task that is served alone */
+	pg_atomic_uint32 first;		/* lanes without a share with which the next
+								 * call begins, as bits; a call has stopped
+								 * there before a task that is served alone */
 	slock_t		mutex;			/* spinlock of all fields below */
 	uint32		epoch;			/* number of times that the amounts were
 								 * reset */
