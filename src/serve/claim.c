@@ -110,9 +110,9 @@ peek_at_row(FairqService *s, FairqTask *task, bool to_delete)
 }
 
 /*
- * Check whether a pop could claim the task.  If a pop could not, the call
- * continues like a pop.  If a pop would find work, the call stops there as if
- * the task were locked.
+ * Check whether a pop could claim the task.  If a pop could not claim it, the
+ * call continues like a pop.  If a pop would find work, the call stops there
+ * as if the task were locked.
  */
 static FairqClaimResult
 peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
@@ -200,9 +200,9 @@ fairq_leaves_expired(FairqService *s, const FairqTask *task)
  * if the task is served alone and the call has others.  It also does so if it
  * serves only tasks that are served alone, and this is not one.  In both cases
  * the call ends before the task.  *result is FAIRQ_CLAIMED if the call may
- * claim the task.  If the row of such a task is locked, the call passes it
- * over.  It does not try to claim the task, because the row may be unlocked by
- * then.
+ * claim the task.  If the row of a task that is served alone is locked, the
+ * call passes the task over.  The call does not try to claim it, because the
+ * row may be unlocked by then.
  */
 bool
 fairq_stops_before(FairqService *s, const FairqTask *task,
@@ -286,8 +286,8 @@ fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
 }
 
 /*
- * Whether a lapsed task may run again, with another worker.  Outdated settings
- * cannot decide that.
+ * Whether a lapsed task may run again, with another worker.  If the settings
+ * are outdated, the answer is not known.
  */
 static FairqSlot
 runs_on(FairqService *s, const FairqTask *task)
@@ -332,8 +332,8 @@ end_lapsed(FairqService *s, FairqTask *task)
 
 /*
  * Check whether a pop could take over a lapsed task.  A pop may end the task
- * and not return it.  If so, the look ends the task if its caller wants that,
- * or records that it exists.
+ * and not return it.  If so, the look ends the task, or only records that
+ * there is such a task, as its caller demands.
  */
 static FairqClaimResult
 peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -350,7 +350,10 @@ peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 	}
 	if (slot == FAIRQ_SLOT_UNKNOWN)
 	{
-		/* a pop leaves it, too, until the count is known */
+		/*
+		 * a pop leaves the task, too, until the number of running tasks is
+		 * known
+		 */
 		s->got.saw_locked = true;
 		return FAIRQ_LOCKED;
 	}
@@ -400,8 +403,8 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
  * Serve a task whose lease has expired, at a turn.  The task already has a
  * slot, and keeps it.  A task that may not run again is ended.  If a lowered
  * limit does not allow the task now, it is put back for a retry.  Both actions
- * help other callers.  In a transaction block, the call does this only if no
- * other call has done it for a while.
+ * help other callers.  In a transaction block, the call takes them only if no
+ * other call has taken them for a while.
  */
 FairqClaimResult
 fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -413,8 +416,8 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		return peek_at_lapsed(s, task, turn);
 	slot = runs_on(s, task);
 	/*
-	 * the task keeps its slot meanwhile, so it is left while it is unknown
-	 * whether the task may run
+	 * leave the task while it is not known whether the task may run; it keeps
+	 * its slot
 	 */
 	if (slot == FAIRQ_SLOT_UNKNOWN ||
 		(slot == FAIRQ_SLOT_NONE && IsTransactionBlock() &&
@@ -432,7 +435,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 		fairq_start_lapsed_done();
 		return result == FAIRQ_CLAIMED ? end_lapsed(s, task) : result;
 	}
-	/* nothing can fail after it is served */
+	/* nothing can fail after the task is served */
 	serve_lapsed(s, task, turn);
 	fairq_start_lapsed_done();
 	return FAIRQ_CLAIMED;

@@ -64,13 +64,13 @@ typedef struct FairqService
 		int64		charge;		/* their charge to the shares of their lanes */
 		int64		ended;		/* lapsed tasks that were ended */
 		int64		expired;	/* expired tasks that were finished, or with
-								 * peek would be */
+								 * peek would be finished */
 		int64		left;		/* turns at which an expired task was left to
 								 * others */
 		bool		peeked;		/* true, with peek: a pop would find a task */
 		bool		saw_locked; /* true: a row was only locked */
-		bool		saw_over;	/* true, with peek: "ends" would end some
-								 * tasks */
+		bool		saw_over;	/* true, with peek: a call with "ends" would
+								 * end some tasks */
 		bool		freed;		/* true: it has ended a task for which another
 								 * one may have waited */
 		bool		stopped;	/* true: the call ends with a task that is
@@ -110,8 +110,8 @@ typedef struct FairqService
 	{
 		int32		first;		/* seat served first; -1: none */
 		int32		last;		/* seat served last */
-		int64		rounds;		/* number of times that first was visited
-								 * again */
+		int64		rounds;		/* number of times that the first seat was
+								 * visited again */
 	}			full;
 
 	bool		left_blocked;	/* true: in this turn, a blocked task was left

@@ -268,7 +268,8 @@ publish_group(FairqHints *hints, const GroupLoad *group, int32 tenant,
 }
 
 /*
- * Publish the numbers of a locked queue.  queue is NULL if it was not needed.
+ * Publish the numbers of a locked queue.  queue is NULL if its settings are
+ * not needed.
  */
 static void
 publish_to(FairqHints *hints, FairqQueue *queue, const QueueLoad *load)
@@ -296,8 +297,9 @@ publish_to(FairqHints *hints, FairqQueue *queue, const QueueLoad *load)
 }
 
 /*
- * The same, but returns false if shared memory is full and the call is for
- * another queue.  Then only this queue's numbers stay unknown.
+ * Publish the numbers of a locked queue.  Returns false if shared memory is
+ * full and the call is for another queue.  Then only this queue's numbers stay
+ * unknown.
  */
 static bool
 publish_if_room(FairqHints *hints, FairqQueue *queue, const QueueLoad *load,
@@ -321,8 +323,8 @@ publish_if_room(FairqHints *hints, FairqQueue *queue, const QueueLoad *load,
 }
 
 /*
- * Publish the numbers of a queue, if it can be locked at once. make: even if
- * the queue has no hints yet.
+ * Publish the numbers of a queue, if it can be locked at once. make: make
+ * hints if the queue has none yet.
  */
 static void
 publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)

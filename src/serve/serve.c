@@ -365,10 +365,10 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 /* --------------------------------------------------------------------- */
 
 /*
- * Debts of the call in progress to other calls.  The call has moved the
- * timers past tasks that it has found, and has cleared the marks of lanes with
- * which to begin.  So no other call finds these tasks, or begins with these
- * lanes.
+ * Tasks and lanes that the call in progress has hidden from other calls.  The
+ * call has moved the timers past tasks that it has found, and has cleared the
+ * marks of lanes with which to begin.  If an error ends the call, other calls
+ * must find these tasks and lanes again.
  */
 static struct
 {
@@ -393,8 +393,8 @@ tenant_of(void *queue, int32 group_no)
 
 /*
  * Take one more step of the search for due and lapsed tasks, and for groups
- * whose tasks may now start.  Returns false if there are none, or no more can
- * be found at the moment.
+ * whose tasks may now start.  Returns false if no more can be found at the
+ * moment.
  */
 static bool
 find_due(FairqService *s)
@@ -677,7 +677,10 @@ serve_lane(FairqService *s)
 		CHECK_FOR_INTERRUPTS();
 		if (!fairq_slot_in_queue())
 		{
-			/* with per_group it is either turns or rounds in a full queue */
+			/*
+			 * with per_group, a call has either turns or rounds in a full
+			 * queue
+			 */
 			if (fairq_settings_are_old(s->queue) ||
 				fairq_queue_is_throttled() ||
 				(s->call.per_group > 0 && s->window.first >= 0))
@@ -749,8 +752,8 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 
 /*
  * Serve lanes by their shares, a run of tasks at a time.  A run has the same
- * tasks as if they were served one by one.  A lane that yields fewer has no
- * more tasks for this call.
+ * tasks as if a lane were chosen for each task.  A lane that yields fewer
+ * tasks than its run has no more for this call.
  */
 static void
 serve_by_shares(FairqService *s)
@@ -809,7 +812,7 @@ serve_alone(FairqService *s)
 		}
 	}
 	owed.lanes = 0;
-	/* groups that the call has passed over are served now */
+	/* from now on, groups that the call has passed over may be served */
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 		fairq_visits_init(&s->visits[p]);
 	s->call.only_alone = only_alone;
@@ -952,10 +955,11 @@ serve_queue(FairqService *s)
 
 /*
  * End a call that an error, or the end of the transaction, has interrupted.
- * Turns are given back to their lane before their slots.  Other calls may
- * search the lane that it searched, and get all tasks that it has found.
- * Another session then checks the tasks for which this one was woken.  By then
- * all turns and slots have been given back, in the copy if the call had one.
+ * Turns are given back to their lane before their slots.  Then other calls may
+ * search the lane that this call searched, and get all tasks that it has
+ * found.  Another session then checks the tasks for which this one was woken.
+ * By then all turns and slots have been given back, in the copy if the call
+ * had one.
  */
 void
 fairq_serve_end(void)
@@ -985,9 +989,9 @@ static bool takes = false;
 
 /*
  * Choose up to max_tasks tasks in the order of service, and serve each of
- * them.  Returns how many there were.  If *stopped, the caller gets no more
- * tasks, not even from other queues.  Either a task is served alone, or the
- * call has stopped before such a task.
+ * them.  Returns the number of tasks that were served.  If *stopped, the
+ * caller gets no more tasks, not even from other queues.  Either a task is
+ * served alone, or the call has stopped before such a task.
  */
 int64
 fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,

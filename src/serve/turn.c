@@ -45,7 +45,7 @@
 #include "transaction.h"
 #include "turn.h"
 
-/* room for wasted turns at first */
+/* initial room for turns without a task */
 #define FIRST_VAIN 64
 
 /* The call in progress. */
@@ -264,7 +264,8 @@ typedef struct Stretch
 {
 	int64		from;
 	int64		end;
-	bool		before;			/* it lies before the beginning of the cycle */
+	bool		before;			/* the piece is before the beginning of the
+								 * cycle */
 } Stretch;
 
 /* The course of a group's turn. */
@@ -365,7 +366,7 @@ look_at_due(FairqService *s, Course *course, FairqRegion region)
 			turn->due.next++;
 			continue;
 		}
-		/* the clock of the backend that read it may be ahead of ours */
+		/* the clock of the backend that read the task may be ahead of ours */
 		if (search->task.run_at > s->taken.by)
 			break;
 		search->since = search->task.run_at;
@@ -482,7 +483,10 @@ begin_lapsed(FairqService *s, Course *course)
 	course->cycle = course->findings.cycle;
 }
 
-/* Continue with the next stretch.  If there is none, the search is over. */
+/*
+ * Continue with the next piece of the line.  If there is none, the search is
+ * over.
+ */
 static void
 next_stretch(FairqService *s, Course *course)
 {
@@ -593,7 +597,7 @@ leave_lapsed(FairqService *s, Course *course)
 	course->lapsed.open = course->lapsed.have = false;
 }
 
-/* Begin a search at an address; open: it may find tasks. */
+/* Begin a search at an address; open: the search may find tasks. */
 static void
 begin_search(Search *search, bool open, int64 from)
 {
@@ -1040,8 +1044,8 @@ waits_for_other(FairqService *s, FairqTurn *turn, Course *course,
 
 /*
  * Find out whether another task of the group may run.  If not, the turn need
- * not search for one.  The group is parked even if the queue is full.  Lapsed
- * tasks also need a known counter.
+ * not search for one.  A group without a slot is parked even if the queue is
+ * full.  Lapsed tasks also need a known counter.
  */
 static bool
 take_slot(FairqService *s, Course *course)
@@ -1078,7 +1082,7 @@ charge_turn(FairqService *s, FairqTurn *turn, float cost)
 
 /*
  * Serve a group at its turn, or its lapsed tasks in a full queue.  Returns
- * false if it yields no task.
+ * false if the turn yields no task.
  */
 bool
 fairq_serve_turn(FairqService *s, FairqTurn *turn)
@@ -1107,7 +1111,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			have_slot = take_slot(s, &course);
 			full = course.no_slot = !have_slot;
 		}
-		/* a lapsed task does not start either */
+		/* even a lapsed task does not run again while no task may start */
 		if (turn->state.throttled || fairq_queue_is_throttled())
 			break;
 		chosen = choose_task(s, &course, have_slot);
@@ -1135,7 +1139,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		note_result(s, &course, chosen, result);
 		leave_lapsed(s, &course);
 
-		/* it has used the start that came with the slot */
+		/* the lapsed task has used the start that was taken with the slot */
 		if (result == FAIRQ_CLAIMED && chosen == &course.lapsed &&
 			fairq_is_paced(turn))
 		{
