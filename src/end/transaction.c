@@ -238,7 +238,7 @@ publish_later(FairqLane *lane, int32 group_no, const FairqLater *later,
 	fairq_wake_in_time(wakeup, later->leased.until);
 }
 
-/* Publish the news of a group.  again: its tasks were ready before. */
+/* Publish the news of a group.  again: the group's tasks were ready before. */
 static void
 publish_news(FairqLane *lane, int32 group_no, const FairqNews *news,
 			 bool again)
@@ -261,12 +261,12 @@ static int	max_stack = 0;
 static int32 *topmost = NULL;	/* 2 * max_stack buckets, allocated together
 								 * with the stack */
 
-/* index of the first change that our own pops were not shown */
+/* index of the first change that was not shown to our own pops */
 static int	first_unshown = 0;
 
 /*
- * the last queue whose changes our own pops were shown, and its narrowings at
- * that time
+ * the last queue whose changes were shown to our own pops, and the narrowings
+ * of its lanes at that time
  */
 static struct
 {
@@ -274,10 +274,10 @@ static struct
 	uint32		at[FAIRQ_PRIORITIES];
 }			shown;
 
-static bool own_tasks = false;	/* own pops find tasks that other sessions do
-								 * not see */
-static bool to_undo = false;	/* an abort makes tasks ready */
-static bool own_settings = false;	/* settings were changed */
+static bool own_tasks = false;	/* true: own pops find tasks that other
+								 * sessions do not see */
+static bool to_undo = false;	/* true: an abort makes tasks ready */
+static bool own_settings = false;	/* true: settings were changed */
 static int	nsettings = 0;		/* number of changes of settings */
 
 /* the reservations whose rows are being written */
@@ -341,7 +341,7 @@ grow_stack(void)
 		*slot_of(stack[i].lane, stack[i].group_no) = i;
 }
 
-/* Add reservations of a group that were made after those of the change. */
+/* Add later reservations of a group to those of the change. */
 static void
 add_reserved(FairqPending *pending, const FairqTail *before,
 			 const FairqTail *last, uint32 lane_no)
@@ -355,14 +355,14 @@ add_reserved(FairqPending *pending, const FairqTail *before,
 			 pending->reserved.last.addr != before->addr ||
 			 pending->reserved.last.count != before->count)
 	{
-		/* there is no tail that could be put back */
+		/* no tail can be restored */
 		pending->reserved.torn = true;
 	}
 	pending->reserved.lane_no = lane_no;
 	pending->reserved.last = *last;
 }
 
-/* Add to what is held. */
+/* Add to the slots that are held. */
 static void
 add_held(FairqHeld *held, FairqHeld more)
 {
@@ -515,8 +515,8 @@ fairq_pending_scheduled(FairqPending *pending, int64 addr)
 
 /*
  * Record that the task at an address is leased until a time, if we commit.
- * searches: the lane's number of searches when it recorded the lease; 0: it
- * did not.
+ * searches: the lane's number of searches when it recorded the lease; 0: the
+ * lease was not recorded.
  */
 void
 fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
@@ -605,8 +605,9 @@ fairq_has_own_tasks(void)
 }
 
 /*
- * Whether no other backend has taken turns in the queue since our own pops
- * were last shown changes.  If others have, record their count so far.
+ * Whether no other backend has taken turns in the queue since changes were
+ * last shown to our own pops.  If others have, record the lanes' narrowings so
+ * far.
  */
 static bool
 is_as_shown(FairqHints *hints)
@@ -680,7 +681,7 @@ fairq_pending_written(void)
 /*
  * The highest address at which an abort of this transaction, or of a
  * subtransaction, would put a task of the group back.  FAIRQ_ADDR_NONE: none.
- * We no longer see such a row ourselves if we have deleted it.
+ * If we have deleted such a row, our own scans no longer see it.
  */
 int64
 fairq_pending_highest(FairqLane *lane, int32 group_no)
@@ -713,7 +714,7 @@ fairq_pending_pin(FairqPending *pending, FairqCounter *counter)
 }
 
 /*
- * Record what is held in the group of a change, and in its tenant
+ * Record the slots that are held in the group of a change, and in its tenant
  * (FAIRQ_NO_SEAT: none).  Their counters are pinned, so this cannot fail.
  */
 void
@@ -846,7 +847,7 @@ static int	written_at = 0;
 StaticAssertDecl(FAIRQ_DOMAINS == 64, "a set of domains is a uint64");
 static uint64 changed = 0;
 
-/* the same for changes to groups, and for freed numbers */
+/* the same two for changes to groups, and whether numbers were freed */
 static int	groups_changed_at = 0;
 static uint64 groups_changed = 0;
 static bool groups_freed = false;

@@ -35,8 +35,9 @@ typedef struct FairqNews
 /* Other changes to a group's tasks, or to a queue, as bits. */
 typedef enum FairqDone
 {
-	FAIRQ_ENDS_RETRIED = 1 << 0,	/* a commit ends a task for which the group
-									 * was put aside, in an in_order queue */
+	FAIRQ_ENDS_RETRIED = 1 << 0,	/* in an in_order queue, a commit ends a
+									 * task for which the group was put
+									 * aside */
 	FAIRQ_SETTINGS = 1 << 1,	/* settings of the group, or the queue, were
 								 * changed */
 	FAIRQ_ALL_SETTINGS = 1 << 2,	/* settings of any groups were changed */
@@ -72,10 +73,10 @@ typedef struct FairqPending
 	int32		group_no;		/* the group's number; -1: change of the
 								 * queue */
 	SubTransactionId sub;		/* subtransaction that noted the change */
-	int32		below;			/* index of the change of the same group
-								 * before this one; -1: none */
-	uint32		shown;			/* narrowings of the lane when own pops were
-								 * shown at_commit (later additions are shown
+	int32		below;			/* index of the next older change of the same
+								 * group; -1: none */
+	uint32		shown;			/* narrowings of the lane when at_commit was
+								 * shown to own pops (later additions are shown
 								 * at once); 0: not shown */
 	uint32		done;			/* other changes: bits of FairqDone */
 	int32		tally[FAIRQ_TALLIES];	/* changes in the numbers of tasks,
