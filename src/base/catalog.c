@@ -10,11 +10,12 @@
  * store.c reads and writes the tables without the executor.  So triggers do
  * not fire, and foreign keys are not checked and do not cascade.  Rules,
  * row-level security, check constraints, NOT NULL and defaults have no effect.
- * store.c knows columns by their numbers and types, and rows by heap's
- * headers.  A database administrator can add any of these to a table of fairq.
- * fairq refuses such a table before it writes anything, with an error that
- * names the object.  An administrator can fix an error in a minute, but may
- * need a year to notice that a trigger has missed a row.
+ * store.c finds columns by their numbers and types, and reads the headers of
+ * heap rows.  A database administrator can add any of these objects to a table
+ * of fairq, or change its columns or its access method.  fairq refuses such a
+ * table before it writes anything, with an error that names the object.  An
+ * administrator can fix an error in a minute, but may need a year to notice
+ * that a trigger has missed a row.
  *
  * Two kinds of objects are allowed.  Some have no effect on direct writes: a
  * disabled trigger, a trigger on TRUNCATE, a nullable column without a

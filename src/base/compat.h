@@ -198,7 +198,7 @@ fairq_cancel_sleep(ConditionVariable *cv)
 	if (ConditionVariableCancelSleep())
 		ConditionVariableSignal(cv);
 #else
-	/* this version does so itself */
+	/* this version passes such a signal on by itself */
 	(void) cv;
 	ConditionVariableCancelSleep();
 #endif

@@ -121,8 +121,8 @@ fairq_book_of(uint64 number)
 typedef struct FairqKnown
 {
 	uint64		number;			/* number of the last load that is over */
-	bool		known;			/* true: that load has counted for the queue,
-								 * and is valid */
+	bool		known;			/* true: that load has found the queue's
+								 * running tasks, and is valid */
 } FairqKnown;
 
 /* The books to which a commit adds.  Made by fairq_tally_enter(). */

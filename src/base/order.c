@@ -238,8 +238,8 @@ fairq_order_next_to(const FairqOrder *order, FairqRecords *records,
 }
 
 /*
- * The first group of a subtree that is behind a rank and was added after the
- * given number; FAIRQ_NO_NODE: none.
+ * The first group of a subtree that is behind a rank and whose "added" is
+ * above the given number; FAIRQ_NO_NODE: none.
  */
 int32
 fairq_order_added_after(FairqRecords *records, int32 at, const FairqRank *rank,

@@ -22,8 +22,8 @@ typedef struct FairqRank
 {
 	int32		level;			/* compared first */
 	FairqAmount amount;			/* compared if the levels are equal */
-	uint64		tie;			/* compared if both are equal; no two groups
-								 * have the same */
+	uint64		tie;			/* compared if level and amount are equal; no
+								 * two groups have the same tie */
 } FairqRank;
 
 /* Node of a tree; the first field of each record. */
@@ -32,8 +32,9 @@ typedef struct FairqNode
 	FairqRank	rank;			/* constant while the group is in a set */
 	int32		left;			/* seat of the root of the subtree of lower
 								 * ranks; FAIRQ_NO_NODE: none */
-	int32		right;			/* the same, of higher ranks */
-	uint64		added;			/* added of FairqOrder when the group was
+	int32		right;			/* seat of the root of the subtree of higher
+								 * ranks */
+	uint64		added;			/* "added" of the FairqOrder when the group was
 								 * added */
 	uint64		latest;			/* upper bound of "added" in the nodes of the
 								 * subtree, including this one */

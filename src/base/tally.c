@@ -26,8 +26,8 @@
  *
  * 2.  A transaction that commits adds its changes after it has left the
  *	  ProcArray, holding the tally's lock shared.  It adds all changes of a
- *	  queue at once, to each book whose S has not seen it end.  A counter gets
- *	  the numbers of both loads in any case.
+ *	  queue at once, to each book whose S has not seen it end.  The numbers of
+ *	  a counter begin again in both books, by rule 1, even if nothing is added.
  *
  * 3.  S stays in the book after the load is over, until the next load begins
  *	  in that book.
@@ -40,13 +40,14 @@
  *	  known if the queue was made after the load began, because S then has no
  *	  rows of the queue.
  *
- * 6. "resets" is read before S is taken.  Numbers are known as long as it has
- *	  not changed.  A reader first reads the resets of the known numbers, and
- *	  then the number of the current load.  The end of a load writes these in
- *	  the other order.  So the reader never uses the resets of a later load.
+ * 6. "resets" is read before S is taken.  Numbers are known as long as
+ *	  "resets" has not changed.  A reader first reads the resets of the known
+ *	  numbers, and then the number of the current load.  The end of a load
+ *	  writes these in the other order.  So the reader never uses the resets of
+ *	  a later load.
  *
- * 7.  A load that reports nothing for a while is abandoned.  Another one
- *	  begins in the same book, by rule 1, and the first one adds nothing more.
+ * 7.  A load that reports nothing for a while is abandoned.  Another load
+ *	  begins in the same book, by rule 1, and the first load adds nothing more.
  *
  * Why the numbers of a book are right.  Take a transaction T that has changed
  * rows and commits.  If S has seen T end, S sees the rows as T has left them.
@@ -461,7 +462,7 @@ fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
 	{
 		/*
 		 * count the call first, then check again; a backend that relies on
-		 * counters does it in the other order
+		 * counters takes these steps in the other order
 		 */
 		pg_atomic_fetch_add_u32(&queue->calls, 1);
 		count_nothing(queue);

@@ -79,8 +79,8 @@ typedef struct FairqQueueTally
 								 * tally's lock held */
 	dsa_pointer tally;			/* the extension's FairqTally; constant while
 								 * the queue exists */
-	uint64		number[FAIRQ_BOOKS];	/* number of the load since which n
-										 * counts */
+	uint64		number[FAIRQ_BOOKS];	/* number of the load since whose
+										 * snapshot n is counted */
 	pg_atomic_uint64 loaded[FAIRQ_BOOKS];	/* number of the book's last load
 											 * that has counted the queue, or
 											 * began before the queue had
@@ -93,12 +93,12 @@ typedef struct FairqQueueTally
 									 * FAIRQ_NO_LOAD: the next one does not
 									 * count either */
 	pg_atomic_uint32 limited;	/* 1: each call counts running tasks, and this
-								 * is final; 0: no call needs to */
+								 * is final; 0: no call has to count them */
 	pg_atomic_uint32 calls;		/* number of calls in progress that do not
-								 * count */
+								 * count running tasks */
 	pg_atomic_uint32 uncounted; /* number of transactions and subtransactions
-								 * in progress in which such a call claims or
-								 * ends tasks */
+								 * in progress in which uncounted calls have
+								 * claimed or ended tasks */
 	int64		n[FAIRQ_BOOKS][FAIRQ_TALLIES];	/* number of tasks; if not
 												 * loaded, only changes by
 												 * transactions since */
@@ -111,14 +111,17 @@ fairq_tallied_at(int64 addr)
 	return fairq_is_timed(addr) ? FAIRQ_TALLY_SCHEDULED : FAIRQ_TALLY_READY;
 }
 
-/* End a call that does not count. */
+/* End a call that does not count running tasks. */
 static inline void
 fairq_tally_call_end(FairqQueueTally *queue)
 {
 	pg_atomic_fetch_sub_u32(&queue->calls, 1);
 }
 
-/* A transaction in which such a call has claimed or ended a task is over. */
+/*
+ * A transaction in which an uncounted call has claimed or ended a task is
+ * over.
+ */
 static inline void
 fairq_tally_counted(FairqQueueTally *queue)
 {

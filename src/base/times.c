@@ -28,16 +28,17 @@
  * Each bucket is twice as wide as the one before, so 32 of them reach from a
  * millisecond to twelve days.  A percentile that is read from them is between
  * half and twice its true value.  That is precise enough to detect that a
- * queue is late.  The sum of the spans is exact.  All this costs two additions
- * per bucket and transaction.
+ * queue is late.  The sum of the spans is exact.  The histograms cost two
+ * additions per bucket and transaction.
  *
- * A claim, or the end of an attempt, counts only when it has committed.  Until
- * then, its measurement is only a sample.  The end of the transaction adds it,
- * and drops the samples of aborted subtransactions.  Samples are a stack, like
- * pending changes (transaction.c).  Those of a subtransaction are above its
- * parent's, and become the parent's when it commits.  Equal samples are merged
- * into one with a count.  A transaction has few queues and buckets, so it has
- * few samples, however many tasks it pops.
+ * The measurement of a claim, or of the end of an attempt, is added to a
+ * histogram only at the commit.  Until then, it is only a sample.  The end of
+ * the transaction adds the samples, and drops those of aborted
+ * subtransactions.  Samples are a stack, like pending changes (transaction.c).
+ * Those of a subtransaction are above its parent's, and become the parent's
+ * when it commits.  Equal samples are merged into one with a count.  A
+ * transaction has few queues and buckets, so it has few samples, however many
+ * tasks it pops.
  *
  * Locking: the caller writes timers and the deadline under the lane's lock;
  * atomic fields are read without it.  Histograms have no lock: a reader may
@@ -228,8 +229,8 @@ add_sample(const Sample *new)
 }
 
 /*
- * Record how long a task has waited or run; it counts if we commit.  The
- * caller has recorded a pending change, so transaction.c runs at the
+ * Record how long a task has waited or run, for the histogram if we commit.
+ * The caller has recorded a pending change, so transaction.c runs at the
  * transaction's end.
  */
 void

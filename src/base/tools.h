@@ -25,8 +25,8 @@
 
 /*
  * Returns a larger array of entries of the given size, or the first one if
- * array is NULL.  Sets *most to the new number of entries: twice the old one,
- * or at first "first".
+ * array is NULL.  Sets *most to the new number of entries: twice the old
+ * number, or "first" for the first array.
  */
 static inline void *
 fairq_grow(MemoryContext context, void *array, int *most, int first,
@@ -69,7 +69,7 @@ fairq_compare_uint32(const void *a, const void *b)
  *
  * In a build with -DFAIRQ_STALL, a test gives a kind and a number n
  * (test/stall.h).  The backend waits at the n-th point of that kind until the
- * test ends that.  There are these kinds:
+ * test releases it.  There are these kinds:
  *
  * - clock: once a call has read the clock, and before its search
  *	 (test/held_up).

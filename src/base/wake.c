@@ -22,10 +22,10 @@
  * be gone, or slow.  Until that pop the task is still ready, and other waiters
  * would find it too.  So no waiter searches without a call.  But one second
  * after the last waiter returned with a task, one waiter searches.  If none
- * has returned, one waiter searches one second after a call.  That waiter is
- * the first one that wakes up for its check once a second (pop.c).  If it
- * finds a task, pops wake the next waiter, because the number of remaining
- * tasks is unknown.  test/model/wake.py is a model of the protocol.
+ * has returned, one waiter searches one second after a call.  The first waiter
+ * that then wakes up for its check, once a second, does this search (pop.c).
+ * If it finds a task, pops wake the next waiter, because the number of
+ * remaining tasks is unknown.  test/model/wake.py is a model of the protocol.
  *
  * One of the waiters, the timekeeper, waits for timed tasks; the others sleep
  * until they are woken.  If a task becomes due earlier than the timekeeper
@@ -69,11 +69,12 @@ static struct
 static int	nwaits = 0;
 static int	called_by = -1;		/* index of the queue whose call it has taken;
 								 * -1: none */
-static bool rechecking = false; /* it searches without a call, after a while */
+static bool rechecking = false; /* true: it searches without a call, after a
+								 * while */
 
 /*
- * if it waits at several queues, the one that had a task; NULL: the pop has
- * visited that queue
+ * of several queues at which it waits, the one that had a task; NULL: none, or
+ * the pop has visited that queue
  */
 static FairqWakeup *unreported = NULL;
 

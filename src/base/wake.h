@@ -13,7 +13,7 @@
 /* the most queues at which a session may wait */
 #define FAIRQ_MAX_WAITS 100
 
-/* more than there can be */
+/* wakes all waiters: a number that no queue reaches */
 #define FAIRQ_ALL_WAITERS PG_INT32_MAX
 
 /*
@@ -30,13 +30,13 @@ typedef struct FairqWakeup
 								 * search or to sleep */
 	pg_atomic_uint32 several;	/* number of these that wait at several
 								 * queues */
-	pg_atomic_uint32 calls;		/* number of waiters that have to search,
-								 * whichever they are */
+	pg_atomic_uint32 calls;		/* number of waiters that have to search; any
+								 * waiter may be one of them */
 	pg_atomic_uint32 surplus;	/* not 0: each pop that finds a task wakes the
 								 * next waiter */
 	pg_atomic_uint64 recheck;	/* time at which one waiter has to search
-								 * without a call, a TimestampTz; DT_NOEND:
-								 * none has to */
+								 * without a call, a TimestampTz; DT_NOEND: no
+								 * waiter has to */
 	pg_atomic_uint64 kept_until;	/* time at which a waiter wakes without a
 								 * signal, a TimestampTz; DT_NOEND: none */
 } FairqWakeup;
