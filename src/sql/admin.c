@@ -82,8 +82,8 @@ PG_FUNCTION_INFO_V1(fairq_unregister_worker);
 #define MOST_ARGS 20
 
 /*
- * a time of 0 counts as none: tasks are not kept, or failed tasks are kept
- * forever
+ * a time of 0 removes the setting: tasks are not kept, or failed tasks are
+ * kept forever
  */
 #define NO_TIME "interval '0'"
 
@@ -94,9 +94,10 @@ typedef struct Setting
 	Oid			type;
 	int			least;
 	int64		most;			/* maximum of an interval, in years */
-	const char *none;			/* value that removes the setting; NULL: none
-								 * does */
-	const char *instead;		/* SQL of the value that is then written; NULL:
+	const char *none;			/* value that removes the setting; NULL: no
+								 * value does */
+	const char *instead;		/* SQL of the value that is written when the
+								 * setting is removed; NULL: the value is
 								 * NULL */
 	void		(*check) (text *value); /* checks a text */
 } Setting;
@@ -338,7 +339,7 @@ make_queue_hints(int32 queue_id)
 
 	PG_TRY();
 	{
-		/* none of its tasks has started yet */
+		/* no task of the queue has started yet */
 		hints->entry.born = FAIRQ_LONG_AGO;
 		fairq_counter_begin_starts(&hints->running, FAIRQ_LONG_AGO);
 		fairq_pending_queue(hints, FAIRQ_CREATED);
@@ -350,7 +351,9 @@ make_queue_hints(int32 queue_id)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	/* if an error follows, the abort gives them back, and only once */
+	/*
+	 * not in PG_TRY: if this fails, the abort gives the hints back
+	 */
 	fairq_load_first(&hints->tally);
 }
 
@@ -496,7 +499,10 @@ readdress(FairqQueue *queue, int64 block_length)
 						  block_length, queue->name, max_block));
 	fairq_sql("UPDATE fairq.task SET addr = addr % $2 + addr / $2 * $3"
 			  " WHERE " OF_QUEUE " AND " HAS_TURN, args, 3, NULL);
-	/* for later changes by this transaction; see fairq_task_changed */
+	/*
+	 * later changes by this transaction need correct hints; see
+	 * fairq_task_changed
+	 */
 	fairq_reset_hints_now();
 }
 
@@ -653,8 +659,8 @@ delete_range(FairqQueue *queue, FairqTable *tasks, FairqIndex index,
 }
 
 /*
- * Delete the queue's tasks of these groups, or of all groups (NIL).  due: only
- * scheduled tasks that are due.
+ * Delete the queue's tasks of these groups, or of all groups (NIL).  due:
+ * delete only scheduled tasks that are due.
  */
 static int64
 delete_of_groups(FairqQueue *queue, const List *groups, bool force, bool due,
@@ -715,7 +721,7 @@ fairq_purge(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(1))
 	{
 		groups = fairq_groups_of(queue, PG_GETARG_TEXT_PP(1));
-		/* a tenant without groups */
+		/* the key is that of a tenant without groups */
 		if (groups == NIL)
 			PG_RETURN_INT64(0);
 	}

@@ -219,7 +219,10 @@ fairq_arg_queues(FunctionCallInfo fcinfo, int n, Datum **names)
 	return count;
 }
 
-/* The executor's checks before a write, which direct writes bypass. */
+/*
+ * Make the executor's checks before a write, because direct writes bypass
+ * them.
+ */
 void
 fairq_writes(const char *function)
 {

@@ -20,7 +20,7 @@
 /* the most bytes of the name of a worker, and of other data about it */
 #define FAIRQ_MAX_NAME 1024
 
-/* the longest time of a lease, or to wait, in years */
+/* the longest lease, and the longest wait, in years */
 #define FAIRQ_LIFETIME 100
 
 /* An array with a value for each element of another one. */

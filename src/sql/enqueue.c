@@ -32,7 +32,7 @@
  * sequence's page, whether a restore or a user runs it.  So does TRUNCATE with
  * RESTART IDENTITY.  Then the page's LSN, its last_value or its file differs.
  * The rest of an older chunk is never used.  So if several sessions take
- * chunks at the same time, they only waste the rest of all except one.
+ * chunks at the same time, they only waste the rest of all chunks except one.
  *
  * The page also shows to which extension a chunk belongs, because extensions
  * may share an entry in shared memory (FairqDomain).  No two WAL records have
@@ -75,7 +75,7 @@
  * locks the sequence to the end of the transaction.  set_shard() locks
  * fairq.task against all writers, to the end of the transaction.  So it sees
  * every other transaction's tasks, and a session that waits for the lock takes
- * ids of the new number.  If its caller expects a shard, fairq_shard() takes a
+ * ids of the new shard.  If its caller expects a shard, fairq_shard() takes a
  * lock that blocks set_shard() until the end of the transaction.
  */
 #include "postgres.h"
@@ -182,8 +182,8 @@ look_at_sequence(FairqIdSource *stands)
 }
 
 /*
- * Take up to n ids of the chunk that other sessions have begun.  Returns how
- * many.
+ * Take up to n ids of the chunk that other sessions have begun.  Returns the
+ * number of ids.
  */
 static int
 take_ids(FairqIds *ids, int64 *first, int n)
@@ -267,7 +267,7 @@ chunk_size(Oid seq, int64 value)
 
 /*
  * Take up to n ids of a new chunk, and leave the rest to all sessions.
- * Returns how many.
+ * Returns the number of ids.
  */
 static int
 take_new_chunk(FairqIds *ids, int64 *first, int n)
@@ -666,7 +666,7 @@ typedef struct Batch
 typedef struct KeyOfTask
 {
 	text	   *key;
-	int			task;			/* of the batch */
+	int			task;			/* index of the task in the batch */
 } KeyOfTask;
 
 static int
@@ -710,7 +710,9 @@ take_keys(FairqEnqueue *e, Batch *batch)
 		int64		owner;
 
 		CHECK_FOR_INTERRUPTS();
-		/* only this code knows the last key's task: no task is written yet */
+		/*
+		 * if two keys are equal, find the owner here: no task is written yet
+		 */
 		if (i > 0 && datum_image_eq(PointerGetDatum(sorted[i - 1].key),
 									PointerGetDatum(sorted[i].key), false, -1))
 			owner = ids[sorted[i - 1].task];

@@ -96,7 +96,10 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id,
 	if (access != OAT_DROP || class_id != RelationRelationId || sub_id != 0 ||
 		!fairq_shmem_can_be_had())
 		return;
-	/* by its name, because this backend may not have looked up the tables */
+	/*
+	 * look for the table by its name, because this backend may not have cached
+	 * the tables' OIDs
+	 */
 	if (object_id != get_relname_relid("task",
 									   get_namespace_oid("fairq", true)))
 		return;

@@ -216,14 +216,14 @@ typedef struct Held
 {
 	int64		id;
 	int32		attempt;
-	int			nth;			/* in the input, from 0 on */
+	int			nth;			/* index in the input, from 0 on */
 } Held;
 
 typedef struct Batch
 {
 	FairqAttempt a;
 	int			n;
-	Held	   *items;			/* by their ids */
+	Held	   *items;			/* items in the order of their ids */
 	Datum	   *ids;			/* ids, as in the input */
 	bool	   *lost;			/* true: this one is lost to another worker,
 								 * cancelled or unknown; as in the input */
@@ -287,7 +287,10 @@ end_batch(Batch *batch)
 static bool
 find_item(Batch *batch, Held *item, FairqFinder find)
 {
-	/* a task given twice has a new row, which only later commands see */
+	/*
+	 * if the batch names a task twice, the task has a new row, which only
+	 * later commands see
+	 */
 	if (item > batch->items && item[-1].id == item->id)
 		fairq_written();
 	if (!find(&batch->a, item->id, item->attempt))
@@ -306,7 +309,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	Datum	   *took = fairq_arg_of_each(fcinfo, 3, "took", INTERVALOID, "ids",
 										 batch.n, false).values;
 
-	/* if one of these is invalid, no task is changed */
+	/* check all of these first: if one is invalid, no task is changed */
 	for (int i = 0; i < batch.n && took != NULL; i++)
 		(void) fairq_check_delay("took", DatumGetIntervalP(took[i]));
 	for (int i = 0; i < batch.n; i++)

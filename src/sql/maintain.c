@@ -29,7 +29,7 @@
  *	  call removes the groups.
  *
  * 3.  If a group has got a task meanwhile, maintain writes its row again.
- *	 After that no backend knows the numbers of the other groups.
+ *	 After that no backend has cached the numbers of the other groups.
  *
  * The transaction that removes groups must not add any, because it no longer
  * sees the rows that others still find.  So maintain does not remove groups in
@@ -51,9 +51,9 @@
  * ShareUpdateExclusiveLock for the groups.  That lock excludes changes of
  * settings, which may affect one of these groups.  maintain processes one
  * queue after the other, and unlocks each in which it has changed nothing.
- * There may be more queues than the server's lock table can hold.  It skips
- * tasks that other transactions are changing, or whose rows they have locked.
- * To delete from the archive it waits for an open redrive.
+ * There may be more queues than the server's lock table can hold.  maintain
+ * skips tasks that other transactions are changing, or whose rows they have
+ * locked.  To delete from the archive, maintain waits for an open redrive.
  *
  * redrive takes AccessShareLock on the queues, RowExclusiveLock on the tables
  * and the archived row, to the end of the transaction.  It skips rows that
@@ -194,7 +194,10 @@ end_lapsed_in_lane(Sweep *sweep, int priority)
 	}
 }
 
-/* End at most "most" of the queue's expired leases.  Returns how many. */
+/*
+ * End at most "most" of the queue's expired leases.  Returns the number that
+ * it has ended.
+ */
 static int64
 end_all_lapsed(FairqQueue *queue, int64 most)
 {
@@ -202,7 +205,10 @@ end_all_lapsed(FairqQueue *queue, int64 most)
 
 	sweep.is_over = has_lapsed;
 	sweep.end = fairq_end_lapsed;
-	/* after these two, leases are known, even those of our own transaction */
+	/*
+	 * after these two calls, leases are known, even those of our own
+	 * transaction
+	 */
 	(void) fairq_load_finish(queue, sweep.tasks);
 	(void) fairq_pending_show(queue->hints);
 	for (int priority = 0; priority < FAIRQ_PRIORITIES; priority++)
@@ -342,11 +348,11 @@ group_is_used(const TasksLook *look, FairqQueue *queue, FairqTable *numbers,
 	return used;
 }
 
-/* Forgetting the unused groups of a queue. */
+/* The state of a call that forgets the unused groups of a queue. */
 typedef struct Forgetting
 {
 	FairqQueue *queue;
-	TimestampTz end;			/* time at which it gives up */
+	TimestampTz end;			/* time at which the call gives up */
 	bool		written;		/* true: some row was changed */
 	List	   *numbers;		/* groups whose rows are deleted */
 	List	   *keys;			/* their keys, texts, in the same order */
@@ -411,7 +417,7 @@ forget_unused(void *arg)
 	fairq_written();
 	if (n > 0 && (done = wait_for_users(queue, f->end)))
 	{
-		/* a new search: they may have tasks in other lanes now */
+		/* begin a new search: the groups may have tasks in other lanes now */
 		TasksLook	look = begin_look(tasks, queue->id);
 		ListCell   *number;
 		ListCell   *key;
@@ -504,7 +510,7 @@ maintain_tasks(FairqQueue *queue)
 	FairqSqlArg arg = fairq_sql_int4(queue->id);
 	uint64		changed;
 
-	/* any plan reads the setting only once */
+	/* with the setting in a subquery, any plan reads it only once */
 	changed = fairq_sql("DELETE FROM fairq.archive a"
 						" WHERE a.queue_id = $1 AND a.status IN (1, 3, 4)"
 						" AND coalesce(a.finished_at < clock_timestamp()"
@@ -737,7 +743,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	List	   *ids;
 
 	fairq_writes("fairq.maintain()");
-	/* first, as there may be no room for the existing queues */
+	/* free memory first, as there may be no room for the existing queues */
 	if (PG_ARGISNULL(0))
 	{
 		give_back_deleted();
@@ -748,7 +754,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 									   AccessShareLock)->id);
 	ids = read_tasks(ids, PG_ARGISNULL(0));
 	maintain_each(ids, false, each);
-	/* ends of tasks for which no task waits any more */
+	/* delete ends of tasks for which no task waits any more */
 	if (PG_ARGISNULL(0))
 	{
 		fairq_sql("DELETE FROM fairq.batch_delta d WHERE NOT EXISTS"
@@ -757,8 +763,9 @@ fairq_maintain(PG_FUNCTION_ARGS)
 		delete_dependencies();
 	}
 	/*
-	 * In a transaction block, groups may be added afterwards: see above.
-	 * Taken tasks may also be the only trace of a group.
+	 * In a transaction block, do not forget groups, because some may be added
+	 * afterwards: see the head of this file.  Taken tasks may also be the only
+	 * trace of a group.
 	 */
 	if (!IsTransactionBlock() && !fairq_taken_any())
 		maintain_each(ids, true, each);
@@ -811,7 +818,7 @@ typedef struct Target
 	int			priority;		/* -1: their priority */
 } Target;
 
-/* The arguments from an index on: a queue, a priority and a group. */
+/* Read the arguments from an index on: a queue, a priority and a group. */
 static Target
 arg_target(FunctionCallInfo fcinfo, int n)
 {
@@ -860,7 +867,10 @@ redrive_task(FairqEnqueue *e, const Target *to, FairqTable *archived,
 		.put_back_at = GetCurrentTimestamp()
 	};
 
-	/* so that no other call redrives the task, even if the key is taken */
+	/*
+	 * lock the row, so that no other call redrives the task, even if the key
+	 * is taken
+	 */
 	if (!fairq_table_lock(archived, &tid))
 		return false;
 	/* a key that the task has given up is not returned to it */
@@ -870,8 +880,8 @@ redrive_task(FairqEnqueue *e, const Target *to, FairqTable *archived,
 		return false;
 	rejoin(e, &new, DatumGetInt64(fairq_column(slot, ARCHIVE_BATCH)));
 	/*
-	 * before the deletion, which also deletes values that are stored out of
-	 * line
+	 * add the task before the deletion, which also deletes values that are
+	 * stored out of line
 	 */
 	fairq_add_task(e, &new);
 	fairq_table_delete(archived, &tid);
@@ -919,7 +929,7 @@ fairq_redrive(PG_FUNCTION_ARGS)
 		if (group_key != NULL &&
 			!fairq_key_is_of(queue, DatumGetTextPP(key), group_key))
 			continue;
-		/* even uncommitted ones, which SQL does not see */
+		/* this includes uncommitted rows, which SQL does not see */
 		any_of_group = true;
 		if (state != FAIRQ_ROW_LIVE)
 			continue;

@@ -317,7 +317,10 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 	claims.worker = fairq_arg_name(fcinfo, 3, "worker");
 	fairq_check_lease(fcinfo, 2);
 	fairq_writes("fairq.pop()");
-	/* so that an error does not depend on the tasks of earlier queues */
+	/*
+	 * check all queues first, so that an error does not depend on the tasks of
+	 * earlier queues
+	 */
 	for (int i = 0; i < n; i++)
 		(void) fairq_queue_use(DatumGetTextPP(names[i]), FAIRQ_PRIV_WORK,
 							   AccessShareLock);
@@ -398,13 +401,13 @@ fairq_peek(PG_FUNCTION_ARGS)
 /* Results of the looks at queues that have found no task. */
 typedef struct Looks
 {
-	TimestampTz due[FAIRQ_MAX_WAITS];	/* when to look again */
+	TimestampTz due[FAIRQ_MAX_WAITS];	/* time of the next look */
 	int64		retry[FAIRQ_MAX_WAITS]; /* delay because of locked rows; 0:
 										 * none */
 	FairqDomain *domain;
 	uint64		resets;			/* resets of the domain, before the last
 								 * look */
-	FairqLook	look;			/* the last one */
+	FairqLook	look;			/* the last look */
 } Looks;
 
 /*
@@ -519,7 +522,7 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 	fairq_table_close(tasks);
 	if (ends)
 		PopActiveSnapshot();
-	/* and continue in a transaction without a snapshot */
+	/* commit, and continue in a transaction without a snapshot */
 	SPI_commit();
 	return found;
 }
