@@ -278,7 +278,7 @@ fairq_check_queue(PG_FUNCTION_ARGS)
 	List	   *faults;
 	ListCell   *lc;
 
-	/* it takes new snapshots */
+	/* this function takes new snapshots */
 	PreventCommandIfParallelMode("fairq.check_queue()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, AccessShareLock);

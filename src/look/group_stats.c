@@ -63,7 +63,7 @@ PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 /* groups that are read because their waiting time is not known */
 #define MOST_UNKNOWN 1000
 
-/* index entries of timed tasks that are read per group to keep */
+/* index entries of timed tasks that are read for each group to be kept */
 #define TIMED_ENTRIES 10
 
 /*
@@ -177,8 +177,10 @@ typedef struct Candidate
 {
 	int32		group_no;
 	bool		waits;
-	TimestampTz since;			/* if it waits; DT_NOBEGIN: not known */
-	int32		running;		/* if it does not wait */
+	TimestampTz since;			/* if it waits, time since which it waits;
+								 * DT_NOBEGIN: not known */
+	int32		running;		/* if it does not wait, number of its running
+								 * tasks */
 } Candidate;
 
 /* One queue's share of a call. */
@@ -453,7 +455,7 @@ typedef struct Share
 	double		ahead;			/* its lead over the group that has got the
 								 * least; -1: not known, or there is no other
 								 * group */
-	int32		nactive;		/* of a tenant, number of its groups that may
+	int32		nactive;		/* for a tenant, number of its groups that may
 								 * have a ready task */
 	int32		running;		/* if time-fair, number of its running tasks */
 	int32		level;			/* if time-fair, its highest level in any
@@ -629,7 +631,8 @@ typedef struct Tenants
 	ReturnSetInfo *rsinfo;
 	FairqQueue *queue;
 	TimestampTz now;
-	bool		known;			/* true: shared memory has some lane */
+	bool		known;			/* true: shared memory has a lane of the
+								 * queue */
 	FairqFairness lanes[FAIRQ_PRIORITIES];
 } Tenants;
 

@@ -34,8 +34,8 @@
  * block.  So another group has at most one turn in each block from this one up
  * to that turn.  At each turn it is served at most its weight in tasks.
  *
- * The tasks before it are the group's queued tasks at lower addresses, the due
- * tasks, and the tasks whose leases have ended.  The call counts a bounded
+ * The tasks before a task are the group's queued tasks at lower addresses, the
+ * due tasks, and the tasks whose leases have ended.  The call counts a bounded
  * number of them.  If more are queued, their number follows from the
  * addresses: from the first one's block on, each block has at most w.  Groups
  * in the ring are served, and so are parked or throttled groups, which may

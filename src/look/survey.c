@@ -94,17 +94,20 @@
 /* the most index entries that are read in one section of a line */
 #define MOST_ENTRIES 1000
 
-/* index entries for which a check of a blocked task counts */
+/* budget that a check of a blocked task uses up, in index entries */
 #define CHECK_ENTRIES 4
 
 /* ready tasks of a lane that are counted one by one */
 #define MOST_COUNTED 50
 
-/* turns at which tasks are counted for an estimate, and tasks of each */
+/*
+ * turns at which tasks are counted for an estimate, and the most tasks that
+ * are counted at each turn
+ */
 #define TURNS_COUNTED 8
 #define MOST_AT_TURN (MOST_ENTRIES / TURNS_COUNTED)
 
-/* Why ready tasks do not run.  The first one that applies counts. */
+/* Why ready tasks do not run.  The first reason that applies is shown. */
 typedef enum FairqReason
 {
 	FAIRQ_REASON_PAUSED,		/* the queue, the group or its tenant is
@@ -145,7 +148,7 @@ begin_stretch(const LaneSurvey *look, int64 from, int64 end)
 /*
  * Read the next task of a section that is not expired and that no other
  * transaction is changing.  False if there is none. *more is true if the
- * budget ended before the section.
+ * budget was used up before the end of the section.
  */
 static bool
 next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
@@ -435,7 +438,7 @@ next_start(FairqCounter *counter, const FairqPace *pace,
 		Max(held_until, fairq_wall_time(start, now));
 }
 
-/* The same for the next task of the queue. */
+/* Time at which the next task of the queue may start. */
 static TimestampTz
 queue_next_at(FairqQueue *queue, TimestampTz now)
 {
@@ -700,8 +703,8 @@ typedef struct Looked
 {
 	int32		group_no;
 	FairqReason own;			/* obstacle for this group only */
-	FairqReason reason;			/* the same, or an earlier obstacle for all
-								 * groups */
+	FairqReason reason;			/* that obstacle, or an obstacle for all groups
+								 * that comes before it */
 	bool		waits;			/* it may have ready tasks */
 	bool		read;			/* the times are exact */
 	TimestampTz since;			/* earliest time since which tasks wait for a
@@ -833,8 +836,8 @@ may_claim(FairqReason reason, bool lapsed)
 
 /*
  * Time at which the first of a group's lapsed or other tasks began to wait;
- * DT_NOEND: it has none.  With ready, the time counts only if these tasks may
- * be claimed; otherwise only if they may not.
+ * DT_NOEND: it has none.  Also DT_NOEND if ready is true and these tasks may
+ * not be claimed, or ready is false and they may.
  */
 static TimestampTz
 time_of(const Looked *group, bool lapsed, bool ready)
@@ -915,7 +918,10 @@ find_oldest(Look *look, bool lapsed, bool ready)
 		oldest = Min(oldest, time);
 		if (time == DT_NOEND)
 		{
-			/* the next group may be alike, so continue with the last one */
+			/*
+			 * the next group may lack such tasks, too, so continue with the
+			 * last one
+			 */
 			Looked		empty = *group;
 
 			*group = look->groups[--n];

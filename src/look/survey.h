@@ -64,7 +64,8 @@ typedef struct FairqWaiting
 								 * yet */
 	TimestampTz ready;			/* time since which the oldest task with a slot
 								 * waits; DT_NOEND: there is none */
-	TimestampTz limited;		/* the same for tasks without a slot */
+	TimestampTz limited;		/* time since which the oldest task without a
+								 * slot waits; DT_NOEND: there is none */
 } FairqWaiting;
 
 extern void fairq_survey(FairqQueue *queue, FairqTable *tasks,
