@@ -109,12 +109,12 @@ fairq_check_use(FairqTable *table, FairqUse use)
 			break;
 		case FAIRQ_TO_UPDATE:
 		case FAIRQ_TO_DELETE:
-			/* whether publications can identify the row */
+			/* check whether publications can identify the row */
 			CheckCmdReplicaIdentity(table->rel, use == FAIRQ_TO_UPDATE ?
 									CMD_UPDATE : CMD_DELETE);
 			break;
 	}
-	/* unless the table may have changed during the check */
+	/* keep the result unless the table may have changed during the check */
 	if (fairq_catalog_changes() == as_of)
 		checked_uses[table->which] |= use;
 }
@@ -384,7 +384,10 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 		DEPENDENCY_TASK},
 		[FAIRQ_DEPENDENCY_BY_TASK] = {DEPENDENCY_TASK, DEPENDENCY_WAITING},
 	};
-	/* the parts of the tasks that are sufficient for each index */
+	/*
+	 * the part of the tasks that each of these indexes must contain; the
+	 * others contain all tasks
+	 */
 	static const Part parts[FAIRQ_INDEXES] = {
 		[FAIRQ_TASK_BY_TIME] = PART_TIMED,
 		[FAIRQ_TASK_BY_EXPIRY] = PART_WITH_EXPIRES_AT,

@@ -106,12 +106,12 @@ extern void fairq_table_wait(FairqTable *table, ItemPointer row);
 typedef enum FairqIndex
 {
 	FAIRQ_TASK_BY_ID,			/* id */
-	FAIRQ_TASK_BY_TIME,			/* lane, addr; timed tasks at least */
+	FAIRQ_TASK_BY_TIME,			/* lane, addr; has at least the timed tasks */
 	FAIRQ_TASK_BY_GROUP,		/* lane, group_no, addr */
-	FAIRQ_TASK_BY_EXPIRY,		/* queue_id, expires_at; at least of tasks
-								 * that have expires_at */
-	FAIRQ_TASK_BY_BATCH,		/* batch, id; at least of tasks that have a
-								 * batch */
+	FAIRQ_TASK_BY_EXPIRY,		/* queue_id, expires_at; has at least the
+								 * tasks with expires_at */
+	FAIRQ_TASK_BY_BATCH,		/* batch, id; has at least the tasks of
+								 * batches */
 	FAIRQ_NUMBER_BY_KEY,		/* queue_id, group_key */
 	FAIRQ_NUMBER_BY_NO,			/* queue_id, group_no */
 	FAIRQ_QUEUE_BY_NAME,		/* name */
@@ -375,7 +375,8 @@ fairq_is_expired(const FairqTask *task, TimestampTz now)
 
 /*
  * Whether a task that can be claimed is served alone, since it may have killed
- * its workers.  A lease that it still has also counts, because it has expired.
+ * its workers.  If the task still has a lease, that lease has expired, and is
+ * counted as lapsed.
  */
 static inline bool
 fairq_is_alone(const FairqTask *task)

@@ -61,7 +61,10 @@ bound_function(Oid type, StrategyNumber bound)
 	elog(ERROR, "no comparison for type %u", type);
 }
 
-/* Fill in a key that bounds a column of the index; columns count from 0. */
+/*
+ * Fill in a key that bounds a column of the index; columns are numbered from
+ * 0.
+ */
 static void
 fill_key(Relation index, int column, StrategyNumber bound, Datum value,
 		 ScanKey key)

@@ -761,8 +761,8 @@ fairq_task_log_failure(FairqTable *table, const FairqTask *task,
  * address, for a worker (0: without a name).  Its attempt is the next one.
  * Its row is locked, or was read by fairq_task_lock_tuple().  If it was
  * running, its lease has expired.  The log of failed attempts does not record
- * the expiry; "lapses" counts it.  A wider row would make the update non-HOT,
- * and the pop would read twice as much.
+ * the expired lease; "lapses" counts it.  A wider row would make the update
+ * non-HOT, and the pop would read twice as much.
  */
 FairqClaimResult
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
