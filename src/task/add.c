@@ -31,8 +31,8 @@
 #include "tools.h"
 
 /*
- * Begin a call that adds tasks to the queue; all else in *e is 0, except
- * "after".
+ * Begin a call that adds tasks to the queue; all other fields of *e are 0,
+ * except "after".
  */
 void
 fairq_add_begin(FairqEnqueue *e, text *queue_name)
@@ -62,7 +62,7 @@ fairq_add_to_batch(FairqEnqueue *e, int64 batch)
 	e->batch = batch;
 }
 
-/* End a call that adds tasks; any: it has added some. */
+/* End a call that adds tasks; any: the call has added some tasks. */
 void
 fairq_add_end(FairqEnqueue *e, bool any)
 {
@@ -91,7 +91,10 @@ fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values,
 	FairqPending *pending;
 	int64		addr;
 
-	/* before the row is written: otherwise pops could find no room */
+	/*
+	 * make records before the row is written, because a pop could have no
+	 * memory for them
+	 */
 	if (e->queue->shares.fair_by != FAIRQ_BY_TASKS)
 		fairq_lane_have_records(lane, group_no,
 								fairq_tenant_in_key(e->queue, new->group_key));

@@ -187,8 +187,8 @@ fairq_batch_count(FairqTable *tasks, int64 id, int status, int64 n,
 }
 
 /*
- * Whether a task of the batch has a row.  With changing, rows that an open
- * transaction is changing or deleting count.
+ * Whether a task of the batch has a row.  With changing, also find rows that
+ * an open transaction is changing or deleting.
  */
 static bool
 has_tasks(FairqTable *tasks, int64 id, bool changing)
@@ -219,8 +219,9 @@ has_tasks(FairqTable *tasks, int64 id, bool changing)
 
 /*
  * Whether the batch may be over, if we commit: one of its tasks has just
- * ended, with or without success.  Uncommitted ends of other transactions
- * count: otherwise neither of the last two ends would detect it.
+ * ended, with or without success.  Ends that other transactions have not
+ * committed are included: otherwise neither of the last two ends would detect
+ * that the batch is over.
  */
 bool
 fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success)
@@ -615,8 +616,8 @@ fairq_after_look(FairqTable *tasks, int64 id, bool changing, int64 *task)
 }
 
 /*
- * Whether the wait of a blocked task may be over.  Uncommitted ends of other
- * transactions count.
+ * Whether the wait of a blocked task may be over.  Ends that other
+ * transactions have not committed are included.
  */
 bool
 fairq_blocked_may_be_over(FairqTable *tasks, int64 id)

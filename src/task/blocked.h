@@ -11,15 +11,18 @@
 typedef enum FairqBatchState
 {
 	FAIRQ_BATCH_NONE,			/* the task does not wait for named tasks */
-	FAIRQ_BATCH_TAKEN,			/* our transaction has taken one of its tasks,
-								 * which has not ended before the commit */
-	FAIRQ_BATCH_OPEN,			/* one of its tasks has not ended, or more
+	FAIRQ_BATCH_TAKEN,			/* our transaction has taken one of the tasks,
+								 * which does not end before the commit */
+	FAIRQ_BATCH_OPEN,			/* one of the tasks has not ended, or more
 								 * tasks may be added */
 	FAIRQ_BATCH_DONE,			/* all have ended */
 	FAIRQ_BATCH_FAILED			/* a task did not succeed, and all have to */
 } FairqBatchState;
 
-/* fairq.batch_delta.status: of tasks that were added; others: FairqStatus */
+/*
+ * fairq.batch_delta.status of added tasks; other values are those of
+ * FairqStatus
+ */
 #define FAIRQ_BATCH_ADDED 1
 
 /* the most predecessors of a task */

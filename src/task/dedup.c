@@ -12,14 +12,14 @@
  * key do not use this table.
  *
  * A key can be held for some time after it was given up (dedup_for), if its
- * task was started.  Then another row, with the end of that time, replaces the
- * first.  That row is invalid after the time, and is removed when the key is
+ * task was started.  Then a row with the end of that time replaces the key's
+ * row.  That row is invalid after the time, and is removed when the key is
  * taken, or by maintain().
  *
- * The row may be stale, if fairq.task was truncated or restored without its
- * rows.  So an enqueue that finds a key checks whether its task exists, and
- * deletes the row if the task does not exist.  A task that
- * an open transaction is changing counts as existing.
+ * The row of a key may be stale, if fairq.task was truncated or restored
+ * without its rows.  So an enqueue that finds a key checks whether its task
+ * exists, and deletes the row if the task does not exist.  A task that an open
+ * transaction is changing counts as existing.
  *
  * Locking: between the search and the new row, ExclusiveLock on the object
  * (fairq.dedup, queue_id, hash of the key), released at once.  Without the
@@ -64,8 +64,8 @@ read_key(TupleTableSlot *slot, KeyRow *row)
 }
 
 /*
- * Find the row of a key.  With changing, a row that a transaction is deleting
- * also counts.
+ * Find the row of a key.  With changing, also find a row that a transaction is
+ * deleting.
  */
 static KeyRow
 look_up_key(FairqTable *keys, int32 queue_id, Datum key, bool changing)

@@ -144,8 +144,8 @@ fairq_groups_changed(bool freed)
 }
 
 /*
- * Entries of our own rows are committed now.  Or an abort has made them wrong:
- * then forget all.
+ * At the end of a transaction or subtransaction: if an abort has made entries
+ * of our own rows wrong, forget all entries.
  */
 void
 fairq_groups_settle(bool committed, bool all)
@@ -603,8 +603,8 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 }
 
 /*
- * The number of the tenant in a group's key; -1: it has none.  An uncommitted
- * row of the tenant counts, as for the group.
+ * The number of the tenant in a group's key; -1: it has none.  Even an
+ * uncommitted row of the tenant is used, as for the group.
  */
 int32
 fairq_tenant_in_key(FairqQueue *queue, text *key)

@@ -25,10 +25,10 @@
  * is visible.  A call that visited the group before the slot was free may have
  * an earlier task in flight, and may still give that task back.  So the claim
  * checks MOST_BACK index entries before its task, because tasks in flight are
- * right before it.  A row that an open transaction is changing counts, because
- * it may exist afterwards.  If the row is gone afterwards, the end of that
- * transaction takes the group back (remove_task() in outcome.c).  An expired
- * task blocks no other task.
+ * right before it.  A row that an open transaction is changing also makes the
+ * task wait, because the row may exist afterwards.  If the row is gone
+ * afterwards, the end of that transaction takes the group back (remove_task()
+ * in outcome.c).  An expired task blocks no other task.
  *
  * Recovery.  After a restart, and after SQL has changed rows, shared memory
  * has no data of a lane.  Its recovery has two parts:
@@ -54,7 +54,7 @@
  *
  * Locking: none while the table is read, with a dirty snapshot.  lane.c names
  * the locks that are held for a moment when an address is reserved.  A step of
- * a recovery counts only if it continues where the last one ended.
+ * a recovery has an effect only if it continues where the last one ended.
  */
 #include "postgres.h"
 
@@ -135,7 +135,7 @@ fairq_line_tail(FairqTable *tasks, int32 lane, int32 group_no, int most)
 
 /*
  * Whether the scan has a task that waits for a retry.  *due_at: when the first
- * is due; DT_NOEND: not known.
+ * such task is due; DT_NOEND: not known.
  */
 static bool
 lane_retries(FairqScan *scan, TimestampTz *due_at)
@@ -329,7 +329,10 @@ next_group(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat,
 	return fairq_line_next(scan, tasks, lane, seat);
 }
 
-/* One step: find the next groups that have rows.  Returns how many. */
+/*
+ * One step: find the next groups that have rows.  Returns the number of
+ * groups.
+ */
 static int
 find_groups(FairqQueue *queue, int priority, FairqTable *tasks,
 			const FairqRecovered *from)

@@ -103,7 +103,7 @@ fairq_privilege_named(const char *name)
 		strcmp(name, "monitor") == 0 ? FAIRQ_PRIV_MONITOR : 0;
 }
 
-/* if more have changed, all settings are read again */
+/* if the settings of more groups have changed, all settings are read again */
 #define MOST_CHANGED 65536
 
 typedef struct Entry
@@ -136,7 +136,10 @@ static const FairqSetting no_setting = {
 	.held_until = DT_NOBEGIN
 };
 
-/* Add the entry to the counts, or subtract it (-1). */
+/*
+ * Add the entry to the numbers of groups with such settings (n is 1), or
+ * subtract it (-1).
+ */
 static void
 count_entry(FairqSettings *settings, const Entry *entry, int n)
 {
@@ -361,9 +364,10 @@ static uint64 reading = 1;		/* counts events that invalidate all settings,
 								 * except those of groups */
 static uint64 reading_groups = 1;	/* counts events that invalidate the
 									 * settings of all groups */
-static bool changing = false;	/* our own transaction has changed some
+static bool changing = false;	/* true: our own transaction has changed some
 								 * settings */
-static bool changing_all = false;	/* and possibly those of any group */
+static bool changing_all = false;	/* true: our own transaction may have
+									 * changed settings of any group */
 
 /* the subtransaction whose commit notifies others of the last change */
 static SubTransactionId told_in = InvalidSubTransactionId;
@@ -495,7 +499,7 @@ fairq_queues_settle(bool committed, bool all)
 		told_in = InvalidSubTransactionId;
 }
 
-/* 0 if there is none; ids start at 1. */
+/* The id of the queue of a name; 0 if there is none.  Ids start at 1. */
 static int32
 read_id(const char *name)
 {
@@ -1020,8 +1024,9 @@ fairq_queue_by_id(int32 id)
 }
 
 /*
- * The same, but if there is no room for its hints, queue->hints is NULL.  Then
- * it is valid until the next look-up.
+ * The queue of an id, not locked; NULL if it is gone.  If there is no room for
+ * its hints, queue->hints is NULL.  Then the queue is valid until the next
+ * look-up.
  */
 FairqQueue *
 fairq_queue_if_room(int32 id)
@@ -1031,8 +1036,8 @@ fairq_queue_if_room(int32 id)
 }
 
 /*
- * The same, to view its hints.  Also NULL if there is no room for them, or the
- * caller has none of these privileges.
+ * The queue of an id, not locked, to view its hints.  NULL if it is gone,
+ * there is no room for its hints, or the caller has none of these privileges.
  */
 FairqQueue *
 fairq_queue_if_hints(int32 id, int any_privilege)

@@ -55,10 +55,11 @@ typedef struct FairqSettings
 	/* settings that groups get from the queue */
 	struct
 	{
-		FairqSetting setting;	/* of groups without their own settings */
+		FairqSetting setting;	/* setting of groups without their own
+								 * settings */
 		double		per;		/* span of the rates in microseconds */
 		int32		burst;		/* tasks that may start at once */
-		uint64		version;	/* number of times these were read */
+		uint64		version;	/* number of times that these were read */
 	}			others;
 
 	HTAB	   *own;			/* settings of groups that have some, by their
@@ -83,7 +84,8 @@ typedef struct FairqAsOf
 	uint64		unknown;		/* the domain's count of settings */
 	uint64		reading;		/* count of readings in this backend; 0:
 								 * invalid */
-	uint64		groups;			/* the same, of the settings of all groups */
+	uint64		groups;			/* count of readings of the settings of all
+								 * groups */
 } FairqAsOf;
 
 typedef struct FairqQueue

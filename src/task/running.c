@@ -34,9 +34,11 @@ static struct
 {
 	FairqQueue *queue;			/* queue of the call; NULL: none in progress */
 	bool		counted;		/* true: the call counts running tasks */
-	bool		changed;		/* true: it does not count, and has claimed or
-								 * ended a task, which is recorded */
-	bool		peeks;			/* true: it takes no slot */
+	bool		changed;		/* true: the call does not count, and it is
+								 * recorded that it has claimed or ended a
+								 * task */
+	bool		peeks;			/* true: the call is a peek, which takes no
+								 * slot */
 	bool		in_queue;		/* true: the call has a slot in the queue */
 	FairqStart	queue_start;	/* start in the queue, taken for the next
 								 * claim */
@@ -569,7 +571,7 @@ is_within(FairqCounter *counter, FairqKnown now, int32 limit)
 	return running > limit ? FAIRQ_SLOT_NONE : FAIRQ_SLOT_FREE;
 }
 
-/* The same in a group or tenant. */
+/* Whether the running tasks of a group or tenant are within its limit. */
 static FairqSlot
 is_place_within(int32 no, FairqKnown now, int32 limit)
 {

@@ -12,12 +12,12 @@
  * rows or drop deleted ones.  After such a command the task cannot be found.
  * So a call that ends its attempt raises an error, and the rollback gives the
  * task back.  A note also has the id of the (sub)transaction that took the
- * task, and of the one that has put it back.  It counts while the first of
- * these belongs to the present transaction, and the second does not.  So no
+ * task, and of the one that has put it back.  A note is valid while the first
+ * of these belongs to the present transaction, and the second does not.  So no
  * code here reverts notes of a subtransaction that was rolled back.  A task
  * that is put back can be taken again and so may have several notes.  At most
- * one of them counts.  Most transactions put no task back, and check no
- * blocked task.  So notes form a list, and the first search for one makes a
+ * one of these notes is valid.  Most transactions put no task back, and check
+ * no blocked task.  So notes form a list, and the first search for one makes a
  * hash table to find them.
  *
  * Locking: none; the notes belong to this backend.
@@ -46,7 +46,8 @@ typedef struct Taken
 								 * none has */
 	int32		before;			/* earlier note of the same task; NO_NOTE:
 								 * none.  Set when this one is in the index */
-	int32		before_in_batch;	/* the same for its batch */
+	int32		before_in_batch;	/* earlier note of a task of the same
+									 * batch; NO_NOTE: none */
 	ItemPointerData tid;		/* TID of the row that was deleted */
 	FairqFile	file;			/* file that contains it */
 } Taken;
@@ -62,8 +63,9 @@ typedef struct LastNote
 static Taken *notes = NULL;		/* in TopTransactionContext */
 static int32 nnotes = 0;
 static int32 max_notes = 0;
-static HTAB *last_notes = NULL; /* last notes by key; NULL: no search so far */
-static int32 nindexed = 0;		/* number of notes in it */
+static HTAB *last_notes = NULL; /* the last note of each key; NULL: no search
+								 * so far */
+static int32 nindexed = 0;		/* number of notes that are in last_notes */
 
 /*
  * Record that this transaction has taken a task, whose row it has just
