@@ -14,12 +14,13 @@ COMMENT ON SCHEMA fairq_internal IS 'Parts of fairq that no application calls.';
 
 --
 -- Tables hold the truth, and fairq fills shared memory from them.  The C code
--- knows their columns by number (src/base/catalog.h).  It refuses tables with
+-- finds their columns by number (src/base/catalog.h).  It refuses tables with
 -- objects that it would bypass (src/base/catalog.c).  So add a new column, NOT
 -- NULL or check constraint there as well.
 --
 
--- A lane's number, also an int, is ten times as large.
+-- The number of a lane, also an int, is ten times that of its queue, plus the
+-- priority.
 CREATE SEQUENCE fairq.queue_id_seq AS int MAXVALUE 214748363;
 
 CREATE TABLE fairq.queue (
@@ -134,7 +135,7 @@ COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.queue_privilege.role IS 'The role. Its members that inherit its privileges have them, too.';
 COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work (includes monitor), monitor, or manage (includes all others).';
 
--- It precedes the tables, whose CHECK constraints call it.
+-- This function precedes the tables, because their CHECK constraints call it.
 CREATE FUNCTION fairq_internal.attempt_log(log text, error text) RETURNS jsonb
 	LANGUAGE sql STABLE PARALLEL SAFE
 RETURN (
@@ -205,8 +206,8 @@ CREATE INDEX task_by_expiry ON fairq.task (queue_id, expires_at)
 -- This index shows whether a batch has tasks that have not ended.
 CREATE INDEX task_by_batch ON fairq.task (batch, id)
 	WHERE batch IS NOT NULL;
--- A value means itself and the ids up to the next value.  After a crash,
--- PostgreSQL may skip 32 values, so fewer than 1,024 ids are skipped.
+-- Each value begins a chunk of ids, which ends before the next value.  After a
+-- crash, PostgreSQL may skip 32 values, so fewer than 1,024 ids are skipped.
 CREATE SEQUENCE fairq.task_id_seq INCREMENT 31 OWNED BY fairq.task.id;
 
 COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
@@ -356,13 +357,13 @@ CREATE TABLE fairq.batch_delta (
 	task_id bigint
 ) USING heap;
 CREATE INDEX batch_delta_by_batch ON fairq.batch_delta (batch, status);
--- Like fairq.group_number, it has no key.
+-- Like fairq.group_number, the table has no primary key.
 ALTER TABLE fairq.batch_delta REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE fairq.batch_delta IS 'Numbers of tasks that were added to batches, and tasks of batches that ended without success.';
 COMMENT ON COLUMN fairq.batch_delta.batch IS 'The batch.';
 COMMENT ON COLUMN fairq.batch_delta.status IS '1: added, 2: failed, 3: cancelled, 4: expired, 0: purged.';
-COMMENT ON COLUMN fairq.batch_delta.n IS 'Number of these tasks; -1: a failed one was redriven.';
+COMMENT ON COLUMN fairq.batch_delta.n IS 'Number of tasks with this status; -1: a failed task was redriven.';
 COMMENT ON COLUMN fairq.batch_delta.task_id IS 'The task that ended; NULL: tasks were added.';
 
 -- Rows are only inserted, as in fairq.batch_delta, until the task's wait ends.
@@ -824,7 +825,7 @@ CREATE FUNCTION fairq.expire_leases(queue text, max_tasks int DEFAULT 1000)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_expire_leases'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.expire_leases(text, int)
-	IS 'Takes back tasks whose leases have expired. Returns their number. pop finds them as well.';
+	IS 'Takes back tasks whose leases have expired. Returns their number. pop also finds such tasks.';
 
 CREATE FUNCTION fairq.register_worker(worker_id uuid, worker text, queues text[],
 	host text DEFAULT NULL, client text DEFAULT NULL, version text DEFAULT NULL,
@@ -833,13 +834,13 @@ CREATE FUNCTION fairq.register_worker(worker_id uuid, worker text, queues text[]
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.register_worker(uuid, text, text[], text, text, text, int, int)
 	IS 'Shows a worker in fairq.workers. A worker calls it every ten seconds. The first call of a worker '
-		'deletes those that have not called it for an hour.';
+		'deletes workers that have not called it for an hour.';
 
 CREATE FUNCTION fairq.unregister_worker(worker_id uuid) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_unregister_worker'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.unregister_worker(uuid)
-	IS 'Removes a worker that ends from fairq.workers. Returns whether it was there.';
+	IS 'Removes a worker that ends from fairq.workers. Returns whether the worker was registered.';
 
 --
 -- Views and checks
@@ -902,17 +903,18 @@ CREATE FUNCTION fairq_internal.kept_back(value text) RETURNS text
 COMMENT ON FUNCTION fairq_internal.kept_back(text)
 	IS 'Returns the value. The planner checks conditions on the result after the conditions on which the value depends.';
 
--- STABLE, so that a query without the reason does not compute it.
+-- The function is STABLE, so that a query that does not use the reason does not
+-- compute it.
 CREATE FUNCTION fairq_internal.wait_reason(queue_id int, group_no int,
 	run_at timestamptz, expires_at timestamptz) RETURNS text
 	AS 'MODULE_PATHNAME', 'fairq_wait_reason'
 	LANGUAGE C STABLE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.wait_reason(int, int, timestamptz, timestamptz)
-	IS 'Returns why a task of a group that is not running waits. Pass run_at for a timed task, and '
+	IS 'Returns why a task of a group waits, if it is not running. Pass run_at for a timed task, and '
 		'expires_at if it has not started.';
 
--- The planner replaces a call by the expression.  "expired" has the same
--- definition as fairq_is_expired() in src/table/store.h.
+-- The planner replaces a call of this function by its expression.  "expired" has
+-- the same definition as fairq_is_expired() in src/table/store.h.
 CREATE FUNCTION fairq_internal.status_of(lease_until timestamptz, blocked boolean,
 	addr bigint, run_at timestamptz, expires_at timestamptz, attempt int,
 	released int) RETURNS text
@@ -1087,8 +1089,9 @@ CREATE VIEW fairq_internal.all_queues AS
 	) g USING (queue_id);
 COMMENT ON VIEW fairq_internal.all_queues IS 'The rows of fairq.queues for all queues, without the counters.';
 
--- These read the two views above as their owner, with their own settings, for the
--- queues on which the caller has a privilege.
+-- These functions read the two views above as the views' owner, with planner
+-- settings of their own.  They return data of the queues on which the caller has a
+-- privilege.
 CREATE FUNCTION fairq_internal.visible_groups() RETURNS SETOF fairq_internal.all_groups
 	AS 'MODULE_PATHNAME', 'fairq_visible_groups'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -1155,7 +1158,8 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 	CROSS JOIN LATERAL fairq_internal.counters(q.queue_id) c;
 COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
 
--- It reads shared memory and settings, and only the tasks whose ages it shows.
+-- This function reads shared memory and settings, and only the tasks whose ages it
+-- shows.
 CREATE FUNCTION fairq_internal.queue_stats(queue_id int) RETURNS TABLE (
 	paused boolean, max_running int, queued bigint, scheduled bigint,
 	running bigint, groups_active int, groups_limited int, groups_paused int,
@@ -1181,15 +1185,15 @@ CREATE VIEW fairq.stats WITH (security_barrier) AS
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, how many groups wait and since when, and counters since the '
 	'server started. The cost does not depend on the tasks queued. It reads up to 10,000 waiting '
 	'groups.';
-COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a ready task. NULL if the queue is not known: after a '
-	'restart until the next call or fairq.maintain(), and on a standby. Also NULL for a role that may '
-	'not monitor the queue.';
-COMMENT ON COLUMN fairq.stats.groups_limited IS 'Number of groups that have no free slot under their limit. NULL: as groups_active.';
-COMMENT ON COLUMN fairq.stats.groups_sampled IS 'True: only some of the waiting groups were examined, because of their number. Then groups_active, groups_limited and groups_throttled are estimates, and some tasks may be older than oldest_ready and oldest_limited. NULL: as groups_active.';
-COMMENT ON COLUMN fairq.stats.wait_sum IS 'Sum of the times that wait_histogram counts. run_sum is that of run_histogram.';
+COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a ready task. NULL if shared memory does not '
+	'have the queue''s groups: after a restart until the next call or fairq.maintain(), and on a '
+	'standby. Also NULL for a role that may not monitor the queue.';
+COMMENT ON COLUMN fairq.stats.groups_limited IS 'Number of groups that have no free slot under their limit. NULL: as for groups_active.';
+COMMENT ON COLUMN fairq.stats.groups_sampled IS 'True: only some of the waiting groups were examined, because of their number. Then groups_active, groups_limited and groups_throttled are estimates, and some tasks may be older than oldest_ready and oldest_limited. NULL: as for groups_active.';
+COMMENT ON COLUMN fairq.stats.wait_sum IS 'Sum of the times that wait_histogram counts. run_sum is the sum for run_histogram.';
 COMMENT ON COLUMN fairq.stats.queued IS 'Queued tasks, including those that a limit keeps back. Commits maintain this number. NULL for a moment after a restart, until one pass over the table has found it.';
-COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, including due ones that no pop has taken yet. NULL: as queued.';
-COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, even if it has expired and no call has noticed yet. NULL: as queued.';
+COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, including due ones that no pop has taken yet. NULL: as for queued.';
+COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, even if it has expired and no call has noticed yet. NULL: as for queued.';
 
 CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
 	RETURNS TABLE (group_key text, reason text, waiting_since timestamptz,
@@ -1223,7 +1227,7 @@ CREATE VIEW fairq.fairness WITH (security_barrier) AS
 	SELECT * FROM fairq_internal.visible_fairness();
 COMMENT ON VIEW fairq.fairness IS 'The fairness of the priorities of queues, as far as shared memory has them. The cost does not depend on the tasks queued. In a task-fair queue, turns keep groups equal, and spread and longest are NULL.';
 COMMENT ON COLUMN fairq.fairness.groups_active IS 'Groups that may have a ready task. NULL: fairq is still reading the table after a restart.';
-COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these groups got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known before the first pop after a restart, or if a thousand groups without tasks got as much.';
+COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these groups got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known before the first pop after a restart. Nor is it known if a thousand groups without tasks got less, or more, than all of these groups.';
 COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest recent task. NULL: none has ended, or the queue is not time-fair.';
 
 CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
@@ -1298,7 +1302,7 @@ CREATE FUNCTION fairq.purge_failed(queue text, group_key text DEFAULT NULL,
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge_failed'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.purge_failed(text, text, interval)
-	IS 'Deletes the failed tasks of a queue, group or tenant that failed that long ago. Returns their number.';
+	IS 'Deletes the tasks of a queue, group or tenant that failed longer ago than older_than. Returns their number.';
 
 CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_maintain'
@@ -1307,9 +1311,9 @@ COMMENT ON FUNCTION fairq.maintain(text)
 	IS 'Does the regular upkeep of one queue or all: deletes tasks whose retention has ended, takes back '
 		'expired leases, ends expired tasks, forgets unused groups. Run it from cron.';
 
--- STABLE, so that it uses its caller's snapshot, which is a fresh one.  It is
--- called by check_queue(), with the settings of src/table/store_spi.c.  Before
--- version 16, a SET clause here would end the session when memory runs out.
+-- The function is STABLE, so that it uses its caller's snapshot, which is a fresh
+-- one.  check_queue() calls it, with the settings of src/table/store_spi.c.  Before
+-- PostgreSQL 16, a SET clause here would end the session when memory runs out.
 CREATE FUNCTION fairq_internal.check_tables(queue_id int) RETURNS SETOF text
 	LANGUAGE sql STABLE PARALLEL UNSAFE
 AS $$
