@@ -1276,8 +1276,8 @@ CREATE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'fairq_turns_before'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.turns_before(bigint)
-	IS 'Returns the maximum number of tasks of its priority that are served before a ready task. It '
-		'counts the task''s group and the groups that wait now. NULL: the task is scheduled, running or unknown, no bound '
+	IS 'Returns the maximum number of tasks of its priority that are served before a ready task. '
+		'This includes tasks of its group and of the groups that wait now. NULL: the task is scheduled, running or unknown, no bound '
 		'is known, or the caller may not monitor the queue.';
 
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,

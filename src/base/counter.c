@@ -25,19 +25,19 @@
  *
  * 4.  A counter's numbers in a book are invalid if they are from an older load
  *	  than the book's.  committed then begins at 0.  The counter is known when
- *	  the load is over, if the load counted for the queue.  A call relies on a
- *	  counter only for the load whose number it has read.  If the counter's
- *	  numbers in that load's book are of another load, the call treats the
- *	  counter as unknown.
+ *	  the load is over, if the load is valid for the queue's counters
+ *	  (tally.c).  A call relies on a counter only for the load whose number it
+ *	  has read.  If the counter's numbers in that load's book are of another
+ *	  load, the call treats the counter as unknown.
  *
  *	  The sum is never too low.  Take a moment at which the counter is known,
- *	  and a task that counts.  A transaction C has claimed the task, and no end
- *	  of the task is visible.  If C has not ended here, the task is in open,
- *	  which no load touches.  If C has ended, and the load's snapshot had not
- *	  seen this, C has added the task to committed when it closed its slot.  If
- *	  the snapshot had seen C end, the row was leased in it, and the load found
- *	  it.  A transaction E that has ended the task since subtracts it at its
- *	  own end, which is not visible yet.  If no transaction is between its
+ *	  and a task that is running.  A transaction C has claimed the task, and no
+ *	  end of the task is visible.  If C has not ended here, the task is in
+ *	  open, which no load touches.  If C has ended, and the load's snapshot had
+ *	  not seen this, C has added the task to committed when it closed its slot.
+ *	  If the snapshot had seen C end, the row was leased in it, and the load
+ *	  found it.  A transaction E that has ended the task since subtracts it at
+ *	  its own end, which is not visible yet.  If no transaction is between its
  *	  visible end and its end here, the counter is exact, by the same cases.
  *
  * 5.  Park: if a known counter shows that a group has no free slot, the pop
@@ -69,7 +69,7 @@
  *	  If a task was claimed, the start is not given back, since two tasks could
  *	  then start in less than a gap.  If no task was claimed, the start goes
  *	  back unless other tasks have started since.  Neither a reset nor a load
- *	  invalidates starts, since only shared memory knows them.  A restart loses
+ *	  invalidates starts, since only shared memory has them.  A restart loses
  *	  them, and a promoted standby has none.  So a new counter begins as if a
  *	  task had just started when its queue's hints were created, or were first
  *	  found after a promotion.  Right after that moment the whole burst is used

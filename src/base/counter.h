@@ -121,8 +121,8 @@ fairq_book_of(uint64 number)
 typedef struct FairqKnown
 {
 	uint64		number;			/* number of the last load that is over */
-	bool		known;			/* true: that load has found the queue's
-								 * running tasks, and is valid */
+	bool		known;			/* true: that load is valid for the queue's
+								 * counters */
 } FairqKnown;
 
 /* The books to which a commit adds.  Made by fairq_tally_enter(). */
@@ -150,15 +150,15 @@ typedef struct FairqCounter
 								 * that have not ended */
 	int32		pins;			/* number of pointers to the counter that
 								 * backends keep */
-	uint64		number[FAIRQ_BOOKS];	/* number of the first load for which
-										 * committed counts */
+	uint64		number[FAIRQ_BOOKS];	/* number of the load to which
+										 * committed belongs */
 	uint64		tenure;			/* number of the queue's tenure of its hints */
 	FairqStarts starts;			/* times at which tasks started */
 } FairqCounter;
 
 /*
- * Whether there is a slot under a limit.  Under several limits, the greatest
- * of these values counts.
+ * Whether there is a slot under a limit.  With several limits, the greatest of
+ * their results applies.
  */
 typedef enum FairqSlot
 {

@@ -40,7 +40,8 @@ typedef struct FairqIds
  * The domain of one fairq.task, that is, of one CREATE EXTENSION in one
  * database.  The atomic fields need no lock; ids and several have their own.
  * Extensions whose keys have the same hash share a domain.  Then resets of one
- * also invalidate the other's hints, and they waste each other's ids.
+ * extension also invalidate the other's hints, and the extensions waste each
+ * other's ids.
  */
 typedef struct FairqDomain
 {
@@ -51,7 +52,7 @@ typedef struct FairqDomain
 	pg_atomic_uint64 group_changes; /* number of times that cached groups
 									 * became invalid */
 	pg_atomic_uint64 settings;	/* number of changes of settings of queues that
-								 * shared memory did not know */
+								 * had no hints */
 	ConditionVariable several;	/* sessions that wait at several queues sleep
 								 * on this (wake.c) */
 	FairqIds	ids;			/* ids left of the last chunk */

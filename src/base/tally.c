@@ -83,8 +83,8 @@
  * claims or ends a task in such a call records that until its end
  * ("uncounted").  The first call that sees a limit makes the queue a limited
  * one, for good.  All calls count after that, but some older transactions may
- * not.  When these are over, the next load counts for the queue's counters
- * ("counts_since"), and until then limited groups wait.
+ * be uncounted.  When these are over, the next load is valid for the queue's
+ * counters ("counts_since").  Until then limited groups wait.
  *
  * The rules have an exhaustive model: test/model/load.py.
  *
@@ -226,7 +226,7 @@ fairq_queue_tally_empty(FairqQueueTally *queue)
 
 /*
  * Record that shared memory has data of the queue from now on.  If the current
- * load knew all queues with tasks, this one had none.
+ * load has skipped no queue with tasks, this queue had none.
  */
 void
 fairq_queue_tally_entered(FairqQueueTally *queue)
@@ -405,8 +405,8 @@ fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
  * Make each load invalid for the queue's counters while an uncounted call or
  * transaction is in progress.  The caller may begin such a call, and then
  * checks whether the queue is limited.  A backend that relies on counters
- * makes the queue limited first, and then checks for such calls.  So one of
- * the two sees the other.
+ * makes the queue limited first, and then checks for such calls.  So at least
+ * one of the two detects the other.
  */
 static void
 count_nothing(FairqQueueTally *queue)
@@ -417,9 +417,9 @@ count_nothing(FairqQueueTally *queue)
 }
 
 /*
- * Whether the next load, or the last one, counts for the queue's counters.  It
- * does once all uncounted calls and transactions are over.  A transaction
- * counts as uncounted before its call is over.
+ * Whether the next load, or the last one, is valid for the queue's counters.
+ * It is once all uncounted calls and transactions are over.  A transaction is
+ * recorded as uncounted before its call is over.
  */
 bool
 fairq_tally_counts(FairqQueueTally *queue)
@@ -441,7 +441,10 @@ fairq_tally_counts(FairqQueueTally *queue)
 	return true;
 }
 
-/* Make all calls count from now on, because the queue has a limit. */
+/*
+ * Make all calls count running tasks from now on, because the queue has a
+ * limit.
+ */
 void
 fairq_tally_limit(FairqQueueTally *queue)
 {
@@ -621,7 +624,7 @@ fairq_tally_goes_on(void)
 }
 
 /*
- * Whether our load counts for the counters of a queue with running tasks.
+ * Whether our load is valid for the counters of a queue with running tasks.
  * limited: the queue's settings have a limit.  If the queue has no limit, its
  * counters do not use the load's result.
  */

@@ -19,7 +19,7 @@ typedef enum FairqTallied
 	FAIRQ_TALLIES				/* number of these */
 } FairqTallied;
 
-/* No load counts running tasks for the queue, not even the next one. */
+/* No load is valid for the queue's counters, not even the next one. */
 #define FAIRQ_NO_LOAD PG_UINT64_MAX
 
 /* A book: the state of its load, in shared memory, under the tally's lock. */
@@ -88,10 +88,10 @@ typedef struct FairqQueueTally
 											 * tally's lock */
 	pg_atomic_uint64 passed;	/* resets of the domain before the last of
 								 * these loads; PG_UINT64_MAX: none */
-	pg_atomic_uint64 counts_since;	/* number of the last load that has not
-									 * counted for the queue's counters;
-									 * FAIRQ_NO_LOAD: the next one does not
-									 * count either */
+	pg_atomic_uint64 counts_since;	/* number of the last load that is not
+									 * valid for the queue's counters;
+									 * FAIRQ_NO_LOAD: the next load is not
+									 * valid either */
 	pg_atomic_uint32 limited;	/* 1: each call counts running tasks, and this
 								 * is final; 0: no call has to count them */
 	pg_atomic_uint32 calls;		/* number of calls in progress that do not

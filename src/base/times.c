@@ -275,8 +275,8 @@ fairq_samples_sub_end(SubTransactionId sub, SubTransactionId parent,
 }
 
 /*
- * Count the transaction's measurements, if it has committed.  Their memory is
- * freed with the transaction's.
+ * Add the transaction's samples to the histograms, if it has committed.  Their
+ * memory is freed with the transaction's.
  */
 void
 fairq_samples_end(bool committed)

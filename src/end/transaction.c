@@ -38,7 +38,7 @@
  * closed, and a commit adds its change in the number of leased tasks
  * (counter.c, rule 3).  In a queue without limits no task is counted.  A
  * change of the queue then records that the transaction has claimed or ended
- * tasks there.  No load counts for the queue's counters before that
+ * tasks there.  No load is valid for the queue's counters before that
  * transaction is over (tally.c).
  *
  * The news of a change are the tasks that an end publishes.  News keep the
@@ -48,8 +48,8 @@
  * Locking: lanes' locks, one at a time, to publish.  The callbacks also take
  * counters' mutexes under the tally's lock.  They must neither fail (an ERROR
  * there would be a PANIC) nor allocate: memory is allocated when the change is
- * recorded.  The same holds for the functions of other modules, which
- * fairq_transactions_init() gets.
+ * recorded.  The functions of other modules, which fairq_transactions_init()
+ * gets, must not fail or allocate either.
  */
 #include "postgres.h"
 
@@ -852,7 +852,7 @@ static int	groups_changed_at = 0;
 static uint64 groups_changed = 0;
 static bool groups_freed = false;
 
-/* the same for settings of queues that shared memory did not know */
+/* the same for changes of settings of queues that had no hints */
 static uint64 settings_changed = 0;
 
 /* functions of other modules, see fairq_transactions_init() */

@@ -41,11 +41,11 @@
  * FAIRQ_MOST_OWED * E, plus 2 * E for each task that runs in the lane.  The
  * reason is that each level can add a debt of 2 * E.  If a worker dies, it is
  * not known whether its lease was used.  The limit bounds the cost of such a
- * lease for its group.  The lease does not count in E.
+ * lease for its group.  E does not include the lease.
  *
  * E is the longest of the tasks that have ended, minus a 128th of the work
  * since.  When a task has ended, E is at least the mean age of those that its
- * group still runs.  Before any task has ended, levels alone count.
+ * group still runs.  Before any task has ended, levels alone decide.
  *
  * All of these amounts change with time.  But the amounts of groups of one
  * level grow at the same pace, so their order does not change.  With weights,
@@ -53,14 +53,14 @@
  * the amount of the group at time 0 if it had grown at that pace since.
  *
  * A task counts as running if its row has a pop time after the beginning of
- * the lane's recovery.  Other tasks do not count in the level.  When these
- * end, the group is charged the time that they have taken.  A task counts from
- * the moment at which its turn is taken until its end is visible.  A task
- * whose lease has ended counts as running until another call takes it over or
- * ends it.  The group is then charged for it up to the end of the lease.
- * While the group is in the set "lapsed", it is at level 0, with the amount
- * that it had got when it lapsed.  Otherwise the lapsed task, which waits for
- * another call, would itself delay the group.
+ * the lane's recovery.  The level does not include other tasks.  When these
+ * end, the group is charged the time that they have taken.  A task counts as
+ * running from the moment at which its turn is taken until its end is visible.
+ * A task whose lease has ended counts as running until another call takes it
+ * over or ends it.  The group is then charged for it up to the end of the
+ * lease.  While the group is in the set "lapsed", it is at level 0, with the
+ * amount that it had got when it lapsed.  Otherwise the lapsed task, which
+ * waits for another call, would itself delay the group.
  *
  * Among groups with equal accounts, those that were credited on arrival are
  * first, in the order of arrival.  The others follow in the order of their
@@ -232,7 +232,8 @@ count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
 			  int64 started)
 {
 	/*
-	 * SQL may have written pop times after "since" into rows that do not count
+	 * SQL may have written pop times after "since" into rows of tasks that are
+	 * not in the account
 	 */
 	if (account->running + n <= 0)
 	{

@@ -144,7 +144,7 @@ typedef struct FairqCharge
 	bool		counted;		/* true: a task counts as running; only if
 								 * time-fair */
 	TimestampTz now;			/* when the turn was taken; if time-fair, the
-								 * task counts from then on */
+								 * task counts as running from then on */
 } FairqCharge;
 
 /*
@@ -156,15 +156,18 @@ typedef struct FairqWork
 	uint32		lane_no;		/* lane_no of the lane when it was noted */
 	int32		tenant;			/* number of the group's tenant; FAIRQ_NO_NODE:
 								 * none */
-	int32		begun;			/* number of tasks that have begun to count */
+	int32		begun;			/* number of tasks that have begun to count as
+								 * running */
 	int64		begun_since;	/* sum of the times at which they began, in
 								 * microseconds after "since" of the ledger */
-	int32		ended;			/* number of tasks that no longer count after a
-								 * commit */
-	int64		ended_since;	/* the same sum for these */
+	int32		ended;			/* number of tasks that no longer count as
+								 * running after a commit */
+	int64		ended_since;	/* sum of the times at which these began, as in
+								 * begun_since */
 	int32		taken;			/* number of the begun tasks that the
 								 * transaction has also ended */
-	int64		taken_since;	/* the same sum for these */
+	int64		taken_since;	/* sum of the times at which these began, as in
+								 * begun_since */
 	int64		took;			/* microseconds that ended tasks have taken */
 	int64		longest;		/* the longest of these */
 	int64		lapsed;			/* microseconds of expired leases, which may

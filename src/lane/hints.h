@@ -52,8 +52,9 @@ typedef struct FairqSeats
 	/* when throttled groups return, by the monotonic clock */
 	struct
 	{
-		FairqOrder	order;		/* these groups, in the order of their times; a
-								 * group that is not in it has the tie 0 */
+		FairqOrder	order;		/* throttled groups, in the order of their
+								 * times; a group outside the order has the tie
+								 * 0 */
 		FairqRecords nodes;		/* node of each group */
 		pg_atomic_uint64 first; /* time of the first group; PG_INT64_MAX: there
 								 * is none. Written under lock */
@@ -197,9 +198,9 @@ typedef struct FairqVersions
 } FairqVersions;
 
 /*
- * Hints: all data of a queue in shared memory.  Never moved; another queue
- * gets them after this one is dropped (registry.c).  The comment of each part
- * names its lock; atomic fields need none.
+ * Hints: all data of a queue in shared memory.  They are never moved; another
+ * queue gets them after their queue is dropped (registry.c).  The comment of
+ * each part names its lock; atomic fields need none.
  */
 struct FairqHints
 {
@@ -238,8 +239,9 @@ struct FairqHints
 	FairqChunks chunks;			/* bits of groups for the sets of all lanes;
 								 * those of the first 64 seats are in the
 								 * lanes */
-	FairqQueueTally tally;		/* number of tasks, and the first load that
-								 * counts running ones */
+	FairqQueueTally tally;		/* numbers of tasks, and the loads that are
+								 * valid for them and for the queue's
+								 * counters */
 	FairqCounter running;		/* counter of the whole queue */
 	FairqShares shares;			/* shares of the lanes, and the service that
 								 * the lanes have got */

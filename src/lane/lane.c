@@ -6,7 +6,7 @@
  * A lane is one priority of a queue.  The tables hold the truth.  The hints
  * here save reading them, and may be lost at any time.  Service is
  * round-robin: in a block each group that has a ready task gets one turn, in
- * the order of the seats.  The lane knows the present block and the seat that
+ * the order of the seats.  The lane has the present block and the seat that
  * was passed last.  It has some bits for each group, one for each of these
  * sets of groups (seats.c):
  *
@@ -61,10 +61,10 @@
  *
  * A lane is recovered after a restart, or after SQL has changed rows.
  * Recovery begins with all sets empty except leased and lapsed.  From that
- * moment on, published tasks count.  After a restart a new block begins; in an
- * empty lane it is the first one.  Otherwise the position is the same as
- * before, and so is the set "served".  Then each group that has any row gets
- * its bits (line.c), in steps.  They follow the order of the turns,
+ * moment on, the lane records published tasks.  After a restart a new block
+ * begins; in an empty lane it is the first one.  Otherwise the position is the
+ * same as before, and so is the set "served".  Then each group that has any
+ * row gets its bits (line.c), in steps.  They follow the order of the turns,
  * beginning after the position and wrapping around.  A seat is known once a
  * step has passed it.  A turn is taken only if all seats whose turns could
  * come before it are known.  So the order is the same as if all seats had been

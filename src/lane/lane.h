@@ -12,7 +12,7 @@
 typedef struct FairqReservation
 {
 	FairqTail	tail;			/* address given, and number of the group's
-								 * tasks there, this one included */
+								 * tasks there, including the new task */
 	FairqTail	before;			/* the group's previous tail */
 	FairqGroup *pinned;			/* entry that is pinned until the row is
 								 * written; NULL: none */
@@ -221,7 +221,7 @@ typedef struct FairqTaking
 	/* for lanes that are not task-fair */
 	struct
 	{
-		FairqFairBy by;			/* fair_by of the lane as the backend knows
+		FairqFairBy by;			/* fair_by of the lane, as the backend has read
 								 * it */
 		FairqVisits *visits;	/* groups that the call passes over */
 		TimestampTz now;		/* time at which the call began */

@@ -866,8 +866,8 @@ enter(FairqLane *lane, int32 flow, double least, TimestampTz now)
 /*
  * A group has entered the tenant's order, or the tenant is not shut any more.
  * Add the tenant to the lane's order, if it may have a task to serve.  If the
- * tenant was there already, it is added again, so that calls that passed over
- * it notice.
+ * tenant was there already, it is added again, so that calls that have passed
+ * over it visit it again.
  */
 static void
 bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
@@ -1057,7 +1057,7 @@ next_by_time(const Search *search, TimestampTz now)
 		if (next == FAIRQ_NO_NODE)
 			break;
 		account = account_of(lane, next);
-		/* before any task has ended, levels alone count */
+		/* before any task has ended, levels alone decide */
 		if (ledger->longest == 0 && best != FAIRQ_NO_NODE &&
 			fairq_account_level(account) > 0)
 			break;
@@ -1564,7 +1564,7 @@ void
 fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 			   bool committed)
 {
-	/* the tasks that a committed pop has begun already count */
+	/* the tasks that a committed pop has begun already count as running */
 	if (work == NULL || fairq_account_is_even(work, committed) ||
 		!lock_begun(lane))
 		return;

@@ -1200,8 +1200,8 @@ fairq_lane_next_back(FairqLane *lane)
 
 /*
  * Find the first parked group, or tenant without a slot, at or after a seat.
- * Returns false if there is none.  Groups that return with their tenants do
- * not count.
+ * Returns false if there is none.  Skips groups that return with their
+ * tenants.
  */
 bool
 fairq_lane_next_parked(FairqLane *lane, bool tenants, int32 *group_no)

@@ -14,8 +14,8 @@ typedef struct FairqLaneView
 								 * false: only leases and their deadline are
 								 * valid */
 	FairqLane	lane;			/* the lane; present.seat is FAIRQ_NO_SEAT if
-								 * it is not task-fair, and FAIRQ_TODO counts
-								 * only groups in front */
+								 * it is not task-fair, and the number in
+								 * FAIRQ_TODO is that of groups in front */
 } FairqLaneView;
 
 /* groups that are copied under one hold of a lane's lock */
@@ -65,8 +65,8 @@ typedef struct FairqFairness
 								 * ready groups are known */
 	int32		nready;			/* groups that may have a ready task */
 	bool		ranked;			/* true: the next two amounts are known */
-	double		least;			/* the least amount that one of these has
-								 * got */
+	double		least;			/* the least amount that one of these groups
+								 * has got */
 	double		most;			/* the most */
 	double		longest;		/* if time-fair, E in microseconds; 0: not
 								 * known */

@@ -754,8 +754,8 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 
 /*
  * Hints that were made on a standby are found after its promotion.  Tasks may
- * have started on the primary until then, so starts count from now on.  No
- * group has a counter yet.
+ * have started on the primary until then, so assume that one has started just
+ * now.  No group has a counter yet.
  */
 static void
 end_replay(FairqHints *hints)

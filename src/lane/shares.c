@@ -28,15 +28,15 @@
  * Then each other lane q is served at most s_q times in that interval, and all
  * lanes together are served fewer than S times.
  *
- * Only a call that has searched a lane knows that the lane has no task.  A
- * lane is charged when it is chosen, so concurrent calls choose different
- * lanes.  Charges for tasks that were not served are given back.  In cost-fair
- * queues, a lane is charged when the cost is known.  An estimate that is
- * corrected later would already have caused services of other lanes and
- * advanced virtual time.  Virtual time advances only for tasks that were
- * served.  So a lane without tasks has no effect, however often calls try it.
- * In a window of turns, all of one lane, virtual time advances for the first
- * task only.  So the other lanes keep their lag.
+ * Only a search shows that a lane has no task.  A lane is charged when it is
+ * chosen, so concurrent calls choose different lanes.  Charges for tasks that
+ * were not served are given back.  In cost-fair queues, a lane is charged when
+ * the cost is known.  An estimate that is corrected later would already have
+ * caused services of other lanes and advanced virtual time.  Virtual time
+ * advances only for tasks that were served.  So a lane without tasks has no
+ * effect, however often calls try it.  In a window of turns, all of one lane,
+ * virtual time advances for the first task only.  So the other lanes keep
+ * their lag.
  *
  * The arithmetic is exact.  With sums of rounded 1/s_p, three tasks of a lane
  * with share 3 would differ from two tasks of a lane with share 2.  Only a

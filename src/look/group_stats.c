@@ -11,7 +11,7 @@
  * they wait according to shared memory.  Then it keeps groups that only run,
  * ordered by their number of running tasks.  It reads the tables only for
  * these groups (survey.c), and for some more whose waiting time shared memory
- * does not know.  If there are fewer than the caller asks for, groups follow
+ * does not have.  If there are fewer than the caller asks for, groups follow
  * that only have scheduled tasks, ordered by the first of these tasks.  For
  * some groups the tables disagree with shared memory: all of their tasks are
  * expired, for example.  If that leaves fewer than the caller asks for, twice

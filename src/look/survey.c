@@ -38,7 +38,7 @@
  * earlier time, because it was put back, the entry takes that time.
  *
  * So the time is at most one task too early.  It can also be entirely wrong,
- * because the sets do not notice that tasks are cancelled, purged or
+ * because the sets do not change when tasks are cancelled, purged or
  * postponed.  So the call surveys the group with the earliest time, which
  * gives the exact time, and then the next group.  It stops when the earliest
  * time is an exact one: that is the oldest task.  Usually it reads one or two
@@ -59,7 +59,7 @@
  * come next.  They have waited longest for service.  It extrapolates the
  * numbers from the groups that it has visited.
  *
- * If shared memory knows no lane of a queue, the table may contain any tasks.
+ * If shared memory has no lane of a queue, the table may contain any tasks.
  * So the numbers are not known, unless the counts of commits show that the
  * queue has no tasks.
  *
@@ -572,7 +572,7 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 	FairqWait	wait;
 
 	reason = Min(reason, of_queue);
-	/* a standby knows neither the primary's running tasks nor its starts */
+	/* a standby has neither the counters nor the starts of the primary */
 	if (RecoveryInProgress() && reason != FAIRQ_REASON_PAUSED &&
 		!(queue->max_running == FAIRQ_NO_LIMIT &&
 		  queue->starts.pace.gap == 0 &&

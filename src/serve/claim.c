@@ -78,7 +78,10 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 	result = s->call.server(s->tasks, task, &s->call);
 	if (result != FAIRQ_CLAIMED)
 		return result;
-	/* the end of a taken task may have added changes, which moves this one */
+	/*
+	 * the end of a taken task may have added changes, so this change may have
+	 * moved
+	 */
 	if (*pending != NULL && !task->running)
 		*pending = fairq_pending(s->lane, task->group_no);
 	note_served(s, task, turn, ready_at, *pending);
@@ -179,7 +182,7 @@ end_ready(FairqService *s, FairqTask *task, bool expired)
 /*
  * If the task is expired or blocked and the call has finished enough tasks,
  * leave the task and its turn to others (s->left).  Returns whether the task
- * is left.  After such a group the call visits the next one.  The call ends
+ * is left.  After such a group the call visits the next group.  The call ends
  * after FAIRQ_MAX_ENDED such groups; otherwise it would visit all groups.
  */
 bool
@@ -198,11 +201,11 @@ fairq_leaves_expired(FairqService *s, const FairqTask *task)
 /*
  * Whether to leave the task, which is next, to another call.  The call does so
  * if the task is served alone and the call has others.  It also does so if it
- * serves only tasks that are served alone, and this is not one.  In both cases
- * the call ends before the task.  *result is FAIRQ_CLAIMED if the call may
- * claim the task.  If the row of a task that is served alone is locked, the
- * call passes the task over.  The call does not try to claim it, because the
- * row may be unlocked by then.
+ * serves only tasks that are served alone, and this task is not.  In both
+ * cases the call ends before the task.  *result is FAIRQ_CLAIMED if the call
+ * may claim the task.  If the row of a task that is served alone is locked,
+ * the call passes the task over.  The call does not try to claim it, because
+ * the row may be unlocked by then.
  */
 bool
 fairq_stops_before(FairqService *s, const FairqTask *task,

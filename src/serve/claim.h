@@ -82,7 +82,7 @@ typedef struct FairqService
 	FairqLane  *lane;			/* present lane */
 	int			priority;		/* priority of the lane */
 	FairqFairBy by;				/* fair_by of the present lane, as this backend
-								 * knows it */
+								 * has read it */
 	FairqVisits visits[FAIRQ_PRIORITIES];	/* groups that the call passes over
 											 * in each cost-fair or time-fair
 											 * lane */

@@ -73,7 +73,7 @@
  */
 #define FEW_PAGES 1024
 
-/* the same for a call that would skip groups otherwise: 64 MB */
+/* the most pages that a call loads if it would skip groups otherwise: 64 MB */
 #define SOME_PAGES 8192
 
 /* pages after which the load checks whether it must stop */

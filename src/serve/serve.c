@@ -64,8 +64,8 @@
  *	 they became due after the call began;
  * - counters or leases are not known.  With per_group the call does not wait
  *	 for a load once it has served a task (is_to_load() here).  Loads can
- *	 become invalid repeatedly (load.c).  No load counts while transactions
- *	 from before the queue's first limit are open (tally.c);
+ *	 become invalid repeatedly (load.c).  No load is valid for counters while
+ *	 transactions from before the queue's first limit are open (tally.c);
  * - a whole block of turns yielded no task (IDLE_BLOCKS here, may_take());
  * - no cache entry is available for their groups, because all are pinned
  *	 (MAX_CROWDED in lane_turns.c);
@@ -205,7 +205,7 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 	do
 		fairq_chunks_have_like(&fairq_hints_of(copy)->chunks, chunks);
 	while (!copy_bits(lane, copy));
-	/* another backend's search does not count in the copy */
+	/* in the copy, ignore another backend's search */
 	copy->times.searching = false;
 	fairq_lane_aside_init(copy);
 	fairq_lane_order_init(copy);
@@ -657,7 +657,7 @@ serve_lane(FairqService *s)
 	s->lane = fairq_queue_lane(s->queue, s->priority);
 	/*
 	 * the queue's fair_by may have changed since the lane was recovered;
-	 * settings that may not come into effect do not count
+	 * ignore settings that may not come into effect
 	 */
 	if (look_at_lane(s) && s->by != s->queue->shares.fair_by &&
 		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue))
@@ -707,8 +707,8 @@ serve_lane(FairqService *s)
 }
 
 /*
- * Whether the call is over.  With per_group, only turns of the first lane with
- * tasks count.
+ * Whether the call is over.  With per_group, the call is over after the first
+ * lane with tasks.
  */
 static bool
 is_over(const FairqService *s)

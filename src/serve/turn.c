@@ -684,8 +684,8 @@ is_tried(FairqTurn *turn, const FairqTask *task)
 	if (is_past_locked(turn, task))
 		return false;
 	/*
-	 * it is given back with the locked tasks, although it may be a different
-	 * task
+	 * the task is given back with the locked tasks, although it may be none of
+	 * them
 	 */
 	turn->locked.more = Min(turn->locked.more, task->addr);
 	return true;
@@ -912,7 +912,7 @@ note_result(FairqService *s, Course *course, Search *chosen,
 		turn->queued.next++;
 	else if (chosen->at_hand && chosen == &course->lapsed &&
 			 result == FAIRQ_LOCKED)
-		/* it is still next when the cycle continues */
+		/* the locked task is still next when the cycle continues */
 		turn->due.next = turn->due.hand.n;
 	else if (chosen->at_hand)
 		turn->due.next++;

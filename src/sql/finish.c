@@ -224,9 +224,10 @@ typedef struct Batch
 	FairqAttempt a;
 	int			n;
 	Held	   *items;			/* items in the order of their ids */
-	Datum	   *ids;			/* ids, as in the input */
-	bool	   *lost;			/* true: this one is lost to another worker,
-								 * cancelled or unknown; as in the input */
+	Datum	   *ids;			/* ids in the order of the input */
+	bool	   *lost;			/* true: the task is lost to another worker,
+								 * cancelled or unknown; in the order of the
+								 * input */
 	bool		done;			/* true: a task was found */
 } Batch;
 

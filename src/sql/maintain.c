@@ -443,7 +443,7 @@ typedef bool (*Part) (void *arg);
 /*
  * Do a part in a subtransaction, which an error must end, too.  Otherwise the
  * client would remain in a subtransaction that it did not begin.  if_room: an
- * error because shared memory is full counts as false.
+ * error because shared memory is full makes the result false.
  */
 static bool
 in_subtransaction(Part part, void *arg, bool if_room)

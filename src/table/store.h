@@ -21,7 +21,7 @@
 typedef struct FairqTable
 {
 	Relation	rel;			/* the table, open */
-	FairqRelation which;		/* which one it is */
+	FairqRelation which;		/* which table it is */
 	MemoryContext context;		/* memory context in which it was opened */
 	LOCKMODE	lockmode;		/* lock on it */
 
@@ -219,7 +219,7 @@ fairq_range_before(FairqRange range, Datum high)
 	return range;
 }
 
-/* The same rows, from the last one to the first. */
+/* The rows of the range, from the last one to the first. */
 static inline FairqRange
 fairq_range_backward(FairqRange range)
 {

@@ -11,9 +11,9 @@
  *
  * Addresses.  A new task follows the last address of its line, the tail.
  * Shared memory has the tails of the groups that it has entries for (lane.c);
- * other tails are read from the table, with one backward probe.  Committed
- * rows and rows of open transactions both count.  The table does not show a
- * row that is not written yet.  So a group's entry is pinned from the
+ * other tails are read from the table, with one backward probe.  The probe
+ * finds committed rows and rows of open transactions.  The table does not show
+ * a row that is not written yet.  So a group's entry is pinned from the
  * reservation of an address until the row is there.  If there is no entry to
  * pin, a call writes its postponed rows before it looks up a tail.
  *
@@ -37,8 +37,8 @@
  *	 first ready tasks of some groups.  If rows were changed, service continues
  *	 where it was, but not before the block that precedes that one (lane.c).
  *	 The block is only a number: at a group's turn its first ready task is
- *	 served, whatever its address is.  Then the recovery has begun, and tasks
- *	 that are published from then on count.
+ *	 served, whatever its address is.  Then the recovery has begun, and the
+ *	 lane records tasks that are published from then on.
  *
  * - Which groups have any rows?  A scan of the index by group skips from group
  *	 to group, without reading rows; dead entries are enough.  Each such group
@@ -292,7 +292,8 @@ least_block(FairqQueue *queue, int priority, FairqTable *tasks)
 }
 
 /*
- * Begin a lane's recovery.  From now on tasks that are published in it count.
+ * Begin a lane's recovery.  From now on the lane records tasks that are
+ * published in it.
  */
 static void
 begin_recovery(FairqQueue *queue, int priority, FairqTable *tasks,

@@ -13,8 +13,9 @@
  * A call can change the time and the content of a task that is not running.
  * A postponed task gets a time instead of a turn.  If it is ready again, it
  * gets a fresh address; a task that waits for a retry stays among the retried.
- * The commit removes the row that pops know, and publishes the new one.  An
- * abort publishes the old one, because pops may have passed over it meanwhile.
+ * The commit removes the row that pops can find, and publishes the new one.
+ * An abort publishes the old one, because pops may have passed over it
+ * meanwhile.
  *
  * Attempts.  A call finds its task by the id.  It may wait for a transaction
  * that is changing the same row, and then searches again.  A call that renews

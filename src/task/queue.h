@@ -81,7 +81,8 @@ typedef struct FairqSettings
 typedef struct FairqAsOf
 {
 	uint64		version;		/* version of the settings */
-	uint64		unknown;		/* the domain's count of settings */
+	uint64		unknown;		/* "settings" of the domain, a number of
+								 * changes */
 	uint64		reading;		/* count of readings in this backend; 0:
 								 * invalid */
 	uint64		groups;			/* count of readings of the settings of all

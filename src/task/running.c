@@ -525,8 +525,8 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 
 /*
  * Record that a running task has ended, and that its row shows this; the
- * pending change is of its group.  The task counts until we commit.  This is
- * part of the call in progress, or a separate call.
+ * pending change is of its group.  The task counts as running until we commit.
+ * This is part of the call in progress, or a separate call.
  */
 void
 fairq_slot_is_left(FairqQueue *queue, FairqPending *pending)
