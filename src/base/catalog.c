@@ -76,7 +76,8 @@ typedef struct Shape
 {
 	const char *name;
 	int			natts;
-	const Column *columns;		/* by attribute number, minus 1 */
+	const Column *columns;		/* the column with attribute number n is at n -
+								 * 1 */
 } Shape;
 
 #define SHAPE(name, TABLE) \
@@ -243,7 +244,10 @@ refuse_named(Relation rel, const char *kind, const char *name)
 	refuse(rel, psprintf("%s \"%s\"", kind, name));
 }
 
-/* relhassubclass may be true after the last child was dropped. */
+/*
+ * Refuse a table with a parent or a child.  relhassubclass may be true even
+ * after the last child was dropped.
+ */
 static void
 check_inheritance(Relation rel)
 {
@@ -324,7 +328,10 @@ check_constraints(Relation rel)
 	}
 }
 
-/* An internal trigger belongs to a foreign key or a deferrable constraint. */
+/*
+ * Report a trigger.  An internal trigger belongs to a foreign key or a
+ * deferrable constraint.
+ */
 static void
 refuse_trigger(Relation rel, const Trigger *trigger)
 {
@@ -339,8 +346,8 @@ refuse_trigger(Relation rel, const Trigger *trigger)
 }
 
 /*
- * The lock prevents changes to triggers, but the relcache can still reload
- * them.
+ * Refuse a table with a trigger that fairq would bypass.  The lock prevents
+ * changes to triggers, but the relcache can still reload them.
  */
 static void
 check_triggers(Relation rel)

@@ -250,7 +250,7 @@ find_slot(FairqCounter *counter, FairqKnown now, int32 limit)
 
 /*
  * Take a slot, if the limit allows one; with look, only check whether it does.
- * With FAIRQ_SLOT_FREE the caller claims a row next.
+ * If the result is FAIRQ_SLOT_FREE, the caller claims a row next.
  */
 FairqSlot
 fairq_counter_enter(FairqCounter *counter, FairqKnown now, int32 limit,
@@ -269,7 +269,7 @@ fairq_counter_enter(FairqCounter *counter, FairqKnown now, int32 limit,
 /*
  * Close slots, and add running tasks, for a transaction that has committed;
  * without adds, the slots are only closed.  Returns the lanes in which the
- * group was parked.  The caller takes it back into service there.
+ * group was parked.  The caller takes the group back into service there.
  */
 uint16
 fairq_counter_ended(FairqCounter *counter, const FairqAdds *adds, int32 slots,
@@ -354,7 +354,10 @@ fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
 
 	SpinLockAcquire(&counter->mutex);
 	next = starts_next(starts, pace);
-	/* read here: with an earlier time, other tasks would start too early */
+	/*
+	 * read the clock here: with an earlier time, other tasks would start too
+	 * early
+	 */
 	now = fairq_monotonic();
 	if (now >= next)
 	{

@@ -44,7 +44,7 @@ typedef struct FairqStarts
 /* A start that a call has taken, and may give back. */
 typedef struct FairqStart
 {
-	bool		taken;			/* true: the call has one */
+	bool		taken;			/* true: the call has a start */
 	int64		last;			/* FairqStarts.last after this start */
 	int64		before;			/* FairqStarts.last before this start */
 } FairqStart;

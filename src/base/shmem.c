@@ -410,7 +410,7 @@ fairq_catch(int sqlerrcode, MemoryContext context)
 {
 	if (geterrcode() != sqlerrcode)
 		return false;
-	/* a hash table that cannot grow keeps locks */
+	/* if a hash table could not grow, this backend still has its locks */
 	LWLockReleaseAll();
 	MemoryContextSwitchTo(context);
 	FlushErrorState();
@@ -537,7 +537,7 @@ fairq_tranche(FairqTranche tranche)
 	return arena->tranches[tranche];
 }
 
-/* For callbacks, which must not look up an OID. */
+/* The domain at an index, for callbacks, which must not look up an OID. */
 FairqDomain *
 fairq_domain_at(int32 index)
 {

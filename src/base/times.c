@@ -8,10 +8,10 @@
  *
  * timers	The first address of scheduled tasks, and the first address of
  *			tasks that wait for a retry.  Addresses are in the order of times,
- *			so this is also the time of the first.  If it has passed, a pop
- *			reads the tasks that are due, and puts their groups into the set
- *			"due" (serve.c).  It raises the timer to the first task that is not
- *			due.
+ *			so this is also the time of the first task.  If it has passed, a
+ *			pop reads the tasks that are due, and puts their groups into the
+ *			set "due" (serve.c).  It raises the timer to the first task that is
+ *			not due.
  *
  * deadline	No lease ends before it.  Each set of 64 groups has its own
  *			deadline (seats.c), and this is the lowest of these.  When the
@@ -193,7 +193,7 @@ fairq_histogram_init(FairqHistogram *histogram)
 	pg_atomic_init_u64(&histogram->sum, 0);
 }
 
-/* the most samples that are searched for an equal one */
+/* the most samples that are compared with a new one */
 #define LOOK_BACK (FAIRQ_SPANS * FAIRQ_BUCKETS)
 
 /* Equal samples of one subtransaction. */

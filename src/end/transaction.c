@@ -1101,7 +1101,7 @@ static void
 apply_all(bool committed)
 {
 	end_calls();
-	/* while the hints still belong to the queues */
+	/* do this while the hints still belong to the queues */
 	fairq_samples_end(committed);
 	apply_from(0, committed);
 	/* the memory of changes is freed with the transaction */

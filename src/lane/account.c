@@ -472,8 +472,8 @@ fairq_work_as_of(FairqWork *work, uint32 lane_no)
 }
 
 /*
- * Add the later work *more to *work, and free it.  If *work is NULL, it
- * becomes *more, which may be NULL.
+ * Add the later work *more to *work, and free *more.  If *work is NULL, *more
+ * becomes *work; it may be NULL, too.
  */
 void
 fairq_work_merge(FairqWork **work, FairqWork **more)
@@ -517,9 +517,9 @@ fairq_account_is_even(const FairqWork *work, bool committed)
 /*
  * Apply the work of a transaction that has ended, in a time-fair lane.
  * Returns true if this has raised the group's amount: the caller then forgives
- * the part of its debt above the limit.  The time of an attempt has already
- * counted while the attempt ran.  The time of a lease that was given up, or of
- * a worker's report, has not counted yet.
+ * the part of its debt above the limit.  The time of an attempt was already
+ * included while the attempt ran.  The time of a lease that was given up, or
+ * of a worker's report, was not.
  */
 bool
 fairq_account_apply(FairqLedger *ledger, FairqAccount *account,

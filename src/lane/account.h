@@ -16,9 +16,10 @@
 #define FAIRQ_MOST_LEVELS 8
 
 /* levels of the groups of a tenant */
-#define FAIRQ_LEVEL_LAPSED 0	/* those that may have lapsed tasks */
-#define FAIRQ_LEVEL_READY 1		/* all others; if time-fair, plus the level of
-								 * the group */
+#define FAIRQ_LEVEL_LAPSED 0	/* level of groups that may have lapsed
+								 * tasks */
+#define FAIRQ_LEVEL_READY 1		/* lowest level of all others; if time-fair,
+								 * the group's own level is added */
 
 /* The resource that a queue's groups get in proportion to their weights. */
 typedef enum FairqFairBy

@@ -141,7 +141,8 @@ typedef struct FairqLane
 	struct
 	{
 		FairqRecords accounts;	/* account of each group */
-		FairqFlows	flows;		/* groups or tenants by their accounts */
+		FairqFlows	flows;		/* groups or tenants in the order of their
+								 * ranks */
 		FairqLedger ledger;		/* common data of the accounts */
 	}			order;
 
@@ -175,8 +176,8 @@ typedef struct FairqLane
 } FairqLane;
 
 /*
- * number of changes that are kept; a backend that missed more reads all
- * settings
+ * number of changes that are kept; a backend that has missed more changes
+ * reads all settings again
  */
 #define FAIRQ_CHANGES_KEPT 256
 

@@ -266,7 +266,10 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 	{
 		note_narrower(lane);
 		if (by_tasks && block >= 0 && has_position(lane, block_length))
-			/* if a group was passed, its first task is a block later */
+			/*
+			 * the first task of a group that was passed in a block is in the
+			 * next block
+			 */
 			lane->present.block = Max(lane->present.block, block - 1);
 		else
 		{
@@ -319,7 +322,9 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 			FairqGroupSet *set;
 			FairqGroup *group = lock_group(lane, group_nos[i], false, &set);
 
-			/* an entry made since then reads from the start */
+			/*
+			 * an entry that is made after that reads the line from the start
+			 */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
 			let_in(lane, group_nos[i]);
 			unlock_group(lane, group_nos[i], group, set);

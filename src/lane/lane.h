@@ -25,16 +25,17 @@ typedef enum FairqReserved
 	FAIRQ_RESERVED,				/* an address was reserved */
 	FAIRQ_NO_TAIL,				/* read the tail in the table, and retry */
 	FAIRQ_LANE_UNKNOWN,			/* begin to recover the lane, and try again */
-	FAIRQ_BLOCKS_USED_UP		/* no block is left */
+	FAIRQ_BLOCKS_USED_UP		/* all blocks are used up */
 } FairqReserved;
 
 /* Leases of some tasks of a group in a lane. */
 typedef struct FairqLeases
 {
-	int64		low[FAIRQ_REGIONS]; /* lowest address of these in each region;
-									 * FAIRQ_ADDR_MAX: none */
-	int64		high[FAIRQ_REGIONS];	/* highest address of these in each
-										 * region; FAIRQ_ADDR_NONE: none */
+	int64		low[FAIRQ_REGIONS]; /* lowest address of these tasks in each
+									 * region; FAIRQ_ADDR_MAX: none */
+	int64		high[FAIRQ_REGIONS];	/* highest address of these tasks in
+										 * each region; FAIRQ_ADDR_NONE:
+										 * none */
 	TimestampTz until;			/* end of the lease that ends first; DT_NOEND:
 								 * there are no leases */
 	uint64		searches;		/* value of "searches" of the lane when the
@@ -119,16 +120,16 @@ typedef struct FairqTurn
 								 * n is 0 */
 	}			locked;
 
-	/* where the entry expected due tasks, and its due or lapsed tasks */
+	/* the entry's data about due tasks, and its due or lapsed tasks */
 	struct
 	{
 		int64		from[FAIRQ_REGIONS];	/* due.from of the entry */
 		FairqDueHand hand;		/* due or lapsed tasks that the entry had */
-		int			next;		/* index in hand of the next one to be
+		int			next;		/* index in hand of the next task to be
 								 * claimed */
 	}			due;
 
-	/* where the entry expected running tasks */
+	/* the entry's data about running tasks */
 	struct
 	{
 		int64		low[FAIRQ_REGIONS]; /* run.low of the entry */
@@ -263,7 +264,7 @@ typedef struct FairqFindings
 {
 	int64		due_from[FAIRQ_REGIONS];	/* lowest address of each region at
 											 * which due tasks may be left,
-											 * except due_hand;
+											 * except those in due_hand;
 											 * FAIRQ_ADDR_MAX: none */
 	FairqDueHand due_hand;		/* due or lapsed tasks to serve next */
 	bool		lapsed_done;	/* true: lapsed tasks were searched for, and
@@ -273,7 +274,7 @@ typedef struct FairqFindings
 										 * task that is running, or that a
 										 * transaction is changing;
 										 * FAIRQ_ADDR_MAX: none */
-	TimestampTz deadline;		/* end of the lease that ends first of these;
+	TimestampTz deadline;		/* earliest end of the leases of these tasks;
 								 * DT_NOEND: none */
 	FairqPlace	cycle;			/* where the next search for lapsed tasks
 								 * begins */

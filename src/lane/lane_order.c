@@ -126,7 +126,7 @@ fairq_lane_order_init(FairqLane *lane)
 	fairq_order_init(&lane->order.flows.order);
 }
 
-/* Copy the lane's account to one that is new in a copy of the lane. */
+/* Copy an account of the lane to a new account in a copy of the lane. */
 static void
 copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
 {
@@ -210,7 +210,7 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 
 	if (!was_in)
 		return;
-	/* in a time-fair lane, account.c has set it */
+	/* in a time-fair lane, account.c has set the level */
 	if (account->level.tenant != FAIRQ_NO_NODE && !is_by_time(lane))
 		account->node.rank.level = has(lane, FAIRQ_LAPSED, group_no) ?
 			FAIRQ_LEVEL_LAPSED : FAIRQ_LEVEL_READY;
@@ -307,7 +307,7 @@ note_tenant_read(FairqLane *lane, int32 group_no, int32 tenant,
 				 uint32 renewals)
 {
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	/* otherwise the numbers may be those of other groups by now */
+	/* otherwise these numbers may belong to other groups by now */
 	if (lane->present.renewals == renewals)
 		note_tenant(lane, group_no, tenant);
 	LWLockRelease(&lane->lock);
@@ -448,7 +448,7 @@ fairq_visits_count(FairqVisits *visits, int32 group_no, int32 tenant,
 
 	visit->left = most == 0 ? 0 : found ? visit->left - 1 :
 		(int32) Min(most - 1, PG_INT32_MAX);
-	/* the number may have been that of a tenant */
+	/* the visit may have been that of a tenant with this number */
 	visit->came = 0;
 	have_tenant(visits, tenant);
 	fairq_visits_have_room(visits);
@@ -986,11 +986,11 @@ fairq_lane_order_open(FairqLane *lane, int32 tenant)
 
 /*
  * Add the groups that have entered the ring to their orders.  Returns false if
- * one has no account yet.  Then none is added, since in a time-fair lane the
- * groups that are present decide where others enter.  Also false if the search
- * has to continue, because no turn is taken before all groups that have
- * tenants are added.  Otherwise the groups of one tenant could prevent another
- * tenant from entering.
+ * one of them has no account yet.  Then none is added, since in a time-fair
+ * lane the groups that are present decide where others enter.  Also false if
+ * the search has to continue, because no turn is taken before all groups that
+ * have tenants are added.  Otherwise the groups of one tenant could prevent
+ * another tenant from entering.
  */
 static bool
 add_those_that_come(FairqLane *lane, FairqTaking *taking)
@@ -1215,7 +1215,10 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 			(void) remove_from_order(lane, group_no);
 			done = dissolve(lane, account_of(lane, group_no));
 			fairq_lane_order_open(lane, group_no);
-			/* another group may have been parked because of its tenant */
+			/*
+			 * another group that had the seat may have been parked because of
+			 * its tenant
+			 */
 			fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
 			if (done)
 				fairq_account_renew(account_of(lane, group_no));
@@ -1375,8 +1378,8 @@ is_charged(const FairqCharge *charge, FairqAmount amount)
 
 /*
  * In a cost-fair lane, charge a group and its tenant the cost of the task
- * claimed at that turn, instead of the expected one.  In a full queue they
- * may not have entered.  The lane is not locked.
+ * claimed at that turn, instead of the expected one.  In a full queue the
+ * group and the tenant may not have entered.  The lane is not locked.
  */
 void
 fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
@@ -1570,7 +1573,7 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 		return;
 	if (is_by_time(lane))
 	{
-		/* the numbers may be those of other groups by now */
+		/* these numbers may belong to other groups by now */
 		if (!fairq_lane_order_is_tenant(lane, group_no))
 			apply_work(lane, group_no, work, committed);
 		if (work->tenant != FAIRQ_NO_NODE &&

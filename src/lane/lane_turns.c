@@ -156,8 +156,8 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 }
 
 /*
- * Fill in what all turns of a group have.  A turn is large, and most of its
- * items stay unused, so they are not cleared.
+ * Fill in the data that does not depend on how the turn was found.  A turn is
+ * large, and most of its items stay unused, so they are not cleared.
  */
 static void
 begin_turn(FairqLane *lane, int32 group_no, FairqGroup *group, FairqTurn *turn)
@@ -838,7 +838,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		if (turn->sets.lapsed)
 		{
 			fairq_lane_has_lapsed(lane, group_no);
-			/* an entry made since then does not have the leases */
+			/* an entry that was made since then does not have the leases */
 			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
 				group->run.low[r] = Min(group->run.low[r], turn->run.low[r]);
 			if (group != NULL)

@@ -234,7 +234,7 @@ push_hints(dsa_pointer *list, FairqHints *hints)
 	LWLockRelease(&view.registry->lock);
 }
 
-/* NULL if the list is empty. */
+/* Take hints off a list; NULL if it is empty. */
 static FairqHints *
 pop_hints(dsa_pointer *list)
 {
@@ -304,8 +304,8 @@ allocate_hints(uint32 n)
 /*
  * Make hints.  They are allocated together, as many as fill a 16th of the
  * area, or fewer if there is no room.  They are never freed.  If hints were
- * allocated one by one, they would lie between the memory of groups.  No large
- * piece would then be free after that memory is freed.
+ * allocated one by one, they would lie between pieces of the memory for
+ * groups.  No large piece would then be free after that memory is freed.
  */
 static FairqHints *
 make_hints(void)
@@ -753,9 +753,9 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 }
 
 /*
- * Hints that were made on a standby are found after its promotion.  Tasks may
- * have started on the primary until then, so assume that one has started just
- * now.  No group has a counter yet.
+ * Called when hints that were made on a standby may be found after its
+ * promotion.  Tasks may have started on the primary until then, so assume that
+ * one has started just now.  No group has a counter yet.
  */
 static void
 end_replay(FairqHints *hints)
@@ -806,8 +806,8 @@ fairq_shmem_find_queue(int32 queue_id)
 }
 
 /*
- * All queues of a fairq.task that have hints.  The table may be dropped at the
- * same time.
+ * Returns the hints of all queues of a fairq.task.  The table may be dropped
+ * at the same time.
  */
 List *
 fairq_shmem_queues(Oid task)

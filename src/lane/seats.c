@@ -229,7 +229,10 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 			continue;
 		words += set * SET_WORDS(chunk);
 		from = Max(from, first) - first;
-		/* in the word of that seat, or in the next one that is not empty */
+		/*
+		 * the group is in the word of that seat, or in the next word that is
+		 * not empty
+		 */
 		bit = next_bit(words, from / 64 + 1, from);
 		if (bit < 0)
 		{

@@ -3,12 +3,12 @@
  *		Shares of a queue's lanes: which lane is served next.
  *
  * This is start-time fair queueing of lanes.  A task is charged as one, or at
- * its cost in a cost-fair queue.  A lane has got the sum of its charges,
- * divided by its share.  Among the lanes that have a task to serve, the lane
- * that has got the least is next.  Among equal lanes, the lane with the lower
- * priority number is next.  Virtual time is the amount that the lane served
- * last had before that service.  A lane with a lower amount begins there.  So
- * a lane that had no task for a while has earned no credit.
+ * its cost in a cost-fair queue.  The amount that a lane has got is the sum of
+ * its charges, divided by its share.  Among the lanes that have a task to
+ * serve, the lane that has got the least is next.  Among equal lanes, the lane
+ * with the lower priority number is next.  Virtual time is the amount that the
+ * lane served last had before that service.  A lane with a lower amount begins
+ * there.  So a lane that had no task for a while has earned no credit.
  *
  * For the bound, assume that lanes p and q have tasks to serve during a
  * stretch of services.  A lane is served only when no other lane has got less,

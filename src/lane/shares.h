@@ -13,7 +13,10 @@
 /* greatest share of a lane */
 #define FAIRQ_MAX_SHARE 1000000
 
-/* charge of a claim that counts as one task */
+/*
+ * charge of a task with a cost of 1, and of each task in queues that are not
+ * cost-fair
+ */
 #define FAIRQ_CHARGE_ONE (INT64CONST(1) << 20)
 
 /*
@@ -84,11 +87,12 @@ typedef struct FairqShareRun
 	bool		by_time;		/* true: the queue is time-fair */
 	double		given;			/* if time-fair, credit in microseconds per
 								 * share that the lane gets if it is served */
-	int64		charged;		/* if not time-fair, its charge for these
-								 * tasks */
-	FairqGot	from;			/* if not time-fair, the amount that it had got
-								 * before */
-	uint32		epoch;			/* epoch of the shares when it was chosen */
+	int64		charged;		/* if not time-fair, the lane's charge for
+								 * these tasks */
+	FairqGot	from;			/* if not time-fair, the amount that the lane
+								 * had got before */
+	uint32		epoch;			/* epoch of the shares when the lane was
+								 * chosen */
 } FairqShareRun;
 
 extern void fairq_shares_init(FairqShares *shares);

@@ -145,8 +145,8 @@ fairq_counters(PG_FUNCTION_ARGS)
 }
 
 /*
- * kept_back(value): the value unchanged, toasted or not.  It exists only for
- * its volatility.
+ * kept_back(value): the value unchanged, toasted or not.  The function exists
+ * only because it is VOLATILE.
  */
 Datum
 fairq_kept_back(PG_FUNCTION_ARGS)
@@ -587,7 +587,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 /* no bound is known */
 #define UNKNOWN (-1)
 
-/* A count of the tasks before one in its group's line. */
+/* A count of the tasks before a given task in its group's line. */
 typedef struct Look
 {
 	FairqQueue *queue;
@@ -624,7 +624,10 @@ count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 		if (look->more)
 			break;
 		fairq_task_read(scan->slot, &task);
-		/* a task that another transaction is changing may return, or be new */
+		/*
+		 * count a task that another transaction is changing: it may come back,
+		 * or be new
+		 */
 		if (lapsed ? state != FAIRQ_ROW_LIVE || !task.running ||
 			task.lease_until > look->now :
 			task.running || (task.addr == own->addr && task.id >= own->id))

@@ -426,7 +426,7 @@ tenant_with_settings(FairqQueue *queue, int32 group_no)
 	return !queue->limited ? -1 : fairq_tenant_no(queue, group_no);
 }
 
-/* Time at which the next task may start, by a rate and a hold. */
+/* Time at which the next task may start according to a rate and a hold. */
 static TimestampTz
 next_start(FairqCounter *counter, const FairqPace *pace,
 		   TimestampTz held_until, TimestampTz now)
@@ -485,8 +485,8 @@ group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 }
 
 /*
- * Time at which the next task of a group or tenant may start, by rates and
- * holds, also the queue's; DT_NOBEGIN: now.
+ * Time at which the next task of a group or tenant may start, given its rates
+ * and holds and those of the queue; DT_NOBEGIN: now.
  */
 TimestampTz
 fairq_next_at(FairqQueue *queue, int32 group_no, bool is_tenant)
@@ -604,7 +604,7 @@ typedef struct Path
 {
 	int64		from;			/* seat at which the next copy begins */
 	int			n;
-	int			at;				/* index of the next of the copied groups */
+	int			at;				/* index of the next copied group */
 	FairqWait	waits[FAIRQ_WAITS];
 } Path;
 
@@ -723,8 +723,8 @@ typedef struct Look
 	bool		cut;			/* there are more groups than the call
 								 * visits */
 	int			nvisited;
-	int64		nwaits;			/* number of lanes in which these wait, summed
-								 * up */
+	int64		nwaits;			/* sum over these groups of the number of lanes
+								 * in which each waits */
 	int			n;
 	Looked	   *groups;			/* room for MOST_LOOKED */
 	FairqWaiting *waiting;
@@ -1000,7 +1000,7 @@ count_group(const Looked *group, FairqWaiting *waiting)
 		waiting->nready++;
 }
 
-/* Extrapolate n to all groups, if only a part was visited. */
+/* Extrapolate n to all groups, if the call has visited only a part of them. */
 static int32
 extrapolate(int32 n, int64 part, int64 all)
 {

@@ -53,7 +53,7 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 										   task->lease_until,
 										   s->taken.searches);
 	}
-	/* an error after that would give the turn's charge back twice */
+	/* do this last: a later error would give the turn's charge back twice */
 	fairq_work_begun(s->lane, s->taken.lane_no, turn,
 					 pending != NULL ? &pending->work : &foreseen,
 					 s->call.now, !task->running);
@@ -139,8 +139,8 @@ note_ended(FairqService *s, const FairqTask *task)
 /*
  * A ready task that is expired or blocked is not served: finish it, or check
  * whether its wait is over.  A look only records that there is such a task.
- * If it has met a blocked task, or FAIRQ_MAX_ENDED expired ones, it asks for a
- * look that ends them (saw_over).
+ * If the look has met a blocked task, or FAIRQ_MAX_ENDED expired ones, it asks
+ * for a look that ends them (saw_over).
  */
 static FairqClaimResult
 end_ready(FairqService *s, FairqTask *task, bool expired)
@@ -171,7 +171,7 @@ end_ready(FairqService *s, FairqTask *task, bool expired)
 	if (expired)
 		fairq_finish_expired(s->queue, s->tasks, task);
 	else if (fairq_look_at_blocked(s->queue, s->tasks, task))
-		/* if it is ready, this call can claim it */
+		/* if the task is now ready, this call can claim it */
 		fairq_written();
 	else
 		return FAIRQ_LOCKED;

@@ -11,7 +11,7 @@
 
 /*
  * maximum number of lapsed tasks that a call ends for others, and of expired
- * ones
+ * tasks that it finishes
  */
 #define FAIRQ_MAX_ENDED 100
 

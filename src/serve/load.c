@@ -360,7 +360,7 @@ publish(Load *load, const FairqQueueTally *of_call, bool make)
 	ListCell   *lc;
 	int64		running = 0;
 
-	/* queues without tasks */
+	/* include queues without tasks */
 	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
 		(void) queue_of(load, ((FairqHints *) lfirst(lc))->entry.key.queue_id);
 	hash_seq_init(&status, load->queues);

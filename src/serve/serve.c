@@ -132,12 +132,14 @@
 #include "transaction.h"
 #include "turn.h"
 
-/* how often a call searches again for its own transaction's tasks */
+/*
+ * number of times that a call searches again for its own transaction's tasks
+ */
 #define MAX_OWN_TRIES 100
 
 /*
- * how often a call waits for a load: once for leases, and once for a load that
- * it needs after that
+ * number of times that a call waits for a load: once for leases, and once for
+ * a load that it needs after that
  */
 #define MOST_LOADS 2
 
@@ -372,8 +374,8 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
  */
 static struct
 {
-	FairqHints *hints;			/* hints of its queue; NULL: no call is in
-								 * progress */
+	FairqHints *hints;			/* hints of the call's queue; NULL: no call is
+								 * in progress */
 	int64		found;			/* number of due tasks and groups that it has
 								 * found */
 	uint32		lanes;			/* lanes with which it begins */
@@ -981,9 +983,9 @@ fairq_serve_end(void)
 }
 
 /*
- * Whether this backend's worker takes tasks away.  A wait is for either pop or
- * take, because a worker uses one of them.  The difference matters for a row
- * that is locked FOR KEY SHARE, which blocks only take.
+ * Whether this backend's worker uses take, and not pop.  A wait is for either
+ * pop or take, because a worker uses one of them.  The difference matters for
+ * a row that is locked FOR KEY SHARE, which blocks only take.
  */
 static bool takes = false;
 

@@ -253,7 +253,7 @@ typedef struct Search
 	bool		at_hand;		/* task came from the entry, not from a scan */
 	bool		have;			/* task is the next one */
 	FairqTask	task;
-	TimestampTz since;			/* when it became ready */
+	TimestampTz since;			/* time at which task became ready */
 	int64		from;			/* address below which no task is left */
 	int64		locked;			/* lowest address of a task that was only
 								 * locked */
@@ -842,7 +842,7 @@ look_for_queued(FairqService *s, Course *course)
 			turn->queued.next++;
 		else
 		{
-			/* when it was enqueued, or put back since */
+			/* the task has been ready since it was enqueued, or put back */
 			search->since = Max(task->enqueued_at, task->run_at);
 			search->have = true;
 		}

@@ -93,8 +93,8 @@ fairq_check_lease(FunctionCallInfo fcinfo, int n)
 }
 
 /*
- * Returns the end of a lease that is taken now.  The queue's max_run_time
- * since popped_at limits it.
+ * Returns the end of a lease that is taken now.  The lease ends at popped_at
+ * plus the queue's max_run_time at the latest.
  */
 TimestampTz
 fairq_arg_lease(FunctionCallInfo fcinfo, int n, const FairqQueue *queue,

@@ -27,7 +27,8 @@
 typedef struct FairqOfEach
 {
 	Datum	   *values;			/* the values; NULL: none */
-	bool	   *nulls;			/* which of them are NULL; NULL: none is */
+	bool	   *nulls;			/* true for each value that is NULL; NULL: no
+								 * value is */
 } FairqOfEach;
 
 static inline bool

@@ -437,7 +437,10 @@ forget_unused(void *arg)
 	return done;
 }
 
-/* A part of maintain() in a subtransaction.  False: it is rolled back. */
+/*
+ * A part of maintain() that runs in a subtransaction.  If it returns false,
+ * the subtransaction is rolled back.
+ */
 typedef bool (*Part) (void *arg);
 
 /*
@@ -671,7 +674,7 @@ maintain_each(const List *ids, bool groups, MemoryContext each)
 	MemoryContextSwitchTo(old);
 }
 
-/* All existing queues. */
+/* The ids of all existing queues. */
 static List *
 queue_ids(void)
 {

@@ -69,7 +69,7 @@ typedef struct FairqTable
 	{
 		struct IndexFetchTableData *data;	/* fetch for fairq_task_at(); NULL:
 											 * none yet */
-		TupleTableSlot *slot;	/* row that it has fetched */
+		TupleTableSlot *slot;	/* row that the fetch has read */
 	}			fetch;
 
 	BlockNumber nblocks;		/* pages of the table; 0: not known yet */
@@ -155,7 +155,7 @@ typedef enum FairqRowState
 								 * more */
 	FAIRQ_ROW_LIVE,				/* committed, or our own */
 	FAIRQ_ROW_INSERTING,		/* another open transaction's new row */
-	FAIRQ_ROW_CHANGING			/* an open transaction is changing it */
+	FAIRQ_ROW_CHANGING			/* an open transaction is changing the row */
 } FairqRowState;
 
 typedef struct FairqScan
@@ -165,7 +165,7 @@ typedef struct FairqScan
 								 * table */
 	IndexScanDesc desc;
 	SnapshotData snapshot;
-	TupleTableSlot *slot;		/* row that it has read last */
+	TupleTableSlot *slot;		/* row that was read last */
 	ScanDirection direction;
 	int			budget;			/* index entries that it may still visit */
 	bool		at_entry;		/* true: it is at an entry whose row it has not
@@ -409,10 +409,11 @@ extern void fairq_task_pages(FairqTable *table, BlockNumber from,
 
 typedef enum FairqClaimResult
 {
-	FAIRQ_CLAIMED,				/* the caller has claimed it */
+	FAIRQ_CLAIMED,				/* the caller has claimed the task */
 	FAIRQ_GONE,					/* another transaction has or had the task, or
 								 * the caller has ended it */
-	FAIRQ_LOCKED				/* only locked: it may soon be free */
+	FAIRQ_LOCKED				/* the row is only locked: the task may soon be
+								 * free */
 } FairqClaimResult;
 
 extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task,

@@ -17,7 +17,7 @@
  * attempt, its worker and its error.  fairq_internal.attempt_log() translates
  * the log for users.  The change of the row that ends an attempt also adds
  * its line, so the log costs no row version.  A pop that takes over a task
- * adds none (see fairq_task_lease()).
+ * adds no line (see fairq_task_lease()).
  *
  * Lines are short.  Otherwise rows get so long that later claims of them are
  * not HOT.  With 105 bytes per attempt, pops of failed tasks took 1.7 times
@@ -758,11 +758,11 @@ fairq_task_log_failure(FairqTable *table, const FairqTask *task,
 
 /*
  * Write that the task runs from popped_at until lease_until, at the same
- * address, for a worker (0: without a name).  Its attempt is the next one.
- * Its row is locked, or was read by fairq_task_lock_tuple().  If it was
- * running, its lease has expired.  The log of failed attempts does not record
- * the expired lease; "lapses" counts it.  A wider row would make the update
- * non-HOT, and the pop would read twice as much.
+ * address, for a worker (0: without a name).  The number of its attempt
+ * increases by 1.  Its row is locked, or was read by fairq_task_lock_tuple().
+ * If it was running, its lease has expired.  The log of failed attempts does
+ * not record the expired lease; "lapses" counts it.  A wider row would make
+ * the update non-HOT, and the pop would read twice as much.
  */
 FairqClaimResult
 fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
@@ -792,8 +792,9 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
  * Write that the locked task is not running any more, and has a new address.
  * It is ready at run_at: now, or when it is scheduled.  If error is not NULL,
  * it is the reason why the attempt has failed.  If !counts, the attempt has
- * not failed, and does not count.  The row of a task that this transaction has
- * taken is written anew; it keeps its dedup_key only if keeps_key.
+ * not failed, and does not count towards max_attempts.  The row of a task that
+ * this transaction has taken is written anew; it keeps its dedup_key only if
+ * keeps_key.
  */
 void
 fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,

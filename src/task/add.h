@@ -45,7 +45,7 @@ typedef struct FairqNewTask
 									 * claim */
 	}			dedup;
 
-	/* data of earlier attempts, which don't count */
+	/* data of earlier attempts, which do not count towards max_attempts */
 	struct
 	{
 		TimestampTz popped_at;	/* time of its last claim; 0: it had none */

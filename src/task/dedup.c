@@ -114,7 +114,7 @@ has_task(FairqTable *tasks, int32 queue_id, Datum key, int64 id)
 	uint64		moves = FAIRQ_NOT_SEARCHED;
 	FairqScan  *scan;
 	bool		found = false;
-	/* for memory that the scan needs in a later call */
+	/* use the table's context, because a later call uses the scan again */
 	MemoryContext old = MemoryContextSwitchTo(tasks->context);
 
 	while (!found &&

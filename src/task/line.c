@@ -33,12 +33,13 @@
  * Recovery.  After a restart, and after SQL has changed rows, shared memory
  * has no data of a lane.  Its recovery has two parts:
  *
- * - Which block is served?  A restart begins a block: the lowest one of the
- *	 first ready tasks of some groups.  If rows were changed, service continues
- *	 where it was, but not before the block that precedes that one (lane.c).
- *	 The block is only a number: at a group's turn its first ready task is
- *	 served, whatever its address is.  Then the recovery has begun, and the
- *	 lane records tasks that are published from then on.
+ * - Which block is served?  After a restart, service begins in a new block:
+ *	 the lowest block of the first ready tasks of some groups.  If rows were
+ *	 changed, service continues where it was, but not before the block that
+ *	 precedes that one (lane.c).  The block is only a number: at a group's turn
+ *	 its first ready task is served, whatever its address is.  Then the
+ *	 recovery has begun, and the lane records tasks that are published from
+ *	 then on.
  *
  * - Which groups have any rows?  A scan of the index by group skips from group
  *	 to group, without reading rows; dead entries are enough.  Each such group

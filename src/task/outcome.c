@@ -291,7 +291,10 @@ look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
 	return false;
 }
 
-/* The first task that waits for a task, from an id on; 0: none. */
+/*
+ * The id of the first task, from an id on, that waits for the given task; 0:
+ * none.
+ */
 static int64
 next_waiting(FairqTable *tasks, int64 id, int64 from)
 {

@@ -747,7 +747,10 @@ find_stale(FairqQueue *queue, Stale *stale)
 	stale->groups = queue == NULL || queue->as_of.groups != reading_groups ||
 		queue->as_of.unknown != stale->as_of.unknown;
 	stale->n = 0;
-	/* after a new CREATE EXTENSION its hints may belong to another queue */
+	/*
+	 * after a new CREATE EXTENSION the queue's hints may belong to another
+	 * queue
+	 */
 	if (stale->groups)
 		return true;
 	versions = &queue->hints->versions;

@@ -45,7 +45,7 @@ typedef struct Taken
 	TransactionId ended_by;		/* the one that has ended the attempt; invalid:
 								 * none has */
 	int32		before;			/* earlier note of the same task; NO_NOTE:
-								 * none.  Set when this one is in the index */
+								 * none.  Set when this note is in the index */
 	int32		before_in_batch;	/* earlier note of a task of the same
 									 * batch; NO_NOTE: none */
 	ItemPointerData tid;		/* TID of the row that was deleted */
