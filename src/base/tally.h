@@ -26,14 +26,14 @@ typedef enum FairqTallied
 typedef struct FairqBook
 {
 	uint64		number;			/* number of the load; 0: none */
-	bool		skips;			/* true: it has skipped tasks of a queue
+	bool		skips;			/* true: the load has skipped tasks of a queue
 								 * without hints */
-	uint64		xmin;			/* xid, with its epoch, below which its
+	uint64		xmin;			/* xid, with its epoch, below which the load's
 								 * snapshot has seen all transactions end */
-	uint64		xmax;			/* xid, with its epoch, from which it has seen
-								 * no transaction end */
+	uint64		xmax;			/* xid, with its epoch, from which the snapshot
+								 * has seen no transaction end */
 	int32		nrunning;		/* number of transactions from xmin to xmax
-								 * that it has seen running */
+								 * that the snapshot has seen running */
 } FairqBook;
 
 /*

@@ -25,16 +25,18 @@ typedef struct FairqLaneView
 typedef struct FairqWait
 {
 	int32		group_no;		/* the group's number */
-	bool		waits;			/* true: it may have a ready task */
-	bool		due;			/* true: it is in the set "due" */
-	FairqSeatSet set;			/* the ring, parked or throttled; leased: it is
-								 * in none of these */
-	bool		throttled;		/* true: none of its tasks may start yet */
+	bool		waits;			/* true: the group may have a ready task */
+	bool		due;			/* true: the group is in the set "due" */
+	FairqSeatSet set;			/* the ring, parked or throttled; leased: the
+								 * group is in none of these */
+	bool		throttled;		/* true: none of the group's tasks may start
+								 * yet */
 	TimestampTz since;			/* earliest time at which a waiting task may
 								 * have become ready; DT_NOBEGIN: not known */
-	bool		leased;			/* true: some of its tasks may be running */
-	TimestampTz deadline;		/* time before which none of its leases ends;
-								 * DT_NOBEGIN: some may have ended */
+	bool		leased;			/* true: some of the group's tasks may be
+								 * running */
+	TimestampTz deadline;		/* time before which none of the group's leases
+								 * ends; DT_NOBEGIN: some may have ended */
 	int64		from;			/* address below which no queued task is ready;
 								 * FAIRQ_ADDR_MAX: none is ready */
 	int64		due_from[FAIRQ_REGIONS];	/* address of each timed region

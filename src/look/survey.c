@@ -705,8 +705,8 @@ typedef struct Looked
 	FairqReason own;			/* obstacle for this group only */
 	FairqReason reason;			/* that obstacle, or an obstacle for all groups
 								 * that comes before it */
-	bool		waits;			/* it may have ready tasks */
-	bool		read;			/* the times are exact */
+	bool		waits;			/* true: the group may have ready tasks */
+	bool		read;			/* true: the times are exact */
 	TimestampTz since;			/* earliest time since which tasks wait for a
 								 * slot; DT_NOEND: no task waits */
 	TimestampTz ended;			/* earliest time at which a lease has ended */
@@ -716,17 +716,19 @@ typedef struct Looked
 typedef struct Look
 {
 	FairqQueue *queue;
-	FairqTable *tasks;			/* NULL: another session has locked it */
+	FairqTable *tasks;			/* fairq.task; NULL: another session has locked
+								 * it */
 	TimestampTz now;
 	FairqReason of_queue;		/* obstacle for all groups */
-	bool		none_ready;		/* no task can start */
-	bool		cut;			/* there are more groups than the call
+	bool		none_ready;		/* true: no task can start */
+	bool		cut;			/* true: there are more groups than the call
 								 * visits */
 	int			nvisited;
 	int64		nwaits;			/* sum over these groups of the number of lanes
 								 * in which each waits */
 	int			n;
-	Looked	   *groups;			/* room for MOST_LOOKED */
+	Looked	   *groups;			/* groups that were visited; there is room for
+								 * MOST_LOOKED */
 	FairqWaiting *waiting;
 } Look;
 

@@ -32,15 +32,15 @@ typedef struct FairqSurvey
 typedef struct FairqWaiter
 {
 	int32		group_no;		/* the group's number */
-	int			nlanes;			/* number of lanes in which it waits */
-	bool		due;			/* true: it may have a due task */
-	bool		throttled;		/* true: it is throttled in some lane */
-	TimestampTz since;			/* lower bound of the time since which it
-								 * waits; DT_NOBEGIN if not known, DT_NOEND if
-								 * it does not wait */
-	TimestampTz deadline;		/* time before which none of its leases ends;
-								 * DT_NOBEGIN if some may have ended, DT_NOEND
-								 * if it has none */
+	int			nlanes;			/* number of lanes in which the group waits */
+	bool		due;			/* true: the group may have a due task */
+	bool		throttled;		/* true: the group is throttled in some lane */
+	TimestampTz since;			/* lower bound of the time since which the
+								 * group waits; DT_NOBEGIN if not known,
+								 * DT_NOEND if it does not wait */
+	TimestampTz deadline;		/* time before which none of the group's leases
+								 * ends; DT_NOBEGIN if some may have ended,
+								 * DT_NOEND if it has none */
 } FairqWaiter;
 
 typedef struct FairqWalk FairqWalk;
@@ -49,9 +49,9 @@ typedef struct FairqWalk FairqWalk;
 typedef struct FairqWaiting
 {
 	bool		known;			/* false: shared memory does not have the
-								 * queue's groups, and there may be some; all
-								 * other fields are undefined */
-	bool		sampled;		/* true: the call has not visited all of them;
+								 * queue's groups, and the queue may have some;
+								 * all other fields are undefined */
+	bool		sampled;		/* true: the call has not visited all groups;
 								 * the numbers are estimates, and other tasks
 								 * may be older */
 	int32		nready;			/* number of groups that may have ready tasks,

@@ -13,9 +13,9 @@
  */
 typedef struct FairqLook
 {
-	bool		ends;			/* true: it ends tasks that a pop would end and
-								 * not return */
-	bool		ended;			/* true: it has ended some tasks */
+	bool		ends;			/* true: the look ends tasks that a pop would
+								 * end and not return */
+	bool		ended;			/* true: the look has ended some tasks */
 	bool		saw_over;		/* true: a look that ends such tasks would be
 								 * useful */
 	bool		saw_locked;		/* true: a pop would find a task if others had

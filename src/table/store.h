@@ -22,14 +22,15 @@ typedef struct FairqTable
 {
 	Relation	rel;			/* the table, open */
 	FairqRelation which;		/* which table it is */
-	MemoryContext context;		/* memory context in which it was opened */
-	LOCKMODE	lockmode;		/* lock on it */
+	MemoryContext context;		/* memory context in which the table was
+								 * opened */
+	LOCKMODE	lockmode;		/* mode of the lock on the table */
 
 	/* indexes of the table */
 	struct
 	{
-		int			n;			/* number of its indexes */
-		Oid		   *oids;		/* OIDs of its indexes */
+		int			n;			/* number of the table's indexes */
+		Oid		   *oids;		/* OIDs of the table's indexes */
 		Relation   *rels;		/* the indexes; NULL: not opened yet */
 	}			indexes;
 
@@ -167,9 +168,10 @@ typedef struct FairqScan
 	SnapshotData snapshot;
 	TupleTableSlot *slot;		/* row that was read last */
 	ScanDirection direction;
-	int			budget;			/* index entries that it may still visit */
-	bool		at_entry;		/* true: it is at an entry whose row it has not
-								 * visited */
+	int			budget;			/* index entries that the scan may still
+								 * visit */
+	bool		at_entry;		/* true: the scan is at an entry whose row it
+								 * has not visited */
 	bool		at_end;			/* true: there are no more entries */
 	ItemPointerData root;		/* TID to which the entry points */
 	int			addr_column;	/* column of addr in the index; 0: none */
@@ -327,36 +329,38 @@ typedef struct FairqTask
 	int64		addr;			/* address of the task */
 	int64		turn;			/* address of the turn at which it was
 								 * served */
-	TimestampTz enqueued_at;	/* time at which it was enqueued */
-	TimestampTz lease_until;	/* end of its lease; valid if running */
-	TimestampTz popped_at;		/* time of its last claim; 0: it had none */
-	TimestampTz run_at;			/* time for which it is scheduled, or at which
-								 * it was put back; 0: neither */
-	TimestampTz expires_at;		/* time from which it may not begin;
+	TimestampTz enqueued_at;	/* time at which the task was enqueued */
+	TimestampTz lease_until;	/* end of the task's lease; valid if running */
+	TimestampTz popped_at;		/* time of the last claim; 0: there was none */
+	TimestampTz run_at;			/* time for which the task is scheduled, or at
+								 * which it was put back; 0: neither */
+	TimestampTz expires_at;		/* time from which the task may not begin;
 								 * DT_NOEND: none */
-	int64		batch;			/* id of the batch it belongs to; 0: none */
-	int32		queue_id;		/* id of its queue */
-	int32		group_no;		/* number of its group */
+	int64		batch;			/* id of the batch to which the task belongs;
+								 * 0: none */
+	int32		queue_id;		/* id of the task's queue */
+	int32		group_no;		/* number of the task's group */
 	int32		attempt;		/* number of attempts so far */
-	int32		released;		/* attempts that do not count */
+	int32		released;		/* attempts that do not count towards
+								 * max_attempts */
 	int32		lapses;			/* attempts whose leases have lapsed */
-	int32		max_attempts;	/* most attempts that count; 0: the queue's
-								 * setting */
-	int64		took;			/* microseconds of work in the attempt, as
-								 * reported by its worker; -1 if not reported,
+	int32		max_attempts;	/* limit of the attempts that count; 0: the
+								 * queue's setting */
+	int64		took;			/* microseconds of work in the last attempt, as
+								 * its worker has reported; -1 if not reported,
 								 * or FAIRQ_TOOK_LEASE */
-	float		cost;			/* charge to its group; above 0 */
+	float		cost;			/* charge to the task's group; above 0 */
 	int16		priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
-	bool		running;		/* true: it is leased */
-	bool		cancelled;		/* true: its worker should stop */
-	bool		blocked;		/* true: it waits for the batch with its id,
-								 * or for other tasks */
-	bool		keyed;			/* true: it has a dedup_key that it has not
-								 * given up */
-	bool		until_started;	/* true: it gives up its dedup_key at its first
-								 * claim */
-	bool		taken;			/* true: its row is gone, because this
-								 * transaction has taken it */
+	bool		running;		/* true: the task is leased */
+	bool		cancelled;		/* true: the task's worker should stop */
+	bool		blocked;		/* true: the task waits for the batch with its
+								 * id, or for other tasks */
+	bool		keyed;			/* true: the task has a dedup_key that it has
+								 * not given up */
+	bool		until_started;	/* true: the task gives up its dedup_key at its
+								 * first claim */
+	bool		taken;			/* true: the row is gone, because this
+								 * transaction has taken the task */
 } FairqTask;
 
 /*
@@ -437,12 +441,12 @@ extern void fairq_task_return(FairqTable *table, FairqTask *task,
 /* The content of a task for its worker. */
 typedef struct FairqContent
 {
-	Datum		payload;		/* its payload */
-	Datum		headers;		/* its headers; 0: none */
-	TimestampTz expires_at;		/* time from which it may not begin;
+	Datum		payload;		/* the task's payload */
+	Datum		headers;		/* the task's headers; 0: none */
+	TimestampTz expires_at;		/* time from which the task may not begin;
 								 * DT_NOEND: none */
-	bool		blocked;		/* true: it waits for the batch with its id,
-								 * or for other tasks */
+	bool		blocked;		/* true: the task waits for the batch with its
+								 * id, or for other tasks */
 } FairqContent;
 
 extern void fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,

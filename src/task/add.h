@@ -13,28 +13,30 @@ typedef struct FairqEnqueue
 {
 	FairqQueue *queue;			/* queue of the tasks */
 	FairqTable *tasks;			/* fairq.task */
-	bool		ready;			/* true: one of them is ready at once */
-	int64		batch;			/* batch of all of them; 0: none */
-	int64		added;			/* number of tasks that were added to it */
-	const FairqAfter *after;	/* the tasks that all of them wait for; NULL:
+	bool		ready;			/* true: one of the tasks is ready at once */
+	int64		batch;			/* batch to which all of the tasks belong; 0:
+								 * none */
+	int64		added;			/* number of tasks that were added to the
+								 * batch */
+	const FairqAfter *after;	/* predecessors of each of the tasks; NULL:
 								 * none */
 } FairqEnqueue;
 
 typedef struct FairqNewTask
 {
 	int64		id;				/* id of the task */
-	TimestampTz enqueued_at;	/* time at which it was first enqueued */
-	TimestampTz run_at;			/* future time at which it becomes due;
-								 * DT_NOBEGIN: at once */
-	TimestampTz put_back_at;	/* time at which it was put back from the
+	TimestampTz enqueued_at;	/* time at which the task was first enqueued */
+	TimestampTz run_at;			/* future time at which the task becomes due;
+								 * DT_NOBEGIN: it is ready at once */
+	TimestampTz put_back_at;	/* time at which the task was put back from the
 								 * archive; DT_NOBEGIN: it is new */
-	TimestampTz expires_at;		/* time from which it may not begin;
+	TimestampTz expires_at;		/* time from which the task may not begin;
 								 * DT_NOEND: none */
-	text	   *group_key;		/* its group's key */
-	Datum		payload;		/* its payload */
-	Datum		headers;		/* its headers; 0: none */
+	text	   *group_key;		/* key of the task's group */
+	Datum		payload;		/* the task's payload */
+	Datum		headers;		/* the task's headers; 0: none */
 
-	/* its key */
+	/* the task's dedup_key */
 	struct
 	{
 		Datum		key;		/* key, taken before the row is written; 0:
@@ -48,20 +50,24 @@ typedef struct FairqNewTask
 	/* data of earlier attempts, which do not count towards max_attempts */
 	struct
 	{
-		TimestampTz popped_at;	/* time of its last claim; 0: it had none */
+		TimestampTz popped_at;	/* time of the last claim; 0: there was none */
 		Datum		error;		/* error of the last attempt; 0: none */
 		Datum		log;		/* log of failed attempts; 0: none */
-		Datum		progress;	/* progress that these have set; 0: none */
+		Datum		progress;	/* progress that these attempts have set; 0:
+								 * none */
 		int32		attempt;	/* number of attempts */
 	}			past;
 
-	int32		max_attempts;	/* most attempts that count; 0: the queue's
-								 * setting */
-	float		cost;			/* its group's charge for it; 0: the default */
+	int32		max_attempts;	/* limit of the attempts that count; 0: the
+								 * queue's setting */
+	float		cost;			/* charge to the task's group; 0: the
+								 * default */
 	int			priority;		/* from 0 to FAIRQ_PRIORITIES - 1 */
-	int64		batch;			/* batch that it was in before; 0: none */
-	bool		blocked;		/* true: it waits for its own batch; a task
-								 * with FairqEnqueue.after is blocked too */
+	int64		batch;			/* batch to which the task belonged before; 0:
+								 * none */
+	bool		blocked;		/* true: the task waits for the batch with its
+								 * id; a task with FairqEnqueue.after is
+								 * blocked too */
 } FairqNewTask;
 
 /* A time in the future, or DT_NOBEGIN if it is past. */

@@ -84,10 +84,12 @@
 /* A row of fairq.batch. */
 typedef struct Batch
 {
-	int32		queue_id;		/* queue of the task that waits for it */
-	bool		on_success;		/* true: all of its tasks have to succeed */
+	int32		queue_id;		/* queue of the task that waits for the
+								 * batch */
+	bool		on_success;		/* true: all tasks of the batch have to
+								 * succeed */
 	bool		closed;			/* true: no more tasks can be added */
-	bool		finished;		/* true: its task does not wait any more */
+	bool		finished;		/* true: that task does not wait any more */
 } Batch;
 
 /*
