@@ -34,7 +34,7 @@ typedef enum FairqRegion
 	FAIRQ_REGION_QUEUED,		/* addresses of turns */
 	FAIRQ_REGION_RETRIED,		/* times at which retried tasks become due */
 	FAIRQ_REGION_SCHEDULED,		/* times at which scheduled tasks become due */
-	FAIRQ_REGIONS				/* number of these */
+	FAIRQ_REGIONS				/* number of regions */
 } FairqRegion;
 
 /* a count that leaves no room at the tail, whatever the weight */

@@ -71,7 +71,7 @@ fairq_pace(int32 rate, double usecs, int32 burst)
 
 	if (rate > 0)
 	{
-		/* rounded up, so that it is never too fast */
+		/* round the gap up, so that the pace is never too fast */
 		double		gap = usecs * 1000 / rate;
 
 		pace.gap = (int64) Min(gap + 1, (double) FAIRQ_LONGEST_PACE);
@@ -152,7 +152,7 @@ typedef struct FairqCounter
 								 * backends keep */
 	uint64		number[FAIRQ_BOOKS];	/* number of the load to which
 										 * committed belongs */
-	uint64		tenure;			/* number of the queue's tenure of its hints */
+	uint64		tenure;			/* number of the queue's tenure of the hints */
 	FairqStarts starts;			/* times at which tasks started */
 } FairqCounter;
 

@@ -170,7 +170,7 @@ fairq_order_remove(FairqOrder *order, FairqRecords *records, int32 seat)
 		Assert(*link != FAIRQ_NO_NODE);
 	}
 
-	/* its merged subtrees take its place */
+	/* the node's merged subtrees take its place */
 	while (low != FAIRQ_NO_NODE && high != FAIRQ_NO_NODE)
 	{
 		FairqNode  *lower = fairq_record(records, low);

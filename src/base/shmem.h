@@ -68,7 +68,7 @@ typedef struct FairqDomain
 typedef struct FairqItem
 {
 	int64		addr;			/* address of the task */
-	uint32		order;			/* low 32 bits of its id */
+	uint32		order;			/* low 32 bits of the task's id */
 	ItemPointerData tid;		/* TID of the root of its HOT chain */
 }
 #if defined(pg_attribute_packed) && defined(pg_attribute_aligned)
@@ -285,7 +285,7 @@ typedef enum FairqTranche
 	FAIRQ_AREA_TRANCHE,
 	FAIRQ_LANE_TRANCHE,
 	FAIRQ_TALLY_TRANCHE,
-	FAIRQ_TRANCHES				/* number of these */
+	FAIRQ_TRANCHES				/* number of tranches */
 } FairqTranche;
 
 /* The result of fairq.shared_memory() about the whole block. */

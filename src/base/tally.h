@@ -16,7 +16,7 @@ typedef enum FairqTallied
 	FAIRQ_TALLY_READY,			/* waits for a turn, without a lease */
 	FAIRQ_TALLY_SCHEDULED,		/* waits for a time, without a lease */
 	FAIRQ_TALLY_RUNNING,		/* has a lease, which may have expired */
-	FAIRQ_TALLIES				/* number of these */
+	FAIRQ_TALLIES				/* number of kinds */
 } FairqTallied;
 
 /* No load is valid for the queue's counters, not even the next one. */

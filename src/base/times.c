@@ -199,11 +199,13 @@ fairq_histogram_init(FairqHistogram *histogram)
 /* Equal samples of one subtransaction. */
 typedef struct Sample
 {
-	FairqHistogram *histogram;	/* the histogram to which they are added */
-	int			bucket;			/* bucket of it */
+	FairqHistogram *histogram;	/* the histogram to which the samples are
+								 * added */
+	int			bucket;			/* bucket of the histogram */
 	uint64		n;				/* number of these samples */
-	uint64		usecs;			/* sum of their lengths */
-	SubTransactionId sub;		/* subtransaction that measured them */
+	uint64		usecs;			/* sum of the samples' lengths */
+	SubTransactionId sub;		/* subtransaction that has measured the
+								 * samples */
 } Sample;
 
 static Sample *samples = NULL;	/* in TopTransactionContext */

@@ -41,7 +41,7 @@ typedef enum FairqSpan
 {
 	FAIRQ_SPAN_WAIT,			/* from readiness to the claim */
 	FAIRQ_SPAN_RUN,				/* from the claim to complete or fail */
-	FAIRQ_SPANS					/* number of these */
+	FAIRQ_SPANS					/* number of kinds */
 } FairqSpan;
 
 /* buckets: below 1 ms, [1, 2) ms, [2, 4) ms, ...; 2^30 ms and more */

@@ -63,18 +63,18 @@
 static struct
 {
 	FairqWakeup *wakeup;
-	TimestampTz keeps_until;	/* time until which it waits as timekeeper;
-								 * DT_NOEND: none */
+	TimestampTz keeps_until;	/* time until which this backend is the
+								 * timekeeper; DT_NOEND: it is not */
 }			waits[FAIRQ_MAX_WAITS];
 static int	nwaits = 0;
-static int	called_by = -1;		/* index of the queue whose call it has taken;
-								 * -1: none */
-static bool rechecking = false; /* true: it searches without a call, after a
-								 * while */
+static int	called_by = -1;		/* index of the queue whose call this backend
+								 * has taken; -1: none */
+static bool rechecking = false; /* true: this backend searches without a call,
+								 * after a while */
 
 /*
- * of several queues at which it waits, the one that had a task; NULL: none, or
- * the pop has visited that queue
+ * if this backend waits at several queues, the queue that had a task; NULL:
+ * none, or the pop has visited that queue
  */
 static FairqWakeup *unreported = NULL;
 

@@ -57,8 +57,8 @@ typedef enum FairqDone
 typedef struct FairqHeld
 {
 	int32		slots;			/* number of slots that are held */
-	int32		running;		/* change in the number of leased tasks if it
-								 * commits */
+	int32		running;		/* change in the number of leased tasks if the
+								 * transaction commits */
 } FairqHeld;
 
 /*
@@ -68,8 +68,8 @@ typedef struct FairqHeld
  */
 typedef struct FairqPending
 {
-	FairqLane  *lane;			/* lane of the group; of a change of the queue,
-								 * the first one */
+	FairqLane  *lane;			/* lane of the group; for a change of the
+								 * queue, the queue's first lane */
 	int32		group_no;		/* the group's number; -1: change of the
 								 * queue */
 	SubTransactionId sub;		/* subtransaction that noted the change */
@@ -100,7 +100,7 @@ typedef struct FairqPending
 	{
 		FairqTail	before;		/* the group's tail before the first of them */
 		FairqTail	last;		/* the last address that was reserved */
-		uint32		lane_no;	/* lane_no of the lane when they were
+		uint32		lane_no;	/* lane_no of the lane when the addresses were
 								 * reserved */
 		bool		any;		/* true: addresses were reserved */
 		bool		torn;		/* true: other transactions have reserved

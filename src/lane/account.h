@@ -154,7 +154,8 @@ typedef struct FairqCharge
  */
 typedef struct FairqWork
 {
-	uint32		lane_no;		/* lane_no of the lane when it was noted */
+	uint32		lane_no;		/* lane_no of the lane when the work was
+								 * noted */
 	int32		tenant;			/* number of the group's tenant; FAIRQ_NO_NODE:
 								 * none */
 	int32		begun;			/* number of tasks that have begun to count as
@@ -170,7 +171,8 @@ typedef struct FairqWork
 	int64		taken_since;	/* sum of the times at which these began, as in
 								 * begun_since */
 	int64		took;			/* microseconds that ended tasks have taken */
-	int64		longest;		/* the longest of these */
+	int64		longest;		/* microseconds that the longest of these tasks
+								 * has taken */
 	int64		lapsed;			/* microseconds of expired leases, which may
 								 * not have been used */
 } FairqWork;

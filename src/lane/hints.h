@@ -73,7 +73,7 @@ typedef enum FairqStat
 	FAIRQ_STAT_CANCELLED,		/* tasks that were cancelled */
 	FAIRQ_STAT_LAPSED,			/* leases that lapsed */
 	FAIRQ_STAT_EXPIRED,			/* tasks that did not begin in time */
-	FAIRQ_STATS					/* number of these */
+	FAIRQ_STATS					/* number of kinds of events */
 } FairqStat;
 
 /* Service of a lane in a full queue. */
@@ -103,13 +103,13 @@ typedef struct FairqLane
 								 * begun */
 		uint32		covered;	/* in a queue with tenants, value of "known"
 								 * when the last turn was taken */
-		uint64		resets;		/* resets of the domain when it began; if the
-								 * domain has a larger number, the lane is
-								 * invalid */
-		int64		block_length;	/* the queue's block length when it
-									 * began */
-		int64		first;		/* seat at which it began */
-		int64		block;		/* present block when it began */
+		uint64		resets;		/* resets of the domain when the recovery
+								 * began; if the domain has a larger number,
+								 * the lane is invalid */
+		int64		block_length;	/* the queue's block length when the
+									 * recovery began */
+		int64		first;		/* seat at which the recovery began */
+		int64		block;		/* present block when the recovery began */
 		int64		known;		/* number of known seats from first on,
 								 * wrapping around; FAIRQ_ALL_SEATS: recovery
 								 * is over */

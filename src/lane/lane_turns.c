@@ -1124,7 +1124,10 @@ fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
 		FairqShut	shut = cause->pace != NULL ? FAIRQ_SHUT_UNTIL :
 			cause->limit == 0 ? FAIRQ_SHUT_PAUSED : FAIRQ_SHUT_FULL;
 
-		/* its parked groups return only if they may have a task to serve */
+		/*
+		 * the tenant's parked groups return only if they may have a task to
+		 * serve
+		 */
 		if (shut == FAIRQ_SHUT_FULL)
 			fairq_lane_order_open(lane, tenant);
 		else if (fairq_lane_order_is_shut(lane, tenant, FAIRQ_SHUT_UNTIL))

@@ -77,9 +77,9 @@ typedef struct FairqFairness
 /* A copy of a group's account in a lane that is not task-fair. */
 typedef struct FairqGroupServed
 {
-	bool		any;			/* true: it has an account; false: all other
-								 * fields are undefined */
-	double		got;			/* amount that it has got, per weight */
+	bool		any;			/* true: the group has an account; false: all
+								 * other fields are undefined */
+	double		got;			/* amount that the group has got, per weight */
 	FairqAccount account;		/* the account */
 } FairqGroupServed;
 

@@ -86,8 +86,8 @@ typedef struct Choice
 								 * time-fair */
 	int32		least_share;	/* the least of the shares */
 	double		longest;		/* E: the longest recent task of all lanes */
-	double		got[FAIRQ_PRIORITIES];	/* amounts that they have got per
-										 * share, and credits */
+	double		got[FAIRQ_PRIORITIES];	/* amounts that the lanes have got per
+										 * share, including credits */
 } Choice;
 
 /* The last choice of the call in progress; its charge is not final yet. */
@@ -236,7 +236,10 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 		if (share[p] == 0)
 			continue;
 		worked = per_share(c, p, c->works[p].got);
-		/* if the lane was recovered, or shares are new, it begins as idle */
+		/*
+		 * if the lane was recovered, or shares are new, the lane begins as
+		 * idle
+		 */
 		if (accounts->lane_no[p] != c->works[p].lane_no)
 		{
 			accounts->lane_no[p] = c->works[p].lane_no;

@@ -450,18 +450,22 @@ fairq_all_group_stats(PG_FUNCTION_ARGS)
 typedef struct Share
 {
 	int32		group_no;		/* the group's number */
-	bool		any;			/* true: it has an account in some lane */
-	double		got;			/* service that it has got, per weight */
-	double		ahead;			/* its lead over the group that has got the
-								 * least; -1: not known, or there is no other
-								 * group */
+	bool		any;			/* true: the group has an account in some
+								 * lane */
+	double		got;			/* service that the group has got, per
+								 * weight */
+	double		ahead;			/* the group's lead over the group that has got
+								 * the least; -1: not known, or there is no
+								 * other group */
 	int32		nactive;		/* for a tenant, number of its groups that may
 								 * have a ready task */
-	int32		running;		/* if time-fair, number of its running tasks */
-	int32		level;			/* if time-fair, its highest level in any
-								 * lane */
-	TimestampTz since;			/* time from which it waits; not finite: it
-								 * does not wait, or the time is not known */
+	int32		running;		/* if time-fair, number of the group's running
+								 * tasks */
+	int32		level;			/* if time-fair, the group's highest level in
+								 * any lane */
+	TimestampTz since;			/* time from which the group waits; not finite:
+								 * it does not wait, or the time is not
+								 * known */
 } Share;
 
 static void

@@ -737,7 +737,7 @@ tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
 	n = own_ahead(&look, &own, weight);
 	if (n == UNKNOWN)
 		return UNKNOWN;
-	/* its next turn is in the present block, or in the next one */
+	/* the group's next turn is in the present block, or in the next one */
 	blocks = n / weight + 1 +
 		fairq_block(own.next_turn, queue->block_length) -
 		view.lane.present.block;

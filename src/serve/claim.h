@@ -37,7 +37,7 @@ typedef struct FairqCall
 	TimestampTz lease_until;	/* end of the leases; DT_NOEND: tasks are
 								 * removed */
 	bool		peek;			/* true: serve no task, only check whether a
-								 * pop would find one */
+								 * pop would find a task */
 	bool		foresees;		/* true: work on a copy, and change or lock no
 								 * row */
 	bool		ends;			/* true, with peek: end tasks that are over and
@@ -71,8 +71,8 @@ typedef struct FairqService
 		bool		saw_locked; /* true: a row was only locked */
 		bool		saw_over;	/* true, with peek: a call with "ends" would
 								 * end some tasks */
-		bool		freed;		/* true: it has ended a task for which another
-								 * one may have waited */
+		bool		freed;		/* true: the call has ended a task for which
+								 * another task may have waited */
 		bool		stopped;	/* true: the call ends with a task that is
 								 * served alone, or before one */
 		uint32		first;		/* lanes with which the next call therefore

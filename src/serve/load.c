@@ -108,7 +108,7 @@ typedef struct GroupLoad
 		int32		lane;		/* number of the lane */
 		int32		group_no;	/* number of the group */
 	}			key;
-	struct GroupLoad *next;		/* next one of the queue; NULL: none */
+	struct GroupLoad *next;		/* next GroupLoad of the queue; NULL: none */
 	int32		running;		/* number of running tasks */
 	FairqLeases leases;			/* their leases */
 } GroupLoad;
@@ -116,7 +116,7 @@ typedef struct GroupLoad
 typedef struct QueueLoad
 {
 	int32		queue_id;		/* id of the queue */
-	int64		n[FAIRQ_TALLIES];	/* number of its tasks */
+	int64		n[FAIRQ_TALLIES];	/* numbers of the queue's tasks, by kind */
 	GroupLoad  *groups;			/* groups that have running tasks, or NULL */
 } QueueLoad;
 
@@ -254,7 +254,8 @@ publish_group(FairqHints *hints, const GroupLoad *group, int32 tenant,
 	FairqLane  *lane = &hints->lanes[group->key.lane % FAIRQ_PRIORITIES];
 
 	/*
-	 * the reach first, because a backend that sees the lease searches up to it
+	 * raise the reach first, because a backend that sees the lease searches up
+	 * to the reach
 	 */
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		fairq_lane_reaches(lane, group->leases.high[r]);

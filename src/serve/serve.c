@@ -143,7 +143,10 @@
  */
 #define MOST_LOADS 2
 
-/* blocks after the last one with a served task in which a call continues */
+/*
+ * number of blocks in which a call continues after the last block with a
+ * served task
+ */
 #define IDLE_BLOCKS 1
 
 /* throttled groups that a step takes back */
@@ -376,9 +379,9 @@ static struct
 {
 	FairqHints *hints;			/* hints of the call's queue; NULL: no call is
 								 * in progress */
-	int64		found;			/* number of due tasks and groups that it has
-								 * found */
-	uint32		lanes;			/* lanes with which it begins */
+	int64		found;			/* number of due tasks and groups that the call
+								 * has found */
+	uint32		lanes;			/* lanes with which the call begins */
 }			owed;
 
 static int32
@@ -771,7 +774,7 @@ serve_by_shares(FairqService *s)
 		int64		served = s->got.served;
 		int64		charge = s->got.charge;
 
-		/* the turns of a window are of one lane */
+		/* all turns of a window are in one lane */
 		if (s->call.per_group == 0)
 			s->call.max_tasks = served + run->most;
 		s->priority = run->priority;

@@ -136,7 +136,7 @@ give_back(FairqTurn *turn)
 	 */
 	(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL,
 							   turn->state.begun);
-	/* a call that searched meanwhile has not found its tasks */
+	/* a call that searched meanwhile has not found the tasks of this turn */
 	fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
 }
 
@@ -286,8 +286,8 @@ typedef struct Course
 	int			next_stretch;
 	FairqPlace	cycle;			/* where the cycle began */
 	bool		claimed;		/* a queued or scheduled task was claimed */
-	bool		no_scheduled;	/* its scheduled tasks are left to other
-								 * calls */
+	bool		no_scheduled;	/* the group's scheduled tasks are left to
+								 * other calls */
 	FairqFindings findings;
 } Course;
 
@@ -650,7 +650,7 @@ typedef struct Reading
 	FairqItem  *items;
 	int			n;
 	int			max;
-	int64		end;			/* position that it has reached */
+	int64		end;			/* position that the reading has reached */
 } Reading;
 
 static void

@@ -103,7 +103,7 @@ typedef struct Sweep
 	FairqTable *tasks;
 	FairqScan  *scan;			/* scan of tasks that may have to end; NULL:
 								 * none yet */
-	TimestampTz now;			/* time at which it began */
+	TimestampTz now;			/* time at which the sweep began */
 	int64		most;			/* most tasks to end */
 	int64		ended;			/* tasks that were ended so far */
 	MemoryContext each;			/* memory for one task */
@@ -459,7 +459,8 @@ in_subtransaction(Part part, void *arg, bool if_room)
 	PG_TRY();
 	{
 		/*
-		 * data in its own context would stay until the end of the whole call
+		 * data in the subtransaction's own context would stay until the end of
+		 * the whole call
 		 */
 		MemoryContextSwitchTo(context);
 		done = part(arg);
@@ -499,7 +500,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	/* another call that changes settings or maintains the queue goes first */
 	if (!fairq_queue_id_try_lock(queue->id, ShareUpdateExclusiveLock))
 		return false;
-	/* its settings may have changed meanwhile */
+	/* the queue's settings may have changed meanwhile */
 	done = fairq_queue_by_id(queue->id) != NULL &&
 		in_subtransaction(forget_unused, &forgetting, false);
 	fairq_queue_id_unlock(queue->id, ShareUpdateExclusiveLock);

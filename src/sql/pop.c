@@ -325,7 +325,10 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 		(void) fairq_queue_use(DatumGetTextPP(names[i]), FAIRQ_PRIV_WORK,
 							   AccessShareLock);
 	tasks = begin_claims(fcinfo, &claims, 0, RowExclusiveLock);
-	/* first a task that an earlier call has left because it is served alone */
+	/*
+	 * first serve a task that an earlier call has left because it is served
+	 * alone
+	 */
 	for (int i = 1; i < n && left > 0; i++)
 		if (fairq_begins_alone(fairq_queue_use(DatumGetTextPP(names[i]),
 											   FAIRQ_PRIV_WORK, AccessShareLock)))

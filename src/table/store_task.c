@@ -278,8 +278,8 @@ fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
 	{
 		header = fetch_row(table, &task->tid, &snapshot);
 		/*
-		 * another transaction may be changing it; proceed as if the scan had
-		 * found that
+		 * another transaction may be changing the row; proceed as if the scan
+		 * had found that
 		 */
 		if (header == NULL || TransactionIdIsValid(snapshot.xmax))
 			return FAIRQ_GONE;
@@ -405,7 +405,7 @@ fairq_table_wait(FairqTable *table, ItemPointer row)
 	xmax = HeapTupleHeaderGetRawXmax(header);
 	if (header->t_infomask & HEAP_XMAX_INVALID)
 	{
-		/* another transaction is about to change it */
+		/* another transaction is about to change the row */
 		ExecClearTuple(table->locked.slot);
 		LockTuple(table->rel, &tid, ExclusiveLock);
 		UnlockTuple(table->rel, &tid, ExclusiveLock);

@@ -96,8 +96,8 @@ static Oid	cached_relid = InvalidOid;
 static bool uncommitted = false;	/* some cached entry comes from our own
 									 * uncommitted row */
 static bool stale = false;
-static uint64 changes = 0;		/* value of the domain's group_changes when it
-								 * was read */
+static uint64 changes = 0;		/* value of the domain's group_changes for
+								 * which the cache is valid */
 
 static void
 check_group_cache(void)

@@ -62,8 +62,8 @@ typedef struct FairqSettings
 		uint64		version;	/* number of times that these were read */
 	}			others;
 
-	HTAB	   *own;			/* settings of groups that have some, by their
-								 * numbers; NULL: none has */
+	HTAB	   *own;			/* settings of groups that have their own, by
+								 * group number; NULL: no group has */
 	int32		nlimiting;		/* number of groups that have a limit, rate or
 								 * hold of their own, or are paused */
 	int32		npaused;		/* number of groups that are paused */
@@ -71,8 +71,9 @@ typedef struct FairqSettings
 	/* groups whose settings our own transaction has changed */
 	struct
 	{
-		int			n;			/* number of them; they are not read yet */
-		int			max;		/* number for which there is room */
+		int			n;			/* number of these groups; their settings are
+								 * not read yet */
+		int			max;		/* number of groups for which there is room */
 		int32	   *group_nos;	/* their numbers; NULL: no room yet */
 	}			changed;
 } FairqSettings;
@@ -92,7 +93,8 @@ typedef struct FairqAsOf
 typedef struct FairqQueue
 {
 	int32		id;				/* id of the queue; hash key */
-	FairqAsOf	as_of;			/* when its settings were read */
+	FairqAsOf	as_of;			/* versions at which the queue's settings were
+								 * read */
 	char		name[FAIRQ_MAX_QUEUE_NAME + 1]; /* name of the queue */
 	int64		block_length;	/* length of a block: the maximum number of
 								 * groups */

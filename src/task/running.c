@@ -23,8 +23,9 @@
 /* A group or tenant in which the next claim takes a slot and a start. */
 typedef struct Place
 {
-	int32		no;				/* its number */
-	FairqCounter *counter;		/* its counter, pinned; NULL: none */
+	int32		no;				/* number of the group or tenant */
+	FairqCounter *counter;		/* counter of the group or tenant, pinned;
+								 * NULL: none */
 	bool		slot;			/* true: a slot is taken */
 	FairqStart	start;			/* the start, if one is taken */
 } Place;

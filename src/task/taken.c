@@ -37,11 +37,11 @@
 typedef struct Taken
 {
 	int64		id;				/* id of the task */
-	int64		batch;			/* id of its batch; 0: none */
-	TimestampTz at;				/* time at which it was taken */
+	int64		batch;			/* id of the task's batch; 0: none */
+	TimestampTz at;				/* time at which the task was taken */
 	int32		attempt;		/* number of the attempt that began then */
 	TransactionId by;			/* transaction, or subtransaction, that has
-								 * taken it */
+								 * taken the task */
 	TransactionId ended_by;		/* the one that has ended the attempt; invalid:
 								 * none has */
 	int32		before;			/* earlier note of the same task; NO_NOTE:
@@ -49,7 +49,7 @@ typedef struct Taken
 	int32		before_in_batch;	/* earlier note of a task of the same
 									 * batch; NO_NOTE: none */
 	ItemPointerData tid;		/* TID of the row that was deleted */
-	FairqFile	file;			/* file that contains it */
+	FairqFile	file;			/* file that contains the row */
 } Taken;
 
 /* The last note of a task, or of a batch's tasks. */
