@@ -933,9 +933,9 @@ COMMENT ON FUNCTION fairq_internal.status_of(timestamptz, boolean, bigint, times
 -- The views show only rows that the caller may see.  A caller's condition is not
 -- evaluated for other rows.
 
--- Each of the two parts of fairq.tasks has its own security barrier.  One around a
--- UNION ALL would not stop the planner from moving a caller's condition.  The
--- condition on lanes makes an index scan of a queue possible.  Comparisons of
+-- Each of the two parts of fairq.tasks has its own security barrier.  A barrier
+-- around a UNION ALL would not stop the planner from moving a caller's condition.
+-- The condition on lanes makes an index scan of a queue possible.  Comparisons of
 -- texts are leakproof, so they may be evaluated before the privilege is checked.
 -- EXPLAIN would then reveal texts, by their statistics and by the rows removed.  A
 -- volatile function prevents that.

@@ -61,10 +61,10 @@
  *	  pace allows it.  The algorithm is GCRA (the generic cell rate algorithm
  *	  of ATM).  Each counter keeps one number: the time that the last start
  *	  would have if starts were evenly spaced.  The next start is allowed one
- *	  gap later.  After a long pause that number is as old as the burst allows.
- *	  So in any stretch of time t there are at most burst + t / gap starts.
- *	  Time is that of the monotonic clock, in nanoseconds, read under the
- *	  mutex.  So a step of the wall clock does not start more tasks.
+ *	  gap later.  After a long pause that time is as far in the past as the
+ *	  burst allows.  So in any stretch of time t there are at most burst + t /
+ *	  gap starts.  Time is that of the monotonic clock, in nanoseconds, read
+ *	  under the mutex.  So a step of the wall clock does not start more tasks.
  *
  *	  If a task was claimed, the start is not given back, since two tasks could
  *	  then start in less than a gap.  If no task was claimed, the start goes

@@ -49,8 +49,8 @@ static MemoryContext context = NULL;
 static HTAB *parts;
 
 /*
- * Begin a copy of the object at real.  The caller fills it in.  It exists
- * until fairq_shadow_end().
+ * Begin a copy of the object at the address real.  The caller fills it in.  It
+ * exists until fairq_shadow_end().
  */
 void *
 fairq_shadow_begin(void *real, Size size)

@@ -9,7 +9,7 @@
 typedef struct FairqShadow
 {
 	char	   *copy;			/* address of the copy */
-	char	   *real;			/* address of its original */
+	char	   *real;			/* address of the original */
 	Size		size;			/* size of both */
 } FairqShadow;
 

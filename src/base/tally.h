@@ -99,9 +99,9 @@ typedef struct FairqQueueTally
 	pg_atomic_uint32 uncounted; /* number of transactions and subtransactions
 								 * in progress in which uncounted calls have
 								 * claimed or ended tasks */
-	int64		n[FAIRQ_BOOKS][FAIRQ_TALLIES];	/* number of tasks; if not
-												 * loaded, only changes by
-												 * transactions since */
+	int64		n[FAIRQ_BOOKS][FAIRQ_TALLIES];	/* numbers of tasks; until the
+												 * load is over, only the
+												 * changes since it began */
 } FairqQueueTally;
 
 /* The kind of a task without a lease, by its address. */

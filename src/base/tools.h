@@ -77,7 +77,7 @@ fairq_compare_uint32(const void *a, const void *b)
  *	 two of these points, other backends work in other lanes (test/evict).
  * - claim: between the choice of a row and its change, without a lock
  *	 (test/held_up, test/evict).
- * - reading: in the middle of reading a group (the same tests).
+ * - reading: in the middle of reading a group (test/held_up, test/evict).
  * - commit: between the moment at which a commit is visible and its pending
  *	 changes (test/held_up).
  * - publish: in the middle of a commit's changes, once a group's changes are

@@ -180,7 +180,8 @@ release_news(FairqNews *news)
 }
 
 /*
- * Add other news of the same group, which this consumes.  Allocates nothing.
+ * Add other news of the same group, which this function frees.  Allocates
+ * nothing.
  */
 static void
 merge_news(FairqNews *news, FairqNews *more)
@@ -475,8 +476,9 @@ fairq_pending(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Record that a task that was ready is ours, unless we abort. root is the TID
- * to which an index leads for its row, if that is known.
+ * Record that this transaction claims a ready task, which is ready again if we
+ * abort.  root is the TID to which an index leads for its row, if that is
+ * known.
  */
 void
 fairq_pending_ready_at_abort(FairqPending *pending, const FairqTask *task,

@@ -248,7 +248,7 @@ count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
 	ledger->started += started;
 }
 
-/* The account, which is new or a group's, is a tenant's from now on. */
+/* Make the account that of a tenant; it is new, or was a group's. */
 void
 fairq_account_be_tenant(FairqLedger *ledger, FairqAccount *account)
 {

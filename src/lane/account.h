@@ -72,8 +72,8 @@ typedef struct FairqFlows
 /* Why a tenant is shut. */
 typedef enum FairqShut
 {
-	FAIRQ_SHUT_FULL,			/* it has no slot, except those of lapsed
-								 * tasks */
+	FAIRQ_SHUT_FULL,			/* the tenant has no slot, except those of
+								 * lapsed tasks */
 	FAIRQ_SHUT_PAUSED,			/* no task is served, even if lapsed */
 	FAIRQ_SHUT_UNTIL			/* until a time no task is served, even if
 								 * lapsed (lane_turns.c) */
@@ -117,9 +117,9 @@ typedef struct FairqAccount
 								 * of the ledger */
 	union
 	{
-		FairqAmount lag;		/* if cost-fair, the most that its rank may lag
-								 * behind the virtual time, because others were
-								 * served during its last claim */
+		FairqAmount lag;		/* if cost-fair, the most that the group's rank
+								 * may lag behind the virtual time, because
+								 * others were served during its last claim */
 		FairqAmount done;		/* if time-fair, microseconds of work that has
 								 * ended, per weight */
 	}			by;

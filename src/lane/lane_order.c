@@ -253,8 +253,8 @@ has_account(FairqLane *lane, int32 group_no, bool tenants)
 
 /*
  * The first group at or after the seat "from" that enters and has no account,
- * or whose tenant is not known.  FAIRQ_NO_SEAT: the first "most" groups have
- * accounts.
+ * or whose tenant is not known.  FAIRQ_NO_SEAT: there is none among the first
+ * "most" groups.
  */
 static int32
 next_without(FairqLane *lane, int64 from, bool tenants, int most)
@@ -1466,7 +1466,10 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 	return true;
 }
 
-/* A task of the group or tenant is claimed in a full queue. */
+/*
+ * Count a task of the group or tenant that is claimed in a full queue as
+ * running.
+ */
 static void
 begin_in_full(FairqLane *lane, int32 flow, TimestampTz now)
 {

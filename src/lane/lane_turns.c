@@ -578,7 +578,8 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
  * Give the caller, whose turn has no task left, up to "most" tasks of the
  * group's hand.  Returns their number.  If that is 0, the caller must read
  * at or past *from; FAIRQ_ADDR_MAX: there is nothing to read.  *by_row says
- * whether it examines rows, and *offers whether it may offer what it finds.
+ * whether the caller examines rows, and *offers whether it may offer what it
+ * finds.
  */
 int
 fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,

@@ -244,7 +244,7 @@ find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
 	return found && nlevels == FAIRQ_MOST_LEVELS;
 }
 
-/* Copy the measure of the lane's fairness. */
+/* Copy the numbers that measure the lane's fairness. */
 void
 fairq_lane_fairness(FairqLane *lane, TimestampTz now, FairqFairness *fairness)
 {

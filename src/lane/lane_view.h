@@ -55,8 +55,8 @@ typedef struct FairqWait
 } FairqWait;
 
 /*
- * A copy of the measure of a lane's fairness.  Amounts are costs, or seconds
- * of work, per weight.
+ * A copy of the numbers that measure a lane's fairness.  Amounts are costs, or
+ * seconds of work, per weight.
  */
 typedef struct FairqFairness
 {

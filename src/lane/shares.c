@@ -2,7 +2,7 @@
  * shares.c
  *		Shares of a queue's lanes: which lane is served next.
  *
- * This is start-time fair queueing of lanes.  A task is charged as one, or at
+ * This is start-time fair queueing of lanes.  The charge of a task is 1, or
  * its cost in a cost-fair queue.  The amount that a lane has got is the sum of
  * its charges, divided by its share.  Among the lanes that have a task to
  * serve, the lane that has got the least is next.  Among equal lanes, the lane

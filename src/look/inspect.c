@@ -45,9 +45,10 @@
  *
  * Locking: AccessShareLock on the queue, if the function is for one queue, and
  * on the tables.  turns_before() and lane_groups() keep both to the end of the
- * transaction.  The first blocks drop_queue(), which frees the queue's chunks,
- * the second DROP EXTENSION, which locks no queue.  Numbers in shared memory
- * may change while they are read.  The tally is read under its lock, shared
+ * transaction.  The lock on the queue blocks drop_queue(), which frees the
+ * queue's chunks.  The locks on the tables block DROP EXTENSION, which locks
+ * no queue.  Numbers in shared memory may change while they are read.  The
+ * tally is read under its lock, shared
  * (tally.c).  The calls also take the locks of survey.c.
  *
  * To copy one lane, or FAIRQ_WAITS groups, a call takes a lane's lock,
@@ -707,8 +708,8 @@ others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
 }
 
 /*
- * Returns the greatest number of tasks of its priority that are served before
- * a queued task, or UNKNOWN.  The reference lists its assumptions.
+ * Returns the greatest number of tasks of the same priority that are served
+ * before a queued task, or UNKNOWN.  The reference lists its assumptions.
  */
 static int64
 tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)

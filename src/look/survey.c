@@ -593,7 +593,10 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 /* the most groups that a call visits: about 5 ms */
 #define MOST_LOOKED 10000
 
-/* the most groups that are read for the age of each kind: about 2 ms */
+/*
+ * the most groups that are read to find the oldest task of each kind: about 2
+ * ms
+ */
 #define MOST_READ 100
 
 /* the most index entries that are read for due tasks in a timed region */

@@ -75,8 +75,8 @@ typedef struct FairqService
 								 * another task may have waited */
 		bool		stopped;	/* true: the call ends with a task that is
 								 * served alone, or before one */
-		uint32		first;		/* lanes with which the next call therefore
-								 * begins; bits */
+		uint32		first;		/* lanes, as bits, with which the next call
+								 * therefore begins */
 	}			got;
 
 	FairqLane  *lane;			/* present lane */

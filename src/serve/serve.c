@@ -47,7 +47,8 @@
  *	 (may_take() in lane_turns.c).  It uses only the first lane that has tasks,
  *	 and either only turns or only rounds in a full queue (here);
  * - one of them is served alone, because its lease has lapsed twice.  The call
- *	 ends with that task, or stops before it and the next call begins there
+ *	 ends with that task, or it stops before that task, where the next call
+ *	 begins
  *	 (fairq_stops_before() in claim.c, serve_alone() here);
  * - they are in flight, or their rows are locked or being changed (turn.c,
  *	 claim.c, store_task.c);
@@ -231,7 +232,10 @@ copy_queue(const FairqQueue *queue, int64 max_tasks)
 	FairqHints *copy = fairq_shadow_begin(hints, sizeof(FairqHints));
 	FairqQueue *of_copy = fairq_shadow_alloc(sizeof(FairqQueue));
 
-	/* first, because a later load may not be over in the copied data */
+	/*
+	 * find out first which counters are known, because a later load may not be
+	 * over in the copied data
+	 */
 	fairq_tally_keep(&hints->tally);
 	memcpy(copy, hints, sizeof(FairqHints));
 	fairq_chunks_init(&copy->chunks);
@@ -281,8 +285,8 @@ publish_due(const Search *search, const FairqTask *task)
 
 /*
  * Publish the due tasks of a timed region of the lane, from an address on, in
- * the order of addresses.  This is one step.  Returns where the next one
- * begins.
+ * the order of addresses.  This is one step.  Returns the address at which the
+ * next step begins.
  */
 static int64
 search_region(const Search *search, FairqTable *tasks, FairqRegion region,

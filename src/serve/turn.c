@@ -280,8 +280,8 @@ typedef struct Course
 	Search		queued;
 	Search		due[FAIRQ_REGIONS];
 	Search		lapsed;
-	Stretch		stretches[2 * FAIRQ_REGIONS];	/* to be searched for lapsed
-												 * tasks */
+	Stretch		stretches[2 * FAIRQ_REGIONS];	/* pieces of the line to be
+												 * searched for lapsed tasks */
 	int			nstretches;
 	int			next_stretch;
 	FairqPlace	cycle;			/* where the cycle began */

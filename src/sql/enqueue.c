@@ -42,7 +42,7 @@
  *
  * Ids are WAL-logged before they are used.  nextval() has written its record
  * before others see the chunk.  So that record is on disk once the commit of a
- * task is.
+ * task is on disk.
  *
  * A restart wastes the rest of a chunk.  After a crash PostgreSQL continues up
  * to 32 values later.  Therefore the step is small (see the script): 33 steps

@@ -195,8 +195,8 @@ end_lapsed_in_lane(Sweep *sweep, int priority)
 }
 
 /*
- * End at most "most" of the queue's expired leases.  Returns the number that
- * it has ended.
+ * End at most "most" of the queue's expired leases.  Returns the number of
+ * ended leases.
  */
 static int64
 end_all_lapsed(FairqQueue *queue, int64 most)
@@ -839,8 +839,8 @@ arg_target(FunctionCallInfo fcinfo, int n)
 }
 
 /*
- * Put an archived task back.  Returns false if it is being changed, or another
- * task of the queue has its dedup_key or is about to take it.
+ * Put an archived task back.  Returns false if the task is being changed, or
+ * another task of the queue has its dedup_key or is about to take it.
  */
 static bool
 redrive_task(FairqEnqueue *e, const Target *to, FairqTable *archived,

@@ -35,9 +35,10 @@
  *
  * Locking: AccessShareLock on the queue, RowExclusiveLock on fairq.task and
  * the rows that are returned, to the end of the transaction.  A peek takes
- * AccessShareLock on both: the first blocks drop_queue(), the second DROP
- * EXTENSION.  Each look of a wait also takes both; a look that ends tasks
- * takes RowExclusiveLock on fairq.task, and locks the tasks' rows.
+ * AccessShareLock on the queue and on fairq.task.  The lock on the queue
+ * blocks drop_queue(), and the lock on fairq.task blocks DROP EXTENSION.  Each
+ * look of a wait also takes both locks; a look that ends tasks takes
+ * RowExclusiveLock on fairq.task, and locks the tasks' rows.
  */
 #include "postgres.h"
 
@@ -401,7 +402,7 @@ fairq_peek(PG_FUNCTION_ARGS)
 /* how often a sleeper checks messages and the counter */
 #define LISTEN_EVERY USECS_PER_SEC
 
-/* Results of the looks at queues that have found no task. */
+/* Results of looks at queues, none of which has found a task. */
 typedef struct Looks
 {
 	TimestampTz due[FAIRQ_MAX_WAITS];	/* time of the next look */
@@ -559,7 +560,7 @@ sleep_until(TimestampTz until, const Looks *looks)
 		if (news || GetCurrentTimestamp() >= until)
 			return;
 		AcceptInvalidationMessages();
-		/* the processing of messages may have taken such a snapshot */
+		/* the processing of messages may have taken a catalog snapshot */
 		InvalidateCatalogSnapshot();
 		if (!fairq_catalog_is_valid() ||
 			pg_atomic_read_u64(&looks->domain->resets) != looks->resets)

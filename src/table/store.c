@@ -10,8 +10,9 @@
  *	 changes.  fairq takes no predicate lock, so it causes no serialization
  *	 failure.
  * - A claim waits for no transaction.  Claiming a ready task takes no row
- *	 lock, unless the row was locked or changed before.  It is one update whose
- *	 outcome (HOT or not) is known.  A lapsed task is locked first.
+ *	 lock, unless the row was locked or changed before.  The claim is one
+ *	 update whose outcome (HOT or not) is known.  A lapsed task is locked
+ *	 first.
  *
  * Disadvantages: rules, triggers, defaults, generated columns, constraints
  * other than unique btree indexes, privileges and row security have no effect.
@@ -296,9 +297,9 @@ fairq_table_leave(FairqTable *table)
 }
 
 /*
- * Open another table that is used together with this one, with the same lock,
- * and is closed with it.  The other table is opened at its first use, because
- * most calls do not need it.
+ * Open another table, with the same lock.  It is used together with this
+ * table, and is closed with it.  The other table is opened at its first use,
+ * because most calls do not need it.
  */
 FairqTable *
 fairq_table_beside(FairqTable *table, FairqRelation which)

@@ -172,7 +172,10 @@ fairq_batch_join(FairqTable *tasks, int64 id, bool again)
 		lock_batch(id, RowShareLock, true) && takes_tasks(tasks, id, again);
 }
 
-/* Count n tasks of the batch as added, or one task with its kind of end. */
+/*
+ * Record that n tasks were added to the batch, or how one of its tasks has
+ * ended.
+ */
 void
 fairq_batch_count(FairqTable *tasks, int64 id, int status, int64 n,
 				  int64 task_id)
@@ -670,7 +673,7 @@ fairq_after_failed(FairqTable *tasks, int64 id, FairqStatus status)
 	bool		any = false;
 
 	(void) lock_transaction(GetTopTransactionId(), RowExclusiveLock, false);
-	/* cheaper than a search, where nobody uses "after" */
+	/* this is cheaper than a search if nobody uses "after" */
 	if (RelationGetNumberOfBlocks(dependencies->rel) == 0)
 		return false;
 	scan = fairq_scan_begin(dependencies, FAIRQ_DEPENDENCY_BY_TASK,

@@ -4,10 +4,10 @@
  *
  * A line is a contiguous piece of the index by group, and a lane consists of
  * its lines, one after the other.  So reading a section of a line costs one
- * descent and its entries.  Moving from one group to the next costs one
- * descent, however long the line is.  One scan is reused for several sections.
- * That saves the cost of another scan, and a search begins in the page that
- * the scan holds.
+ * descent, plus the entries of the section.  Moving from one group to the next
+ * costs one descent, however long the line is.  One scan is reused for several
+ * sections.  That saves the cost of another scan, and a search begins in the
+ * page that the scan holds.
  *
  * Addresses.  A new task follows the last address of its line, the tail.
  * Shared memory has the tails of the groups that it has entries for (lane.c);

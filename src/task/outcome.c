@@ -34,9 +34,9 @@
  * (blocked.c).  It is timed, and a pop that finds it due checks whether these
  * have ended.  The longer the task has waited, the later the next check.  The
  * end of a task that may be the last one makes the blocked task due.  If many
- * tasks wait for one, its end visits the first MAX_LOOKS.  A check that ends a
- * wait visits the next waiting tasks, up to one of its queue that is already
- * due.
+ * tasks wait for one task, the end of that task visits the first MAX_LOOKS of
+ * them.  A check that ends a wait visits the next waiting tasks, up to one of
+ * its queue that is already due.
  *
  * Locking: the caller has fairq.task open with RowExclusiveLock.  The call
  * locks the queue with AccessShareLock, and then the row, both to the end of
@@ -225,7 +225,7 @@ publish_again(FairqPending *pending, FairqTask *task, TimestampTz ready_at,
 
 /*
  * Change a locked task that is not running: its content, if that is not NULL,
- * and its time; DT_NOBEGIN: now.  With stays, it keeps its place.
+ * and its time; DT_NOBEGIN: now.  With stays, the task keeps its place.
  */
 static void
 change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
@@ -481,7 +481,7 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 
 /*
  * The time until the next check, in microseconds.  It is short if open
- * transactions are ending all tasks that this one waits for.
+ * transactions are ending all tasks for which the task waits.
  */
 static int64
 look_delay(FairqTable *tasks, const FairqTask *task)
@@ -495,8 +495,8 @@ look_delay(FairqTable *tasks, const FairqTask *task)
 
 /*
  * Check the tasks that a locked task waits for.  The task becomes ready, or
- * ends, or gets a later check.  Returns false if it stays due, for a check
- * after our commit.
+ * ends, or gets a later check.  Returns false if the task stays due, for a
+ * check after our commit.
  */
 bool
 fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)

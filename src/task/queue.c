@@ -70,7 +70,7 @@
  * time (fairq_queue_if_room).
  *
  * Entries are never freed, only reread.  A pointer is valid for the backend's
- * life, its content until the next fairq_queue_use().
+ * life, and its content is valid until the next fairq_queue_use().
  */
 #include "postgres.h"
 
@@ -93,7 +93,7 @@
 #include "tools.h"
 #include "transaction.h"
 
-/* 0 if there is no such privilege */
+/* The bit of the privilege of a name; 0 if there is no such privilege. */
 FairqPrivilege
 fairq_privilege_named(const char *name)
 {
@@ -194,8 +194,8 @@ remove_entry(FairqSettings *settings, int32 group_no)
 }
 
 /*
- * Reread the settings of these groups, which this sorts.  Returns their
- * number.
+ * Reread the settings of these groups, whose numbers this function sorts.
+ * Returns their number.
  */
 static int
 read_settings(FairqSettings *settings, int32 queue_id, int32 *group_nos,
@@ -461,7 +461,10 @@ fairq_queue_changed(void)
 	reading++;
 }
 
-/* Record such a change, and possibly changes of settings of any group. */
+/*
+ * Record a change of queues or privileges, and possibly changes of settings of
+ * any group.
+ */
 void
 fairq_queue_all_changed(void)
 {
@@ -909,7 +912,10 @@ lookup_queue(int32 id, bool must_have)
 	return entered;
 }
 
-/* Report that there is no queue of the name.  It is an error, unless skip. */
+/*
+ * Report that there is no queue of the name.  It is an error, or a NOTICE with
+ * skip.
+ */
 void
 fairq_no_such_queue(text *name, bool skip)
 {
@@ -1084,7 +1090,8 @@ fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode)
 	LOCKTAG		tag;
 
 	/*
-	 * not queue_relid: a worker that loads has not looked up any queue yet
+	 * do not use queue_relid: a worker that loads has not looked up any queue
+	 * yet
 	 */
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_QUEUE), id, 0);
 	return LockAcquire(&tag, lockmode, false, true) != LOCKACQUIRE_NOT_AVAIL;

@@ -10,7 +10,8 @@
  *
  * A queue that never had a limit does not count tasks; tally.c describes how
  * counting begins.  While counters are not known, calls skip a limited group,
- * and a limited queue counts as full.  Then serve.c loads them.
+ * and a limited queue counts as full.  Then serve.c begins a load, or waits
+ * for one.
  *
  * Locking: the counters' mutexes, and the locks of lane.c.
  */

@@ -107,7 +107,7 @@ check_file(FairqTable *tasks, const Taken *note)
 				errhint("Roll back the transaction; the task is then ready again."));
 }
 
-/* Make a note the last one of a key.  Returns the one before it. */
+/* Make a note the last one of a key.  Returns the previous note of the key. */
 static int32
 index_note(int64 key, int32 n)
 {
