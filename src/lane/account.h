@@ -27,8 +27,8 @@ typedef enum FairqFairBy
 	FAIRQ_BY_TASKS,				/* tasks, one in each block */
 	FAIRQ_BY_COST,				/* costs of tasks */
 	FAIRQ_BY_TIME,				/* time of workers */
-	FAIRQ_BY_UNITS				/* tasks, in queues with tenants: costs, and
-								 * each task costs 1 */
+	FAIRQ_BY_UNITS				/* tasks, in queues with tenants: like costs,
+								 * and each task costs 1 */
 } FairqFairBy;
 
 /*

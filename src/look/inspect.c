@@ -32,7 +32,8 @@
  * turn in each block.  Its next turn is in this block, or in the next one if
  * it has had its turn in this one.  No other group has more than one turn in a
  * block.  So another group has at most one turn in each block from this one up
- * to that turn.  At each turn it is served at most its weight in tasks.
+ * to that turn.  At each turn it is served at most as many tasks as its
+ * weight.
  *
  * The tasks before a task are the group's queued tasks at lower addresses, the
  * due tasks, and the tasks whose leases have ended.  The call counts a bounded

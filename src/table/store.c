@@ -532,7 +532,7 @@ fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,
 	{
 		MemoryContext old = MemoryContextSwitchTo(table->context);
 
-		/* a copy, because a hundred references to the original are slow */
+		/* use a copy, because a hundred references to the original are slow */
 		TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(table->rel));
 
 		table->batch.rows = palloc(sizeof(TupleTableSlot *) * FAIRQ_MAX_ROWS);

@@ -42,8 +42,8 @@ typedef struct Taken
 	int32		attempt;		/* number of the attempt that began then */
 	TransactionId by;			/* transaction, or subtransaction, that has
 								 * taken the task */
-	TransactionId ended_by;		/* the one that has ended the attempt; invalid:
-								 * none has */
+	TransactionId ended_by;		/* transaction, or subtransaction, that has
+								 * ended the attempt; invalid: none has */
 	int32		before;			/* earlier note of the same task; NO_NOTE:
 								 * none.  Set when this note is in the index */
 	int32		before_in_batch;	/* earlier note of a task of the same
