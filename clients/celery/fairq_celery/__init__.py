@@ -2,7 +2,7 @@
 
 from kombu.transport import TRANSPORT_ALIASES
 
-__version__ = "1.0.0"       # before the imports, since they use it
+__version__ = "1.0.0"       # these modules use it
 
 from .progress import set_progress, step        # noqa: E402
 from .publishing import batch, publishing       # noqa: E402

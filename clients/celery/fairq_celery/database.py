@@ -26,11 +26,11 @@ UNPRINTABLE = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooC
 # seconds that the server has to answer a statement
 TO_ANSWER = 20
 
-# seconds after which the kernel gives up data without an acknowledgement, during which it
+# seconds after which the kernel gives up on unacknowledged data; until then it
 # sends no keepalives
 UNACKNOWLEDGED = 30
 
-# messages of a server or pooler that refuses temporarily
+# messages of a server or pooler that refuses connections temporarily
 FOR_NOW = re.compile("too many|slots are reserved|no more connections|server.login|query_wait_timeout"
                      "|starting up|shutting down|recovery", re.IGNORECASE)
 
@@ -70,8 +70,9 @@ class Connection(psycopg.Connection):
 
 
 def readable(sockets, seconds):
-    """True: one of the sockets is readable within that time.  Unlike select() it takes any
-    number of sockets.
+    """Whether one of the sockets is readable within that time.
+
+    Unlike select(), it has no limit for the number of sockets.
     """
     poll = select.poll()
     for fd in sockets:
@@ -119,8 +120,8 @@ def connect(conninfo, give_up=None):
             problems.append(error)
             continue
         refused_since.pop(conninfo, None)
-        # A pooler invents the process that its clients see.  The next statement may use
-        # another server connection, without the prepared statements.
+        # A pooler sends its clients an invented process ID.  The next statement
+        # may use another server connection, without the prepared statements.
         (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
         connection.pooled = pid != connection.info.backend_pid
         if connection.pooled:
@@ -137,16 +138,17 @@ def connect(conninfo, give_up=None):
 
 
 def refuses(attempt, problem):
-    """Does a server answer at that address, and refuse the database, the role or the
-    password?
+    """Whether a server answers at that address, and refuses the database, the
+    role or the password.
 
-    libpq has no SQLSTATE for a failed connection.
+    libpq has no SQLSTATE for a failed connection, so this pings the server and
+    tries again.
     """
     if FOR_NOW.search(str(problem)):
         return False
     if pq.PGconn.ping(make_conninfo(**attempt).encode()) != pq.Ping.OK:
         return False
-    try:        # it may be a standby that becomes the primary
+    try:        # the server may be a standby that becomes the primary
         Connection.connect(**{**attempt, "target_session_attrs": "any"}).close()
     except psycopg.OperationalError:
         return True

@@ -6,12 +6,15 @@ from .envelope import arguments, own_options
 
 log = logging.getLogger("fairq.celery")
 
-# tasks that were published without a group
+# names of tasks that were published without a group
 without_group = set()
 
 
 def running_task():
-    """The task of fairq that calls this; {}: there is none."""
+    """The task of fairq that calls this, and Celery's request for it.
+
+    Returns ({}, None) if no task calls this.
+    """
     try:
         from celery import current_task
     except ImportError:
@@ -22,7 +25,7 @@ def running_task():
 
 
 def pick(rule, message):
-    """The group by a rule of the option "group"; None: the rule finds none."""
+    """The group that a rule of the option "group" selects; None: no group."""
     if callable(rule):
         args, kwargs = arguments(message)
         return rule(message["headers"].get("task"), args, kwargs, message["headers"])
@@ -40,7 +43,7 @@ def pick(rule, message):
 
 def group_of(message, options):
     group = chosen(message, options)
-    # default_group = "" allows it
+    # default_group = "" allows the empty group
     if group == "" and options.get("default_group") != "":
         raise ValueError(f"the group of task {message['headers'].get('task')} is empty: set one,"
                          " or allow it with the transport option default_group = \"\"")

@@ -54,7 +54,7 @@ class Claim:
         self.unread = unread        # why there is no payload
         self.tag = f"{self.id}:{self.attempt}"
         self.ended = math.inf       # by the monotonic clock
-        self.held = False           # the row was locked when it was to be ended
+        self.held = False           # another transaction had locked its row
         self.channel = None         # the channel that has delivered it
         self.delivered = False      # Celery has the task
         self.started = False        # a process has reported that it has begun the task
@@ -125,9 +125,10 @@ class Ledger:
     # memory.
 
     def put_apart(self, claims):
-        """The claims, except those of tasks whose leases have expired before.  One of the
-        latter waits until all other tasks have ended; the rest are released, since their
-        leases could expire with it.
+        """The claims, except those of tasks whose leases have expired before.
+
+        Keeps one of the latter until all other tasks have ended.  Releases the
+        rest, since their leases would expire if that task kills the worker.
         """
         lapsed = [claim for claim in claims if claim.lapses > 0]
         self.one_by_one = bool(lapsed)
@@ -153,9 +154,10 @@ class Ledger:
             return None
 
     def in_hand(self):
-        """The number of tasks that run here, as the server sees it.
+        """The number of tasks that run here, as far as the server knows.
 
-        Tasks whose end the server has not confirmed within a second do not count.
+        It includes tasks that have ended, until the server confirms their ends.
+        After a second it includes only those of them whose rows are locked.
         """
         late = time.monotonic() - 1
         with self.changed:
@@ -183,8 +185,9 @@ class Ledger:
         """Stops popping, immediately at the signal.  It takes no lock, since a signal
         handler calls it.
 
-        Celery itself stops in the next turn of its loop, which may sleep for seconds.
-        Until then a task that ends would wake it, and it would pop another one.
+        Celery itself stops in the next turn of its loop, which may sleep for
+        seconds.  Until then the end of a task would wake the loop, which would
+        pop another task.
         """
         self.stopping = True
         self.wake()
@@ -254,7 +257,7 @@ class Ledger:
         (lost,) = self.connection.execute(
             "SELECT fairq.extend_batch(%s::bigint[], %s::int[], make_interval(secs => %s))",
             [list(claims), [claim.attempt for claim in claims.values()], self.lease]).fetchone()
-        # tasks with a later attempt in this worker are stopped too
+        # also stops an attempt if this worker has a later one of the same task
         for claim in held:
             if (claim.id in lost or claims[claim.id] is not claim) and not claim.stopped:
                 claim.stopped = True
@@ -304,16 +307,19 @@ class Ledger:
                 self.ending.append(self.held.pop(0))
             self.end_all()
             if len(self.held) == held:
-                break       # it is locked again
+                break       # the row is still locked
 
     def briefly(self):
-        """A limit for waits on locks.  An open transaction may have locked the row of a
-        task, and other tasks need this connection too.
+        """The SQL call that limits waits for locks in its transaction.
+
+        An open transaction may have locked the row of a task, and other tasks
+        need this connection too.
         """
         return f"set_config('lock_timeout', '{10 if self.held else 100}ms', true)"
 
     def complete_all(self, done):
-        # the limit comes first, since its error is not about a row
+        # The subquery sets the limit before the first task.  A wait that
+        # exceeds it fails the whole statement.
         refused = self.connection.execute(
             "SELECT t.id, t.attempt"
             " FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"

@@ -8,8 +8,8 @@ from .group import running_task
 def set_progress(task, value):
     """Sets the progress, a JSON value, for fairq.tasks and later attempts.
 
-    Keeps the results of steps, which are in its item "fairq".  False: the task
-    was cancelled, or its lease is lost, and further work is wasted.
+    Keeps the results of steps, which are in its item "fairq".  Returns False if
+    the task was cancelled or its lease is lost, so that further work is wasted.
     """
     known = running()
     steps = steps_of(known)
@@ -19,9 +19,10 @@ def set_progress(task, value):
 
 
 def step(task, name, function, *args, **kwargs):
-    """Calls the function, and saves its result as JSON.  Returns the result from JSON.
+    """Calls the function and saves its result as JSON.
 
-    If an earlier attempt has saved a result of that name, does not call the
+    Returns the result as decoded from that JSON.  If an earlier attempt has
+    saved a result of that name, returns that result without a call of the
     function.  If the task was cancelled, or its lease is lost, the task ends
     here.
     """

@@ -8,7 +8,8 @@ current_publishing = contextvars.ContextVar("fairq_publishing", default=None)
 class publishing:
     """In this context, the connection enqueues the tasks that Celery publishes.
 
-    The tasks exist once its transaction commits.  If it rolls back, they never exist.
+    The tasks exist once the connection's transaction commits.  After a rollback
+    they do not exist.
     The connection must have cursors whose driver uses %s for parameters.  Without a
     connection, each task is committed at once.  "ids" are the tasks' ids in fairq.
     """
@@ -58,7 +59,8 @@ class batch(publishing):
     def __enter__(self):
         outer = current_publishing.get()
         with creating(self.connection, self.on_success) as created:
-            created.batch = outer and outer.batch       # a batch in a batch
+            # the batch that contains the task of the new batch
+            created.batch = outer and outer.batch
             self.then.apply_async(**self.options)
         self.id = self.batch = created.ids[0]
         return super().__enter__()

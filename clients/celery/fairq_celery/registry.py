@@ -18,7 +18,7 @@ from .database import LOST
 
 log = logging.getLogger("fairq.celery")
 
-# seconds between two calls
+# seconds between calls that register the worker
 EVERY = 10
 
 
@@ -27,7 +27,7 @@ class Registration:
         self.id = str(uuid.uuid4())
         self.due = math.inf         # time of the next call, by the monotonic clock
         self.pool = None            # Celery's
-        self.known = False          # by the server
+        self.known = False          # the server has the worker's row
         self.ends = False           # the worker ends
         self.level = logging.WARNING
 
@@ -44,7 +44,7 @@ class Registration:
         if self.ends:
             self.ask(connection, "SELECT fairq.unregister_worker(%s::uuid)", self.id)
             self.known = False
-        elif queues:        # there is none while Celery reconnects
+        elif queues:        # there are none while Celery reconnects
             self.known = self.ask(
                 connection, "SELECT fairq.register_worker(%s::uuid, %s, %s::text[], %s, 'celery', %s, %s, %s)",
                 self.id, f"{socket.gethostname()}:{os.getpid()}", queues, socket.gethostname(),

@@ -57,7 +57,7 @@ def mailbox_of(conninfo, transport):
 class Mailbox:
     def __init__(self, conninfo):
         self.conninfo, self.pid = conninfo, os.getpid()
-        self.lock = threading.RLock()       # for the connection and the fields below
+        self.lock = threading.RLock()       # protects the fields below
         self.connection = None
         self.thread = None
         self.queues = {}            # name: messages
@@ -67,7 +67,7 @@ class Mailbox:
 
     def open(self, queue):
         """The messages of a queue.  Once this has returned, the server sends the
-        queue's messages here.
+        queue's messages to this process.
         """
         with self.lock:
             self.declared[queue] = time.monotonic()

@@ -92,7 +92,8 @@ class Message(virtual.Message):
         super().reject(requeue)
 
     def note_problem(self):
-        """The exception that the consumer handles, if that is why it rejects the message.
+        """Stores the exception that the consumer handles, if any, as the reason
+        why it rejects the message.
         """
         problem = sys.exc_info()[1]
         if self.failure is None and problem is not None:
@@ -188,7 +189,8 @@ class Channel(virtual.Channel):
             self.connection.ask(f"SELECT fairq.create_queue(%s{named})", queue,
                                 *self.options.create_queues.values())
         except ChannelError as error:
-            if getattr(error.__cause__, "sqlstate", None) != "QF002":     # another process made it
+            # QF002: another process has created it
+            if getattr(error.__cause__, "sqlstate", None) != "QF002":
                 raise
 
     def _has_queue(self, queue, **kwargs):
@@ -327,7 +329,7 @@ class Channel(virtual.Channel):
         finished.
         """
         ledger = self.connection.ledger
-        if ledger.stopping:     # it has stopped since the pop was sent
+        if ledger.stopping:     # the stop began after the pop was sent
             ledger.finish(claim.tag, "hand_back")
             return None
         try:
@@ -381,7 +383,7 @@ def refuse_naive(at):
 
 
 class Waiter:
-    """A connection in a call of fairq.wait, which does not block."""
+    """A connection for calls of fairq.wait that do not block this process."""
 
     def __init__(self, conninfo, poll):
         self.connection = connect(conninfo)
@@ -391,7 +393,7 @@ class Waiter:
             log.warning("the connection goes through a pooler, so the worker looks for tasks every"
                         " second; the transport option poll sets another interval, and 0 waits")
         self.queues = None      # the queues of the call
-        self.late = 0           # when it is late, by the monotonic clock
+        self.late = 0           # when the call is late, by the monotonic clock
 
     def fileno(self):
         return self.connection.fileno()
@@ -415,7 +417,7 @@ class Waiter:
             return False
         if pgconn.is_busy():
             if time.monotonic() > self.late:
-                self.queues = None      # it cannot be cancelled
+                self.queues = None      # the call cannot be cancelled
                 raise unanswered(WAIT_LIMIT)
             return False
         self.queues = None
@@ -455,7 +457,7 @@ class Transport(virtual.Transport):
     recoverable_connection_errors = connection_errors
     recoverable_channel_errors = ()
 
-    serves_worker = False       # True: it serves Celery's worker in this process
+    serves_worker = False       # True: this process runs Celery's worker
 
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]))
@@ -471,8 +473,8 @@ class Transport(virtual.Transport):
         self.transient = {}         # queue: deque of messages
         self.pieces = broadcast.Pieces()
         self.database = self.waiter = self.hub = None
-        self.polling = False        # the hub's timer wakes it
-        self.looking = None         # another timer of the hub
+        self.polling = False        # a timer of the hub will wake the transport
+        self.looking = None         # the hub's timer for TO_LOOK
         self.read_end = self.write_end = None
 
     def driver_version(self):
@@ -541,7 +543,7 @@ class Transport(virtual.Transport):
             return cursor.fetchall() if cursor.description is not None else []
 
     def wake(self):
-        """Reports that something has changed.  Any thread may call it."""
+        """Wakes the loop that reads the sockets.  Any thread may call this."""
         if self.write_end is not None:
             try:
                 os.write(self.write_end, b".")
@@ -550,12 +552,13 @@ class Transport(virtual.Transport):
 
     # ---- broadcasts
 
-    # NOTIFY is a transaction with an id, and written to disk.  A worker sends a heartbeat
-    # every two seconds, usually without a listener.  So each listener holds a shared
-    # advisory lock, and a message is not sent while that lock is free.
+    # A transaction with NOTIFY has an id and writes to disk.  A worker sends a
+    # heartbeat every two seconds, usually without a listener.  So each listener
+    # holds a shared advisory lock, and a message is not sent while that lock is
+    # free.
 
     def broadcast(self, channel, exchange, routing_key, message):
-        """Sends with a statement that does not delay Celery's loop."""
+        """Sends a message.  Delays Celery's loop for at most TO_BROADCAST."""
         if self.database is not None:
             self.database.limit = TO_BROADCAST
         try:
@@ -665,7 +668,7 @@ class Transport(virtual.Transport):
                 while messages and (every or not delivered):
                     try:
                         message = messages.popleft()
-                    except IndexError:      # another thread of the mailbox
+                    except IndexError:      # another thread has taken it
                         break
                     self._deliver(message, queue)
                     delivered = True
@@ -679,7 +682,8 @@ class Transport(virtual.Transport):
         return delivered
 
     def next_claims(self, channel, every):
-        """The messages for the channel.  Waits if there are none."""
+        """The claims for the channel.  If there are none, starts a call of
+        fairq.wait."""
         apart = self.ledger.next_apart(channel)
         if apart is not None:
             return [apart]
@@ -697,8 +701,9 @@ class Transport(virtual.Transport):
     def deliver_task(self, channel, claim):
         """Returns True if the message was delivered.
 
-        Celery's worker ends when its consumer raises an exception.  Then one task's
-        invalid headers would end all other tasks.
+        Celery's worker ends when its consumer raises an exception, for example
+        because of one task's invalid headers.  So an exception fails only its
+        task.
         """
         message = channel.message_of(claim)
         if message is None:

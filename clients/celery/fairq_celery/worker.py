@@ -25,7 +25,7 @@ from .transport import Transport
 
 log = logging.getLogger("fairq.celery")
 
-# the cause of an error of a process in billiard 4
+# the class in which billiard 4 wraps an error of a process
 WRAPPED = getattr(billiard_einfo, "ExceptionWithTraceback", ())
 
 # seconds that a process has to report the start of its task
@@ -45,10 +45,10 @@ exiting = {}    # "thread": the thread that runs the exit handlers
 
 
 class Retry(exceptions.Retry):
-    """A task raises this, and fairq retries it.
+    """A task raises this so that fairq retries the task.
 
-    The delay is in seconds, or None for the queue's backoff, until max_attempts are used
-    up.
+    "when" is the delay in seconds, or None for the queue's backoff.  After
+    max_attempts attempts the task fails.
     """
 
     def __init__(self, when=None, message="to be retried", exc=None, **kwargs):
@@ -113,7 +113,7 @@ def keep_causes(exception=None, einfo=None, **kwargs):
 
 
 class Request(request.Request):
-    soft_limit = None       # seconds, after the limit was reached
+    soft_limit = None       # in seconds; set once the task has reached it
 
     def on_accepted(self, pid, time_accepted):
         self._message.began = time.monotonic()
@@ -182,10 +182,12 @@ class Request(request.Request):
             self.note_timeout(timeout)
         super().on_timeout(soft, timeout)
         if not soft and self.task.acks_late:
-            self.reject(requeue=False)      # Celery does not reject a task without acknowledgement
+            # without an acknowledgement, Celery does not reject the task either
+            self.reject(requeue=False)
 
-    # Celery leaves both calls to its loop, which ends when the worker stops.  Later results
-    # would only be sent after all processes have ended, perhaps after the grace.
+    # Celery's loop calls the message's ack and reject, and ends when the worker
+    # stops.  Later calls would have to wait until all processes have ended,
+    # perhaps after the grace.
 
     def acknowledge(self):
         if self.is_stopping() and not self.acknowledged:
@@ -252,8 +254,9 @@ def prepare(sender, **kwargs):
 
 
 def hand_back():
-    """Releases tasks after a cold shutdown, since their processes have ended.  Otherwise
-    their leases would expire, as if they had ended the worker.
+    """Releases tasks after a cold shutdown, since their processes have ended.
+
+    Otherwise their leases would expire, as if the tasks had killed the worker.
     """
     for ledger in list(ledgers.values()):
         if ledger.pid == os.getpid() and ledger.release(lambda claim: True, 4):
@@ -286,9 +289,11 @@ def hear_of_begun(pool):
 
 
 def read_results_at_once(pool):
-    """Reads results while Celery stops.  Celery asks one process after the other, and
-    sleeps for half a second for each without a result.  With many processes that would
-    exceed the grace.
+    """Reads results without delay while Celery stops.
+
+    Celery asks one process after the other, and sleeps for half a second after
+    each one that has no result.  With many processes that would exceed the
+    grace.
     """
     if not isinstance(pool, AsynPool):
         return
@@ -320,7 +325,7 @@ def listen_to_ledgers(sender, **kwargs):
             if running._message.delivery_tag == claim.tag:
                 log.warning("task %s was cancelled, or its lease is lost: stopping %s",
                             claim.id, running.humaninfo())
-                # not Celery's revoke, which would acknowledge it while it still runs
+                # Celery's revoke would acknowledge the task while it still runs
                 try:
                     consumer.pool.terminate_job(running.worker_pid, number)
                 except NotImplementedError:
@@ -374,7 +379,7 @@ def shut_down(how=None, **kwargs):
     grace = consumer.app.conf.broker_transport_options.get("grace")
     if grace is None:
         return
-    atexit.register(exit_once)      # it is registered last, so it runs first
+    atexit.register(exit_once)      # registered last, so it runs first
     timer = threading.Timer(float(grace), end_now, [consumer])
     timer.daemon = True
     timer.start()
@@ -391,7 +396,7 @@ def end_now(consumer):
         except (OSError, AttributeError):
             pass
     # Celery would wait for its processes, and Python for threads, so this ends
-    # them
+    # the program
     ending = threading.Thread(target=run_exit_handlers, args=[consumer], daemon=True)
     ending.start()
     ending.join(TO_EXIT)
