@@ -23,7 +23,7 @@ def find(parser: argparse.ArgumentParser, place: str) -> Worker:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module + ".").startswith(error.name + "."):
-            raise               # in the module
+            raise               # an import in the module has failed
         parser.error(f"there is no module {module}")
     worker = getattr(found, name or "worker", None)
     if not isinstance(worker, Worker):

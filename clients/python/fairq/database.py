@@ -37,8 +37,8 @@ HELD_PAUSE, HELD_LATELY = 0.5, 2
 # seconds for which fairq.wait sleeps
 WAIT = 30
 
-# A host may vanish silently.  The kernel detects that when data is sent, or by
-# keepalives.  Behind a proxy, only the time limit of a statement detects it.
+# If a host vanishes silently, the kernel detects that when it sends data or
+# keepalives.  If there is a proxy, only the time limit of a statement does.
 NETWORK: Dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5,
                            "keepalives_count": 3, "tcp_user_timeout": 25000}
 
@@ -54,7 +54,7 @@ class WorkerError(Exception):
 
 
 class TextLoader(Loader):
-    """Reads text, also from a server without an encoding."""
+    """Reads text, also from a database without an encoding (SQL_ASCII)."""
 
     def load(self, data: Any) -> str:
         return bytes(data).decode("utf-8", "backslashreplace")
@@ -113,7 +113,7 @@ class Database:
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
             # otherwise one invalid byte makes the whole result fail
             connection.execute("SET client_encoding = 'SQL_ASCII'")
-        # A pooler invents the process that its clients see.  The next statement
+        # A pooler sends its clients an invented process ID.  The next statement
         # may use another server connection, without the prepared statements.
         [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
         self.pooled = pid != connection.info.backend_pid
@@ -149,8 +149,9 @@ class Database:
 
     def persist(self, sql: str, args: Sequence[Any], once: bool,
                 brief: bool) -> List[Tuple[Any, ...]]:
-        # If only the answer was lost, a second complete of the same attempt is harmless.
-        # Tasks of a lost pop come back when their leases expire.
+        # If only the answer was lost, a second complete of the same attempt is
+        # harmless.  If the answer of a pop was lost, its tasks are ready again
+        # when their leases expire.
         failures = 0
         while True:
             with self.lock:
@@ -220,14 +221,14 @@ class Database:
             if connected is not None:
                 connected.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass        # it is being lost anyway
+            pass        # the connection is being lost anyway
 
     def cancel(self) -> None:
         try:
             if self.connection is not None:
                 self.connection.cancel()
         except psycopg.Error:
-            pass        # it is being lost anyway
+            pass        # the connection is being lost anyway
 
     def close(self) -> None:
         # this does not wait for a thread whose server does not answer

@@ -164,7 +164,7 @@ def arguments(payload: Any, headers: Any) -> Tuple[List[Any], Dict[str, Any]]:
 
 
 def task_of(name: Optional[str]) -> Any:
-    """A path must name a task of Django, because the worker runs no other function."""
+    """The task of Django at the path.  The worker runs no other functions."""
     try:
         found = import_string(name or "")
     except ImportError as error:
@@ -175,7 +175,10 @@ def task_of(name: Optional[str]) -> Any:
 
 
 def error_of(text: Optional[str]) -> Any:
-    """fairq keeps the name of an exception's class without its module."""
+    """The error for a text that fairq has stored.
+
+    The text begins with the name of the exception's class, without its module.
+    """
     import builtins
     name = (text or "").split(":")[0]
     kind = getattr(builtins, name, None)
@@ -194,7 +197,7 @@ def conninfo_of(settings: Dict[str, Any]) -> str:
 
 
 def worker(alias: str = "default", **settings: Any) -> Worker:
-    """A worker for the tasks of a backend; the settings are Worker's."""
+    """A worker for the tasks of a backend.  Settings are those of Worker."""
     backend = tasks.task_backends[alias]
     settings.setdefault("queues", sorted(backend.queues))
     settings.setdefault("databases", conninfo_of(backend.connection().settings_dict))

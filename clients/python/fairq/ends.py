@@ -51,7 +51,7 @@ LEVELS = {"completed": logging.INFO, "released": logging.INFO, "lost": logging.I
 
 
 def log_end(task: Task, outcome: str, error: Optional[BaseException]) -> None:
-    """One line, whose parts are also attributes of the log record."""
+    """Logs one line, whose parts are also attributes of the log record."""
     took = task.took().total_seconds()
     extra = {"task_id": task.id, "task_name": task.name, "queue": task.queue,
              "group_key": task.group_key, "attempt": task.attempt, "duration": took,
@@ -69,7 +69,7 @@ def log_end(task: Task, outcome: str, error: Optional[BaseException]) -> None:
 
 def text_of(error: BaseException) -> str:
     """The messages of the error and its causes, without zero bytes."""
-    if hasattr(error, "fairq_texts"):       # an error of a process
+    if hasattr(error, "fairq_texts"):       # a process has sent the error
         return str(error.fairq_texts[0])
     texts: List[str] = []
     seen: Set[int] = set()
@@ -120,7 +120,7 @@ def text_with_stack(error: BaseException) -> str:
 
 
 def frames_of(raised: traceback.TracebackException) -> List[str]:
-    """The stack of the first cause comes first."""
+    """The lines of the stacks; those of the first cause come first."""
     earlier = raised.__cause__ or (None if raised.__suppress_context__ else raised.__context__)
     own = [frame for frame in raised.stack if os.path.dirname(frame.filename) != PACKAGE]
     lines = traceback.StackSummary.from_list(own).format()

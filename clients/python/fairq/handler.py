@@ -76,7 +76,7 @@ class Enqueuing(OfArguments[P]):
 
     async def acreate_batch(self, connection: Any, group: Group, /, *args: P.args,
                             **named: P.kwargs) -> int:
-        """Like enqueue(), on an asynchronous connection."""
+        """Like create_batch(), on an asynchronous connection."""
         return await acreate_batch(connection, self.queue, group, self.payload(args, named),
                                    task=self.name, **self.more)
 
@@ -97,7 +97,10 @@ class Handler(OfFunction[P, R_co]):
         return self.function(*args, **named)
 
     def options(self, *, queue: Optional[str] = None, **options: Any) -> Enqueuing[P]:
-        """Sets the queue and other options of fairq.enqueue() or create_batch()."""
+        """Returns the same calls for this queue and these options.
+
+        Options are arguments of fairq.enqueue() or fairq.create_batch().
+        """
         return Enqueuing(self.function, self.name, queue or self.queue, options)
 
 
@@ -119,7 +122,9 @@ def is_async(handler: Callable[..., Any]) -> bool:
 
 
 def close_old_connections() -> None:
-    """Closes a thread's old connections, like Django around each request."""
+    """Closes Django's old connections of this thread, as Django does around
+    each request.
+    """
     conf, db = sys.modules.get("django.conf"), sys.modules.get("django.db")
     if conf is None or db is None or not conf.settings.configured:
         return

@@ -51,7 +51,10 @@ starting = threading.Lock()
 
 
 def place_of(function: Callable[..., Any]) -> Place:
-    """Where a process finds the handler.  Raises WorkerError if it cannot."""
+    """Where a process finds the handler.
+
+    Raises WorkerError if a process cannot find it.
+    """
     place = function.__module__, getattr(function, "__qualname__", "")
     try:
         found = at(place)
@@ -74,7 +77,10 @@ def at(place: Place) -> Any:
 
 @contextmanager
 def deaf() -> Iterator[None]:
-    """Blocks signals in this thread, and in a process that it starts until live()."""
+    """Blocks signals in this thread, and in a process that the thread starts.
+
+    The process unblocks them in live().
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -106,7 +112,7 @@ class Process:
             raise WorkerError(f"a process for handlers did not start: {self.fate()}") from None
 
     def run(self, task: Task, place: Place, named: bool) -> Any:
-        """Runs the handler of the task, and returns or raises the same."""
+        """Runs the task's handler.  Returns its result, or raises its error."""
         state = {key: value for key, value in vars(task).items()
                  if key not in KEPT and value is not task.shard}
         task.stop_handler, task.end_process = lambda: self.stop(task), self.kill
@@ -144,7 +150,7 @@ class Process:
         try:
             self.send("stop", task.id, task.attempt)
         except OSError:
-            pass            # it has ended
+            pass            # the process has ended
 
     def kill(self) -> None:
         self.killed = True
@@ -219,7 +225,7 @@ class Processes:
 
 
 def rebuilt(error: BaseException, text: str, whole: str) -> BaseException:
-    """An error of a process, with the texts that it had there."""
+    """An error that a process has sent, with the texts that it had there."""
     error.fairq_texts = text, whole     # type: ignore[attr-defined]
     return error
 
@@ -310,8 +316,10 @@ class Here:
 
 
 class TaskHere(Task):
-    """The task of a handler in this process.  The worker's Task has the same progress, and
-    saves it if the attempt ends without a return of the handler.
+    """The task of a handler in this process.
+
+    The worker's Task has the same progress, and saves it if the attempt ends
+    before the handler returns.
     """
 
     def __init__(self, here: Here, state: Dict[str, Any]):
@@ -330,8 +338,8 @@ class TaskHere(Task):
 
     def save(self, plain: Any, steps: Dict[str, Any]) -> None:
         super().save(plain, steps)
-        # a single object in the message, so that it is also a single one in
-        # the worker
+        # The message has the cursor twice, as one object, so that both
+        # attributes in the worker are one object too.
         cursor = self.saved_cursor
         self.shard.send("note", {"plain": plain, "steps": steps, "cursor": cursor, "saved_cursor": cursor})
 

@@ -8,8 +8,8 @@ A connection is one of
 - psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession, for the
   functions that begin with "a".
 
-These functions do not commit.  Each is made from a function that returns its SQL
-statement, for blocking and for asynchronous connections.
+These functions do not commit.  The blocking and the asynchronous form of a call
+are made from one function, which returns the SQL statement.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def set_json_default(default: Optional[Callable[[Any], Any]]) -> None:
 
 
 def to_json(value: Any) -> str:
-    # NaN and such values fail here and not on the server.
+    # NaN and infinite values fail here, before they reach the server.
     return json.dumps(value, allow_nan=False, default=json_default)
 
 
@@ -255,8 +255,9 @@ def create_batch_statement(queue: str, group: Group, payload: Any = None, *,
                            batch: Optional[int] = None) -> Statement:
     """Adds a task that runs once all tasks of a new batch have ended.
 
-    Returns the id of the task and of the batch, for batch of enqueue().  With on_success, the task
-    fails if a task of the batch does not succeed.
+    Returns the id, which is the same for the task and the batch: enqueue()
+    takes it as batch.  With on_success, the task fails if a task of the batch
+    does not succeed.
     """
     options = dict(on_success=on_success, priority=priority, max_attempts=max_attempts, batch=batch)
     return call_with_payload("create_batch", queue, group, payload, task, headers, options)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fairq")
 
-# seconds between two calls
+# seconds between calls that register the worker
 EVERY = 10
 
 
@@ -32,7 +32,7 @@ class Registration:
     def __init__(self, shard: "Shard"):
         self.shard = shard
         self.id = str(uuid.uuid4())
-        self.known = False          # by the server
+        self.known = False          # the server has the worker's row
         self.over = threading.Event()
         self.lock = threading.Lock()
         self.level = logging.WARNING

@@ -95,7 +95,8 @@ class Task:
         self.completed = False                  # in a transaction of its handler
         self.timeout: Optional[float] = None    # seconds
         self.timed_out = False
-        self.stop_handler: Any = None   # asks the handler to stop, unless it calls check()
+        # asks the handler to stop; None: the handler has to call check()
+        self.stop_handler: Any = None
         self.end_process: Any = None    # ends the handler's process
         self.saving = threading.Lock()
         self.saved_at = -math.inf
@@ -137,10 +138,11 @@ class Task:
         await in_thread(self.set_progress, progress)
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """Calls the function, and saves its result as JSON.  Returns the result from JSON.
+        """Calls the function and saves its result as JSON.
 
-        If an earlier attempt has saved a result of that name, does not call
-        the function.  Raises Stopped like check().
+        Returns the result as decoded from that JSON.  If an earlier attempt has
+        saved a result of that name, returns that result without a call of the
+        function.  Raises Stopped like check().
         """
         if name not in self.steps:
             self.check()

@@ -88,7 +88,10 @@ before_us: Dict[int, Any] = {}
 
 
 def leave_signals() -> None:
-    """Restores the signal handlers in a forked process, which must not end the worker."""
+    """Restores the previous signal handlers in a forked process.
+
+    Otherwise a signal to that process would end the worker.
+    """
     for number, handler in before_us.items():
         signal.signal(number, handler)
     before_us.clear()
@@ -100,7 +103,8 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def signals_to(wake: Callable[[], object], asked: bool) -> Iterator[None]:
-    """Makes SIGTERM and SIGINT call wake(), if requested and in the main thread."""
+    """Makes SIGTERM and SIGINT call wake(), if asked to, and only in the main
+    thread."""
     ours = {}
     if asked and threading.current_thread() is threading.main_thread():
         for number in signal.SIGTERM, signal.SIGINT:
@@ -145,9 +149,10 @@ class Shard:
         return self.taking > time.monotonic() - SILENCE
 
     def is_stuck(self, late: float) -> bool:
-        """Whether the server refuses the ends of tasks.
+        """Whether ends of tasks have waited for the server since before "late".
 
-        A shard that answers may have tasks whose rows are locked.
+        If the shard answers, the rows of these tasks may be locked.  Then it is
+        stuck only if there are as many of them as the worker has slots.
         """
         untold = sum(task.ended <= late for task in self.tasks())
         return untold >= (self.worker.concurrency if self.keeper.answered > late else 1)
@@ -160,7 +165,8 @@ class Shard:
                 worker.queues)
             groups = groups or 1
             with worker.changed:
-                # its lead in tasks is now divided by another number of groups
+                # the shard's lead is in tasks per group, so it changes with
+                # the number of groups
                 least = min((s.service for s in worker.shards if s.answers()),
                             default=self.service)
                 self.service = least + (self.service - least) * self.groups / groups
@@ -168,11 +174,12 @@ class Shard:
             self.counted = time.monotonic()
 
     def take_slots(self) -> int:
-        """The number of free slots for this shard; waits for one.
+        """Waits for a free slot.  Returns the number of slots for this shard.
 
-        A free slot goes to the shard that has tasks and has had the fewest tasks per group.
-        So the groups of all shards get equal shares.  The others do not wait for a shard
-        that does not answer within a second.  A stuck shard gets no more slots.
+        A free slot goes to the shard that has tasks and has had the fewest
+        tasks per group.  So the groups of all shards get equal shares.  The
+        other shards do not wait for a shard that does not answer within a
+        second.  A stuck shard gets no more slots.
         """
         worker = self.worker
         with worker.changed:
@@ -181,8 +188,9 @@ class Shard:
                 if worker.alone is None and not self.is_stuck(late):
                     others = [s.service for s in self.others() if s.answers()]
                     if others and not self.answers():
-                        # an idle shard earns no service, and workers must not all choose it
-                        # at once
+                        # A shard gets nothing extra for the time when it was
+                        # idle.  The random part prevents that all workers
+                        # choose it at once.
                         self.service = max(self.service,
                                            min(others) + random.random() / self.groups)
                     self.taking = time.monotonic()
@@ -217,7 +225,8 @@ class Worker:
 
     concurrency     number of tasks at a time
     lease           seconds after which another worker may run the tasks of a worker that
-                    died; the worker renews its leases every third of that
+                    died; the worker renews its leases after each third of that
+                    time
     grace           seconds that running tasks have to end when the worker stops
     timeout         seconds that a task may take; a handler may have its own
     poll            seconds between polls for tasks.
@@ -226,7 +235,7 @@ class Worker:
     databases       a connection string, or one for each shard; '': PGHOST and so on
     name            the worker's name in fairq.tasks
     give_up         seconds after which the worker ends if the server refuses its
-                    connections; None: it waits
+                    connections; None: it waits without a limit
     alive           a file that the worker touches every second while it works
     processes       run functions in a pool of processes instead of threads
     """
@@ -257,10 +266,12 @@ class Worker:
         self.changed = threading.Condition()            # protects shards and all fields below
         self.running: Set[Task] = set()
         self.working: Set[Task] = set()     # tasks whose handlers have begun and not ended
-        self.left: Set[Task] = set()        # those of "working" that their timeout has failed
+        # tasks of "working" that have failed at their timeout
+        self.left: Set[Task] = set()
         self.alone: Optional[Task] = None   # the task that runs, or has to run, without other tasks
         self.shards: List[Shard] = []
-        self.room = threading.Semaphore(concurrency)    # for the work of running tasks
+        # one for each handler that may run
+        self.room = threading.Semaphore(concurrency)
         self.problem: Optional[BaseException] = None    # why the worker ends
         self.loop: Optional[asyncio.AbstractEventLoop] = None
         self.popping: List[threading.Thread] = []
@@ -398,7 +409,10 @@ class Worker:
                 log.exception("a hook of task %s, attempt %s", task.id, task.attempt)
 
     def call_last_hooks(self, task: Task, error: Optional[BaseException]) -> None:
-        """Runs the hooks in the same place as the handler, after its end."""
+        """Runs the hooks for the end of a handler.
+
+        The caller is the thread or the coroutine that has called the handler.
+        """
         if error is None:
             self.call_hooks("after", task)
         elif task.timed_out:
@@ -440,7 +454,7 @@ class Worker:
             while not self.stopping.is_set():
                 self.pop_once(shard)
         except LOST:
-            pass            # at the end
+            pass            # raised here only while the worker stops
         except BaseException as error:
             self.end_by(error)
         finally:
@@ -464,10 +478,11 @@ class Worker:
                 return
             tasks = self.pop(shard)
         except psycopg.errors.QueryCanceled:
-            pass        # by end_shard(), or a statement_timeout
+            pass        # cancelled by end_shard(), or by a statement_timeout
         except LOST:
             shard.got([])
-            shard.counted = -math.inf   # count_groups() reconnects, without slots
+            # so count_groups() reconnects, while this shard has no slots
+            shard.counted = -math.inf
             self.stopping.wait(1)
             return
         shard.got(tasks)
@@ -496,9 +511,8 @@ class Worker:
     def admit(self, tasks: Sequence[Task]) -> List[Task]:
         """Returns the tasks to begin, and releases the others.
 
-        A task whose lease has expired may have killed its process.  Such a task runs
-        without other tasks, which would lose their leases with it.  Only one such task
-        runs at a time.
+        A task whose lease has expired may have killed its process, and may do
+        so again.  It runs alone, so that no other task loses its lease.
         """
         with self.changed:
             admitted = [task for task in tasks if not task.lapses and self.alone is None]
@@ -528,7 +542,7 @@ class Worker:
             shard.popper.query("CALL fairq.wait(%s::text[], %s)", self.queues,
                                timedelta(seconds=WAIT), once=True)
         except LOST:
-            pass    # cancelled, or lost at the worker's end
+            pass    # the call was cancelled, or the connection was lost
 
     # ---- running tasks
 
@@ -540,9 +554,9 @@ class Worker:
 
     def begin_alone(self, task: Task) -> None:
         with self.changed:
-            # If this task kills the process before the server has the end of another task,
-            # that other task runs again.  The row of such a task may be locked, so the
-            # wait is short.
+            # If this task kills the process before the server has the end of
+            # another task, that other task runs again.  The row of the other
+            # task may be locked, so the wait has a limit.
             while not self.stopping.is_set() and any(
                     other.ended > time.monotonic() - ALONE
                     for other in self.running if other is not task):
@@ -567,7 +581,7 @@ class Worker:
                 self.workers.run(self.work_in_process, self.processes, task, handler, named)
         elif self.room.acquire(blocking=False):
             self.begin_async(task, call)
-        else:               # a shard has answered late
+        else:               # no slot is free, since a shard has answered late
             def wait() -> None:
                 self.room.acquire()
                 self.begin_async(task, call)
@@ -665,7 +679,7 @@ class Worker:
         self.close_async(loop)
 
     def close_async(self, loop: asyncio.AbstractEventLoop) -> None:
-        """close_old_connections() in Django's thread for coroutines."""
+        """Calls close_old_connections() in Django's thread for coroutines."""
         asgiref = sys.modules.get("asgiref.sync")
         if asgiref is not None and "django.db" in sys.modules:
             closing = loop.create_task(asgiref.sync_to_async(close_old_connections)())
@@ -684,7 +698,8 @@ class Worker:
         if error is None:
             try:
                 return End("complete", (None if result is None else to_json(result),))
-            except Exception as raised:     # also exceptions of objects in it, and RecursionError
+            except Exception as raised:
+                # objects in the result may raise any exception
                 error = raised
         if task.timed_out:
             return failure(timed_out(task, error))
@@ -847,7 +862,8 @@ class Worker:
         mute = time.monotonic() + TO_ANSWER / 2
         while popping.is_alive():
             if time.monotonic() < mute:
-                # most likely it is in fairq.wait; the cancellation may take some time
+                # the thread is most likely in fairq.wait; the cancellation may
+                # take some time
                 self.helpers.run(shard.popper.cancel)
             else:
                 shard.popper.cut()
@@ -907,10 +923,10 @@ class Worker:
             raise WorkerError(explain(self.problem)) from self.problem
 
     def run(self, *, signals: bool = False) -> None:
-        """Works until stop().  With signals, in the main thread, SIGTERM and SIGINT also end
-        it.
+        """Works until stop(), and raises WorkerError if it cannot work.
 
-        Raises WorkerError if it cannot work.
+        With signals, SIGTERM and SIGINT also end it, if this is the main
+        thread.
         """
         reading, writing = socket.socketpair()
         writing.setblocking(False)
@@ -924,8 +940,9 @@ class Worker:
         try:
             with signals_to(wake, signals):
                 self.start()
-                # If this is the main thread, it handles signals, also those that another
-                # thread receives, which do not interrupt a call of this one.
+                # The main thread handles all signals.  Those that another
+                # thread receives do not interrupt select(), so it has a time
+                # limit.
                 while not select.select([reading], [], [], TO_NOTICE)[0]:
                     pass
                 self.end()
@@ -962,9 +979,10 @@ class Worker:
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
-        """Works while a web application does, as its lifespan: FastAPI(lifespan=worker.lifespan).
+        """Works as long as a web application, whose lifespan it is.
 
-        Raises WorkerError at the end if it could not work.
+        An example is FastAPI(lifespan=worker.lifespan).  Raises WorkerError at
+        the end if it could not work.
         """
         serving = asyncio.ensure_future(self.serve())
         serving.add_done_callback(log_problem)
@@ -976,7 +994,10 @@ class Worker:
             await serving
 
     def main(self) -> NoReturn:
-        """run() with signals.  Ends the program with status 0, or 1 and a line on stderr."""
+        """Calls run() with signals, and ends the program.
+
+        The status is 0, or 1 with a line on stderr.
+        """
         status = 0
         try:
             self.run(signals=True)
@@ -997,7 +1018,8 @@ def exit_besides(status: int) -> NoReturn:
     limit = threading.Timer(TO_EXIT, os._exit, (status,))
     limit.daemon = True
     limit.start()
-    for name in "thread", "process":        # before Python 3.9 these wait for threads, too
+    # before Python 3.9 these exit handlers wait for threads, too
+    for name in "thread", "process":
         waits = getattr(sys.modules.get(f"concurrent.futures.{name}"), "_python_exit", None)
         if waits is not None:
             atexit.unregister(waits)
