@@ -1,22 +1,25 @@
 #!/usr/bin/python3
-"""Drives the clients through the situations of README.md.
+"""Runs the clients in the situations of README.md.
 
     clients/behaviour.py [--client NAME...] [--only N...] [--jobs N] [--through HOST:PORT]
     clients/behaviour.py --client NAME (--command COMMAND | --python PYTHON) [--only N...] [--jobs N]
     clients/behaviour.py --pairs [--client NAME...]
 
-Needs the environment of test/cluster: a server with the extension created, of which
-PGUSER is a superuser, and its programs in PATH.  Situations that restart the server, or
-shift its clock, have servers of their own.  NAME is a folder next to this file with an
-executable "behaviour", by default each of them.  COMMAND, which is split into words,
-replaces that executable, for example to use another version of its language.  PYTHON runs
-the executable of a client in Python.  With --pairs, each client runs a task of each
-client's producer.  With
---through, clients connect to a pooler there, and situations with servers of their own are
-left out.
+Needs the environment of test/cluster: a server with the extension created,
+whose superuser is PGUSER, and PostgreSQL's programs in PATH.  Situations that
+restart the server, or shift its clock, have servers of their own.
 
-Prints a line per client and situation, "ok - CLIENT: N SITUATION" or "not ok - ...", in
-the order in which situations end.  --jobs is how many of them run concurrently.
+NAME is a folder next to this file that has an executable "behaviour"; the
+default is all of these folders.  COMMAND, which is split into words, replaces
+that executable, for example to use another version of its language.  PYTHON
+runs the executable of a client in Python.  With --pairs, a worker of each
+client runs a task of each client's producer.  With --through, clients connect
+to the pooler at that address, and situations with servers of their own are left
+out.
+
+Prints a line per client and situation, "ok - CLIENT: N SITUATION" or
+"not ok - ...", in the order in which situations end.  --jobs is the number of
+situations that run concurrently.
 """
 
 import argparse
@@ -41,9 +44,9 @@ from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TIME_LIMIT = 60             # seconds that anything may take
+TIME_LIMIT = 60             # seconds that a wait may take
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-AHEAD = 3600                # seconds that a server's clock is wrong by
+AHEAD = 3600                # seconds by which a server's clock is wrong
 CLIENTS = {"activejob", "celery", "go", "java", "node", "python"}
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
@@ -133,7 +136,7 @@ class OwnServer(Server):
             raise RuntimeError(f"{command}: {done.stdout}")
 
     def control(self, *what):
-        # This does not use a pipe, which the server would keep open.
+        # The output goes to a file: the server would keep a pipe open.
         with open(f"{self.place}/control", "a", encoding="utf-8") as file:
             subprocess.run(["pg_ctl", "-D", f"{self.place}/data", "-l", f"{self.place}/log",
                             "-w", *what], check=True, env=self.environment,
@@ -145,17 +148,19 @@ class OwnServer(Server):
             try:
                 server.control("-m", "immediate", "stop")
             except (OSError, subprocess.SubprocessError):
-                pass            # it was never started
+                pass            # the server was never started
         if cls.directory:
             shutil.rmtree(cls.directory, ignore_errors=True)
 
 
 class Forwarder:
-    """An address of a server; it can fall silent, like a network that loses its state.
+    """A proxy of a server, which can fall silent like a network that loses its
+    state.
 
-    From mute() on, no data passes: connections stay open, it accepts new ones, and none
-    is ever answered.  After unmute(), new connections work; the old ones stay silent.
-    Between hold() and release() data is delayed, and none is lost.
+    From mute() on, no data passes: old connections stay open, the proxy accepts
+    new ones, and sends nothing on any of them.  After unmute(), new connections
+    work; the old ones stay silent.  Between hold() and release() data is
+    delayed, but not lost.
     """
 
     def __init__(self, server):
@@ -174,7 +179,7 @@ class Forwarder:
             try:
                 client, _ = self.listener.accept()
             except OSError:
-                return          # it was closed
+                return          # the listener was closed
             passing = self.passing
             self.sockets.append(client)
             if not passing.is_set():
@@ -195,7 +200,7 @@ class Forwarder:
                 data = source.recv(65536)
                 self.released.wait()
                 if not passing.is_set():
-                    return      # sends nothing to either side
+                    return      # neither side gets the data
                 if not data:
                     break
                 sink.sendall(data)
@@ -251,7 +256,10 @@ class Client:
         self.skips = {}     # reasons, by the situation's number; "*" is the reason for all of them
 
     def ask_skips(self):
-        """Runs first, so that a client can build its programs here."""
+        """Asks the client which situations it skips.
+
+        This call is the first, so that the client can build its programs in it.
+        """
         done = subprocess.run([*self.command, "skips"], text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300,
                               env=dict(os.environ, BEHAVIOUR_BUILDS=self.builds))
@@ -271,7 +279,7 @@ class Worker:
     def __init__(self, case, number, queues, settings, environment):
         self.label = f"worker {number}"
         self.errors = tempfile.TemporaryFile("a+", encoding="utf-8")
-        self.lines = []         # of (time, words)
+        self.lines = []         # (time, words) of each line
         self.process = subprocess.Popen(
             [*case.client.command, "work", *queues], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=self.errors, text=True, encoding="utf-8",
@@ -293,8 +301,7 @@ class Worker:
         return sum(line[:len(words)] == list(map(str, words)) for _, line in list(self.lines))
 
     def when(self, *words):
-        """The time at which it first printed a line that begins like this; None: it has
-        not."""
+        """The time of the first line that begins with these words, or None."""
         for at, line in list(self.lines):
             if line[:len(words)] == list(map(str, words)):
                 return at
@@ -441,8 +448,9 @@ class Case:
         return int(done.stdout)
 
     def wait_for_line(self, *words, worker=None, limit=TIME_LIMIT):
-        """The time at which the worker, or any worker, first printed a line that begins like
-        this."""
+        """Waits until the worker, or any worker, has printed a line that begins
+        with these words.  Returns the time of the first such line.
+        """
         workers = [worker] if worker else self.workers
 
         def seen():
@@ -694,7 +702,7 @@ def dead(case):
 def retry_in(case):
     case.queue(backoff="0.1 s")
     worker = case.work()
-    case.is_idle(worker)        # so that the task is popped at once
+    case.is_idle(worker)        # an idle worker pops a task at once
     id = case.enqueue({"do": "retry", "seconds": 2})
     task = case.was_done_once(id, attempt=2)
     took = (task.popped_at - task.enqueued_at).total_seconds()
@@ -726,7 +734,7 @@ def past_grace(case):
     second = case.work(GRACE=0.3)
     case.is_idle(second)
     first.stop()
-    # at once, and not only when it polls again or when the lease is over
+    # it starts before the worker's next poll and before the lease is over
     case.wait_for_line("start", id, worker=second, limit=25)
 
 
@@ -826,7 +834,7 @@ def with_clock(whole, clock):
         expect(abs(seen - clock) < 60, "the clock is wrong by", seen)
         case.queue(backoff="0.1 s")
         workers = [case.work(LEASE=6, CONCURRENCY=4) for _ in range(2)]
-        case.is_idle()          # so that the worker pops a new task at once
+        case.is_idle()          # an idle worker pops a task at once
         long = case.enqueue({"do": "sleep", "seconds": 10})
         retried = case.enqueue({"do": "retry", "seconds": 2})
         delayed = case.produce({"do": "ok"}, options={"delay": 3})
@@ -953,7 +961,7 @@ def many_at_the_end(case):
         expect(case.task(id).status == "queued", "a long task is", case.task(id).status)
 
 
-DIGITS = "9" * 5000         # digits of a number, since Python's json accepts only 4,300
+DIGITS = "9" * 5000         # Python's json accepts at most 4,300 digits
 NESTED = "[" * 12000 + "]" * 12000
 
 
@@ -1007,7 +1015,8 @@ def neighbours(case):
     expect({group: end.status for group, end in ends.items()} ==
            {group: "failed" if group == "mallory" else "completed" for group in groups},
            "they ended as", ends)
-    # an attempt that was released before it began has a number, and does not count
+    # an attempt that was released before it began has a number, but does not
+    # count
     expect(len(case.starts(ids["mallory"])) == 3, "attempts of the task that kills:",
            case.starts(ids["mallory"]))
 
@@ -1059,12 +1068,12 @@ def silence(case):
         idle = case.work(environment=environment, LEASE=45)
         case.is_idle(idle)
         way.mute()
-        case.wait_for_line("end", short)        # and the server cannot be reached
+        case.wait_for_line("end", short)    # while the server cannot be reached
         way.unmute()
         # a minute, and some time for a slow machine
         case.was_done_once(case.enqueue({"do": "ok"}, "carol"), limit=60 + TIME_LIMIT)
         case.was_done_once(short, limit=60)
-        # it renewed its lease of 45 s on another connection
+        # the worker renewed the task's lease of 45 s on a new connection
         case.was_done_once(long, limit=60 + TIME_LIMIT)
         for worker in busy, idle:
             expect(worker.is_alive(), f"{worker.label} has ended")
@@ -1140,7 +1149,7 @@ one_at_a_time = threading.Lock()
 def too_large(case):
     with one_at_a_time:
         queue = case.queue(max_attempts=1)
-        # about 10 kB of jsonb, and more text than PostgreSQL can print
+        # about 10 kB as jsonb, but as text more than PostgreSQL can print
         large = case.ask("SELECT fairq.enqueue(%s, 'large', jsonb_build_object('do', 'ok', 'value',"
                          " (SELECT jsonb_agg(1e131071::numeric) FROM generate_series(1, 9000))),"
                          " headers => %s)", queue, Jsonb({"task": "behaviour"}))
@@ -1161,7 +1170,7 @@ def too_large(case):
             time.sleep(10)
         else:
             raise Busy("the machine is too busy to print 1 GB within 8 s")
-        limit = 5 * TIME_LIMIT      # the worker tries again
+        limit = 5 * TIME_LIMIT      # the worker may have to retry
         worker = case.work(CONCURRENCY=4)
         for id in good:
             case.was_done_once(id, limit=limit)
@@ -1202,7 +1211,7 @@ def steps(case):
 def cursor(case):
     for how, id in broken_off(case, "cursor", lease=3):
         begun = [line[3] for _, line in case.lines() if line[:3] == ["at", str(id), "2"]][0]
-        # a killed worker has saved some of its values, at least the first one
+        # before its death a worker has saved a cursor at least once
         expect(begun == "10" if how == "raise" else 2 <= int(begun) <= 10,
                "after", how, "it begins at", begun)
 
@@ -1315,7 +1324,8 @@ def ends_before_alone(case):
             way.hold()
             if case.count("end", other) == 0:
                 break
-            way.release()       # the machine is slow: try again with a longer task
+            # the machine is slow, so this tries again with a longer task
+            way.release()
         case.wait_for_line("end", other, limit=seconds + TIME_LIMIT)
         time.sleep(2.5)
         expect(case.count("start", alone) == 0, "it has begun before the end was stored")
