@@ -14,7 +14,8 @@ import (
 const (
 	// retryInterval is the time between two tries to reach a database that is down.
 	retryInterval = time.Second
-	// heldInterval is the same for a task whose row another transaction has locked.
+	// heldInterval is the time between two tries to end a task whose row
+	// another transaction has locked.
 	heldInterval = 500 * time.Millisecond
 	// A call that takes longer than callTimeout fails, and its connection is closed,
 	// since the server or the network has vanished.  Other limits may be lower, down
@@ -25,8 +26,8 @@ const (
 	waitMargin  = 10 * time.Second // in addition to the time of fairq.wait
 	// patience is how long a handler may take to return after its time is over.
 	patience = 5 * time.Second
-	// keepAlive is the interval between probes of an idle connection.  userTimeout is
-	// how long the other side may leave data without an answer.
+	// keepAlive is the interval between probes of an idle connection.
+	// userTimeout is how long sent data may stay unacknowledged.
 	keepAlive   = 10 * time.Second
 	userTimeout = 20 * time.Second
 )
@@ -35,14 +36,14 @@ const (
 type database struct {
 	config *pgx.ConnConfig
 	log    Logger
-	// callers that have met another transaction's lock retry one at a time, so that
-	// others can use the connection
+	// callers whose statement has failed because of a lock retry one at a time,
+	// so that others can use the connection
 	holding sync.Mutex
 
 	mu     sync.Mutex // protects the fields below
 	conn   *pgx.Conn
 	closed bool
-	held   time.Time // when a statement last met a lock
+	held   time.Time // when a statement last failed because of a lock
 	pooled bool      // the server is behind a pooler: known once there is a connection
 }
 
@@ -93,7 +94,8 @@ func (d *database) do(ctx context.Context, f func(context.Context, DB) error) er
 	}
 }
 
-// persist does the same as do, but returns if another transaction has a lock.
+// persist does the same as do, but returns if another transaction has a lock
+// that f needs.
 func (d *database) persist(ctx context.Context, f func(context.Context, DB) error) error {
 	for {
 		err := d.try(ctx, func(conn *pgx.Conn) error {
@@ -146,7 +148,7 @@ func (d *database) try(ctx context.Context, f func(*pgx.Conn) error) error {
 			return err
 		}
 		d.conn = conn
-		// a pooler invents the process that its clients see
+		// a pooler sends its clients an invented process ID
 		var pid uint32
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
@@ -200,7 +202,7 @@ func (d *database) disconnect() {
 	}
 }
 
-// sleep returns false if ctx was done before.
+// sleep waits for d.  It returns false if ctx is done before that.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -15,9 +15,9 @@ type NewTask struct {
 	NoGroup     bool           // Group may be empty; otherwise an empty Group is an error
 	Name        string         // of the handler: the header "task"
 	Args        any            // encoded as JSON: the payload; nil: {}
-	Priority    int            // 0, the first, to 9
+	Priority    int            // from 0, which runs first, to 9
 	RunAt       time.Time      // the task does not run before this time; not together with Delay
-	Delay       time.Duration  // the same as a delay, added to the server's clock
+	Delay       time.Duration  // how long the task waits, by the server's clock
 	DedupKey    string         // at most one unfinished task of the queue has this key
 	MaxAttempts int            // overrides the queue's setting
 	Cost        float32        // for cost-fair queues
@@ -25,7 +25,7 @@ type NewTask struct {
 	ExpiresAt   time.Time      // the task does not run if it has not started by this time
 	Replace     bool           // an unfinished task with the DedupKey gets this task's values
 	DedupUntil  string         // the key is taken until the task is "finished" or "started"
-	DedupFor    time.Duration  // and then stays taken for this time
+	DedupFor    time.Duration  // how long the key stays taken after that
 	Batch       int64          // the id of the batch to which it is added; 0: none
 	After       []int64        // it waits until the tasks with these ids have succeeded
 	AfterAny    bool           // it waits only until they have ended
@@ -34,7 +34,7 @@ type NewTask struct {
 // Enqueue adds a task to a queue and returns its id.  If an unfinished task of the
 // queue has the DedupKey, Enqueue adds nothing and returns that task's id.
 //
-// If db is a transaction, its commit adds the task, and its rollback does not.
+// If db is a transaction, the task exists once that transaction commits.
 func Enqueue(ctx context.Context, db DB, queue string, task NewTask) (int64, error) {
 	values, err := task.values(queue)
 	if err != nil {

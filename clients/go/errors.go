@@ -80,7 +80,8 @@ func archived(err error) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
 }
 
-// describe returns the error's text, and the texts of causes that it does not contain.
+// describe returns the error's text, and the texts of its causes, except those
+// that the error's text contains.
 func describe(err error) string {
 	text := err.Error()
 	left := 50 // limits the causes: there may be many, or they may form a circle
@@ -88,7 +89,7 @@ func describe(err error) string {
 	add = func(err error) {
 		var causes []error
 		switch err := err.(type) {
-		case *explained: // has its cause's text
+		case *explained: // its text contains that of its cause
 		case interface{ Unwrap() error }:
 			causes = []error{err.Unwrap()}
 		case interface{ Unwrap() []error }:

@@ -31,9 +31,9 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// The tests need the database of PGHOST and so on, with the extension created, as a
-// superuser.  If FAIRQ_RESTART_COMMAND is set, it restarts the server.  Nothing else may use
-// the server then.
+// The tests need a database with the extension, and a superuser; PGHOST and so
+// on name them.  If FAIRQ_RESTART_COMMAND is set, it restarts the server.
+// Nothing else may use the server then.
 
 const patience = 60 * time.Second
 
@@ -102,7 +102,7 @@ func enqueue(t *testing.T, db fairq.DB, queue string, task fairq.NewTask) int64 
 	return id
 }
 
-// row is a task as SQL returns it, as text.
+// row returns columns of a task, as text.
 func row(t *testing.T, db *pgx.Conn, id int64, columns string) string {
 	t.Helper()
 	var text string
@@ -314,7 +314,7 @@ func TestEnqueueErrors(t *testing.T) {
 	}
 }
 
-// begin begins a transaction with each driver: pgx itself, and those of database/sql.
+// begin begins a transaction with a driver of database/sql, or with pgx itself.
 func begin(t *testing.T, driver string) fairq.Tx {
 	t.Helper()
 	var tx fairq.Tx
@@ -397,7 +397,8 @@ func TestEnqueueBatch(t *testing.T) {
 				if !bad.NoGroup {
 					bad.Group = "bob"
 				}
-				bad.NoGroup = false // the first task then has neither
+				// so the first one has neither a Group nor NoGroup
+				bad.NoGroup = false
 				ids, err := fairq.EnqueueBatch(ctx, way, "batch", append(tasks[:1:1], bad))
 				db.QueryRow(ctx, count).Scan(&after)
 				if err == nil || ids != nil || before != after {
@@ -762,7 +763,7 @@ func TestDefaultAndUnknown(t *testing.T) {
 	waitForStatus(t, db, known, "completed")
 	expectRow(t, db, unknown, "error", "no handler for task new")
 	expectRow(t, db, nameless, "error", "no handler for a task without a name")
-	if array != 0 { // if the server takes such headers
+	if array != 0 { // 0: the server has refused headers that are an array
 		waitForStatus(t, db, array, "failed")
 	}
 	strict.end()
@@ -780,7 +781,8 @@ func TestDefaultAndUnknown(t *testing.T) {
 	expectRow(t, db, nameless, "result", `"default "`)
 }
 
-// mute is an error without a text if it is nil.  It can never be encoded as JSON.
+// mute is an error whose method Error panics if the pointer is nil.  It cannot
+// be encoded as JSON.
 type mute struct{ text string }
 
 func (m *mute) Error() string { return m.text }
@@ -933,7 +935,8 @@ func TestGiveUp(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("it continues without its database")
 	}
-	// a worker that waits for its database, until someone creates it
+	// without a limit for GiveUp, a worker waits until someone creates its
+	// database
 	worker.GiveUp = -1
 	w = start(t, worker)
 	waitFor(t, "the worker reports that its database is missing", func() bool { return strings.Contains(w.log.String(), "fairq_go_later") })
@@ -980,7 +983,8 @@ func TestUndecodable(t *testing.T) {
 	expectRow(t, db, number, "error LIKE 'the payload cannot be taken: json: cannot unmarshal number 9%'", "t")
 }
 
-// Tasks whose lease has expired run alone in the process, whatever its workers do.
+// Tasks whose lease has expired run alone in the process, even if the process
+// has several workers.
 func TestAlone(t *testing.T) {
 	db := queue(t, "alone", ", max_attempts => 3")
 	queue(t, "beside", "")
@@ -1034,7 +1038,8 @@ func TestAlone(t *testing.T) {
 		waitForStatus(t, db, id, "completed")
 	}
 	for _, id := range suspects {
-		// the expired attempt counts, and a released one does not
+		// the attempt whose lease has expired counts, but a released one does
+		// not
 		if seen[id] < 2 {
 			t.Errorf("suspect %d was done as attempt %d", id, seen[id])
 		}
@@ -1096,7 +1101,8 @@ func TestTimeout(t *testing.T) {
 	expectRow(t, db, ids["deaf"], "status", "failed")
 	w.end()
 
-	// a worker without a free slot is useless
+	// a worker ends after GiveUp if handlers that ignore their timeout keep all
+	// slots
 	deaf = make(chan bool)
 	defer close(deaf)
 	worker.Concurrency, worker.GiveUp = 1, time.Second
@@ -1145,7 +1151,7 @@ func TestLog(t *testing.T) {
 	}
 	waitForStatus(t, db, ids["waits"], "cancelled")
 	last := enqueue(t, db, "logs", fairq.NewTask{Name: "waits"})
-	<-begun // the server shows "running" before that
+	<-begun // the status is "running" before the handler begins
 	w.end()
 	var extension, server string
 	db.QueryRow(ctx, "SELECT fairq.version(), current_setting('server_version')").Scan(&extension, &server)
@@ -1228,7 +1234,7 @@ func TestHooks(t *testing.T) {
 		want[id] = "before <nil>, " + calls
 		waitFor(t, name, func() bool { s := row(t, db, id, "status"); return s == "completed" || s == "failed" })
 	}
-	// a task can be running before its handler
+	// the status of a task is "running" before its handler begins
 	hasBegun := func(id int64) {
 		waitFor(t, "a handler", func() bool {
 			mu.Lock()
@@ -1385,7 +1391,7 @@ func TestCancelAndProgress(t *testing.T) {
 		t.Errorf("Cancel of what is finished: %v, %v", there, err)
 	}
 
-	// SetProgress reports it before the next heartbeat
+	// SetProgress reports the cancellation before the next heartbeat
 	first.end()
 	start(t, fairq.Worker{Queues: []string{"cancel"}, Default: until(begun, ended)})
 	id = enqueue(t, db, "cancel", fairq.NewTask{})
@@ -1407,7 +1413,7 @@ func TestMaxRun(t *testing.T) {
 	id := enqueue(t, db, "maxrun", fairq.NewTask{})
 	<-ended
 	waitForStatus(t, db, id, "failed")
-	// the task ends by the worker, or by a pop after the end of the lease,
+	// the worker ends the task, or a pop after the end of the lease does,
 	// whichever is first
 	expectRow(t, db, id, "attempt, error IN ('lease expired', 'stopped, since it was cancelled, its lease was lost, "+
 		"or its time (max_run_time) was over: context canceled')", "1|t")
@@ -1507,7 +1513,7 @@ func TestCompleteTx(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	driver := "" // of pgx itself
+	driver := "" // pgx itself
 	w := start(t, fairq.Worker{Queues: []string{"tx"}, Default: func(ctx context.Context, task *fairq.Task) error {
 		tx := begin(t, driver)
 		defer tx.Rollback(ctx)
@@ -1621,8 +1627,9 @@ func TestOrderAndPoll(t *testing.T) {
 	}
 }
 
-// trouble disturbs a busy and an idle worker, and stops a second later or when the log shows
-// it.  The worker must survive that.
+// trouble disturbs a worker while it is busy, and again while it is idle.  Each
+// disturbance ends a second later, or once the log has the next one of the
+// signs.  The worker must then complete its tasks.
 func trouble(t *testing.T, name string, happen, mend func(), signs ...string) *running {
 	db := queue(t, name, "")
 	begun, finish := make(chan *fairq.Task, 9), make(chan bool)
@@ -1647,7 +1654,7 @@ func trouble(t *testing.T, name string, happen, mend func(), signs ...string) *r
 	db = connect(t, "")
 	waitForStatus(t, db, id, "completed")
 	expectRow(t, db, id, "attempt", "1")
-	time.Sleep(500 * time.Millisecond) // it waits
+	time.Sleep(500 * time.Millisecond) // until the worker is in fairq.wait
 	happen()
 	last(1)
 	mend()
@@ -1691,7 +1698,7 @@ func TestReadOnly(t *testing.T) {
 	trouble(t, "readonly", func() {
 		execute(t, db, "ALTER SYSTEM SET default_transaction_read_only = on")
 		reload("on")
-		// waiting workers poll again
+		// so that the worker does not stay in fairq.wait
 		execute(t, db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'readonly'")
 	}, func() {
 		execute(t, db, "ALTER SYSTEM RESET default_transaction_read_only")
@@ -1740,8 +1747,9 @@ func TestEncoding(t *testing.T) {
 	expectRow(t, latin, id, "group_key, error", "bücher|käse")
 }
 
-// A result and a progress that the server refuses, since they are nested too deeply: almost as
-// deep as encoding/json allows.  The worker's own statements need less of the stack.
+// A task fails if the server refuses its result or its progress.  Here both are
+// nested too deeply, almost as deeply as encoding/json allows.  The worker's
+// own statements need less of the stack.
 func TestTooDeep(t *testing.T) {
 	db := queue(t, "deep", ", max_attempts => 1")
 	deep := json.RawMessage(strings.Repeat("[", 9900) + strings.Repeat("]", 9900))
@@ -1774,7 +1782,7 @@ func (m moments) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// scheduled are the tasks of a queue, with the names and times of their schedules.
+// scheduled returns the schedules' names and the times of a queue's tasks.
 func scheduled(t *testing.T, db *pgx.Conn, queue string) string {
 	t.Helper()
 	var text string

@@ -50,7 +50,7 @@ func (r *run) after(task *Task, err error) {
 	}
 }
 
-// guard calls a hook.
+// guard calls a hook, and logs its panic.
 func (r *run) guard(task *Task, name string, hook func()) {
 	err := errors.New("it has ended its goroutine")
 	defer func() {

@@ -57,7 +57,7 @@ type declared struct {
 	separator     *string // nil: not given
 }
 
-// declare encodes the settings.  create_queue alone has the separator.
+// declare encodes the settings.  Only create_queue takes the separator.
 func (s QueueSettings) declare(queue string) (*declared, error) {
 	d := &declared{newCall("create_queue", "text", queue), newCall("alter_queue", "text", queue), nil}
 	d.create.add("if_not_exists", "boolean", "true")
@@ -105,7 +105,7 @@ func sorted[T any](values map[string]T) []string {
 	return keys
 }
 
-// setting returns a value of a kind as text.
+// setting returns a setting's value as text for its SQL type, the kind.
 func setting(kind string, value any) (string, error) {
 	switch value := value.(type) {
 	case time.Duration:
@@ -168,9 +168,9 @@ func Redrive(ctx context.Context, db DB, queue string, options RedriveOptions) (
 	return tasks, call.run(ctx, db, "bigint", &tasks)
 }
 
-// RedriveTask enqueues one failed task again.  The options have neither Group nor
-// MaxTasks.  It returns false if the task has not failed, or another task has its key
-// now.
+// RedriveTask enqueues one failed task again.  The options must not have Group
+// or MaxTasks.  RedriveTask returns false if the task has not failed, or
+// another task has its key now.
 func RedriveTask(ctx context.Context, db DB, id int64, options RedriveOptions) (bool, error) {
 	if err := refuse("in RedriveTask", field{"Group", options.Group != nil},
 		field{"MaxTasks", options.MaxTasks != 0}); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Times of calls and writes by a worker.
+// Intervals and time limits of the calls and writes that show a worker.
 const (
 	registerInterval = 10 * time.Second
 	touchInterval    = time.Second
@@ -45,7 +45,7 @@ func (r *run) keepRegistered() {
 	_ = r.callOnce(context.Background(), partingTimeout, unregisterSQL, id)
 }
 
-// callOnce calls a function about the worker once.
+// callOnce calls a function of fairq about the worker, and does not retry it.
 func (r *run) callOnce(ctx context.Context, timeout time.Duration, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -17,7 +17,8 @@ type gate struct {
 	changed chan struct{} // closed and replaced when one of these changes
 }
 
-// enter waits until the gate's state allows it; false: ctx was done before.
+// enter waits until ready returns true.  It returns false if ctx is done before
+// that.
 func (g *gate) enter(ctx context.Context, ready func() bool) bool {
 	for {
 		g.mu.Lock()
@@ -54,14 +55,14 @@ func (g *gate) share(ctx context.Context) bool {
 	})
 }
 
-// join is like share, for a caller that already shares the process.
+// join shares the process once more, for a caller that already shares it.
 func (g *gate) join() { g.change(func() { g.sharing++ }) }
 
 func (g *gate) leave() { g.change(func() { g.sharing-- }) }
 
 // exclude waits until nothing shares the process.  A task then runs alone until the
-// function that exclude returns is called.  If ctx is done before, the task must not
-// begin.
+// function that exclude returns is called.  If ctx is done during the wait, the
+// task must not begin.
 func (g *gate) exclude(ctx context.Context) func() {
 	g.change(func() { g.waiting++ })
 	entered := g.enter(ctx, func() bool {

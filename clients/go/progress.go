@@ -16,7 +16,7 @@ type progress struct {
 	plain  json.RawMessage            // without steps and cursor; nil: none
 	steps  map[string]json.RawMessage // results by name; not changed in place
 	cursor json.RawMessage            // of the last Checkpoint; nil: none
-	noted  int                        // calls of Checkpoint
+	noted  int                        // number of calls of Checkpoint
 }
 
 type resume struct {
@@ -31,7 +31,7 @@ type keep struct {
 
 	mu      sync.Mutex // protects the fields below
 	current progress
-	saved   int       // the last call of Checkpoint that the server knows
+	saved   int       // the value of noted that the last save has stored
 	savedAt time.Time // time of the last save
 }
 
@@ -60,8 +60,10 @@ func (t *Task) SetProgress(ctx context.Context, value any) error {
 	return t.save(ctx, func(p *progress) { p.plain = encoded })
 }
 
-// Step calls run and saves its result as JSON.  If an earlier attempt has saved a result
-// of that name, Step returns it and does not call run.  It saves like SetProgress.
+// Step calls run, saves its result as JSON, and returns the result.  If an
+// earlier attempt has saved a result of that name, Step returns that result and
+// does not call run.  Like SetProgress, it returns ErrLost if the task is lost,
+// and waits while the server is down.
 func Step[T any](ctx context.Context, task *Task, name string,
 	run func(ctx context.Context) (T, error)) (T, error) {
 	var result T
@@ -144,7 +146,7 @@ func (t *Task) saveCursor(ctx context.Context) error {
 	return t.save(ctx, func(*progress) {})
 }
 
-// save stores the progress with a change.
+// save changes the progress and stores it.
 func (t *Task) save(ctx context.Context, change func(*progress)) error {
 	k := &t.kept
 	k.saving.Lock()

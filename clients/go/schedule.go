@@ -49,7 +49,7 @@ func (e every) Next(after time.Time) time.Time {
 // schedule is a Schedule of a worker that runs.
 type schedule struct {
 	Schedule
-	seen time.Time // all times until then were added
+	seen time.Time // the times up to this one have their tasks
 }
 
 // newSchedule checks a Schedule, and sets its defaults.
@@ -93,7 +93,8 @@ func newSchedule(s Schedule, queues []string) (*schedule, error) {
 func (s *Schedule) at(at time.Time) *NewTask {
 	text := at.UTC().Format("2006-01-02T15:04:05Z")
 	if at.Nanosecond() >= 1000 {
-		text = at.UTC().Format("2006-01-02T15:04:05.000000+00:00") // as other clients do
+		// all clients use this format
+		text = at.UTC().Format("2006-01-02T15:04:05.000000+00:00")
 	}
 	task := s.Task
 	task.Headers = map[string]any{}

@@ -5,21 +5,22 @@ import (
 	"sync"
 )
 
-// A Status is what a worker does.
+// A Status is the present state of a worker.
 type Status struct {
 	Name        string // as in fairq.tasks
 	Queues      []string
 	Concurrency int
 	Running     int     // number of Tasks
-	Stopping    bool    // it takes no more tasks
+	Stopping    bool    // the worker takes no more tasks
 	Tasks       []*Task // tasks that the worker has taken, and that have not ended
 }
 
 // runs maps a *Worker that runs to its latest *run.
 var runs sync.Map
 
-// Status returns what the worker does.  The zero Status, without a name, means that Run has not
-// been called, or has returned.  Any goroutine may call it.
+// Status returns the present state of the worker.  The zero Status, without a
+// name, means that Run has not been called, or has returned.  Any goroutine may
+// call Status.
 func (w *Worker) Status() Status {
 	value, there := runs.Load(w)
 	if !there {

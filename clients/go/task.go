@@ -40,10 +40,11 @@ type Task struct {
 
 	lapses      int           // attempts whose lease expired
 	timeout     time.Duration // 0: none
-	undecodable error         // of its headers
+	undecodable error         // why the payload or the headers are missing
 }
 
-// keeper calls functions of fairq for a task: a worker's connection, or a transaction.
+// keeper calls functions of fairq for a task, on a worker's connection or in a
+// test's transaction.
 type keeper interface {
 	do(ctx context.Context, f func(context.Context, DB) error) error
 	briefly() string
@@ -52,7 +53,7 @@ type keeper interface {
 // Why a task must stop.
 const (
 	lost       = 1 + iota // the server reports it: cancelled, its lease lost, max_run_time over
-	handedBack            // the worker stops, or has no slot for it
+	handedBack            // the worker stops, or has no slot for the task
 )
 
 // A Handler runs a task.  If it returns nil, the task succeeds.  If it returns an error
@@ -64,10 +65,11 @@ const (
 // does not count.
 type Handler func(ctx context.Context, task *Task) error
 
-// CompleteTx completes the task with its Result in a transaction of the handler, so
-// that the task and its effects are done exactly once.  If it returns an error, such as
-// ErrLost, the handler must roll back and return it.  Otherwise it must commit, and
-// return nil if that succeeds.
+// CompleteTx completes the task with its Result in a transaction of the
+// handler, so that the task and its effects are done exactly once.  If
+// CompleteTx returns an error, such as ErrLost, the handler must roll back and
+// return that error.  Otherwise the handler must commit, and return nil if the
+// commit succeeds.
 func (t *Task) CompleteTx(ctx context.Context, tx Tx) error {
 	result, err := t.encodeResult()
 	if err != nil {
@@ -104,7 +106,7 @@ func (t *Task) encodeResult() (result *string, err error) {
 	return pointer(string(encoded)), nil
 }
 
-// stop ends the handler's context.  Only the first reason counts.
+// stop ends the handler's context, and keeps the reason of the first call.
 func (t *Task) stop(why int32) {
 	t.stops.CompareAndSwap(0, why)
 	if t.cancel != nil {
@@ -154,7 +156,7 @@ func (t *Task) readHeaders(headers *string) {
 	decoder.UseNumber()
 	var kind *json.UnmarshalTypeError
 	if err := decoder.Decode(&t.Headers); errors.As(err, &kind) {
-		t.Headers = nil // not an object, so there are no names
+		t.Headers = nil // the headers are not an object
 	} else if err != nil {
 		t.undecodable = fmt.Errorf("the headers cannot be decoded: %w", err)
 	}

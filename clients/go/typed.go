@@ -13,13 +13,15 @@ type TaskArgs interface {
 	Kind() string
 }
 
-// TaskFor is a task of the group with these arguments.  Their Kind is its Name.
+// TaskFor returns a task of the group with these arguments.  The Name of the
+// task is the Kind of the arguments.
 func TaskFor(group string, args TaskArgs) NewTask {
 	return NewTask{Group: group, Name: args.Kind(), Args: args}
 }
 
-// Handle makes f the worker's handler for tasks with arguments of type T, whose name is
-// the Kind of T.  It panics if they have a handler already, or if the Kind is empty.
+// Handle makes f the worker's handler for tasks with arguments of type T, whose
+// name is the Kind of T.  It panics if these tasks have a handler already, or
+// if the Kind is empty.
 func Handle[T TaskArgs](worker *Worker, f func(ctx context.Context, task *Task, args T) error) {
 	var none T
 	kind := none.Kind()
@@ -37,7 +39,7 @@ func Handle[T TaskArgs](worker *Worker, f func(ctx context.Context, task *Task, 
 
 // Args makes a handler from a function that takes the task's payload as a value of type
 // T, decoded by [encoding/json].  If the payload cannot be decoded, the task fails as
-// if the handler had returned that error.
+// if the handler had returned the error of json.Unmarshal.
 func Args[T any](f func(ctx context.Context, task *Task, args T) error) Handler {
 	return func(ctx context.Context, task *Task) error {
 		var args T

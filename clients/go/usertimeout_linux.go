@@ -12,9 +12,9 @@ func setUserTimeout(network, _ string, conn syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil
 	}
-	const tcpUserTimeout = 0x12 // syscall has no name for it
+	const tcpUserTimeout = 0x12 // the package syscall has no name for it
 	return conn.Control(func(fd uintptr) {
-		// without it, the limits of the calls still apply
+		// if this fails, the limits of the calls still apply
 		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout,
 			int(userTimeout.Milliseconds()))
 	})

@@ -21,7 +21,7 @@ type Worker struct {
 	// Queues are served strictly in this order: while the first one has a task that
 	// can run, the others wait.
 	Queues []string
-	// Handlers run the tasks with these names.
+	// Handlers run the tasks whose names are the keys.
 	Handlers map[string]Handler
 	// Default runs tasks without a name, and tasks whose name Handlers does not have.
 	// Without it, such tasks fail with the error "no handler for task NAME".
@@ -37,15 +37,16 @@ type Worker struct {
 	// that does not return within 5 seconds of the deadline keeps its slot until it
 	// returns.  0: no limit.
 	Timeout time.Duration
-	// Timeouts override Timeout for tasks with these names; 0: no limit.
+	// Timeouts override Timeout for tasks whose names are the keys; 0: no
+	// limit.
 	Timeouts map[string]time.Duration
 	// Grace is how long running tasks may continue when the worker stops; 0: 5 seconds,
 	// less than 0: no time.
 	Grace time.Duration
 	// Poll is the time between polls while there are no tasks.  0: the worker
-	// sleeps in fairq.wait; through a pooler it looks every second, since fairq.wait
-	// would occupy a connection.  Less than 0: it sleeps in fairq.wait, also through a
-	// pooler.
+	// sleeps in fairq.wait; through a pooler it polls every second, since
+	// fairq.wait would occupy a connection.  Less than 0: it sleeps in
+	// fairq.wait, also through a pooler.
 	Poll time.Duration
 	// GiveUp is how long the worker retries if the server refuses its connections: the
 	// database or role does not exist, or the password is wrong.  It is also how long the
@@ -104,7 +105,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // run is one call of Run.
 type run struct {
 	Worker
-	values  context.Context // of the handlers
+	values  context.Context // has the values of the handlers' contexts
 	taking  context.Context // done: the worker takes no more tasks
 	popper  *database       // for pop and fairq.wait
 	keeper  *database       // for calls that must not wait behind fairq.wait
@@ -118,13 +119,13 @@ type run struct {
 	showing sync.WaitGroup // goroutines that show that the worker works
 
 	registers bool      // keepRegistered runs
-	announced bool      // the log has the start
+	announced bool      // the log has the line of the start
 	careful   bool      // the last pop had a task whose lease had expired
 	refusedAt time.Time // time of the first refused connection; zero: the server accepts them
 
 	mu     sync.Mutex // protects the fields below
 	tasks  map[*Task]struct{}
-	deaf   int       // slots of handlers that ignore their timeout
+	deaf   int       // number of slots of handlers that ignore their timeout
 	deafAt time.Time // when deaf last changed
 
 	tellOfPooler sync.Once
@@ -244,8 +245,9 @@ func (r *run) survive(err error) error {
 	return nil
 }
 
-// takeSlots waits for a free slot and takes it and all others.  If tasks must run alone,
-// it takes only one.  It returns 0 if ctx is done, or with the error that ends the worker.
+// takeSlots waits for a free slot, and takes all free slots.  If tasks must run
+// alone, it takes only one.  It returns 0 if ctx is done, or with the error
+// that ends the worker.
 func (r *run) takeSlots(ctx context.Context) (int, error) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -483,8 +485,9 @@ func (r *run) start(ctx context.Context, task *Task, leave func()) {
 	}()
 }
 
-// do runs and ends a task.  It returns a channel that is closed when the handler has
-// returned, which may be later if it ignores its context.
+// do runs and ends a task.  It returns a channel that is closed when the
+// handler has returned.  A handler that ignores its context may return later
+// than do.
 func (r *run) do(ctx context.Context, task *Task) <-chan struct{} {
 	returned := make(chan struct{})
 	if ctx.Err() != nil {
@@ -559,8 +562,8 @@ func (r *run) endure(task *Task, returned <-chan struct{}) {
 	r.slots <- struct{}{}
 }
 
-// handle calls the task's handler in a goroutine.  The handler may end it (runtime.Goexit)
-// or never return.
+// handle calls the task's handler in the present goroutine, which the handler
+// may end (runtime.Goexit) or never leave.
 func (r *run) handle(task *Task, result *error) {
 	err := errors.New("the handler has ended its goroutine")
 	defer func() {
@@ -694,7 +697,7 @@ const failSQL = `
 	SELECT fairq.fail($1::bigint, $2::int, $3::text, retry_in => $4::interval, dead => $5::bool,
 		took => $6::interval)`
 
-// failValues are those of failSQL.
+// failValues returns the parameters of failSQL.
 func failValues(task *Task, err error, took time.Duration) []any {
 	var dead *DeadError
 	var retry *RetryError
@@ -708,8 +711,8 @@ func failValues(task *Task, err error, took time.Duration) []any {
 	return []any{task.ID, task.Attempt, message, in, errors.As(err, &dead), interval(took)}
 }
 
-// call calls a function that returns whether the attempt still held the lease.  It also
-// returns true if the answer to an earlier try was lost.
+// call calls a function of fairq, and returns whether the attempt still held
+// the lease.  It also returns true if the answer to an earlier try was lost.
 func (r *run) call(sql string, args ...any) (held bool, err error) {
 	tries := 0
 	err = r.keeper.do(r.keeping, func(ctx context.Context, db DB) error {

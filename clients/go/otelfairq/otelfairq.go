@@ -88,7 +88,7 @@ func withContext(ctx context.Context, task fairq.NewTask) fairq.NewTask {
 	return task
 }
 
-// fail notes an error, if there is one.
+// fail records an error in the span, if there is one.
 func fail(span trace.Span, err error) {
 	if err == nil {
 		return

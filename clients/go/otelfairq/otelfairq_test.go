@@ -135,7 +135,7 @@ func TestSpans(t *testing.T) {
 	if err := reader.Collect(ctx, &data); err != nil {
 		t.Fatal(err)
 	}
-	counts := map[bool]uint64{} // by whether it has failed
+	counts := map[bool]uint64{} // of attempts; the key is whether they failed
 	for _, scope := range data.ScopeMetrics {
 		for _, one := range scope.Metrics {
 			if histogram, is := one.Data.(metricdata.Histogram[float64]); is && one.Name == "messaging.process.duration" && one.Unit == "s" {
