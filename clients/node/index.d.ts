@@ -27,7 +27,7 @@ export interface TaskOptions<Name = FreeName> {
   delay?: number | null;
   /** The task does not run before that time.  A text must have a time zone. */
   runAt?: Date | string | null;
-  /** 0, the first, to 9. */
+  /** From 0, which runs first, to 9. */
   priority?: number | null;
   /** At most one unfinished task of the queue has this key. */
   dedupKey?: string | null;
@@ -102,7 +102,7 @@ export interface BatchOptions<Name = FreeName> {
   /** True: the task fails as soon as a task of the batch ends without success.
    * */
   onSuccess?: boolean | null;
-  /** 0, the first, to 9. */
+  /** From 0, which runs first, to 9. */
   priority?: number | null;
   /** Overrides the queue's max_attempts. */
   maxAttempts?: number | null;
@@ -240,7 +240,7 @@ export interface Task<Payload = any> {
   complete(client: Queryable, result?: unknown): Promise<void>;
 }
 
-/** Runs tasks with this name; its return value is the task's result. */
+/** Runs the tasks of one name; its return value is the task's result. */
 export type Handler<Args = any> = (args: Args, task: Task<Args>) => unknown;
 
 /** Runs all other tasks. */
@@ -327,7 +327,7 @@ export interface WorkerOptions {
   /** A database, or all shards.  Default: the database of PGHOST and so on. */
   databases?: Database | Database[];
   /** Seconds after which the worker ends if the server refuses its connections.  Default: 60.
-   * Infinity: it waits. */
+   * Infinity: it waits without a limit. */
   giveUp?: number;
   /** The worker's name in fairq.tasks, and its application_name.  Default: host and process. */
   name?: string;
@@ -355,7 +355,7 @@ export class Worker {
   stop(): Promise<void> | null;
   /** The present state of the worker. */
   status(): WorkerStatus;
-  /** For "await using": stop(). */
+  /** Calls stop(), for "await using". */
   [Symbol.asyncDispose](): Promise<void>;
 }
 

@@ -71,8 +71,8 @@ class Attempt {
     }
   }
 
-  // Whether it must run alone: a lease of the task has expired before, perhaps since the task
-  // killed its process.
+  // Whether the attempt must run alone: a lease of the task has expired before,
+  // perhaps since the task killed its process.
   isSuspect() {
     return this.task.lapses > 0;
   }
@@ -134,8 +134,8 @@ class Attempt {
     if (!held) this.lose();
     this.check();
     this.completed = true;
-    // a heartbeat would wait for the transaction, and so would the heartbeats of all other
-    // tasks
+    // One call renews all leases of the database, and would wait for the
+    // transaction.
     this.shard.worker.heartbeat.drop(this);
   }
 

@@ -2,7 +2,7 @@
 'use strict';
 const net = require('net');
 
-const CODE = 80877102; // of a CancelRequest
+const CODE = 80877102; // the code of a CancelRequest
 const PATIENCE = 3000; // milliseconds
 
 // Sends the request on a separate connection in plain text, like libpq.  The only secret in it

@@ -28,13 +28,13 @@ class Database {
     this.client = null;
     this.pooled = false; // the server is behind a pooler: known once there is a connection
     this.closed = false;
-    this.asking = null; // the client, during a statement
+    this.asking = null; // the client that runs a statement
     this.warned = null; // the text of the last failure, until the server answers
     this.answered = -Infinity; // when the server last answered, by now()
     this.hopeless = null; // time of the first refused connection
-    this.held = -Infinity; // when a statement last met a lock
-    this.turn = Promise.resolve(); // of the last caller
-    this.holding = Promise.resolve(); // of the last caller that retries after a lock
+    this.held = -Infinity; // when a statement last failed because of a lock
+    this.turn = Promise.resolve(); // resolves after the last caller's statement
+    this.holding = Promise.resolve(); // the same for the last retry after a lock
   }
 
   // The rows of a statement.  Unless "once" is set, it is retried each second until the server
@@ -70,7 +70,7 @@ class Database {
     }
   }
 
-  // Calls after the previous callers.
+  // Makes the call once those of the previous callers have ended.
   inTurn(call) {
     const rows = this.turn.then(call);
     this.turn = rows.catch(() => {});
@@ -121,7 +121,8 @@ class Database {
       return await this.askOnce(sql, values, limit);
     } catch (error) {
       if (!isHopeless(error)) {
-        if (isLost(error)) this.hopeless = null; // the server is down, and may change meanwhile
+        // the server is down, and its databases may change meanwhile
+        if (isLost(error)) this.hopeless = null;
         throw error;
       }
       // The database may be created soon, or the password changed.
@@ -166,7 +167,7 @@ class Database {
       ...place,
       fallback_application_name: this.name,
     });
-    client.on('error', () => {}); // the next statement fails with it
+    client.on('error', () => {}); // the next statement fails with this error
     client.once('end', () => this.drop(client));
     try {
       await client.connect();
@@ -174,7 +175,7 @@ class Database {
         current_setting('transaction_read_only') = 'on' AS read_only`, []);
       if (row.read_only && this.places.length > 1) throw new Error('no host accepts writes');
       if (this.closed) throw new Error('the worker has ended');
-      // a pooler invents the process number that its clients see
+      // a pooler sends its clients an invented process ID
       this.pooled = Number(row.pid) !== client.processID;
       return client;
     } catch (error) {

@@ -31,7 +31,7 @@ class Beats {
       pg, name, stopping, warn,
     });
     this.numbers = new Map(); // of the attempts, by the ids of their tasks
-    this.timers = new Map(); // the same for attempts with a timeout
+    this.timers = new Map(); // of attempts with a timeout, by the same ids
   }
 
   keep({ id, number, timeout }) {
@@ -53,8 +53,8 @@ class Beats {
     this.timers.delete(id);
   }
 
-  // A handler blocks the event loop, so the worker has not ended the attempt.  Fail the task, so
-  // that another process can retry it.
+  // Fails the task, so that another process can retry it.  The worker has not
+  // done that in time, since a handler blocks its event loop.
   async timeOut(id, number, timeout) {
     if (this.numbers.get(id) !== number) return;
     const text = `${new TimedOut(timeout).message}: a handler keeps the event loop from turning`;

@@ -9,7 +9,8 @@ const interval = ['make_interval(secs => $::float8)', seconds];
 const count = ['$::int', number];
 const truth = ['$::bool', flag];
 
-// The arguments of alter_queue, by the names of settings, as in producer.js.
+// The arguments of alter_queue, by the names of settings, like ARGUMENTS of
+// producer.js.
 const SETTINGS = {
   concurrency: count,
   maxRunning: count,
@@ -38,8 +39,9 @@ const TARGET = { toQueue: ['$', text], toPriority: count, toGroup: ['$', (value,
 
 const inSql = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-// Calls a function and resolves to its result.  The first arguments are pairs of SQL and text.
-// After them come the given options.
+// Calls a function and resolves to its result.  "first" has a pair of cast and
+// text for each unnamed argument.  The options that have values are the named
+// arguments.
 async function call(client, name, first, options, known) {
   refuseUnknown(options, Object.keys(known), name);
   const values = first.map(([, value]) => value);

@@ -15,12 +15,12 @@ const {
 const FIELDS = ['every', 'cron', 'zone', 'task', 'queue', 'group', 'payload', 'catchUp'];
 
 const LOOK = 60; // longest time in seconds between reads of the server's clock
-const LEAST = 0.01; // and the shortest time
+const LEAST = 0.01; // shortest time in seconds between these reads
 const RETRY = 5; // seconds until a retry after an error
 const MARGIN = 300; // seconds for which a key stays taken in addition to catchUp
 
-// All times are seconds since 1970.  Each of these returns a function that maps a time to the
-// schedule's next time.
+// All times are seconds since 1970.  Each of the next two functions returns a
+// function that maps a time to the schedule's next time.
 
 function multiplesOf(interval, what) {
   if (!Number.isInteger(interval) || interval < 1) {

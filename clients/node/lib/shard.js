@@ -9,8 +9,8 @@ const { extend } = require('./leases');
 const { keepRegistered } = require('./presence');
 
 const WAIT = 30; // seconds that fairq.wait sleeps at most
-const MARGIN = 10; // more seconds for its answer
-const SILENCE = 1; // seconds after which the other shards stop waiting for one
+const MARGIN = 10; // additional seconds for the answer of fairq.wait
+const SILENCE = 1; // seconds until the other shards stop waiting for a shard
 const POLL = 1; // seconds between polls through a pooler
 
 // Payload, headers and progress are fetched as text and decoded task by task.  The driver's parsers, which
@@ -28,7 +28,7 @@ const CLAIMS = `fairq.pop($1::text[], $2::int, lease => make_interval(secs => $3
       t.enqueued_at, t.lapses, t.batch) AS c`;
 const POP = `SELECT to_json(c)::text AS claim, ${TEXTS} FROM ${CLAIMS}, ${AS_TEXT}`;
 
-// The same columns, in parts.
+// The same columns, from two statements.
 const POP_CLAIMS = `SELECT to_json(c)::text AS claim, t.id FROM ${CLAIMS}`;
 const READ = `SELECT ${TEXTS} FROM fairq.tasks AS t, ${AS_TEXT} WHERE t.id = $1::bigint`;
 const VERSIONS = `SELECT fairq.version() AS extension,
@@ -45,20 +45,22 @@ class Shard {
       pg, name, stopping, giveUp, warn: (text) => worker.log.warn(text),
     };
     this.worker = worker;
-    this.number = number; // among the worker's
+    this.number = number; // the index in the worker's shards
     this.popper = new Database(places, options); // for pop and fairq.wait
-    // for calls that must not wait behind fairq.wait, and for ends of tasks until the end
+    // keeper is for calls that must not wait behind fairq.wait, and ends tasks
+    // until the worker ends
     this.closing = new AbortController();
     setMaxListeners(0, this.closing.signal); // each retry listens
     this.keeper = new Database(places, { ...options, stopping: this.closing.signal });
     this.leaving = new AbortController();
-    this.registered = null; // the promise of the end of its row in fairq.workers
+    // resolves once the worker's row in fairq.workers is removed
+    this.registered = null;
     this.groups = 1; // number of active groups
     this.counted = -Infinity; // time of that count, by now()
     this.service = 0; // tasks taken, per group
     this.slots = 0; // slots of the current pop
     this.taking = -Infinity; // last time with tasks and free slots
-    this.waiting = false; // it sleeps in fairq.wait
+    this.waiting = false; // popper sleeps in fairq.wait
   }
 
   attempts() {
@@ -74,8 +76,9 @@ class Shard {
     return this.taking > now() - SILENCE;
   }
 
-  // Whether the server refuses the ends of tasks.  A shard that answers may have tasks
-  // whose rows are locked.
+  // Whether ends of tasks have waited for the server since before "late".  If
+  // the shard answers, the rows of these tasks may be locked.  Then it is stuck
+  // only if there are as many of them as the worker has slots.
   isStuck(late) {
     const unreported = this.attempts().filter((attempt) => attempt.ended <= late).length;
     return unreported >= (this.keeper.answered > late ? this.worker.concurrency : 1);
@@ -93,17 +96,19 @@ class Shard {
     if (shards.length < 2 || now() - this.counted < 1) return;
     const [row] = await this.popper.query(GROUPS, [queues]);
     const groups = Number(row.groups) || 1;
-    // its lead in tasks is now divided by another number of groups
+    // the shard's lead is in tasks per group, so it changes with the number of
+    // groups
     const least = Math.min(this.service, ...this.answering().map((s) => s.service));
     this.service = least + (this.service - least) * this.groups / groups;
     this.groups = groups;
     this.counted = now();
   }
 
-  // The number of free slots for this shard; waits for one.  A free slot goes to the shard that
-  // has tasks and has had the fewest tasks per group.  So the groups of all shards get equal
-  // shares.  The others do not wait for a shard that does not answer within a second.  A stuck
-  // shard gets no more slots.
+  // Waits for a free slot.  Resolves to the number of slots for this shard.  A
+  // free slot goes to the shard that has tasks and has had the fewest tasks per
+  // group.  So the groups of all shards get equal shares.  The other shards do
+  // not wait for a shard that does not answer within a second.  A stuck shard
+  // gets no more slots.
   async takeSlots() {
     const { worker } = this;
     while (!worker.stopping.aborted) {
@@ -111,7 +116,8 @@ class Shard {
       if (!this.isStuck(late)) {
         const others = this.answering().filter((s) => s !== this);
         if (others.length > 0 && !this.answers()) {
-          // an idle shard earns no service, and workers must not all choose it at once
+          // A shard gets nothing extra for the time when it was idle.  The
+          // random part prevents that all workers choose it at once.
           this.service = Math.max(this.service,
             Math.min(...others.map((s) => s.service)) + Math.random() / this.groups);
         }
@@ -155,10 +161,12 @@ class Shard {
         if (!this.worker.toldOfStart) await this.announce();
       } catch (error) {
         if (isCancelled(error)) {
-          // a statement_timeout, or the worker's end
+          // a statement_timeout, or the worker's end, has cancelled the
+          // statement
         } else if (isTransient(error)) {
           this.got([]);
-          this.counted = -Infinity; // countGroups() reconnects, without slots
+          // so countGroups() reconnects, while this shard has no slots
+          this.counted = -Infinity;
           await pause(1, this.worker.stopping);
           continue;
         } else {
@@ -234,9 +242,9 @@ class Shard {
     }
   }
 
-  // Ends popTasks, which is most likely in fairq.wait.  The first request may arrive before that
-  // statement.  A running pop has some time to end.  After that time the worker ignores its
-  // tasks.
+  // Ends popTasks, which is most likely in fairq.wait.  The first request to
+  // cancel that call may arrive before the call.  A running pop has some time
+  // to end.  After that time the worker ignores its tasks.
   async endPop(popping) {
     let over = false;
     const end = popping.catch(() => {}).then(() => { over = true; });

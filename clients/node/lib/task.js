@@ -38,8 +38,9 @@ class Task {
     await this.#attempt.keep((kept) => kept.set(progress));
   }
 
-  // Calls run(), and saves its result as JSON.  Resolves to the result from JSON.  If an earlier
-  // attempt has saved a result of that name, run is not called.
+  // Calls run() and saves its result as JSON.  Resolves to the result as
+  // decoded from that JSON.  If an earlier attempt has saved a result of that
+  // name, resolves to that result without a call of run().
   async step(name, run) {
     return this.#attempt.keep((kept) => kept.step(name, run));
   }
@@ -51,13 +52,13 @@ class Task {
 
   // Records how far the work has got, for the cursor of a later attempt.  It saves the value once
   // per heartbeat, so call it often.  If the attempt fails or is released, the worker saves the
-  // last one.
+  // last value.
   async checkpoint(cursor) {
     await this.#attempt.keep((kept) => kept.checkpoint(cursor));
   }
 
   // Completes the task with its result in a transaction of the handler, together with the changes
-  // of the work.  If that rolls back, the handler must throw.
+  // of the work.  If the transaction rolls back, the handler must throw.
   async complete(client, result) {
     await this.#attempt.completeBy(client, result);
   }

@@ -1,8 +1,9 @@
 // Values as text for the server, and back.  A value that cannot be sent throws before the call.
 'use strict';
 
-// JSON of the value.  JSON.stringify alone would write null for NaN and for undefined in an
-// array, and omit functions.  It omits a property that is undefined.  With holes, undefined in an
+// The value as JSON.  Throws if the value contains NaN, a function, or
+// undefined in an array: JSON.stringify alone would write null for them, or
+// omit them.  Omits a property that is undefined.  With holes, undefined in an
 // array becomes null.
 function toJson(value, what, { holes = false } = {}) {
   const refuse = (why) => { throw new TypeError(`${what} cannot be encoded as JSON: ${why}`); };

@@ -25,7 +25,7 @@ const PARTING = 0.5; // seconds that handlers have to end after the abort of the
 const PATIENCE = 4; // more seconds at the worker's end for a server that does not answer
 
 // Seconds that a task that runs alone waits for the server to store the outcomes of others.
-// The row of such a task may be locked, so the wait is short.
+// The rows of the others may be locked, so the wait has a limit.
 const ALONE = 10;
 
 const ENDING = 'the worker stops';
@@ -49,9 +49,9 @@ class Worker {
     this.working = new Set(); // attempts whose handlers run
     this.deaf = new Set(); // those attempts whose handlers ignore their timeout
     this.suspect = null; // the attempt that has to run alone
-    this.careful = false; // the last pop returned such a task, and the next may return others
+    this.careful = false; // the last pop had a suspect, and the next may have one
     this.shards = [];
-    this.waiting = new Set(); // callbacks to call when one of these changes
+    this.waiting = new Set(); // callbacks to call when one of these sets changes
     this.ended = null; // the promise of the worker's end, after its start
     this.toldOfPooler = false;
     this.toldOfStart = !this.log.has('info');
@@ -118,7 +118,8 @@ class Worker {
     await this.untilIdle(shard, this.grace);
     for (const attempt of shard.attempts()) attempt.giveUp(ENDING);
     await this.untilIdle(shard, PARTING);
-    // a server that was down must receive the ends of the other tasks
+    // Tasks that have ended are not released: a server that was down must
+    // receive their ends.
     const ends = (attempt) => attempt.ended < Infinity;
     await Promise.all(shard.attempts().filter((attempt) => !ends(attempt))
       .map((attempt) => this.handBack(attempt)));
@@ -334,9 +335,11 @@ class Worker {
     let timer;
     const late = new Promise((resolve, reject) => {
       timer = setTimeout(() => {
-        reject(new TimedOut(timeout)); // before the handler rejects because of its signal
+        // this comes before the signal, which may make the handler reject
+        reject(new TimedOut(timeout));
         attempt.timeOut(timeout);
-        if (!attempt.completed) this.heartbeat.keep(attempt); // without the limit
+        // renews the lease, now without the time limit
+        if (!attempt.completed) this.heartbeat.keep(attempt);
         setTimeout(() => this.loseSlot(attempt), 1000 * PARTING).unref();
       }, milliseconds(timeout));
     });
@@ -377,8 +380,8 @@ class Worker {
   async fail(attempt, error) {
     if (attempt.handedBack) return;
     if (attempt.lost) {
-      // True: the task has run for the queue's max_run_time, and the attempt
-      // counts.
+      // If fail() has an effect, the task has run for the queue's max_run_time,
+      // and the attempt counts.
       if (await attempt.fail(attempt.stopped)) this.reportFailure(attempt, attempt.stopped);
       else this.report(attempt, 'stopped');
       return;
@@ -412,7 +415,8 @@ class Worker {
     else this.log.at(level, `${line}: ${stackOf(error)}`, { ...fields, outcome, err: error });
   }
 
-  // The work may have been done twice, so log it.
+  // Logs that the server refuses to end an attempt, since the work may have
+  // been done twice.
   tellOfRefusal(attempt, call) {
     this.log.warn(`${attempt.describe()}: the server refused its ${call}: it was cancelled, its`
       + ' lease was lost, or an earlier call had ended it');
