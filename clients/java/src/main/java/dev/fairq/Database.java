@@ -70,7 +70,7 @@ final class Database implements Keeper {
         try {
             if (connection == null) {
                 connection = address.connect();
-                // a pooler invents the process that its clients see
+                // a pooler sends its clients an invented process ID
                 pooled = Sql.id(connection, "SELECT pg_backend_pid()")
                         != connection.unwrap(PGConnection.class).getBackendPID();
             }
@@ -88,9 +88,9 @@ final class Database implements Keeper {
     }
 
     /**
-     * Uses the connection until that succeeds, no retry can help, or the latch is released.  If
-     * only an answer was lost, the call runs twice.  That is harmless, since calls name the
-     * attempt.
+     * Uses the connection until the call succeeds, no retry can help, or the
+     * latch is released.  If only an answer was lost, the call runs twice.
+     * That is harmless, since calls name the attempt.
      */
     @Override
     public <T> T retrying(CountDownLatch ending, Duration limit, Use<T> use)
@@ -114,7 +114,7 @@ final class Database implements Keeper {
                     }
                     if (held) {
                         holding.lockInterruptibly();
-                        mine = true; // and after a success the next caller follows at once
+                        mine = true; // after a success the next call follows
                     }
                 }
             }
@@ -157,7 +157,7 @@ final class Database implements Keeper {
                         "CALL fairq.wait(?::text::text[], ?::text::interval)")) {
                     Sql.bind(call, queues, timeout);
                     waiting = call;
-                    // interrupt() may have looked before that
+                    // interrupt() may have read "waiting" before this
                     return stopping.getCount() > 0 && call.execute();
                 } finally {
                     waiting = null;
@@ -166,7 +166,7 @@ final class Database implements Keeper {
         } catch (SQLException problem) {
             if (!Problem.isHeld(problem)) {
                 throw problem;
-            } // or the call was cancelled
+            } // otherwise the call was cancelled
         }
     }
 

@@ -12,8 +12,9 @@ import java.util.Properties;
 import java.util.TreeMap;
 
 /**
- * The functions for producers.  Each one uses a connection of the caller, and the transaction
- * that is open on it.  Its commit adds the task, and its rollback leaves nothing.
+ * The functions for producers.  Each one uses a connection of the caller, and
+ * the transaction that is open on it.  The commit of that transaction adds the
+ * task; after a rollback there is no task.
  */
 public final class Fairq {
     /** The version of this package. */

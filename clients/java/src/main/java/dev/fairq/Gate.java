@@ -19,7 +19,7 @@ final class Gate {
         return await(stopping, () -> !alone && waiting == 0, () -> sharing++);
     }
 
-    /** Does the same for a caller that already shares the process. */
+    /** Shares the process once more, for a caller that already shares it. */
     synchronized void join() {
         sharing++;
     }
@@ -30,8 +30,9 @@ final class Gate {
     }
 
     /**
-     * Waits until nothing shares the process.  Returns the function to call at the end.  If
-     * the worker stops before, the task must not begin.
+     * Waits until nothing shares the process.  Returns the function to call at
+     * the end of the task.  If the worker stops during the wait, the task must
+     * not begin.
      */
     synchronized Runnable exclude(CountDownLatch stopping) {
         waiting++;

@@ -4,7 +4,10 @@ import java.sql.SQLException;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 
-/** Calls functions about a task: on a worker's connection, or in a test's transaction. */
+/**
+ * Calls functions of fairq for a task, on a worker's connection or in a test's
+ * transaction.
+ */
 interface Keeper {
     <T> T retrying(CountDownLatch ending, Duration limit, Database.Use<T> use)
             throws SQLException, InterruptedException;

@@ -49,8 +49,9 @@ final class Run {
     private final Database popper; // for pop and fairq.wait
     private final Database keeper; // for calls that must not wait behind fairq.wait
     private final Semaphore slots;
-    private final Set<Task> tasks = new HashSet<>(); // guarded by its monitor, like the next two
-    private int deaf; // slots of handlers that ignore their timeout
+    /** The monitor of this set guards it, and the next three fields. */
+    private final Set<Task> tasks = new HashSet<>();
+    private int deaf; // number of slots of handlers that ignore their timeout
     private long deafAt;
     private boolean left; // the worker no longer waits for handlers
     private final ExecutorService threads = Executors.newCachedThreadPool(daemons("task"));
@@ -209,7 +210,7 @@ final class Run {
 
     /**
      * Waits for a free slot, and takes all free slots, or only one if tasks
-     * must run alone.  0: the worker stops.
+     * must run alone.  Returns 0 if the worker stops.
      */
     private int takeSlots() throws InterruptedException {
         while (stopping.getCount() > 0) {
@@ -261,7 +262,10 @@ final class Run {
                 worker.queues, free, worker.lease, worker.name);
     }
 
-    /** Reads what the server could not print together.  An error concerns this task alone. */
+    /**
+     * Reads the texts of one task, after the server could not print those of
+     * all tasks.  An error fails only this task.
+     */
     private void readTexts(Task task) throws InterruptedException {
         try {
             popper.once(POP, db -> Sql.all(db, "SELECT " + Task.TEXTS + " FROM fairq.tasks WHERE id = ?::text::bigint",
@@ -307,7 +311,7 @@ final class Run {
             log.info("worker of fairq starts", "worker", worker.name, "queues", worker.queues, "concurrency",
                     worker.concurrency, "client", Fairq.VERSION, "extension", versions[0], "server", versions[1]);
         } catch (SQLException problem) {
-            return; // after the next pop it tries again
+            return; // the worker tries again after the next pop
         }
     }
 
@@ -543,7 +547,7 @@ final class Run {
         try {
             task.saveRest(ending);
         } catch (LostException lost) {
-            return; // the end of the task reports it
+            return; // the end of the task reports the loss
         } catch (SQLException | InterruptedException | RuntimeException problem) {
             log.about(Level.ERROR, task, "the cursor cannot be saved", "error", Problem.line(problem));
         }
@@ -566,7 +570,10 @@ final class Run {
                 "outcome", outcome, "error", Problem.line(error));
     }
 
-    /** Returns whether the attempt held the lease, or the answer to an earlier try was lost. */
+    /**
+     * Returns true if the attempt held the lease, or if the answer to an
+     * earlier try was lost.
+     */
     private boolean call(String sql, Object... values) throws SQLException, InterruptedException {
         AtomicInteger tries = new AtomicInteger();
         boolean held = keeper.retrying(ending, Database.CALL, db -> {
@@ -663,7 +670,7 @@ final class Run {
             keeper.once(PARTING, db -> Sql.one(db, "SELECT fairq.unregister_worker(?::text::uuid)::text"
                     + keeper.briefly(), row -> row.getString(1), id));
         } catch (SQLException problem) {
-            return; // its row expires
+            return; // the worker's row expires
         }
     }
 
@@ -766,7 +773,7 @@ final class Run {
         }
     }
 
-    /** Returns false if the latch was released meanwhile. */
+    /** Sleeps.  Returns false if the latch is released meanwhile. */
     private static boolean sleep(CountDownLatch until, Duration time) throws InterruptedException {
         return !until.await(time.toNanos(), TimeUnit.NANOSECONDS);
     }

@@ -29,7 +29,7 @@ public final class Schedule {
     private Duration catchUp = Duration.ofHours(1);
     String name;
     String queue;
-    Instant seen = Instant.MIN; // all times until then were added
+    Instant seen = Instant.MIN; // the times up to this one have their tasks
 
     private Schedule(NewTask task, Times times) {
         this.task = task;
@@ -43,7 +43,10 @@ public final class Schedule {
         NewTask.refuse(set, "in a schedule");
     }
 
-    /** At the multiples of an interval since 1970 in UTC.  The interval is at least a second. */
+    /**
+     * Returns a schedule whose times are the multiples of an interval since
+     * 1970 in UTC.  The interval is at least a second.
+     */
     public static Schedule every(Duration interval, NewTask task) {
         if (interval.compareTo(Duration.ofSeconds(1)) < 0) {
             throw new IllegalArgumentException("fairq: a schedule has an interval of less than a second");
@@ -53,14 +56,17 @@ public final class Schedule {
                 (Math.floorDiv(after.toInstant().toEpochMilli(), millis) + 1) * millis).atZone(ZoneOffset.UTC));
     }
 
-    /** At these times, such as those of a library for cron lines, in this zone. */
+    /**
+     * Returns a schedule with these times in this zone.  A library for cron
+     * lines can compute the times.
+     */
     public static Schedule at(Times times, ZoneId zone, NewTask task) {
         Schedule schedule = new Schedule(task, times);
         schedule.zone = zone;
         return schedule;
     }
 
-    /** The name, which all its workers use; by default that of the task. */
+    /** The name, which all its workers use; by default the task's name. */
     public Schedule name(String name) {
         this.name = name;
         return this;

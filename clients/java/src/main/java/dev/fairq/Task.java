@@ -50,12 +50,12 @@ public final class Task {
     volatile boolean completed; // by completeTx
     volatile boolean timedOut;
     volatile long begun = System.nanoTime();
-    volatile Runnable leave; // called at the end
+    volatile Runnable leave; // called when the task has ended
     private Thread handler; // the thread that may be interrupted
 
     // the progress; saving also guards the order of saves
     private final Object saving = new Object();
-    private String whole; // the progress as the server has it, until this attempt has read it
+    private String whole; // the progress as pop returned it, until load()
     private boolean loaded;
     private String plain; // without steps and cursor
     private final Map<String, String> steps = new LinkedHashMap<>();
@@ -184,8 +184,9 @@ public final class Task {
     }
 
     /**
-     * Calls run, saves its result, which is JSON text, and returns it.  If an earlier attempt has
-     * saved a result of that name, it returns that and does not call run.
+     * Calls run, saves its result, which is JSON text, and returns the result.
+     * If an earlier attempt has saved a result of that name, it returns that
+     * result and does not call run.
      */
     public String step(String name, Callable<String> run) throws Exception {
         synchronized (saving) {
@@ -204,7 +205,7 @@ public final class Task {
         return result;
     }
 
-    /** The same with the worker's JSON library. */
+    /** Does the same with a result of the worker's JSON library. */
     public <T> T step(String name, Class<T> type, Callable<T> run) throws Exception {
         return decode(step(name, () -> Json.encode(json, run.call(), "the result of step " + name)), type);
     }
@@ -332,7 +333,7 @@ public final class Task {
         Thread.interrupted();
     }
 
-    /** Asks the handler to stop.  Only the first reason counts. */
+    /** Asks the handler to stop.  Keeps the reason of the first call. */
     void stop(Stop why) {
         stop.compareAndSet(null, why);
         interrupt();

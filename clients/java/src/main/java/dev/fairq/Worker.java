@@ -41,7 +41,7 @@ public final class Worker {
     private final CountDownLatch stopping = new CountDownLatch(1);
     private final CountDownLatch ended = new CountDownLatch(1);
     private volatile boolean started;
-    private volatile Run run; // null: it has not started
+    private volatile Run run; // null: the worker has not started
 
     /** A task that {@link #runTasks} has run, and the handler's DeadException or RetryException. */
     public record Ran(Task task, RuntimeException error) {
@@ -183,9 +183,10 @@ public final class Worker {
     }
 
     /**
-     * Runs tasks until {@link #stop()} or an interrupt of this thread.  It then takes no more
-     * tasks, gives running ones the grace, and releases the others, whose attempt does not count.
-     * A worker runs once.
+     * Runs tasks until {@link #stop()} or an interrupt of this thread.  The
+     * worker then takes no more tasks, and gives running ones the grace.  It
+     * releases tasks that do not end within that time, and their attempts do
+     * not count.  A worker runs once.
      *
      * <p>It throws at once if a queue, the extension or a privilege is missing.  It throws after
      * giveUp if the server refuses its connections.
@@ -200,7 +201,7 @@ public final class Worker {
         }
     }
 
-    /** Runs in a thread of its own, for example of a web server. */
+    /** Runs the worker in a thread of its own, for example in a web server. */
     public void start() {
         started = true;
         Thread thread = new Thread(() -> {

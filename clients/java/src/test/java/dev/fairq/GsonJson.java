@@ -2,7 +2,7 @@ package dev.fairq;
 
 import com.google.gson.Gson;
 
-/** The library of the tests. */
+/** The JSON library of the tests. */
 final class GsonJson implements Json {
     private final Gson gson = new Gson();
 

@@ -189,7 +189,7 @@ public final class Tests {
         refused("no setting", () -> Fairq.redrive(db, QUEUE, Map.of("group", "alice")));
     }
 
-    /** It failed with a connection of its own in enqueue. */
+    /** It failed when enqueue used a connection of its own. */
     void testTransactions() throws Exception {
         db.setAutoCommit(false);
         Fairq.enqueue(db, QUEUE, task());
@@ -291,7 +291,10 @@ public final class Tests {
                 () -> text("SELECT concat_ws(' ', status, result) FROM fairq.tasks WHERE id = " + id)));
     }
 
-    /** It failed when a hook's exception ended the attempt, and without the file. */
+    /**
+     * It failed when a hook's exception ended the attempt, and when nothing
+     * wrote the file.
+     */
     void testHooksAndFile() throws Exception {
         Path file = Files.createTempFile("fairq", "alive");
         Files.delete(file);
@@ -347,7 +350,10 @@ public final class Tests {
         equal("0", text("SELECT count(*) FROM fairq.workers WHERE '" + QUEUE + "' = ANY (queues)"));
     }
 
-    /** A retry that the server refuses.  It failed when Text.interval() threw an exception. */
+    /**
+     * A task fails if the server refuses its retry.  The test failed when
+     * Text.interval() threw an exception.
+     */
     void testRetryOutOfRange() throws Exception {
         long id = Fairq.enqueue(db, QUEUE, task().maxAttempts(1));
         with(new Worker().queues(QUEUE).handle("send", task -> {
@@ -358,8 +364,9 @@ public final class Tests {
     }
 
     /**
-     * A result and a progress that the server refuses, since they are nested too deep.  It failed when
-     * the worker retried the call until its end.
+     * A task fails if the server refuses its result or its progress, which are
+     * nested too deeply.  The test failed when the worker retried the call
+     * until its end.
      */
     void testTooDeep() throws Exception {
         long result = Fairq.enqueue(db, QUEUE, NewTask.named("result").group("bob").maxAttempts(1));
@@ -374,8 +381,10 @@ public final class Tests {
                 });
     }
 
-    /** All workers of the process share a gate.  It failed when a worker whose logger throws did
-     * not leave it.  */
+    /**
+     * All workers of the process share a gate.  The test failed when a worker
+     * whose logger throws did not leave the gate.
+     */
     void testGate() throws Exception {
         try {
             new Worker().queues(QUEUE).handleOthers(task -> { }).logger(new Lines(List.of())).run();
