@@ -54,7 +54,7 @@ module Fairq
 
     attr_writer :logger
 
-    # The Worker that this process has started; nil: none.  Its status shows what it does.
+    # The Worker that this process has started; nil: none.  See Worker#status.
     attr_accessor :worker
 
     # The group of jobs whose class has no fairq_group.  It is the block's value for the job or,

@@ -26,7 +26,8 @@ module Fairq
       # the end of a process that a job has forked must not end this process
       ActiveSupport::ForkTracker.after_fork { signals.each { |signal| trap(signal, "DEFAULT") } }
       ended = worker.run
-      # jobs whose tasks were released may still run, and must end
+      # jobs whose tasks were released may still run, and must end with the
+      # process
       @cut_off = !ended
       exit
     rescue Error, PG::Error => error
@@ -34,7 +35,7 @@ module Fairq
     end
 
     # Runs after the application's own at_exit blocks, since it was registered before them.
-    # After it, Ruby would wait for threads that do not end.
+    # Otherwise Ruby would then wait for threads that do not end.
     at_exit { exit!(0) if @cut_off }
 
     def self.leave(message, status)

@@ -31,7 +31,8 @@ module Fairq
       [task.id.to_s, task.attempt.to_s, text, task.took, *times]
     end
 
-    # A call of another function for the attempt, which may have a value of this type.
+    # The SQL of a call of another function for the attempt.  With cast, the
+    # call has one more argument, of this type.
     def call(function, cast)
       "SELECT fairq.#{function}($1::bigint, $2::int#{", $3::#{cast}" if cast})"
     end

@@ -48,7 +48,7 @@ module Fairq
       plain(arguments)
     end
 
-    # Whether all of these are keyword arguments with symbols as names.
+    # Whether the argument is a hash with nothing except keyword arguments.
     def keywords?(argument)
       argument.is_a?(Hash) && argument.key?(KEYWORDS) &&
         argument[KEYWORDS].to_set == argument.keys.to_set.delete(KEYWORDS)

@@ -14,7 +14,8 @@ module Fairq
       attr_reader :all
     end
 
-    # timeout: seconds that an attempt may take; nil: as long as the worker allows
+    # timeout: seconds that an attempt may take; nil: the worker's timeout
+    # applies
     def initialize(name, timeout: nil, &block)
       raise ArgumentError, "the handler of #{name.inspect} needs a block" unless block
 

@@ -29,7 +29,8 @@ module Fairq
       end
     end
 
-    # The hook for the end of an attempt, for each outcome of its job.
+    # Calls the hook for the end of an attempt, which depends on the outcome of
+    # its job.
     def ended(task, how, error = nil, quiet: false, **)
       return unless task.first_end?
 

@@ -16,8 +16,8 @@ module Fairq
     # Options that a job keeps when it is retried.
     KEPT = %w[group dedup_key dedup_until dedup_for max_attempts cost headers].freeze
 
-    # Options of one call only.  A retry has already started, replaces no task, and stays in its
-    # batch.
+    # Options of one call only.  A retry does not need them: it has already
+    # started, replaces no task, and stays in its batch.
     ONCE = %w[expires_at replace batch waits after after_any].freeze
 
     # Refuses a string or a date, which has no time zone.  For a string, to_f would return the year.
@@ -81,7 +81,7 @@ module Fairq
       super(take_fairq_options(options))
     end
 
-    # Active Job 7.1 and later: options of a job for perform_all_later.
+    # Sets options of a job for perform_all_later, in Active Job 7.1 and later.
     def set(options = {})
       super(take_fairq_options(options))
     end

@@ -17,7 +17,7 @@ module Fairq
              replace: "boolean", dedup_until: "text", dedup_for: "interval", batch: "bigint",
              after: "bigint[]", after_any: "boolean" }.freeze
 
-    # The SQL arguments of options whose names differ from them.
+    # The SQL names of options that have another name in Ruby.
     NAMES = { group: "group_key", wait: "delay", wait_until: "run_at" }.freeze
 
     # Changes of a redriven task.

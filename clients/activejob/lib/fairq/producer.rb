@@ -75,7 +75,7 @@ module Fairq
     # Options of fairq.enqueue that enqueue_batch does not accept.
     ALONE = %w[dedup_until dedup_for max_attempts replace].freeze
 
-    # The values are the columns of Batch, as arrays.
+    # The values of EACH are arrays, with an element for each task.
     ENQUEUE_BATCH = "SELECT id FROM fairq.enqueue_batch($1::text, $2::text[], $3::jsonb[], " \
                     "priorities => $4::int[], run_ats => (SELECT array_agg(coalesce(" \
                     "clock_timestamp() + wait, at) ORDER BY n) FROM unnest($5::interval[], " \
@@ -98,7 +98,7 @@ module Fairq
       end
       in_transaction do
         pairs = batched.map { |job| [job, values(job, job.scheduled_at&.to_f)] }
-        # one call takes costs for all of its tasks or for none of them
+        # enqueue_batch takes costs for all of its tasks or for none
         pairs.group_by { |_, v| [*v.values_at(QUEUE, *SHARED), v[COST].nil?] }
              .each_value { |call| enqueue_batch(call) }
         alone.each { |job| job.provider_job_id = enqueue(values(job, job.scheduled_at&.to_f)) }
@@ -158,7 +158,7 @@ module Fairq
         ActiveRecord::Relation::QueryAttribute.new("$#{number}", value, ActiveModel::Type::Value.new)
       end
       record.connection_pool.with_connection do |connection|
-        # not select_value, which may use the query cache
+        # select_value might use the query cache
         connection.exec_query(sql, name, binds).rows
       end
     rescue ActiveRecord::StatementInvalid => error

@@ -59,7 +59,7 @@ module Fairq
       "#{error.class}: #{utf8(error.message.to_s)}"
     end
 
-    # The line where the job's code raised the error.
+    # The first frames of the error's backtrace, without those of OUTER.
     def frames(error)
       return [] if [Ending, Error].any? { |kind| error.is_a?(kind) }
 

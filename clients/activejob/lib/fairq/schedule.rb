@@ -65,7 +65,8 @@ module Fairq
       job.fairq_options["group"] = @options[:group] if @options[:group]
       headers = job.fairq_options["headers"].to_h.stringify_keys
       job.fairq_options["headers"] = { **headers, "schedule" => @name, "scheduled_at" => text }
-      # these are not the job's options, because its retries would keep them
+      # The job's options do not have these values, because its retries would
+      # keep them.
       Producer.values(job).tap do |values|
         values[Producer::DEDUP_KEY] = "schedule #{@name} #{text}"
         values[Producer::DEDUP_FOR] = Database.interval(@catch_up + MARGIN)
@@ -97,7 +98,8 @@ module Fairq
 
     def text_of(at)
       time = Time.at(at).utc
-      time.strftime(time.usec.zero? ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%dT%H:%M:%S.%6N+00:00") # as other clients do
+      # other clients use the same formats
+      time.strftime(time.usec.zero? ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%dT%H:%M:%S.%6N+00:00")
     end
   end
 end

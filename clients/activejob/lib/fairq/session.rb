@@ -3,8 +3,8 @@
 require "active_support/fork_tracker"
 
 module Fairq
-  # A flag that the worker is stopping, which threads and waits on sockets can see.  A signal
-  # handler may set it.
+  # A flag that the worker is stopping.  Threads can read the flag, and it ends
+  # their waits for sockets.  A signal handler may set it.
   class Stop
     attr_reader :io
 
@@ -45,8 +45,8 @@ module Fairq
     end
 
     # The statement's result.  Retries every second until there is one.  If only the answer
-    # was lost, a second complete of the same attempt is harmless.  Tasks of a lost pop come
-    # back when their leases expire, so pop uses once.
+    # was lost, a second complete of the same attempt is harmless.  A pop is not
+    # retried: its tasks are ready again when their leases expire.
     #
     # brief: the statement, a SELECT without FROM, waits for a lock only briefly.
     def query(sql, values = [], once: false, brief: false)
@@ -61,7 +61,7 @@ module Fairq
       "FROM set_config('lock_timeout', '#{held_lately? ? 10 : 100}ms', true)"
     end
 
-    # Makes all statements of the block brief.
+    # Calls the block with the connection, and retries it as query does.
     def transaction(once: false, &block)
       persist(once, &block)
     rescue PG::LockNotAvailable, PG::QueryCanceled
@@ -90,7 +90,7 @@ module Fairq
     def connect
       connection = Connection.new(@limit)
       @refused_since = nil
-      # a pooler invents the process that its clients see
+      # a pooler sends its clients an invented process ID
       pid = connection.exec_params("SELECT pg_backend_pid()").getvalue(0, 0).to_i
       @pooled = pid != connection.pg.backend_pid
       connection

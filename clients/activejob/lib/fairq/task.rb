@@ -78,8 +78,9 @@ module Fairq
       kept.set(value)
     end
 
-    # Runs the block, and saves its value as JSON.  Returns the value from JSON.  If an earlier
-    # attempt has saved a value of that name, the block does not run.
+    # Runs the block and saves its value as JSON.  Returns the value as decoded
+    # from that JSON.  If an earlier attempt has saved a value of that name,
+    # returns that value and does not run the block.
     def step(name, &block)
       check!
       kept.step(name, &block)
@@ -123,8 +124,8 @@ module Fairq
       @timed_out
     end
 
-    # Saves a checkpoint of a job with Active Job's continuations.  An attempt after a
-    # crash continues there.
+    # Saves a checkpoint of a job with Active Job's continuations.  After a
+    # crash, the next attempt continues at the checkpoint.
     def checkpoint_continuation!
       checkpoint!("continuation" => @job.continuation.to_h) if @job.respond_to?(:continuation)
     end
@@ -151,7 +152,7 @@ module Fairq
       @completed
     end
 
-    # The task's job, or the attempt of its handler, which does not run yet.
+    # Makes the task's job, or the attempt of its handler, without running it.
     def load_job
       handler = Handler.all[name]
       return @job = handler.attempt(self) if handler
@@ -175,7 +176,7 @@ module Fairq
       kept.steps[RETRIES]
     end
 
-    # Saves these counts for the next attempt.
+    # Saves the numbers of retries for the next attempt.
     def save_retries(job)
       save { kept.keep(RETRIES, job.exception_executions) }
     end
@@ -189,7 +190,7 @@ module Fairq
       Database.interval(seconds)
     end
 
-    # 0: the work has not begun.
+    # The duration of the work; 0: it has not begun.
     def seconds
       @begun ? (@ended || Process.clock_gettime(Process::CLOCK_MONOTONIC)) - @begun : 0
     end

@@ -88,7 +88,7 @@ module Fairq
         Fairq.current_task = before
       end
 
-      # Also enqueues the job again, if Active Job retries it.
+      # Completes the task, and enqueues its job again if Active Job retries it.
       def complete(task)
         if task.batch && task.replacements.any?
           task.save_retries(task.job)

@@ -14,8 +14,10 @@ require "fairq/timeouts"
 module Fairq
   # Runs the jobs of queues, each in a thread, strictly in the given order of queues.
   #
-  # One thread pops and sleeps in fairq.wait, another one renews leases, and a third one
-  # enqueues the jobs of schedules.  run() waits for the end.  They share @running, under @lock; @changed is signalled at each change.
+  # One thread pops and sleeps in fairq.wait, another one renews leases, and a
+  # third one enqueues the jobs of schedules.  run() waits for the end.  All
+  # threads share @running, which @lock protects.  @changed is signalled at each
+  # change.
   #
   # poll: seconds between polls for tasks.  nil: sleep in fairq.wait; through a pooler, 1.
   # 0: sleep in fairq.wait, also through a pooler.
@@ -31,7 +33,7 @@ module Fairq
   # A task whose lease has expired before may have killed its process, so it runs alone.
   class Worker
     SECONDS_MORE = 4 # seconds at the worker's end for a server that is down or does not answer
-    SLEEP = 30 # seconds in fairq.wait; the worker detects a vanished server soon after
+    SLEEP = 30 # seconds in fairq.wait, after which a vanished server is detected
 
     attr_reader :concurrency, :lease, :grace
 
@@ -47,11 +49,11 @@ module Fairq
       @stop = Stop.new
       @popper = Session.new(@stop, give_up: give_up) # for pop and fairq.wait
       @over = Stop.new
-      # for ends of tasks until the end; it renews the leases, so its limit is below the
-      # lease
+      # This connection ends tasks until the worker ends.  It also renews the
+      # leases, so its limit is shorter than the lease.
       @keeper = Session.new(@over, limit: (lease / 3.0).clamp(2, Connection::LIMIT))
       @running = []
-      @stuck = 0 # slots of jobs that did not end after their timeout
+      @stuck = 0 # number of slots of jobs that did not end after their timeout
       @careful = false
       @renewed = now
       @timeouts = Timeouts.new { |task| abandon(task) }
@@ -78,8 +80,9 @@ module Fairq
         stopping: stopping?, tasks: tasks }
     end
 
-    # Works until stop().  Raises errors of the server.  Returns whether all jobs have ended. It has
-    # released the tasks of the other jobs, whose threads continue.
+    # Works until stop().  Raises errors of the server.  Returns whether all
+    # jobs have ended.  If not, it has released the tasks of the other jobs,
+    # whose threads continue.
     def run
       Fairq.worker = self
       popping = Thread.new { pop_tasks }
@@ -102,7 +105,8 @@ module Fairq
       others&.each(&:kill)
     end
 
-    # The result of a function of fairq for an attempt, as text; nil is NULL, or false.
+    # The result of a function of fairq for an attempt, as text; nil: the result
+    # is NULL or false.
     def call(task, function, value = nil, cast: nil)
       values = [task.id.to_s, task.attempt.to_s, *(value if cast)]
       said = @keeper.query(Ends.call(function, cast), values, brief: true).getvalue(0, 0)
@@ -153,13 +157,13 @@ module Fairq
       extend_leases(running) if running.any? && now - @renewed > @lease * 2 / 3.0
     end
 
-    # nil: the connection is lost
+    # The tasks of a pop; nil: the connection is lost.
     def pop(room)
       tasks = claims(room).map { |row| Task.new(self, row) }
       @presence.register
       @announced ||= announce
       tasks
-    rescue PG::QueryCanceled # by a statement_timeout
+    rescue PG::QueryCanceled # cancelled by a statement_timeout
       []
     rescue PG::Error => error
       raise unless Database.transient?(error)
@@ -218,7 +222,7 @@ module Fairq
       end
     end
 
-    # The worker pops nothing until the task has ended.
+    # Runs a task alone.  The worker pops nothing until the task has ended.
     def run_alone(task)
       @lock.synchronize do
         @running << task
@@ -258,7 +262,8 @@ module Fairq
       task.claim_end ? conclude(task, outcome) : take_slot_back(task)
     end
 
-    # There is no outcome: the lease expires, and the task runs again.
+    # Ends an attempt.  Without an outcome the lease expires, and the task runs
+    # again.
     def conclude(task, outcome)
       how, error, options = outcome || [:lost]
       Hooks.ended(task, how, error, **(options || {}))
@@ -285,15 +290,16 @@ module Fairq
       [:fail, error, { wait: error.wait }]
     rescue Exception => error # ScriptError and SystemExit also fail the task
       stopped = task.stopped? && !task.timed_out? && error.is_a?(Stopped)
-      # the call has no effect on a cancelled or lost task; beyond max_run_time the
-      # attempt counts
+      # fairq.fail has no effect on a cancelled or lost task; after max_run_time
+      # it fails the attempt
       [:fail, error, { quiet: stopped }]
     ensure
       task.ended ||= now
     end
 
     def run_job(task)
-      # Runs the job like Active Job's execute, so that Rails can reload code around it.
+      # Runs the job as Active Job's execute does, so that Rails can reload code
+      # before and after the job.
       ActiveJob::Callbacks.run_callbacks(:execute) do
         job = task.load_job
         @timeouts.limit(task, job.fairq_timeout || @timeout) { job.perform_now }
@@ -339,8 +345,8 @@ module Fairq
       if task.replacements.any?
         return if task.batch ? retry_in_batch(task) : replaced?(task)
       elsif task.completed?
-        # The job's own transaction has completed the task: if it was committed, the task does not
-        # run any more.
+        # The job's own transaction has completed the task.  If it was
+        # committed, the failure has no effect.
         problem = Error.new("the transaction that completed the task was rolled back")
         return fail_task(task, problem, quiet: true)
       elsif ended?(@keeper.query(Ends::COMPLETE, Ends.complete_values(task), brief: true))
@@ -465,7 +471,7 @@ module Fairq
     end
 
     def popping_ended?(popping, limit)
-      # run() raises its error
+      # pop_tasks keeps its error in @refused, which run() raises
       !popping.join([limit - now, 0].max).nil?
     end
 

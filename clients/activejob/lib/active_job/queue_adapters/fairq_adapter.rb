@@ -34,8 +34,8 @@ module ActiveJob
         task&.stopping? || false
       end
 
-      # Otherwise Active Job 7.2 would enqueue the job only after the commit, and lose it if the
-      # process died in between.
+      # Returns false.  Otherwise Active Job 7.2 would enqueue the job only
+      # after the commit, and lose it if the process died in between.
       def enqueue_after_transaction_commit? # :nodoc:
         false
       end

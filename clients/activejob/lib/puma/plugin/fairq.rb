@@ -15,9 +15,9 @@ end
 module Fairq
   # A process of fairq-worker that lives as long as Puma.
   #
-  # It ends at SIGTERM, and at the end of its standard input, which is that of Puma if Puma is
-  # killed.  If it ends by itself, for example because a queue is missing, it is started
-  # again.
+  # The process ends at SIGTERM, and when its standard input ends, as it does if
+  # Puma is killed. If the process ends by itself, for example because a queue
+  # is missing, Puma starts it again.
   class PumaWorker
     PROGRAM = File.expand_path("../../../bin/fairq-worker", __dir__)
     PAUSE = 5 # seconds until the next start
@@ -36,14 +36,16 @@ module Fairq
       @keeper = Thread.new { keep(reader) }
     end
 
-    # Waits for running jobs as long as the worker does.
+    # Stops the process and waits for its end, which the worker's grace may
+    # delay.
     def stop
       @lock.synchronize do
         @stopping = true
         Process.kill(:TERM, @pid) if @pid
         @changed.broadcast
       end
-      @writer.close # other processes of Puma may have a copy
+      # other processes of Puma may have copies of it, so SIGTERM is needed too
+      @writer.close
       @keeper.join
     end
 
