@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # The application of the tests.  Its jobs write their events as lines of JSON.  With
-# RECORD=1 it has Active Record.
+# RECORD=1 it uses Active Record.
 
 require "fairq"
 
@@ -9,7 +9,7 @@ $stdout.sync = true
 ActiveJob::Base.queue_adapter = :fairq
 ActiveJob::Base.logger = Logger.new(nil)
 
-# not the process of a child that a job has forked
+# a child that a job has forked has another process ID
 APPLICATION = Process.pid
 at_exit { $stdout.write("#{JSON.generate({ event: "exit", id: nil })}\n") if Process.pid == APPLICATION }
 
@@ -62,7 +62,7 @@ class EchoJob < Base
   end
 end
 
-# Like Active Job's continuations at a checkpoint.
+# Calls stopping? of the adapter, as Active Job's continuations do at a checkpoint.
 class StoppingJob < Base
   def perform
     say("begin")
@@ -83,7 +83,7 @@ end
 
 if ENV["SCHEDULES"]
   Fairq.schedule("tidy", every: 1, group: "g", priority: 3) { EchoJob.new(1, 2) }
-  # the last multiples are of 1997 and 2024
+  # the last multiples of this interval are in 1997 and 2024
   Fairq.schedule("late", every: 10_000.days, catch_up: 30_000.days) { RetryJob }
   Fairq.schedule("later", every: 10_000.days) { EchoJob }
   Fairq.schedule("wrong", every: 1) { raise IOError, "no job of this kind" }
