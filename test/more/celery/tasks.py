@@ -90,7 +90,7 @@ def refused():
 
 @app.task(bind=True)
 def elsewhere(self):
-    """Returns to the queue once, for a worker in another process."""
+    """Rejects its first attempt with requeue, so the next one can run elsewhere."""
     flag = os.environ["EVENTS"] + ".elsewhere"
     say("elsewhere", self.request.fairq["attempt"])
     if not os.path.exists(flag):
@@ -162,7 +162,7 @@ def total(numbers):
 
 @app.task(bind=True)
 def end_worker(self):
-    """Like the kernel when a container has used up its memory."""
+    """Kills the worker, like the kernel when a container has used up its memory."""
     say("end_worker", self.request.fairq["attempt"])
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(600)
