@@ -1,5 +1,5 @@
-// Connections: lost in each state, to several hosts and databases, and with a server that does
-// not answer.
+// Workers survive connections that are lost in each state, and servers that do
+// not answer.  They connect to several hosts and databases.
 'use strict';
 const net = require('net');
 const {
@@ -66,7 +66,7 @@ async function lost() {
   await other.stop();
 
   const lines = worker.lines.filter((line) => !/another transaction has locked the task/.test(line));
-  // the second text occurs if the connection has ended before the client has
+  // the second text is logged if the connection ends before the client has
   // read the reason
   const reasons = ['terminating connection due to administrator command; retrying each second',
     'Connection terminated unexpectedly; retrying each second'];
@@ -77,7 +77,8 @@ async function lost() {
   await drop(name);
 }
 
-// A transaction that completes a task keeps its row locked: other leases are still renewed.
+// Other leases are still renewed while a transaction has completed a task, and
+// so has its row locked.
 async function heartbeats() {
   const name = await queue('heartbeats');
   const client = await connect();
@@ -121,7 +122,7 @@ async function heartbeats() {
   await drop(name);
 }
 
-// Two databases, whose tasks have the same ids.
+// A worker takes tasks of two databases, whose tasks have the same ids.
 async function databases() {
   const name = await queue('databases');
   const first = admin.database;
@@ -195,8 +196,8 @@ async function hosts() {
   none.close();
 }
 
-// A database that is created while a worker waits for it, and one that is
-// never created.
+// A worker waits until its database is created.  If that does not happen, it
+// gives up.
 async function hopeless() {
   const lines = [];
   const options = {
@@ -224,11 +225,12 @@ async function hopeless() {
   equal(passwords.code, '3D000', 'without giveUp the error occurs at once');
 }
 
-// A server behind a network that drops connections silently.
+// A worker survives a network that drops connections silently.
 async function vanished() {
   const sockets = new Set();
   let passing = true;
-  const server = net.createServer({ allowHalfOpen: true }, (here) => { // an end is not answered
+  // an end of a connection is not answered
+  const server = net.createServer({ allowHalfOpen: true }, (here) => {
     const there = net.connect(`${process.env.PGHOST}/.s.PGSQL.${process.env.PGPORT}`);
     for (const [one, other] of [[here, there], [there, here]]) {
       sockets.add(one);
@@ -255,7 +257,8 @@ async function vanished() {
   await drop(name);
 }
 
-// A server that does not answer counts as lost, and stops the abandoned calls.
+// If a server does not answer, the connection is lost, and the server stops the
+// calls.
 async function silence() {
   const lines = [];
   const database = new Database(placesOf({}), {
@@ -271,7 +274,8 @@ async function silence() {
   database.close();
 }
 
-// Characters that the database's encoding lacks.
+// A task fails if its result or error has characters that the database's
+// encoding lacks.
 async function encodings() {
   await ask("CREATE DATABASE fairq_latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
   const latin = await connect({ database: 'fairq_latin' });

@@ -143,7 +143,7 @@ async function progress() {
   await drop(name);
 }
 
-// README's way to run something exactly once, and how it can fail.
+// A later attempt gets the steps and the cursor of an earlier one.
 async function resumed() {
   const name = await queue('resumed', "backoff => '0.1 s'");
   const seen = [];
@@ -173,6 +173,7 @@ async function resumed() {
   await drop(name);
 }
 
+// README's way to run something exactly once, and how it can fail.
 async function exactlyOnce() {
   const name = await queue('once', "backoff => '0.1 s'");
   await ask('CREATE TABLE credit (n int)');
@@ -215,8 +216,8 @@ async function exactlyOnce() {
   await drop(name);
 }
 
-// A task that was released while its worker ran it, and that the same worker then gets
-// again.
+// A task that is released while a worker runs it can start again in the same
+// worker.
 async function again() {
   const name = await queue('again');
   const events = [];
@@ -236,7 +237,7 @@ async function again() {
   await drop(name);
 }
 
-// The duration of the work, not including the call that reports its end.
+// The duration of the work does not include the call that reports its end.
 async function took() {
   const name = await queue('took', "fair_by => 'time'");
   const client = await connect();
@@ -258,7 +259,7 @@ async function took() {
   await drop(name);
 }
 
-// Payloads and headers that jsonb can store and JavaScript cannot represent.
+// Payloads and headers that jsonb can store, but JavaScript cannot represent.
 async function undecodable() {
   const name = await queue('undecodable', "max_attempts => 2, backoff => '0.1 s'");
   const enqueue = (group, payload, headers) => ask(`SELECT fairq.enqueue($1, $2, $3::text::jsonb,
@@ -307,7 +308,8 @@ async function undecodable() {
   await drop(name);
 }
 
-// The work has ended, and the server refuses its end.
+// A worker logs that the server has refused to complete a task whose work is
+// done.
 async function refusal() {
   const name = await queue('refusal');
   let over;
@@ -377,7 +379,8 @@ async function timeouts() {
   await drop(name);
 }
 
-// No slot is left, in another process; and a handler that computes forever.
+// A worker ends if its handlers keep all slots after their timeouts.  A handler
+// that computes forever fails only its task.
 async function hanging() {
   const name = await queue('hanging', "max_attempts => 1");
   const program = (handler) => new Program(`

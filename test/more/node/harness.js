@@ -41,7 +41,7 @@ function equal(seen, wanted, name) {
   check(util.isDeepStrictEqual(seen, wanted), name, 'seen:', seen, 'wanted:', wanted);
 }
 
-// The error of a rejected promise, or of a function that throws.
+// The error with which a promise is rejected, or which a function throws.
 async function errorOf(what) {
   try {
     await (typeof what === 'function' ? what() : what);
@@ -129,7 +129,7 @@ function work(queues, handlers, options = {}) {
   return worker;
 }
 
-// A program with the package, in its own process.
+// A program that can require the package, in its own process.
 class Program {
   static count = 0;
 

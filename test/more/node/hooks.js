@@ -7,7 +7,7 @@ const {
   WORK, INSTALLED, fairq, check, equal, errorOf, until, fromNpm, sleep, admin, queue, drop, add, ended, work,
 } = require('./harness');
 
-// Records the calls of hooks, with their arguments, in order.
+// The worker calls the hooks in order, with these arguments.
 async function hooks() {
   const name = await queue('hooks', 'max_attempts => 1');
   const calls = {};
@@ -179,7 +179,7 @@ async function prometheus() {
   await drop(name);
 }
 
-// A logger of pino itself.
+// A worker can log to a logger of pino.
 async function pino() {
   const modules = fromNpm('pino@9.6.0');
   if (modules === null) return;

@@ -118,7 +118,7 @@ async function batches() {
   await drop(name);
 }
 
-// A task that waits for others, until all have ended or one fails.
+// A task waits until all tasks of a batch have ended, or until one fails.
 async function waiting() {
   const name = await queue('waiting', 'max_attempts => 1');
   const create = (options) => fairq.createBatch(admin, name, 'bob', { n: 1 }, { task: 'report', ...options });
@@ -167,7 +167,7 @@ async function waiting() {
   await drop(name);
 }
 
-// The effects on a task when its predecessors end.
+// The ends of its predecessors start or cancel a task.
 async function successors() {
   const name = await queue('successors', 'max_attempts => 1');
   const good = await add(name, {}, 'works', { delay: 3600 });
@@ -206,7 +206,7 @@ async function successors() {
   await drop(name);
 }
 
-// Queues of the application, and calls that find, move and redrive tasks.
+// An application can declare queues, and find, move and redrive tasks.
 async function queuesAndTasks() {
   const all = { concurrency: 1, maxRunning: 9, lease: 1.5, maxAttempts: 1, backoff: 2, backoffMax: 60, retain: 3600, retainFailed: 7200,
     notify: true, fairBy: 'cost', rate: 5, per: 10, burst: 2, maxRate: 50, shares: Array.from('9876543211', Number), inOrder: true,
@@ -253,7 +253,8 @@ async function queuesAndTasks() {
   for (const name of ['first', 'second', 'like first', 'like second', 'tenants']) await drop(name);
 }
 
-// Clients of other libraries: the queries that they get, and their answers.
+// Clients of other libraries get queries that they can run, and may answer in
+// other forms.
 async function otherClients() {
   const name = await queue('others');
   const seen = [];
@@ -271,7 +272,7 @@ async function otherClients() {
       [values.map((_, i) => `$${i + 1}`).join(), true, false],
       'each parameter is a string, and occurs once and in order');
   }
-  // other ways to read a bigint
+  // an application may have changed how pg reads a bigint
   for (const parser of [BigInt, Number]) {
     types.setTypeParser(20, parser);
     check(Number.isInteger(await fairq.enqueue(admin, name, 'bob')), `an id that is read as ${parser.name}`);

@@ -78,7 +78,7 @@ async function examples() {
   const [regular] = blocks('javascript', 'Schedules');
   const seen = [];
   new Function('main', 'handlers', regular)((...args) => seen.push(...args), { report: () => {} });
-  const { daily, ...others } = seen[2].schedules; // croner is not installed
+  const { daily, ...others } = seen[2].schedules; // "daily" needs croner
   new fairq.Worker(seen[0], seen[1], { schedules: others });
   equal(daily.task, 'report', 'README\'s schedules are schedules');
   const [once] = blocks('javascript', 'Exactly once');
@@ -177,7 +177,7 @@ async function typescript() {
     return;
   }
   Object.assign(paths, { pg: [path.join(modules, '@types/pg')], 'pg-types': [path.join(modules, 'pg-types')] });
-  // these examples are for a Node.js that also has types
+  // these examples need the types of node-postgres
   compile('types-pg.ts', { ...strict, skipLibCheck: true });
 }
 

@@ -40,7 +40,8 @@ async function schedules() {
   await drop(two);
 }
 
-// Times that passed while no worker ran.
+// A worker that starts catches up the last time that passed while no worker
+// ran.
 async function missed() {
   const name = await queue('missed');
   const once = async (more) => {
@@ -51,7 +52,7 @@ async function missed() {
         [more]: { every: YEAR, task: 'tidy', catchUp: 3 * YEAR },
       },
     });
-    await until(() => count(name, more)); // after the other tasks
+    await until(() => count(name, more)); // the worker adds this task last
     const [{ id }] = await rows("SELECT id FROM fairq.tasks WHERE headers ->> 'schedule' = $1", more);
     await ended(Number(id));
     await worker.stop();
@@ -65,7 +66,7 @@ async function missed() {
   await drop(name);
 }
 
-// A schedule that cannot run delays nothing else.
+// A schedule whose task cannot be added does not delay other tasks.
 async function hindered() {
   const name = await queue('hindered');
   const other = await connect();

@@ -49,7 +49,7 @@ export function refused(rows: Queryable): void {
   createBatch(rows, 'mail', 'bob', { to: 5 }, { task: 'send' });
   // @ts-expect-error: the task that waits
   inBatch(rows, { queue: 'mail', group: 'bob', task: 'send', payload: {} }, () => {});
-  // @ts-expect-error: in a span
+  // @ts-expect-error: a payload of another type, in a span
   otel.enqueue(rows, 'mail', 'bob', { to: 5 }, { task: 'send' });
   // @ts-expect-error: a handler of an unknown task
   work('mail', { sned: () => {} });

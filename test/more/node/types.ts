@@ -1,4 +1,5 @@
-// The code that TypeScript must accept in strict mode, and the code that it must refuse: see readme.js.
+// The code that TypeScript must accept in strict mode, and the code that it
+// must refuse: see readme.js.
 import {
   cancel, cancelBatch, closeBatch, createBatch, Dead, enqueue, enqueueBatch, ensureQueues, find,
   inBatch, main, redrive, redriveTask, reschedule, Retry, Stopped, work,

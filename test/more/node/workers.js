@@ -1,4 +1,4 @@
-// Workers from start to end, and what can block them.
+// The start and the end of workers, and handlers and pops that block them.
 'use strict';
 const fs = require('fs');
 const os = require('os');
@@ -48,7 +48,7 @@ async function settings() {
   equal((await errorOf(() => worker.run())).message, 'a worker can be started only once', 'run() works once');
 }
 
-// A worker inside a program does not affect the program.
+// A worker that a program starts with work() does not affect the program.
 async function embedded() {
   const name = await queue('embedded');
   const listeners = () => ['SIGTERM', 'SIGINT', 'exit'].map((event) => process.listenerCount(event));
@@ -56,7 +56,8 @@ async function embedded() {
   let begun = false;
   const worker = work(name, () => { begun = true; return sleep(300); });
   const id = await add(name, {});
-  await until(() => begun); // before that the status is running, and the worker would release it
+  // a task that has not begun is released, even if its status is "running"
+  await until(() => begun);
   equal(listeners(), before, 'work() installs no signal handlers');
   const waiting = worker.stop();
   equal(waiting === worker.ended, true, 'stop() returns the promise of the end');
@@ -134,7 +135,7 @@ async function programs() {
     'the program ends after the grace, in spite of a handler\'s remains');
   equal(await end('setInterval(() => {}, 1000); await new Promise(() => {})'), [0, 'begun\nended\nexit 0\n', ''],
     'or of a handler that does not end');
-  // without pg, which a program that only enqueues does not need
+  // a program that only enqueues does not need pg
   const program = new Program(`
     const fairq = require('fairq');
     fairq.enqueue({ query: async () => [{ id: '5' }] }, 'q', 'g').then(console.log);
@@ -156,7 +157,7 @@ async function programs() {
   await drop(name);
 }
 
-// A promise that is pending until it is opened.
+// A promise that is pending until open() is called.
 function gate() {
   let open;
   const passed = new Promise((resolve) => { open = resolve; });
@@ -210,8 +211,8 @@ async function stopping() {
   await drop(name);
 }
 
-// The event loop is blocked for longer than the lease, in a process of its
-// own.
+// In a process of its own, a handler blocks the event loop for longer than the
+// lease.
 async function computing() {
   const name = await queue('computing');
   const second = await queue('computing together', "fair_by => 'time'");
@@ -260,7 +261,8 @@ async function computing() {
   await drop(second);
 }
 
-// A pop whose answer is read after its leases have expired, because the process was stopped.
+// If a process was stopped, it may read the answer of a pop after the leases
+// have expired.  Then it does not begin these tasks.
 async function lateAnswer() {
   const name = await queue('late');
   const program = (worker, lease) => new Program(`require('fairq').main('${name}', (task) => {
@@ -291,7 +293,7 @@ async function lateAnswer() {
   await drop(name);
 }
 
-// The log: levels, lines and fields.
+// The log has the lines of its level, and their fields.
 async function logs() {
   const name = await queue('logs', "backoff => '0.1 s'");
   const text = `require('fairq').main('${name}', {
@@ -316,7 +318,8 @@ async function logs() {
       await ended(id, status);
     }
     const last = await add(name, {}, 'waits');
-    await until(() => program.stdout === 'begun\nbegun\n'); // the task's status is running before that
+    // the status is "running" before the handler begins
+    await until(() => program.stdout === 'begun\nbegun\n');
     program.kill();
     equal(await program.status(), 0, 'a worker with a log ends');
     await ask('SELECT fairq.purge($1)', name);
@@ -356,7 +359,7 @@ async function logs() {
   await drop(name);
 }
 
-// The signs that a worker works.
+// fairq.workers and the worker's file show that a worker works.
 async function presence() {
   const name = await queue('presence');
   const alive = path.join(WORK, 'alive');
