@@ -1,5 +1,5 @@
-// The handler of the workers here: a task takes 5 ms, 8 s or a minute. It logs a line
-// if more tasks run than CONCURRENCY allows.
+// The handler of the workers in this test.  A task takes 5 ms, 8 s or a minute.
+// The handler logs a line if more tasks run than CONCURRENCY allows.
 'use strict';
 const { setTimeout: sleep } = require('timers/promises');
 let running = 0;

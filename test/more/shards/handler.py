@@ -1,6 +1,7 @@
-"""The handler of the workers here: a task takes 5 ms, 8 s or a minute.
+"""The handler of the workers in this test.
 
-It logs a line if more tasks run than CONCURRENCY allows.
+A task takes 5 ms, 8 s or a minute.  The handler logs a line if more tasks run
+than CONCURRENCY allows.
 """
 
 import os

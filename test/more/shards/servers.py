@@ -25,7 +25,7 @@ def second(database):
 
 
 def uri(conninfo):
-    """The connection string that workers get."""
+    """The same address as a URI, for workers."""
     at = dict(pair.split("=") for pair in conninfo.split())
     return f"postgresql://postgres@/{at['dbname']}?host={at['host']}&port={at['port']}"
 
