@@ -1,8 +1,9 @@
 """Draws the panels of deploy/monitoring/grafana.json from Prometheus's data.
 
-The data shows one minute of a queue.  Alice's pages arrive all the time.  Bob adds
-10,000 files at once, and gets a limit.  Then all workers die and return.  Each panel's
-queries go to query_range, and their results are drawn as lines.
+The data shows one minute of a queue.  Alice's pages arrive all the time.  Bob
+adds 10,000 files at once, and gets a limit.  Then all workers die and return.
+Each panel's queries go to query_range of Prometheus, and this program draws
+their results as lines.
 """
 
 import json
@@ -69,7 +70,7 @@ def tell(connect):
 
 
 def series(ask, panel, begin, end):
-    """[(legend, [(second, value)])] of all queries of a panel."""
+    """The lines of a panel: [(legend, [(second, value)])]."""
     found = []
     for target in panel["targets"]:
         query = target["expr"].replace("$queue", "scan").replace("$__rate_interval", "4s")
@@ -84,7 +85,7 @@ def series(ask, panel, begin, end):
 
 
 def top_of(values):
-    """A round number, at least as great as all of them."""
+    """A round number that no value exceeds."""
     most = max(values, default=0) or 1
     unit = 10 ** math.floor(math.log10(most))
     return next(unit * n for n in (1, 2, 5, 10) if unit * n >= most)
@@ -134,7 +135,8 @@ def draw(connect, programs, path):
     with open(os.path.join(TREE, "deploy/monitoring/grafana.json")) as file:
         panels = json.load(file)["panels"]
     parts = []
-    # these events show nothing about fairness and dead letters
+    # the panels of fairness and dead letters are left out: these events leave
+    # them empty
     drawn = [(panel, found) for panel in panels if (found := series(programs.ask, panel, begin, end))]
     for number, (panel, found) in enumerate(drawn):
         parts += draw_panel(panel, found, GAP + number % 2 * (WIDTH + GAP),
