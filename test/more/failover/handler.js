@@ -1,6 +1,7 @@
-// The work of worker.js here: 50 ms, with a line at its beginning and at its end.  The
-// clock is the one of Python's time.monotonic().  With Date.now(), which can be 1 ms
-// early, tasks would seem to overlap.
+// The handler of worker.js in this test.  A task takes 50 ms, and writes a line
+// at its beginning and at its end.  The clock is the one of Python's
+// time.monotonic().  With Date.now(), which can be 1 ms early, tasks would seem
+// to overlap.
 'use strict';
 const fs = require('fs');
 const { setTimeout: sleep } = require('timers/promises');

@@ -1,4 +1,7 @@
-"""The work of worker.py here: 50 ms, with a line at its beginning and at its end."""
+"""The handler of worker.py in this test.
+
+A task takes 50 ms, and writes a line at its beginning and at its end.
+"""
 
 import os
 import time
