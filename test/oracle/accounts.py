@@ -1,4 +1,4 @@
-"""The accounts of a time-fair lane, as bounds: which flow is next.
+"""The accounts of a time-fair lane, as bounds.  They decide which flow is next.
 
 Flows are the groups of a lane, or its tenants, or the users of a tenant.  The next one
 has the lowest key among those with a task to serve:
@@ -19,7 +19,7 @@ a pair: the earliest and the latest possible time.
 """
 
 MOST_OWED = 16
-MOST_LEVELS = 8                 # whose first flows are compared
+MOST_LEVELS = 8                 # the server compares only this number of levels
 EARLY, LATE = 0, 1              # kinds of ties
 WEIGHED = 1                     # rounding of an amount that was divided
 
@@ -32,7 +32,7 @@ class Flow:
         self.running = {}       # task: the moment at which it began
         # whether it is in its order; None: not known
         self.there = False if new else None
-        # if it was out at some time, and may have arrived since: at least that much
+        # its got is at least this, if it was out of its order and arrived since
         self.floor = None
         self.new = new          # the flow never arrived
         self.tie = None         # (kind, services or calls); None: not known
@@ -56,7 +56,7 @@ class Flow:
         return 0 if self.lapsed else level, level
 
     def raise_to(self, now, low, high):
-        """Raises its least and its greatest got to at least these."""
+        """Raises the bounds of the flow's got to at least low and high."""
         was = self.got(now)
         self.low += max(low - was[0], 0)
         self.high += max(high - was[1], 0)
@@ -67,7 +67,7 @@ class Flow:
         self.high -= max(was[1] - high, 0)
 
     def leaves(self):
-        """It may have left its order."""
+        """The flow may have left its order."""
         if self.there:
             self.there = None
             self.floor = None
@@ -123,8 +123,8 @@ class Ledger:
                               (self.running, ran), longest)
 
     def _note(self, works):
-        """works: (times, mean age of its other running tasks) of each group.  The groups
-        count in an order that is not known."""
+        """works: (times, mean age of its other running tasks) of each group.
+        The model does not know in which order the server adds the groups."""
         low = high = 0
         total = [sum(times[i] for own, _ in works for times in own)
                  for i in (0, 1)]
@@ -151,8 +151,8 @@ class Flows:
         return self.of[name]
 
     def least(self, now, but=None):
-        """The least got of the flows in the order.  If there is none, it is that of the
-        flow that was served last."""
+        """The least got of the flows in the order.  If no flow is there, it is
+        the got of the flow that was served last."""
         there = [(flow, flow.got(now)) for flow in self.of.values()
                  if flow is not but and flow.there is not False]
         sure = [got for flow, got in there if flow.there]
@@ -189,7 +189,8 @@ class Flows:
             flow.there = None
 
     def forgive(self, flow, least, now, sure, running=None, longest=None):
-        """running and longest: those at that time, if they differ from now."""
+        """running and longest: the ledger's values at that time, if they have
+        changed."""
         running = running or (self.ledger.running,) * 2
         most = [(MOST_OWED + 2 * n) * e
                 for n, e in zip(running, longest or self.ledger.longest)]
@@ -205,9 +206,10 @@ class Flows:
         flow.floor = None
 
     def before(self, others, served, now, doubt, is_first=None):
-        """One of these flows that surely precedes the served one; None: there is none.
-        doubt: keys that differ by less decide nothing. is_first: whether, of two flows
-        that arrived in given calls, the first certainly precedes the second."""
+        """One of the other flows that surely precedes the served one, or None.
+        doubt: keys that differ by less do not decide which flow is first.
+        is_first: whether, of two flows that arrived in given calls, the first
+        certainly precedes the second."""
         flows = [served, *others]
         if len({level for flow in flows for level in flow.levels()}) > MOST_LEVELS:
             return None

@@ -15,7 +15,7 @@ class EndsWithRunning(Fake):
 
 
 class EndsUncommitted(Fake):
-    """An end counts before it is committed."""
+    """A batch counts the end of a task before that is committed."""
 
     def is_over(self, row, members, ends):
         return row.closed and all(member.state == "done"

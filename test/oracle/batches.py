@@ -3,16 +3,18 @@
 A waiting task is *blocked*, and has no instant for which it is scheduled.  Pops
 check its batch, at times that the model does not know.  So after each pop the
 driver reads the blocked tasks.  A pop may serve a task that it has made ready,
-if it finds no other task.  fairq promises (kind "batch")
+if it finds no other task.  fairq makes these promises (kind "batch")
 
 early     a task becomes ready only if its batch is closed.  A committed
           transaction or the session itself has ended each task of the batch.
 twice     it becomes ready once, if that is not rolled back.  (After that it is a
           task like any other, so the second time is "doubled" or "unknown".)
-numbers   its headers and fairq.batches have the number of each kind of end.
-success   with on_success it fails as soon as another task has ended without
-          success, and only then.
-lost      when no other task is left, the task of each finished batch has run.
+numbers   the headers of the waiting task and fairq.batches have the number of
+          each kind of end.
+success   a task with on_success fails as soon as a task of its batch has ended
+          without success, and only then.
+lost      when no other task is left, the waiting task of each finished batch
+          has run.
 
 A session that pops or ends tasks may lock the row of a waiting task.  Other
 sessions would block on it, so they do not change that task (may_change).
@@ -30,7 +32,7 @@ class Batches(Life):
         super().__init__(clock)
         self.members = {}       # id of a batch: its tasks, including ended ones
         self.touching = set()   # sessions that may have locked rows of batches
-        self.ends = {}          # read after the pop: the rows of waiting tasks
+        self.ends = {}          # the rows of waiting tasks, read after the pop
 
     # ---- transactions
 
@@ -43,7 +45,7 @@ class Batches(Life):
         self.touching.discard(session)
 
     def touches(self, session):
-        """The session pops or ends tasks, in a transaction."""
+        """The session pops or ends tasks in a transaction."""
         if session in self.undo and self.members:
             self.touching.add(session)
 
@@ -103,7 +105,7 @@ class Batches(Life):
     # ---- checks
 
     def end_batches(self, session, ends):
-        """End batches in the order of their places."""
+        """End batches in the order of their waiting tasks' places."""
         for row in sorted(ends.values(), key=lambda row: row.addr or 0):
             self.end_batch(session, row)
 
@@ -115,8 +117,8 @@ class Batches(Life):
         return {id: row for id, row in ends.items() if row.status != FAILED}
 
     def end_batch(self, session, row):
-        """Compare and store the changes that a check has made to a waiting
-        task.
+        """Judge the changes that a check has made to a waiting task, and store
+        them.
         """
         task = self.tasks[row.id]
         members = self.members[task.id]
@@ -154,6 +156,6 @@ class Batches(Life):
                         f" and these did not succeed: {failed}")
 
     def is_over(self, task):
-        """Whether the batch of the task is over."""
+        """Whether the batch for which the task waits is over."""
         return task.closed and not any(member.unfinished() for member in
                                        self.members[task.id])

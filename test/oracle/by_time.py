@@ -1,23 +1,26 @@
-"""The model of a time-fair queue: which tenant and which user is next.
+"""The model of a time-fair queue: it finds the next tenant and the next user.
 
 accounts.py has the rule.  This file keeps the accounts of the groups of a lane or,
 if there are tenants, of the tenants and of the users of each.  A service is a fault
 (kind "order") if another flow that waits properly surely precedes the one that is
-served.  This replaces the same promises as cost.py does.
+served.  This replaces the promises that cost.py also replaces.
 
 Workers report seconds to minutes for some tasks, while a history lasts a second.  A
 pop's time is known from the leases that it grants, so each key is known at that time.
-Bounds remain in these cases, and then each possible order is accepted.
+In these cases the model has only bounds, and accepts each possible order.
 
-- The worker reported no time, or the task was taken: the time is that of a call.
+- The worker reported no time, or the task was taken: the time of a call is
+  used.
 - A flow without a task, or one that could not serve it, may have left its order.  Then
   it may get the least got of the others when it returns.
-- A lease has ended, whatever became of its task.  Each flow of the lane may have level
-  0 then, and the order of the lane is no longer checked.
-- A transaction ended tasks of several groups: the order in which they count.
-- The seat of a group that was never served, and the order in which tenants arrive at
-  one call.
-- With weights, keys that differ by less than the history has lasted.
+- A lease has ended, also if its task had ended before.  Each flow of the lane
+  may have level 0 then, and the order of the lane is no longer checked.
+- A transaction ended tasks of several groups: the order of these ends is not
+  known.
+- The seat of a group that was never served is not known, nor the order in which
+  tenants arrive at one call.
+- With weights, keys that differ by less than the history has lasted are not
+  compared.
 
 No history resets or restarts a time-fair queue.
 """
@@ -102,7 +105,7 @@ class TimeModel(TenantsModel):
         if self.began is None:
             self.began = now[0]
         for priority in () if take else self.lanes:
-            # the server notes it before it claims a task
+            # the server records the end of the lease before it claims a task
             self._time_lane(priority).leases += [self.clock.start + lease,
                                                  self.clock.end + lease]
         self.pops += 1
@@ -155,7 +158,7 @@ class TimeModel(TenantsModel):
                     flow.leaves()
         if any(instant <= self.clock.end for instant in lane.leases):
             self._lapse(lane, sure)
-        # the least got of the lane's flows, before any of them arrives
+        # the least got among the lane's flows, before any of them arrives
         of_lane = lane.order().least(self.now)
         for tenant in sorted(lane.orders, key=lambda name: (name is None, name)):
             order = lane.order(tenant)
@@ -283,7 +286,7 @@ class TimeModel(TenantsModel):
                 self._waits(session, group, fifo)
                 for group, fifo in self._users(task.lane, flow.name)) or None
         if was_ready and not self._may_have_lapsed(task, fifo):
-            # its turn has found no task with an ended lease
+            # the group's turn has found no task with an ended lease
             path[0][1].lapsed = False
             for _, flow in path[1:]:
                 flow.lapsed = any(

@@ -67,8 +67,8 @@ class Order:
 
     def __init__(self):
         self.accounts = {}      # group: Account
-        self.low = self.high = 0    # v
-        self.most = 0           # in any account so far
+        self.low = self.high = 0    # virtual time v
+        self.most = 0           # highest end in any account so far
         self.services = self.calls = 0
         self.recovered = None   # calls before all seats were certainly known
 
@@ -143,8 +143,8 @@ class CostModel(Model):
             order.calls += 1
 
     def _levels(self, task):
-        """The place where the task is served: (order, name in it, the others
-        that could have been served instead), for each level.
+        """For each level: the order in which the task is served, the name
+        there, and the others that could have been served instead.
         """
         return [(self._order(task.lane), task.group, self._others(task))]
 
@@ -209,7 +209,7 @@ class CostModel(Model):
         if in_full is not True:
             high = max(high, order.high)
         if in_full is False:
-            # no other group that could have been served preceded it
+            # none of the others that could have been served preceded this group
             high = max(low, min([high] + [
                 order.stands_at_most(other) for _, other in others]))
             order.services += 1
@@ -217,7 +217,8 @@ class CostModel(Model):
         if in_full is not True:
             order.high = max(order.high if in_full is None else 0, high)
         elif not account.is_new():
-            # the group may have become active since then, with the place v
+            # the group may have become active since its last service, at the
+            # place v
             high = max(high, order.high)
         amount = units(self._cost(task), self._weight(name)[0])
         if in_full is True and account.is_new() and not account.away:
@@ -234,8 +235,8 @@ class CostModel(Model):
         return 1 if task.cost is None else task.cost
 
     def _see_who_left(self, order, priority):
-        """A visit has found that the groups before v without tasks have
-        none."""
+        """The call has visited the groups that are before v and have no
+        tasks."""
         for name, account in order.accounts.items():
             if (account.came is None and not account.away
                     and order.is_newcomer(account)):
@@ -246,7 +247,7 @@ class CostModel(Model):
         return self._has_nothing(name, self.lanes[priority].groups[name])
 
     def _has_nothing(self, group, fifo):
-        """Whether the group has no task, and none will return."""
+        """Whether the group has no task, and no transaction can return one."""
         return not (
             fifo.tasks
             or any(instant < self.clock.end + SOON
@@ -288,8 +289,8 @@ class CostModel(Model):
         account.came = (order.services, order.calls) if sure else DOUBT
 
     def _runs(self, priority, group):
-        """Whether the group has running tasks there. A lease or a recovery may
-        then show it as ready, so it may have become active before.
+        """Whether the group has running tasks in this lane. A lease or a
+        recovery may then show it as ready, so it may have become active before.
         """
         return any(task.status == RUNNING and task.group == group
                    and task.lane == priority for task in self.tasks.values())

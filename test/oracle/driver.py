@@ -106,7 +106,7 @@ class Driver:
             raise Fault("batch", f"{cancelled} cancelled, not {due}")
 
     def _batch_ends(self, s):
-        """The ends of batches by a pop or a wait that is over."""
+        """The ends of batches in a pop or a wait that has returned."""
         blocked = [task.id for task in self.model.blocked(s)]
         rows = self.sessions[s].batches(blocked) if blocked else {}
         return {id: row for id, row in rows.items() if row.status != "blocked"}
@@ -155,8 +155,8 @@ class Driver:
         return run_at
 
     def _blocked(self, s, *arguments):
-        """The call must wait. It is tried only if that leaves no failed
-        transaction."""
+        """The call must wait. It is made only outside a transaction, because
+        its timeout would fail the transaction."""
         if s in self.model.undo:
             return None
         try:
@@ -243,10 +243,10 @@ class Driver:
         return max(until - self.clock.now(), 1000)
 
     def _look_at(self, s, tasks):
-        """The state of expired tasks: the status, and when they ended, or
-        since when they are ready again, unless they still run. It includes
-        tasks that an old snapshot does not see, since an ended task is
-        retained there.
+        """The state of expired tasks that do not run any more: the status, and
+        when they ended or became ready again. It includes tasks that an old
+        snapshot does not see, because queues retain ended tasks in histories
+        with such snapshots.
         """
         rows = self._own_rows(s, [task.id for task in tasks])
         found = {}

@@ -1,4 +1,4 @@
-"""A correct queue in this process: the oracle's self-test.
+"""A correct queue in this process, for the oracle's self-test.
 
 It serves by rounds.  Each group has one seat in each block.  The ready group
 with the lowest next turn is served, at most its weight of tasks.  This queue
@@ -48,7 +48,7 @@ class Task:
         self.order = self.attempt = self.released = self.leases = 0
         self.lapses = 0
         self.begun = False      # whether it waits for a retry
-        self.stands = None      # running: its place among those that expire
+        self.stands = None      # running: its place among expired tasks
         self.run_at = self.lease_until = self.finished = None
         self.outcome = self.error = self.result = None
         self.cancelled = False
@@ -63,7 +63,7 @@ class Round(namedtuple("Round", "block seat had turn served")):
     """
 
     def next(self, ready, weights):
-        """The round after one of the ready seats was served."""
+        """Serves one of the ready seats.  Returns the round after that."""
         if self.turn in ready and self.served < weights[self.turn]:
             return self._replace(served=self.served + 1)
         behind = [seat for seat in ready
@@ -101,7 +101,7 @@ class Fake:
         self.shares_of = ()
         self.pending = {}       # session: settings not committed
         self.last = 0
-        self.now = 0            # state of the present call
+        self.now = 0            # time of the present call
 
     # ---- rows and transactions
 
@@ -274,7 +274,7 @@ class Fake:
         return row.attempt - row.released >= most
 
     def expire(self, session, row):
-        """The end of an attempt whose lease expired."""
+        """Ends an attempt whose lease expired."""
         if row.cancelled:
             self.finish(session, row, CANCELLED)
         elif self.used_up(session, row):
@@ -461,8 +461,8 @@ class Fake:
                 else (1 if row.begun else 2, *due_order(row), row.id))
 
     def lease_of(self, row):
-        """The number of slots that serving the task needs: 0 if it takes over
-        one."""
+        """The number of slots that serving the task needs: 0 if the service
+        takes over the task's slot."""
         return int(row.state != "running")
 
     # ---- ends

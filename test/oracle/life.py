@@ -1,26 +1,26 @@
 """The life of a task: how it becomes ready, how it ends, and what the archive
 keeps.
 
-Terms.  A *scheduled* task has an instant from which it is *due*; a running
-one's lease has an instant at which it *expires*.  A call reads the clock once.
-The model knows all instants, and the times before and after each call.  clock.py
-ensures that no instant is between them.  So the model knows what the call must
-find.
+Terms.  A *scheduled* task has an instant from which it is *due*.  The lease of
+a running task has an instant at which it *expires*.  A call reads the clock
+once.  The model knows all instants, and the times before and after each call.
+clock.py ensures that no instant is between them.  So the model knows what the
+call must find.
 
-An attempt *counts* unless it was released.  It ends by complete, fail, release or
-the expiry of its lease.  A call notices the expiry: a pop at the group's turn,
-expire_leases or maintain.  Until then the task runs: it keeps its slot, and its
-worker may still end or extend it.
+An attempt *counts* towards max_attempts unless it was released.  It ends by
+complete, fail, release or the expiry of its lease.  A call notices the expiry:
+a pop at the group's turn, expire_leases or maintain.  Until then the task runs.
+It keeps its slot, and its worker may still end or extend it.
 
 The promises, in addition to those of model.py (kinds):
 
 early     no scheduled task is served before its time.
-attempts  a task that has had all of its attempts is not served again; it failed at
-          the end of the last one.
+attempts  a task that has had all of its attempts is not served again.  It
+          failed at the end of the last attempt.
 cancel    cancel() is true for an unfinished task.  If it did not run, it is gone.
           If it ran, it is not served again: fail, release and expiry end it.
-extend    a lease ends when extend() says, unless it is NULL: the lease is
-          lost, or the task cancelled.
+extend    a lease ends at the time that extend() returns.  If extend() returns
+          NULL, the lease is lost or the task is cancelled.
 fail, release, complete, expire, redrive, purge
           return true if they act, or the number of tasks on which they act.  The
           first three return false for a cancelled task, which they end.  A retry
@@ -28,11 +28,12 @@ fail, release, complete, expire, redrive, purge
           doubles with each attempt that counted, plus or minus a quarter.  Without a
           delay the task is due at once.
 key       a dedup key belongs to one unfinished task that the calling session
-          sees.  A call waits while an open transaction may still change that.
-expiry    the state of expired tasks after a pop, wait or expire_leases.  A task is
-          ended if it had its last attempt or was cancelled; else it is ready, as
-          after a failure.
-view      the row of fairq.tasks is correct, as is that of a finished task.
+          sees.  A call waits while an open transaction may still change to
+          which task the key belongs.
+expiry    the state of expired tasks after a pop, wait or expire_leases.  A task
+          has ended if that was its last attempt or it was cancelled.  Otherwise
+          it is ready, as after a failure.
+view      the row of fairq.tasks is correct, also for a finished task.
 """
 
 from state import (CANCELLED, FAILED, FOREVER, GONE, LAPSES_ALONE, PURGED,
@@ -44,13 +45,13 @@ LEASE_EXPIRED = "lease expired"
 
 
 def due_at(run_at):
-    """The clock of scheduled tasks has whole milliseconds."""
+    """The instant at which the task is due: run_at, rounded up to 1 ms."""
     return run_at if run_at == FOREVER else -(-run_at // 1000) * 1000
 
 
 def due_order(task):
-    """The milliseconds of the time. Within one millisecond, the order is that of
-    the ids."""
+    """The key by which due tasks are sorted: by milliseconds, and within one
+    millisecond by id."""
     return due_at(task.run_at), task.id % 65536
 
 
@@ -63,7 +64,8 @@ class Life(Transactions):
                      if task.unfinished()), None)
 
     def busy(self, session, key):
-        """Whether another open transaction decides which task has the key."""
+        """Whether another open transaction may change which task has the
+        key."""
         return any(task.owner not in (None, session)
                    and (task.born is not None or not task.unfinished())
                    for task in self.keys.get(key, ()))
@@ -127,8 +129,8 @@ class Life(Transactions):
                      retry=None, instant=due_at(run_at), **values)
 
     def _retry(self, session, task, since=None, **values):
-        """The task is due at once: since the given time, or since some moment of
-        this call.  Times may be whole milliseconds.
+        """The task is due at once.  It has been due since the given time, or
+        since some moment of this call.  Times may be whole milliseconds.
         """
         self._fifo(task).regular = False
         low, high = self.clock.start - 1000, self.clock.end
@@ -199,7 +201,7 @@ class Life(Transactions):
             self._check_delay(session, "release", task, delay, run_at)
             self._schedule(session, task, run_at, released=task.released + 1)
         elif task.lapses >= LAPSES_ALONE:
-            # its time is that of its release, in whole milliseconds
+            # its run_at is the time of its release, in whole milliseconds
             if not self.clock.start - 1000 <= run_at <= self.clock.end:
                 raise Fault("view", f"task {task.id} is ready again since"
                             f" {run_at}")

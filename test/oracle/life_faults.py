@@ -42,8 +42,8 @@ class DueComesLast(Fake):
 
 
 class ExpiredByItsTime(Fake):
-    """An expired task has its place among the others of its group, by its
-    time."""
+    """An expired task is served in the order of times with the others of its
+    group, not before them."""
 
     def first(self, session, rows):
         expired = self.first_expired(rows)
@@ -94,7 +94,8 @@ class DueMissesItsTurn(Fake):
 
 
 class ForgetsWhatWasDue(Fake):
-    """The rollback of a pop of a scheduled task delays it by a day."""
+    """If a pop of a scheduled task is rolled back, the task is delayed by a
+    day."""
 
     def back(self, session, length):
         for row, values in self.undo[session][length:]:
@@ -205,7 +206,7 @@ class EarliestExpiryFirst(Fake):
 
 
 class AlwaysTheSameExpired(Fake):
-    """The first expired task is served, though it was served last."""
+    """The first expired task is served again, although another one is next."""
 
     def first_expired(self, rows):
         return min((row for row in rows if row.state == "running"),
@@ -213,7 +214,8 @@ class AlwaysTheSameExpired(Fake):
 
 
 class ForgetsExpiry(Fake):
-    """The rollback of a pop of an expired task extends its lease by a day."""
+    """If a pop of an expired task is rolled back, its lease is extended by a
+    day."""
 
     def back(self, session, length):
         for row, values in self.undo[session][length:]:
@@ -319,7 +321,7 @@ class FailsAtOnce(Fake):
 
 
 class ReadyAgainSinceEver(Fake):
-    """A task that is ready again precedes tasks that were due at that time."""
+    """A task that is ready again is served as one ready since its enqueue."""
 
     def again(self, session, row, **values):
         super().again(session, row, **values)

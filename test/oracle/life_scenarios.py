@@ -1,5 +1,5 @@
-"""Named scenarios of tasks that become due, expire or fail: many of them, or
-at once.
+"""Named scenarios: tasks become due, expire or fail in large numbers or
+concurrently.
 
 They work as in scenarios.py.  Scenarios with ticks have slow clocks, since
 their calls take long.
@@ -101,7 +101,8 @@ def burst_of_redriven_tasks(driver):
 
 
 def soon(driver, count):
-    """The expected end of these calls, which are small, or parts of a large one.
+    """The time at which this number of calls, or of parts of a large call,
+    should have ended.
     """
     return driver.clock.now() + count * driver.clock.margin // 20
 
@@ -147,8 +148,8 @@ def many_leases_expire(driver, count):
 # ---- at the same time
 
 class Lives(threading.Thread):
-    """Enqueues, pops for moments, and ends tasks in all ways. Its committed
-    tasks are in ids (enqueued) and done (completed).
+    """Enqueues, pops with short leases, and ends tasks in all ways. Its
+    committed tasks are in ids (enqueued) and done (completed).
     """
 
     def __init__(self, session, number):
@@ -167,7 +168,7 @@ class Lives(threading.Thread):
         rng, session = self.rng, self.session
         inside, commit = rng.random() < 0.3, rng.random() < 0.7
         if inside:
-            # two keys, in any order, could cause a deadlock
+            # without a key: two of them, in any order, could cause a deadlock
             session.begin(rng.choice(LEVELS))
         ids = {session.enqueue(
             rng.choice("abcde"), rng.randrange(2),

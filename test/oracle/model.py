@@ -8,20 +8,21 @@ chooses, or the place of a task.  Calls are made one at a time, but by several
 sessions, whose transactions may stay open as long as they like.
 
 Terms.  An *expired* task is one whose lease has expired.  A task is *visible* to a
-session if it is ready, due or expired.  A commit makes it so, or that session's own
-open transaction.  A task *runs* from its claim until its end is visible to all.
-That is the commit of the transaction that completed, failed, released or took it,
-or the abort of the one that claimed it.  A claim of an expired task takes over the
-task's slot.  A group has a *slot* for a session if fewer tasks run than its limit.
-The settings are the session's own uncommitted ones, or else the committed ones.
-The same holds for the queue.  Expired tasks need no slot, but their number never
-makes more run than the limit.
+session if it is ready, due or expired.  A commit or the session's own open
+transaction makes it visible.  A task *runs* from its claim until its end is
+visible to all.  That is the commit of the transaction that completed, failed,
+released or took it, or the abort of the one that claimed it.  A claim of an
+expired task takes over the task's slot.  A group has a *slot* for a session if
+fewer tasks run than its limit.  The settings are the session's own uncommitted
+ones, or else the committed ones.  The same holds for the queue.  Expired tasks
+need no slot, but their number never makes more run than the limit.
 
-A slot is certain with these exceptions.  A task that a transaction releases and
-claims again counts twice until the transaction ends.  A task that another open
-transaction purges may count, too, since a load does not know what became of it.
-A limited group may lack a slot while calls may be *blind*, or during a
-transaction that changed tasks before the queue's first limit.
+The model knows whether a group has a slot, with these exceptions.  A task that
+a transaction releases and claims again counts twice until the transaction ends.
+A task that another open transaction purges may count, too, since a load does
+not know whether it still runs.  A limited group may lack a slot while calls may
+be *blind*, or during a transaction that changed tasks before the queue's first
+limit.
 
 A call may be blind after the queue's first limit, a restart and a reset.  It does
 not know the running tasks until the server has read the table.  It skips limited
@@ -59,10 +60,11 @@ claim     group, priority, attempt, lapses, the time of the enqueue and the end 
           the lease are correct.  The attempt increases with every service, and
           only a rollback undoes that.  The lapses increase when an expired lease
           is taken over or ended.
-alone     a task with two lapses or more, including this one, is the only one of
-          its call.  A call ends with such a task, or stops before one that could
-          be served, and then need not return more.  The next call continues in
-          the lane where one has stopped, whatever its priority.
+alone     a task with two lapses or more, including the one that this claim
+          takes over, is the only one of its call.  A call ends with such a task, or
+          stops before one that could be served, and then need not return more.
+          The next call continues in the lane where one has stopped, whatever
+          its priority.
 fifo      within lane and group an expired task is first.  Next is a due task that
           failed, or that was returned when its lease had expired.  These are in
           the order of their instants, in milliseconds, and of their ids.  Then
@@ -97,8 +99,8 @@ turn      of the groups that wait properly, the one with the lowest next turn is
              previous one, if it has waited since then.
           c  while h waits and is not served, any other group g has at most w_g
              services.  It may have 2 * w_g if g did not wait when h's last
-             turn began.  In a full queue it is w_g, and only among groups that
-             wait for the same.  The wait of others continues after it.
+             turn began.  In a full queue it is w_g, and only groups with
+             expired tasks are compared.  The wait of others continues after it.
 
           Proof of c: h's next turn is in the present block or in the next one.
           g has one turn in each, so two at most.  Both precede the turn of h only
@@ -164,7 +166,7 @@ class Model(Batches):
         self.left = set()       # lanes where calls may have stopped
         self.single = None      # session whose pop is a transaction by itself
         self.shares = Shares()
-        self.shares_of = None   # settings for which that holds
+        self.shares_of = None   # the shares for which self.shares holds
         self.blind = False      # whether calls may not know the running tasks
         self.oldest = 0         # the last place that was given before a restart
 
@@ -180,12 +182,13 @@ class Model(Batches):
 
     def popped(self, session, wanted, claims, per_group=None, take=False,
                lease=None, found={}, ends={}, foreseen=False):
-        """found: the new states of doubtful tasks, and when they ended, except for
-        those that still run. ends: of batches. foreseen: whether it was peek().
+        """found: the new states of doubtful tasks that do not run any more, and
+        when they ended. ends: the rows of waiting tasks whose batches have
+        ended. foreseen: whether peek() was called before.
         """
         inside = session in self.undo
         if not inside:
-            self.begin(session)     # claimed tasks count up to its end
+            self.begin(session)     # claimed tasks count until this commits
             self.single = session
         self.found = dict(found)
         self.ended = bool(found)
@@ -285,8 +288,8 @@ class Model(Batches):
                 self._waiting(session, lane)
 
     def _see_stop(self, session, claims):
-        """Whether the call ends with a task that is served alone, or may have
-        stopped before one.
+        """Records whether the call ends with a task that is served alone, or
+        may have stopped before one.
         """
         served = [self.tasks.get(claim.id) for claim in claims]
         alone = [task for task in served if task and task.is_alone()]
@@ -306,8 +309,9 @@ class Model(Batches):
         return PARTS
 
     def _window(self, session, lane, turns, per_group, short):
-        """The turns of a call with per_group: none is outside of the window, and
-        if it returned less than requested, none is left in it.
+        """Checks the turns of a call with per_group.  None is outside of the
+        window.  If the call returned less than requested, no turn is left in
+        the window.
         """
         end = min(turns) + per_group * self.block_length
         if max(turns) >= end:
@@ -315,7 +319,7 @@ class Model(Batches):
                         f" at {min(turns)}")
         if not short or self.ended or lane.block is None:
             return
-        # a queue that is full by now has no turns
+        # if the queue is full by now, the other groups have no turns
         if self._queue_places(session) <= 0:
             return
         for group in self._waiting(session, lane):
@@ -345,7 +349,8 @@ class Model(Batches):
 
     @staticmethod
     def _stands(task):
-        """In the order of their places, whether they wait or run."""
+        """The key that sorts tasks by their places, whether they wait or
+        run."""
         if task.status == READY:
             return 0, task.place, 0, task.id
         return 1 if task.begun else 2, *due_order(task), task.id
@@ -358,8 +363,8 @@ class Model(Batches):
         return ANYWHERE if not waits and place <= self.oldest else task.stands
 
     def _have_shares(self, session):
-        """A call uses the shares that it finds. If they differ from those of the
-        last call that had some, all lanes are equal.
+        """A call uses the shares that it finds. If they differ from the shares
+        of the last call that found some, all lanes are equal.
         """
         settings = self.settings_of(session)
         if settings.paused:
@@ -422,8 +427,8 @@ class Model(Batches):
         return self.blind if blind is None else blind
 
     def _places(self, session, group, blind=None):
-        """How many more tasks may certainly be claimed; below 0: too many run.
-        blind: whether the call is blind; None: it may be.
+        """How many more tasks can certainly be claimed.  Negative: too many
+        run.  blind: whether the call is blind; None: it may be.
         """
         limit = self.settings_of(session).limit(group)
         if limit is None:
@@ -578,7 +583,7 @@ class Model(Batches):
                                       for first in firsts))
 
     def _firsts(self, session, fifo, task):
-        """The group's first task; several if it is in doubt."""
+        """The group's first task, or each possible one."""
         rooms = {self._has_room(session, task.group),
                  self._may_have_room(session, task.group)}
         expired = fifo.late(session, self.clock.start, RUNNING)
@@ -600,9 +605,9 @@ class Model(Batches):
         return firsts - {None}
 
     def _next_in_cycle(self, fifo, expired, task):
-        """The next task in each possible cycle.  It may be the task itself, if
-        its group has long turns, and the task is in the line again, or behind
-        others.  The order within such a turn is not known.
+        """The next task in each possible cycle.  The given task is possible,
+        too, if a turn of its group may have several tasks and some of these
+        have moved to other places.  The order within such a turn is not known.
         """
         firsts = set()
         for last in fifo.cycles:
@@ -623,8 +628,7 @@ class Model(Batches):
         return id not in self.tasks or self.tasks[id].moved
 
     def _firsts_of_rest(self, session, fifo, task):
-        """The group's first task if none has expired; several if it is in
-        doubt."""
+        """The group's first task if none has expired, or each possible one."""
         due = self._due(session, fifo)
         begun = [other for other in due if other.begun]
         if begun:
@@ -634,7 +638,7 @@ class Model(Batches):
 
     @staticmethod
     def _earliest(begun):
-        """The first retried task; several if that is not known."""
+        """The first retried task, or each possible one."""
         def since(task, last):
             return due_at(task.retry[last] if task.retry else task.run_at)
 
@@ -644,8 +648,8 @@ class Model(Batches):
         return {task for task in begun if since(task, 0) <= first}
 
     def _first_ready(self, session, fifo, task):
-        """The first ready task, and those that may precede it in the same turn, if
-        that is a long turn.
+        """The first ready task.  If a turn of the group may have several tasks,
+        also those that may precede it in the same turn.
         """
         ready = fifo.visible_tasks(session)
         first = next(ready, None)
@@ -661,13 +665,13 @@ class Model(Batches):
 
     @staticmethod
     def _by_time(ready, due, task):
-        """The first of the queued and the due ones; or task, if it is equally
-        good.
+        """The first of the ready and the due tasks.  It is the given task, if
+        that may be the first.
         """
         if not due:
             return ready
         late = min(due, key=due_order)
-        # an instant may be within the call that made the other one ready
+        # the due time may be within the call that made the other task ready
         before = ready and ready.since[1 if late is task else 0]
         if ready is None or late.run_at < before:
             return late
@@ -682,7 +686,8 @@ class Model(Batches):
         self.lapsed(session, task, status, when)
 
     def _check_ended(self, session):
-        """A group that a pop visited had no more tasks to serve."""
+        """Checks that the pop has ended all expired tasks that cannot be served
+        again."""
         settings = self.settings_of(session)
         for task in self.expired(session):
             if (task.owner is None and self.ending(session, task)
@@ -722,7 +727,8 @@ class Model(Batches):
             del fifo.since[key]
 
     def _served_in_full(self, session, task):
-        """A full queue has no turns. None: not known."""
+        """Whether a full queue served the task, without a turn.  None: not
+        known."""
         most = self.settings_of(session).max_running
         if task.status != RUNNING or most is None:
             return False
@@ -731,7 +737,7 @@ class Model(Batches):
         return None if self._queue_places(session) <= 0 else False
 
     def _in_order(self, session, lane, waiting, task, addr, in_full):
-        """Whether it was the group's turn."""
+        """Checks that it was the group's turn."""
         if in_full is None:
             lane.forget_turns()
         else:
@@ -766,8 +772,7 @@ class Model(Batches):
         return came is None or came > fifo.served_at
 
     def _address(self, lane, waiting, task, addr):
-        """The address of a turn, compared with those of others and of waiting
-        groups.
+        """Checks the address of a turn against other turns and waiting groups.
         """
         fifo = lane.groups[task.group]
         block, seat = divmod(addr, self.block_length)
@@ -791,7 +796,7 @@ class Model(Batches):
             self.seats[task.group] = seat
 
     def _check_next(self, lane, group, block, seat, name):
-        """Whether a waiting group has its turn after this one."""
+        """Checks that a waiting group has its turn after this one."""
         fifo = lane.groups[group]
         if fifo.turn == UNKNOWN:
             return

@@ -123,8 +123,8 @@ LIVES = (
             **{**ALL, **CHANGES, **LIFE, "limits": 0.4, "most": 0.3}),
 )
 
-# Without leases, keys and limits, which do not affect batches. At READ COMMITTED,
-# as SQL checks batches.
+# Without leases, keys and limits, which do not affect batches. All at READ
+# COMMITTED, because SQL statements check batches.
 BATCHES = {**SERVE, "priorities": 1, "create": 4, "join": 20, "close": 3,
            "cancel_batch": 0.4, "fail": 4, "cancel": 1, "redrive": 1,
            "purge": 0.4, "wait": 0.5, "look": 1, "attempts": 0.6,

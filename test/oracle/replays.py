@@ -4,10 +4,11 @@ Each is one line: steps between semicolons, each with a session and a call.  Tas
 have numbers in the order of their enqueues, from 1: "release 3" releases the
 third.  "a/1" is group a with priority 1, and "a@2" is scheduled two instants
 ahead.  "a#k" has the dedup key k, and "a!1" one attempt.  A limit without a group
-belongs to the queue.  Own tasks and calls are those of the same transaction.  A
-number after "lease", "release 3", "fail 3" or "extend 3" is the number of instants
-until then.  "fail 3 dead" is permanent, and a tick waits for the next instant.  At
-the end all tasks are served.  All properties are checked throughout.
+belongs to the queue.  In a history's name, "own" tasks and calls are those of
+the same transaction.  A number after "lease", "release 3", "fail 3" or "extend
+3" is the number of instants until then.  "fail 3 dead" is permanent, and a tick
+waits for the next instant.  At the end all tasks are served.  All properties are
+checked throughout.
 """
 
 import random
@@ -115,7 +116,8 @@ REPLAYS = {
         "0 take 7; 0 pop 1 per_group 4; 0 rollback; 0 pop 19 per_group 1",
 
     # limits: a full group cannot be parked, because this transaction has completed
-    # one of its tasks.  It has turns without a task before another group's later one
+    # one of its tasks.  It has turns without a task before a later turn of
+    # another group
     "limit: turns without a task before a distant one":
         "2 begin; 3 enqueue c; 3 pop 1; 3 enqueue a; 1 limit c 2;"
         "2 enqueue a a a a a a a a a a a a; 1 begin; 3 enqueue b; 3 begin;"

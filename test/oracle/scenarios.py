@@ -72,7 +72,7 @@ def pop_one_after_a_backlog(driver):
 
 def pop_one_and_come_back(driver, rounds):
     """Alice has one task at a time, and enqueues the next one after each completion.
-    For this number of rounds neither she nor bob has two turns in a row.
+    In this number of rounds neither she nor bob has two turns in a row.
     """
     driver.batch(0, ["bob"] * (rounds + 100))
     driver.enqueue(0, "alice")
@@ -89,7 +89,7 @@ def pop_one_and_come_back(driver, rounds):
 
 def pop_one_many_come_back(driver, pops):
     """Each of 20 clients enqueues after its completion, before or after the next
-    pop. Two groups have a backlog. All groups take turns.
+    pop.  Two groups have a backlog.  All groups take turns.
     """
     rng = random.Random(1)
     driver.batch(0, ["bob", "carol"] * (pops // 10))
@@ -112,7 +112,7 @@ def pop_one_many_come_back(driver, pops):
 # ---- bursts
 
 def others(driver, rounds):
-    """A backlog of three groups for a number of rounds."""
+    """Enqueues a backlog of three groups that lasts for a number of rounds."""
     for start in range(0, rounds, 1000):
         driver.batch(0, ["a", "b", "c"] * min(1000, rounds - start))
 
@@ -171,8 +171,8 @@ def burst_of_a_rollback(driver, tasks):
 
 
 def burst_behind_a_purge(driver):
-    """1,000 tasks are purged before one that stays. The group's service is not delayed
-    by a thousand rounds, nor is that of others when the group fills these addresses.
+    """1,000 tasks are purged before one that stays. The group is not served a
+    thousand rounds later, nor are other groups when it fills these addresses.
     """
     others(driver, 500)
     driver.batch(0, ["hole"] * 1000)
@@ -380,8 +380,8 @@ def begun_first(driver):
 
 
 def window_of_one_call(driver):
-    """per_group: 40 groups, all but the last of which have had their turn in the
-    block. The next call has one task of each.
+    """per_group: 40 groups, all but the last of which have had their turn in
+    the block. The next call returns one task of each.
     """
     names = [f"g{number}" for number in range(40)]
     for _ in range(3):
@@ -395,7 +395,8 @@ def window_of_one_call(driver):
 
 
 def blocks_of_one_call(driver):
-    """per_group: this number of turns of each group, from the first one on."""
+    """per_group: a call has this number of turns of each group, from its first
+    turn on."""
     driver.batch(0, ["a"] * 10 + ["b"] * 3 + ["c"])
     for due in ("a b c a b", "a b a", "a a", "a a", "a a", ""):
         served = " ".join(groups_of(driver.pop(0, 100, per_group=2)))
@@ -404,8 +405,8 @@ def blocks_of_one_call(driver):
 
 
 def weights_share_exactly(driver):
-    """Weights of 3 and 1 apply in each block of a backlog; then those of 5, 2
-    and 1."""
+    """Weights of 3 and 1 apply in each block of a backlog. Then weights of 5, 2
+    and 1 do."""
     driver.set_weight(0, "heavy", 3)
     for _ in range(300):
         driver.enqueue(0, "heavy")
@@ -426,7 +427,7 @@ def weights_share_exactly(driver):
 
 # ---- while the running tasks are not known
 
-LARGE = 8200            # pages of a table that calls do not read themselves
+LARGE = 8200            # size in pages from which no call reads the table
 
 
 @contextmanager
@@ -659,7 +660,7 @@ SCENARIOS = [Scenario(*fields) for fields in (
     ("blind: at the first limit, which all groups get", blind_and_all_limited, 2,
      None, True),
     ("blind: after a restart", blind_after_a_restart, 2, None, True),
-    # these two need their size together
+    # --small does not reduce these two
     ("at once: workers and producers", workers_at_once, 6),
     ("at once: turmoil", turmoil, 6),
 )]

@@ -144,7 +144,7 @@ class Session:
         self._named(sql, (self.queue, block_length), options)
 
     def _named(self, sql, arguments, options):
-        """Call with the optional arguments that are not NULL."""
+        """Calls the function with the optional arguments that are not NULL."""
         types = {"max_attempts": "int", "backoff": "interval",
                  "retain": "interval", "run_at": "timestamptz",
                  "dedup_key": "text", "dedup_keys": "text[]",
@@ -362,7 +362,7 @@ class Server:
         return Clock(log, self.pace)
 
     def open(self, count, log, block_length, settings):
-        """A number of sessions s1, s2, ... on a new queue, with one log."""
+        """Opens sessions s1, s2, ... on a new queue, with one log."""
         while len(self.pool) < count:
             self.pool.append(Session(f"s{len(self.pool) + 1}", None, log))
         self.queues += 1
@@ -385,7 +385,7 @@ class Server:
         try:
             last.drop_queue(force=True)
         except psycopg.Error:
-            pass                # the queue's name is not used again
+            pass                # no other history uses the queue's name
         last.close()
 
     def give_up(self, sessions):

@@ -1,11 +1,11 @@
-"""Shares of priorities: the next priority, exact to the task.
+"""Shares of priorities: the model knows exactly which priority is next.
 
 The amount of a lane is its services, or in cost-fair queues their costs, divided
 by its share.  The lane with the least amount is next; among equal lanes, the
 lower priority.  A lane that becomes active has at least the amount that the lane
 served last had before, rounded up to a part of a task.  A call with per_group
-serves one lane.  As the service of "the lane served last", only its first one
-counts.
+serves one lane.  Only the first service of such a call counts as one of "the
+lane served last".
 """
 
 import struct
@@ -21,7 +21,7 @@ class Shares:
         self.reached = 0
 
     def start(self, lane):
-        """The lane's amount, if it is served now."""
+        """The amount from which the lane continues if it is served now."""
         got = self.got.get(lane, 0)
         if got >= self.reached:
             return got

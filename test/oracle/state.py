@@ -5,11 +5,11 @@ from heapq import merge
 from operator import attrgetter
 
 READY, SCHEDULED, RUNNING = "ready", "scheduled", "running"
-PURGED, GONE = "purged", "gone"     # ended: before it ran, or by its worker
+PURGED, GONE = "purged", "gone"     # ended before it ran, or by its worker
 COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 NO_LIMIT = 1 << 60
 FOREVER = 1 << 62               # an instant that never comes
-UNKNOWN = -1                    # in place of a turn: the group may have had one
+UNKNOWN = -1                    # an unknown turn: the group may have had one
 
 
 class Fault(Exception):
@@ -28,21 +28,21 @@ class Task:
     CHANGING = ("status",       # see above
                 "owner",        # session whose open transaction changed it
                 "born",         # session that has not committed its enqueue
-                "place",        # in the order of its group; 0: none
+                "place",        # its place in its group's line; 0: none
                 "attempt",
-                "released",     # attempts that do not count
-                "lapses",       # attempts that ended with their leases
-                "moved",        # it has another place than its first one
+                "released",     # attempts that max_attempts ignores
+                "lapses",       # attempts whose leases expired
+                "moved",        # whether it has left its first place
                 "since",        # ready: since a moment between these two
                 "leases",       # see Terms
                 "run_at",
                 "instant",      # when it is due, or its lease expires
                 "begun",        # scheduled: whether for a retry
-                "retry",        # at once: between these two times
-                "stands",       # running: its place among those that expire
-                "cancelled",    # while it ran
-                "blocked",      # waits for its batch; None: has none
-                "closed",       # its batch accepts no more tasks
+                "retry",        # due at once: since a moment between these two
+                "stands",       # running: its place among expired tasks
+                "cancelled",    # whether it was cancelled while it ran
+                "blocked",      # whether it waits for its batch; None: has none
+                "closed",       # whether its batch accepts no more tasks
                 "how",          # ended: how
                 "outcome",      # ended and in the archive: how
                 "ended",        # when it was put into the archive
@@ -57,7 +57,7 @@ class Task:
         """
         self.id, self.group, self.lane = id, group, lane
         self.key, self.max_attempts = key, max_attempts
-        self.enqueued = enqueued    # between these two times
+        self.enqueued = enqueued    # at a moment between these two
         self.cost = cost
         self.batch, self.on_success = batch, on_success
         self.blocked = None if on_success is None else False
@@ -85,7 +85,7 @@ class Task:
 
     def is_alone(self):
         """Whether the task is served alone, if it can be served. If it has a
-        lease, that has expired by then.
+        lease, the lease has expired by then.
         """
         return self.lapses + (self.status == RUNNING) >= LAPSES_ALONE
 
@@ -100,7 +100,7 @@ class Settings:
     def __init__(self):
         self.concurrency = None     # limit of the queue's groups; None: no limit
         self.max_running = None
-        self.paused = False         # the queue
+        self.paused = False         # whether the queue is paused
         self.concurrency_of = {}    # groups with a limit of their own
         self.paused_groups = frozenset()    # and tenants
         self.max_attempts = 20
@@ -138,7 +138,7 @@ class Counts:
     def __init__(self):
         self.running = 0        # tasks
         self.leases = 0         # a task may have several, see Terms
-        self.purged = {}        # session: tasks that its open purge drops
+        self.purged = {}        # session: tasks in its uncommitted purge
 
     def add(self, task, sign):
         self.running += sign * (task.leases > 0)
@@ -159,14 +159,14 @@ class Fifo:
     def __init__(self, is_new=True):
         self.committed = []     # places of the ready tasks
         self.own = {}           # session: places of its uncommitted ready ones
-        self.leaving = {}       # session: places that its open purge empties
+        self.leaving = {}       # session: places in its uncommitted purge
         self.tasks = {}         # place: task
         self.timed = []         # (instant, id, task), scheduled or running
         self.regular = True
-        # (group, in a full queue): services while this one waited
+        # (group, whether in a full queue): its services while this group waited
         self.since = {}
-        self.waits_since = None     # counted in services, if it does
-        self.served_at = None       # the same, at the beginning of its last turn
+        self.waits_since = None     # services when its wait began, or None
+        self.served_at = None       # services when its last turn began
         self.turn = None if is_new else UNKNOWN     # the address of its last turn
         self.cycles = {None}    # expired tasks served last: one of these
         self.stretch = 0        # grows with every end of a stretch ("share")
@@ -225,7 +225,7 @@ class Fifo:
         return self.committed[0] if self.committed else None
 
     def visible_tasks(self, session):
-        """Those that are ready, in their order."""
+        """The ready tasks that the session sees, in order of their places."""
         for place in merge(self.committed, self.own.get(session, ())):
             yield self.tasks[place]
 
@@ -273,7 +273,7 @@ class Lane:
         self.stretches.clear()
         for fifo in self.groups.values():
             fifo.forget_turns()
-        self.block = None       # of the last turn
-        self.turn = None        # its address
+        self.block = None       # the block of the last turn
+        self.turn = None        # the address of the last turn
         self.in_turn = 0        # how many tasks were served in it
-        self.served_at = None   # counted in services
+        self.served_at = None   # services at the last one

@@ -1,4 +1,4 @@
-"""One step of a history: its call, if that is possible then.
+"""One step of a history: makes its call, if that is possible at that point.
 
 A step is (session, name, ...).  Its task is a number that selects one of the
 tasks that are possible when the step runs.
@@ -185,7 +185,7 @@ def _tend(driver, s, name, *rest):
     if name == "expire":
         driver.expire(s, *rest)
     elif name == "maintain" and not model.undo:
-        driver.maintain(s)          # the call may wait until the others end
+        driver.maintain(s)          # may wait until other transactions end
     elif name == "redrive":
         failed = [task for task in model.tasks.values()
                   if task.outcome == FAILED]

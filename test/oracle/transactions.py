@@ -22,15 +22,15 @@ class Transactions:
         self.pending = {}       # session: settings that it has not committed
         self.counts = {}        # group: the running tasks that count
         self.limited = False    # a call has seen a limit, so all calls count
-        self.uncounted = set()  # sessions whose transactions are older than that
-        self.total = Counts()   # the same for the queue
+        self.uncounted = set()  # sessions that had begun before that call
+        self.total = Counts()   # the running tasks that count, of the queue
         self.groups = set()     # groups that have had a committed task
         self.seats = {}         # group: its seat, as seen in its turns
         self.seats_are_new = True   # no group has the seat of another one
         self.places = 0
-        self.took = {}          # task: what its worker reported last, or None
+        self.took = {}          # task: time its worker reported last, or None
 
-    # ---- their ends
+    # ---- ends of transactions
 
     def begin(self, session):
         self.undo[session] = []
@@ -54,7 +54,7 @@ class Transactions:
         self.savepoints[session].append(len(self.undo[session]))
 
     def rollback_to(self, session, depth):
-        """Back to the savepoint at this depth, which stays."""
+        """Rolls back to the savepoint at this depth, which stays."""
         del self.savepoints[session][depth + 1:]
         self._undo_to(session, self.savepoints[session][depth])
 
