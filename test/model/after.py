@@ -4,12 +4,15 @@
 A session enqueues a task that waits for others, its predecessors.  Other sessions end
 these, with or without success, or redrive one.  Pops check whether all have ended.
 As in batch.py, each transaction can be rolled back at each step, and a crash rolls
-back all of them.  The rules promise
+back all of them.  The rules make these promises
 
-early       the task is not ready before its predecessors have succeeded.
-lost        the task is not ready if one of them fails, in any order of commits.
+early       the waiting task is not ready before its predecessors have
+            succeeded.
+lost        the waiting task does not become ready if a predecessor fails, in
+            any order of commits.
 twice       its wait ends once.
-stranded    when all transactions and all predecessors have ended, a check follows.
+stranded    once all transactions and all predecessors have ended, a check
+            follows.
 
 In a state, "closed" contains the sessions that have inserted the rows of
 predecessors.  "shared" contains those that hold the lock of an end without

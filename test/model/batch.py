@@ -2,15 +2,15 @@
 (src/task/blocked.c).
 
 Sessions add tasks to a batch, end them, redrive a failed one and close the batch.
-Pops check whether it is finished.  Each transaction can be rolled back at each
-step, and a crash rolls back all of them.  The rules promise
+Pops check whether the batch is finished.  Each transaction can be rolled back
+at each step, and a crash rolls back all of them.  The rules make these promises
 
 early       the waiting task is not ready before each task of the batch has ended.
 twice       it becomes ready once.
 refused     a batch accepts tasks until its close has committed.
 numbers     the number of failures that the waiting task gets is correct.
-stranded    when all transactions have ended, the batch is closed and all its tasks
-            have ended, a check follows.
+stranded    once all transactions have ended, the batch is closed and all its
+            tasks have ended, a check follows.
 
 A step is atomic for all other sessions: a lock, a read, a row, a commit.
 """
@@ -84,7 +84,7 @@ class Model(Explorer):
                     after = self.undone(after, n)
             yield "crash", after._replace(crash=False)
 
-    # parts that transactions share
+    # ---- parts that transactions share
 
     def at(self, state, n, at, seen=None):
         sessions = list(state.sessions)
@@ -97,7 +97,7 @@ class Model(Explorer):
         return state._replace(rows=tuple(rows))
 
     def ended(self, state, n):
-        """Release the locks; a pop returns later."""
+        """Releases the locks.  A pop can be made again later."""
         then = "begin" if self.does[n] == "look" else "over"
         return self.at(state._replace(
             shared=state.shared - {n},

@@ -1,31 +1,32 @@
-"""The hand of one group: its next few ready tasks, known without reading the
-index.
+"""The hand of one group: its next few ready tasks, which are known without a
+read of the index.
 
-A group has tasks at the addresses 0, 1, 2 ...  The lane's shared memory has of
-this group
+A group has tasks at the addresses 0, 1, 2 ...  The lane's shared memory has
+these data of the group
 
     bit         it may have a ready task
     entry       None (never made, or evicted), or
       hand      the first ready tasks: (address, TID of the row), H at most
-      upto      each published ready task below upto is in the hand, or in
-                flight
-      lost      the lowest address that has been published since the reading began,
-                and is not in the hand
-      reader    the pop whose reading may be offered; others read for
-                themselves
+      upto      each published ready task at an address below upto is in the
+                hand, or in flight
+      lost      the lowest address of a task that has been published since the
+                reading began, and is not in the hand
+      reader    the pop that may add what it reads to the entry; other pops use
+                their reading alone
       by_row    the next reading visits rows, not only index entries
     known       the lane has been read since all hints were lost
 
-All of this is a hint, and the rows are the truth.  A step is atomic for all
-other backends.  It is a section under the lane's lock, a read of an index entry,
-or a claim (tuple lock, verify, update).  Or it is the moment at which a
-transaction's end becomes visible.  The callback that publishes the end is the next step.
+All of these data are hints, and the rows are the truth.  A step is atomic for
+all other backends.  It is a section under the lane's lock, a read of an index
+entry, or a claim (tuple lock, verify, update).  Or it is the moment at which a
+transaction's end becomes visible.  The callback that publishes the end is the
+next step.
 
 A pop takes the first task of the hand, and then claims the row at the TID in
 the hand.  If the hand is used up, the pop reads the line from upto on, entry by
 entry, and offers what it has read.
 
-The rules promise
+The rules make these promises
 
 stranded    Assume that every pop is over, and every transaction has ended and
             was published.  Then a session that pops until no task is left gets
@@ -46,7 +47,7 @@ NOBODY = -1
 # a row; GONE: finished or rolled back, and its place can be used again
 ABSENT, INSERTING, READY, CLAIMED, FINISHED, DEAD, GONE = range(7)
 
-# The rules that make it correct. Each can be left out.
+# The rules that make the hand correct. Each can be left out.
 RULES = {
     "announced after visible": "a commit is published once it is visible",
     "abort publishes": "a rolled back pop publishes its task again",
@@ -93,11 +94,12 @@ def empty(upto=INFINITE):
     return Entry((), upto, INFINITE, NOBODY, 0)
 
 
-# The size of a hand, how much is read at once, the rows, and for each pop its calls and
-# its start. Then the other events: errors in calls, rollbacks (of enqueues), and the
-# numbers of evictions, rewrites and resets. A row that another session may lock, and
-# one whose place another session uses again. Own tasks that are published early to a
-# pop, and readings that visit each row.
+# The size of a hand, the number of entries read at once, the rows, and for each
+# pop its calls and its start. Then the other events: errors in calls, rollbacks
+# (of enqueues), and the numbers of evictions, rewrites and resets. A row that
+# another session may lock, and the rows whose places another session uses
+# again. Own tasks that are published early to a pop, and readings that visit
+# each row.
 A, R = ABSENT, READY
 USUAL = {"H": 2, "reads": 2, "calls": (1, 1), "bit": 1, "entry": None,
          "errors": True, "rollbacks": False, "evictions": 0, "rewrites": 0,
@@ -167,7 +169,7 @@ class Model(Explorer):
         item = (i, s.rows[i][1] if place is None else place)
         entry = s.entry
         if entry is None:
-            # whether it is known that the group has no other task
+            # whether the lane knows that the group has no other task
             nothing = s.bit == 0 and (
                 s.known or not self.on("unknown, nothing known"))
             if nothing or not self.on("new entry knows nothing"):
@@ -227,8 +229,9 @@ class Model(Explorer):
         return s._replace(entry=empty(upto)._replace(hand=hand))
 
     def vanished(self, s, address):
-        """The row is gone. The rest of the hand is probably as old, so it is read
-        again, and no reading that has begun counts beyond it.
+        """The row is gone. The rest of the hand is probably as old, so the line
+        is read again from the lowest of these addresses. A reading that has
+        begun is not used beyond it.
         """
         if not self.on("vanished lowers upto"):
             return s
@@ -250,7 +253,8 @@ class Model(Explorer):
     # ---- index entries and rows
 
     def next_entry(self, s, at, by_row):
-        """The index keeps dead entries, and does not show that they are dead."""
+        """The next entry from an address on. The index keeps dead entries, and
+        does not show that they are dead."""
         seen = ((READY,) if self.by_row or by_row else
                 (INSERTING, READY, CLAIMED, FINISHED, DEAD))
         return next((i for i in range(at, len(s.rows))

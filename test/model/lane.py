@@ -1,4 +1,5 @@
-"""The lane of seat.py: its state, and the sections under its lock, each a method."""
+"""The lane of seat.py: its state, and a method for each section under its
+lock."""
 
 from states import Fault
 
@@ -8,7 +9,7 @@ INFINITE = 1 << 20
 ABSENT, INSERTING, READY, CLAIMED, GONE = range(5)
 BUSY = -1                       # the group that always has work
 
-# The rules that make it correct. Each can be left out.
+# The rules that make the lane correct. Each can be left out.
 RULES = {
     "late at eviction": "evicted with a task that may be ready below its turn: late",
     "parked is late": "evicted while parked: late, since the position advances",
@@ -84,12 +85,12 @@ class Group:
 class Lane:
     """A mutable state.
 
-    tasks       (status, address) of each
+    tasks       (status, address) of each task
     position    address of the highest turn that was not in front
     last        the last turn, and how many more tasks of its group it may take
     groups      see Group
-    turns       in flight: (group, address of the turn, a task or READ, read
-                from where, is it the turn's first)
+    turns       in flight: (group, address of the turn, a task or READ, the
+                address from which to read, is it the turn's first task)
     version     of the TIDs of rows
     recovery    its number, the turn with which it began, and the number of
                 known seats from there on, wrapping around
@@ -192,8 +193,8 @@ class Lane:
         self.first, self.known = self.position + 1, 0
 
     def can_lose(self):
-        """A state in order stays in order if no group is in front at that
-        moment."""
+        """Whether rows may change now. In a regular scenario no group may be in
+        front at that moment."""
         return not self.of.regular or not any(
             address < self.turn(g, 1) and not group.had
             and self.turn(g, 0) <= self.position
@@ -212,7 +213,7 @@ class Lane:
         number, start, known, found = scan
         if number != self.number_of and self.on("old steps are void"):
             return
-        if start != self.known:         # others have passed it
+        if start != self.known:         # other steps have been stored first
             return
         for g in found:
             group = self.groups[g]
@@ -316,7 +317,7 @@ class Lane:
         return after is not None and self.is_covered(*after[1:])
 
     def goes_on(self):
-        """The group whose turn has room for more tasks, or None."""
+        """The group whose turn may take more tasks, or None."""
         if self.on("a turn continues"):
             for g, group in enumerate(self.groups):
                 if group.ring and self.in_turn(g):
@@ -324,7 +325,7 @@ class Lane:
         return None
 
     def in_turn(self, g):
-        """Whether the last turn is the group's, with room for more tasks."""
+        """Whether the last turn is the group's, and may take more tasks."""
         turn, left = self.last
         return left > 0 and turn % self.of.length == self.of.seats[g]
 
@@ -533,8 +534,8 @@ class Lane:
             and group.entry[1] < INFINITE
 
     def read_beside(self, held):
-        """The other reading counts. This reading serves only the turn, and changes
-        nothing of the group.
+        """The other reading changes the entry. This one serves only the turn,
+        and changes no data of the group.
         """
         g, turn, _, _, _ = held
         group = self.groups[g]
@@ -542,14 +543,14 @@ class Lane:
         if found:
             return self.claimed(found[0], turn)
         if self.is_whole(held):
-            # until then it counts as taken
+            # until the call leaves the lane, the turn counts as taken
             group.vain = self.block(turn) + 1
         if self.last[0] == turn:
             self.last = (-1, 0)
         return None
 
     def next_item(self, group, g):
-        """A task from the hand, or of the present reading, or None."""
+        """A task of the hand or of the present reading, or None."""
         hand, upto = group.entry
         if not hand or at(hand[0]) >= upto:
             if upto == INFINITE:
@@ -584,7 +585,7 @@ class Lane:
         return i
 
     def put_back(self, held):
-        """Publish the tasks again that were taken off the hand."""
+        """Publishes again the task that was taken from the hand."""
         self.turns.remove(held)
         g, _, item, _, _ = held
         if item == READ:
@@ -594,7 +595,7 @@ class Lane:
 
 
     def change_settings(self, held):
-        """A call finds other settings than those under which it took a turn."""
+        """A call finds that settings have changed since it took its turn."""
         self.put_back(held)
         if self.position == held[1] and not self.on("the position stays"):
             self.position -= 1

@@ -40,7 +40,7 @@ bound       Assume that two tenants, or two users of one tenant, have work and
             l_i / w_i + l_j / w_j, where l is the largest cost of each.  In a
             time-fair lane this holds between tenants if no flow comes or goes,
             and l is the longest task.  Otherwise i is ahead of j by at most
-            2 * (E * H_j + l_i), or by what it was ahead before and had in hand.
+            2 * (E * H_j + l_i), or by its first lead and the tasks in hand then.
             H is the most tasks of j that ran at once, per weight.
 
 The model leaves out these parts, which are the same with one level.  They are the
@@ -58,7 +58,7 @@ from states import Fault
 
 __all__ = ["Model", "RULES", "SCENARIOS"]
 
-UNIT = 60                       # of amounts: weights divide it
+UNIT = 60                       # the unit of amounts, which weights divide
 LONGEST = 40 * UNIT             # E
 
 RULES = {
@@ -128,10 +128,10 @@ class Flow:
     def __init__(self, number, parent, weight):
         self.number, self.parent, self.weight = number, parent, weight
         self.users = []
-        self.ready = []                 # costs, or times that they will take
+        self.ready = []                 # the costs or the durations of tasks
         self.running = self.lapsed = 0  # lapsed tasks are running, too
         self.limit, self.paused, self.locked = None, False, False
-        self.held = False               # until a time
+        self.held = False               # until its hold ends
         if parent:
             parent.users.append(self)
 
@@ -149,7 +149,8 @@ class Flow:
         return bool(self.ready or self.lapsed)
 
     def takes_over(self):
-        """Whether a lapsed task may run again: it has its slot."""
+        """Whether a lapsed task may run again.  Such a task needs no slot,
+        because it has one."""
         return bool(self.lapsed and self.is_open() and self.parent.is_open())
 
     def may_start(self):
@@ -174,7 +175,7 @@ class Books:
     def __init__(self, by_time):
         self.by_time = by_time
         self.of = defaultdict(Account)
-        self.v = defaultdict(int)       # of the lane: None; of a tenant
+        self.v = defaultdict(int)       # None for the lane, or a tenant
         self.ties = defaultdict(int)
 
     def rule(self, name):
@@ -185,7 +186,8 @@ class Books:
         return a.got + (a.n * now - a.started) * UNIT // flow.weight
 
     def key(self, flow, now, lapsed):
-        """Its rank in its order: the least is next."""
+        """The flow's rank in its order.  The flow with the least rank is
+        next."""
         a = self.of[flow]
         if flow.parent:
             first = flow.parent.has_slot() or not (
@@ -366,7 +368,7 @@ class Plain(Books):
 class Bits:
     def __init__(self):
         self.ring = self.served = self.todo = self.aside = False
-        self.until = False              # it is aside until a time
+        self.until = False              # the flow is aside until some time
 
 
 class Lane(Books):
@@ -502,7 +504,7 @@ class Lane(Books):
                 self.remove(user)
                 self.touch(tenant, now)
             elif user is None and not self.orders[tenant]:
-                self.bits[tenant].ring = False      # it returned, and is empty
+                self.bits[tenant].ring = False      # it returned without a task
                 self.remove(tenant)
             elif user is None:
                 if self.rule("the tenant is passed over"):
@@ -595,7 +597,8 @@ class Leads:
                 and not any(u.locked or u.lapsed for u in flow.users))
 
     def bound(self, i, j):
-        """If cost-fair, or time-fair and no flow comes or goes."""
+        """The bound for cost-fair lanes, and for time-fair lanes in which no
+        flow comes or goes."""
         if self.by == "time":
             return (self.largest[i] + self.largest[j]) * UNIT
         return sum(self.largest[f] * UNIT / f.weight for f in (i, j))
@@ -606,7 +609,8 @@ class Leads:
         self.compare(i, j, high - low, self.bound(i, j))
 
     def check_ahead(self, i, j, lead):
-        """The difference counts from when both were there, with their tasks in hand."""
+        """The bound also admits the lead that i had when both became present,
+        with the tasks in hand."""
         hand = (i.running // i.weight + 1) * self.largest[i] * UNIT
         start = self.span.setdefault((i, j), lead + hand)
         level = -(-self.most[j] // j.weight)
@@ -638,7 +642,7 @@ class Leads:
 
 
 class History:
-    """One history, which both see."""
+    """One history.  Lane and Plain get the same events."""
 
     def __init__(self, scenario, seed, rules):
         self.__dict__.update(SCENARIOS[scenario])
@@ -655,8 +659,8 @@ class History:
                       for user in self.users}
 
     def make_flows(self):
-        """Numbers are in any order, a tenant's number before those of some of its
-        users.
+        """Numbers are in random order, so a tenant's number precedes those of
+        some of its users.
         """
         numbers = list(range(sum(1 + len(t[1]) for t in self.tenants)))
         self.random.shuffle(numbers)

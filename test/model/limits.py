@@ -2,8 +2,8 @@
 
 protocol.py has the protocol (src/base/counter.c, running.c, lane_turns.c,
 transaction.c) as atomic steps.  Each scenario has a few tasks and the
-transactions of two or three backends.  The model visits every state that any
-order of the steps can reach, once.  The rules promise
+transactions of two or three backends.  The model visits once every state that
+some order of the steps can reach.  The rules make these promises
 
 strict          a claim exceeds no limit that was in effect when its slot was taken,
                 or since.  A task runs

@@ -1,12 +1,14 @@
-"""The load: the numbers of tasks and running tasks, from commits and one pass.
+"""The load: one pass over the table, which finds the numbers of tasks and of
+running tasks.  Commits then maintain them.
 
 A queue has one group, and a few tasks that are ready or running (src/serve/load.c,
 counter.c, running.c).  Commits maintain its numbers of tasks.  The group's
-counter has two numbers.  committed has the running tasks according to commits, and
-open the slots of transactions that have not ended here.  A load reads all rows of
-a snapshot, row by row, and adds the numbers that it has found.  There are two
-books of numbers: one for the last load that is over, and one for the load in
-progress.  A load's number is even in book 0, and odd in book 1.  The rules promise
+counter has two numbers.  "committed" has the running tasks according to
+commits.  "open" has the slots of transactions that have not ended here.  A load
+reads all rows of a snapshot, row by row, and adds the numbers that it has
+found.  There are two books of numbers: one for the last load that is over, and
+one for the load in progress.  A load's number is even in book 0, and odd in
+book 1.  The rules make these promises
 
 strict          when a task is claimed with a slot, or continues to run with
                 another worker, the limit is not exceeded.  A task runs
@@ -140,8 +142,9 @@ def limited(limit):
     return [("settings", (limit,))]
 
 
-# The ready tasks, the running ones, and the limit (None: no limit so far).  Then whether a
-# load has ended (None: no, and no call has seen the limit), and the scripts of sessions.
+# The ready tasks, the running tasks, and the limit (None: no limit so far).
+# Then whether a load has ended (None: no, and no call has seen the limit), and
+# the scripts of sessions.
 SCENARIOS = {
     "an enqueue": (1, 0, None, 0, [ended(ENQUEUE), LOAD]),
     "two enqueue": (1, 0, None, 0, [ended(ENQUEUE), ended(ENQUEUE), LOAD]),
@@ -396,7 +399,8 @@ class Model(Explorer):
         return state, session._replace(call="not")
 
     def counting(self, state):
-        """All transactions count from now on, once those that do not are over."""
+        """From now on new transactions count running tasks.  The counter is
+        known once those that do not count are over."""
         if state.counts_since == EACH and (
                 state.calls == 0 or "calls" not in self.rules):
             return state._replace(counts_since=state.number)
@@ -423,7 +427,8 @@ class Model(Explorer):
                                                       known=state.known)
 
     def look_again(self, state, session, _):
-        """Check which load it is, and whether that has changed."""
+        """Checks that the known load is still the one whose numbers were
+        read."""
         if session.call != "counts":
             return state, session
         if "looks in order" in self.rules:
@@ -502,7 +507,7 @@ class Model(Explorer):
         return state, self.note(session, 0, -1, -counts, 0)
 
     def go_on(self, state, session, _):
-        """An expired task continues with another worker, if it may."""
+        """Another worker takes over an expired task, if the limit permits."""
         if session.call != "counts":
             return state, session
         found = self.find(state, session) if session.known else None
@@ -567,7 +572,7 @@ class Model(Explorer):
         return state, session._replace(sub=0, noted=noted, below=NOTHING)
 
     def end(self, state, session, fate):
-        # it may have written nothing
+        # an xid is needed, although the transaction may have written nothing
         state, session = self.with_xid(state, session)
         aborted = state.aborted
         noted = session.noted
@@ -757,7 +762,7 @@ class Model(Explorer):
         return len(tasks)
 
     def check_enough(self, state, says):
-        # changes by SQL are not known before the reset
+        # fairq learns of changes by SQL only at the reset
         if not state.blind and says < self.truth(state):
             raise Fault(f"too little: {says} instead of {self.truth(state)}")
 

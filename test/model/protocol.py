@@ -2,10 +2,10 @@
 
 One queue, one lane, one group, a few tasks, a few backends.  A step is atomic
 for all other backends.  It is a section of code under a spinlock, an access to
-an atomic, or a read or a write of a row.  Or it is the moment at which a
-transaction's end becomes visible.  A section under the lane's lock is one step.  Only
-fairq_lane_put_aside() has two, because it takes a counter's mutex in the
-middle.  Steps have the names of the functions in C.
+an atomic, or a read or a write of a row.  Another kind of step is the moment at
+which a transaction's end becomes visible.  A section under the lane's lock is
+one step.  Only fairq_lane_put_aside() has two, because it takes a counter's
+mutex in the middle.  Steps have the names of the functions in C.
 
 A state is a tuple: the shared part, then each backend's own.  A step is a
 function (rules, shared, own, number) that changes both records, and names the
@@ -17,18 +17,18 @@ The model leaves out these parts, without losing a fault:
   irregular while one of its tasks is ready.  Only the state of the group's
   hints exists: in service (IRREGULAR), put aside (PARKED), or not known to
   have a task (REGULAR).  A pop skips a REGULAR group.
-- The queue's own counter.  The same functions maintain it, and it parks no
-  group.
+- The queue's own counter.  The same functions maintain it as a group's, and it
+  parks no group.
 - The read of a row and its claim are one step.  A row that has changed in
   between counts as not ready.
 - A load is one step, because load.py has its steps.  But it may come between
   the moment at which an end is visible and its steps here.  A load that is not
   available is not tried again, and the group is skipped.
-- A pop is for one task, and ends if the group has none.  A longer one is like
-  a second call.
+- A pop is for one task, and ends if the group has none.  A pop of several tasks
+  is like several calls.
 
 A transaction is a tuple of calls, see CALLS.  The end "end" is commit or
-abort.  "any" may also be none: the transaction stays open and idle.
+abort.  "any" may also be no end: the transaction stays open and idle.
 """
 
 NO_LIMIT = 99
@@ -46,8 +46,8 @@ SHARED = {
     "limits": (NO_LIMIT,), "announced": 0, "setter": NOBODY, "setting": 0,
     # struct FairqHints, FairqDomain
     "version": 1, "limited": 0, "calls": 0, "uncounted": 0, "resets": 0,
-    # struct FairqCounter; the ends that the load has seen and does not add, and
-    # those that it would not add
+    # struct FairqCounter.  late: transactions whose visible ends are not added yet;
+    # seen: those of them whose ends the load has seen
     "known": 0, "parked": 0, "committed": 0, "open": 0, "as_of": 0,
     "seen": 0, "late": 0,
     # struct FairqLane, and the group in it
@@ -70,7 +70,7 @@ OWN = {
 IN_CALL = ("counted", "since", "tried", "lane_no", "turn", "row", "as_of",
            "running", "changed", "bits")
 
-# The rules that make it correct. Each can be left out.
+# The rules that make the protocol correct. Each can be left out.
 RULES = {
     "enter_in_mutex": "the limit is checked and the slot taken in one section",
     "leave_after": "a slot is closed when the end is visible, not before",
@@ -159,8 +159,8 @@ def settings_are_old(rules, s, p, me):
 
 
 def load(rules, s, p, me):
-    """The whole load in one step, if it counts; otherwise the group is
-    skipped."""
+    """The whole load in one step, if this call may count.  Otherwise the call
+    skips the group."""
     p.tried = 1
     if (s.calls and "calls" in rules or
             s.uncounted and "uncounted" in rules):
@@ -334,7 +334,8 @@ def calls_down(rules, s, p, me):
 
 
 def note(p, slots, leased):
-    """The changes of the counter at the end, or that no task is counted."""
+    """Records changes of the counter for the transaction's end.  If the call
+    does not count, records only that tasks have changed."""
     if not p.counted:
         p.changed = 1
         return
@@ -397,7 +398,7 @@ def claim(rules, s, p, me):
     p.served += 1
     p.undone = int("undone" in rules)
     note(p, 1, int(p.kind == "pop"))
-    # strict: under all settings in effect since it entered
+    # strict: under all settings in effect since it got its slot
     most = s.setting if s.setter == me else max(s.limits[p.since:])
     count = sum(map(is_running, s.rows))
     if count > most:
@@ -413,7 +414,7 @@ def task_find(rules, s, p, me):
 
 
 def task_delete(rules, s, p, me):
-    """Or fairq_task_return(), if it is a release."""
+    """This is fairq_task_return(), if the call is a release."""
     row = s.rows[p.row]
     if row[1] not in (NOBODY, me):
         return NOT_NOW
@@ -513,7 +514,7 @@ def say_leave(rules, s, p, me):
     s.open -= p.slots
     if p.committed and not ("seen" in rules and s.seen & 1 << me):
         s.committed += p.leased
-    # an end that the load has not seen by now is added
+    # this end is added by now, so it is not late
     s.late &= ~(1 << me)
     if "leave_unparks" in rules or p.settings:
         p.bits, s.parked = s.parked, 0

@@ -32,7 +32,7 @@ or reads.  hand.py has the races within these sections.  Published, due and
 lapsed tasks are the same here.  A pop takes one task at a time.  If the group
 has a weight, the next pop continues its turn.
 
-The rules promise
+The rules make these promises
 
 stranded    Assume that all calls and transactions are over and no group is
             parked.  Then turns that are taken one after the other serve every
@@ -66,10 +66,11 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 # Each scenario has the tasks (a string of their groups), the seats (the last one is the
 # busy group's), the weights and the last block.  H is the size of a hand.  "may" lists the
 # events: evict, rollback, purge, park, lock, abort, rewrite (rows move) and settings (they
-# change during a call).  Others are room (a published task finds space for an entry) and
-# none (a call that takes a turn may find no space).  turns: the maximum number in flight
-# at a time; 0: each is claimed immediately.  resets: how often rows may change, or memory
-# may be lost.  scans: how many steps of recovery run concurrently.
+# change during a call).  Other events are room (a published task finds space
+# for an entry) and none (a call that takes a turn may find no space).  turns:
+# the maximum number in flight at a time; 0: each is claimed immediately.
+# resets: how often rows may change, or memory may be lost.  scans: how many
+# steps of recovery run concurrently.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,
          "room": True, "may": ("evict", "rollback", "park", "abort"),
          "resets": 0, "scans": 1}

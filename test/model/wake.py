@@ -1,23 +1,24 @@
-"""Waking sessions that wait: which session searches, and which one is called
-(src/base/wake.c).
+"""Waking sessions that wait: the session that searches, and the one that is
+called (src/base/wake.c).
 
 Producers make tasks ready, and call waiters.  A waiter that searches and finds a
-task leaves.  Then its client pops one, or is gone.  The rules promise
+task leaves.  Then its client pops a task, or is gone.  The rules make these
+promises
 
 lost            when only time can change the state, no session sleeps while a task
                 is ready, unless a search is still to come.
-late            that search, a second later, is only for clients that are gone.
-                Without them no session sleeps while a task is ready.
+late            a search that comes a second later is only needed if a client is
+                gone.  Otherwise no session sleeps while a task is ready.
 crowd           as many sessions are notified as there were tasks.  One more is
                 notified for each search without a call.  Such searches are the
-                first one of a session, the one after a second, and the one after a
-                session that was ended.
+                first one of a session, the one after a second, and the one
+                after another session was ended.
 
-A step is atomic for all others: a search, an access to an atomic, a change of the
-list of sleepers.  The names of steps that happen only as time passes begin with
-"later".  A signal is for the first session in the list, and removes it.  The
-model leaves out the timekeeper's clock, because it is only one more reason to
-call.
+A step is atomic for all other sessions.  It is a search, an access to an
+atomic, or a change of the list of sleepers.  The names of steps that happen
+only as time passes begin with "later".  A signal is for the first session in
+the list, and removes it.  The model leaves out the timekeeper's clock, because
+it is only one more reason to call.
 """
 
 from collections import namedtuple
@@ -38,7 +39,7 @@ RULES = {
     "all called": "one waiter is called per task, if enough wait",
 }
 
-# at: the waiter's next step; fresh: no call has caused its search
+# at: the waiter's next step; fresh: whether no call has caused its search
 Waiter = namedtuple("Waiter", "at fresh")
 # left: tasks that a producer is about to make ready
 Producer = namedtuple("Producer", "at left")
@@ -205,7 +206,8 @@ class Model(Explorer):
         return state._replace(calls=state.calls - 1)
 
     def leave(self, state, n):
-        """Off the list of sleepers. A signal goes to the next one."""
+        """Removes the session from the list of sleepers. A signal goes to the
+        next one."""
         if n in state.sleepers:
             return state._replace(sleepers=tuple(
                 other for other in state.sleepers if other != n))
