@@ -61,8 +61,9 @@ def blocked(bench):
 def make_blocked(connection, tasks):
     """Fills each of three queues with this number of waiting tasks.
 
-    Queue one has a single group, full has 100.  Queue late has a single group
-    whose limit is set last.  Each of these groups has a running task.
+    Queue "one" has a single group, and queue "full" has 100.  Queue "late" has
+    a single group, and gets its limit last.  Each of these groups has a running
+    task.
     """
     for queue, groups in (("one", 1), ("full", 100), ("late", 1)):
         connection.execute(
@@ -81,7 +82,7 @@ def make_blocked(connection, tasks):
 def next_of_one(connection, running):
     """The times of an enqueue, a complete and a pop of a limited group.
 
-    Completes the running task; returns the next one as well.
+    Completes the running task.  Returns the times and the next running task.
     """
     took = []
     for sql in ("SELECT fairq.enqueue('one', 'g1')",
@@ -94,7 +95,7 @@ def next_of_one(connection, running):
 
 
 def times(bench, what, here, there, rounds, sql, before=None):
-    """How long a statement takes in two databases."""
+    """Measures how long a statement takes in each of two databases."""
     pairs = []
     for _ in range(rounds):
         pair = []

@@ -1,19 +1,19 @@
 """The contenders: folders of SQL scripts.  fairq is one of them.
 
-  setup.sql, groups.sql    make its tables; create the groups g1 .. g$groups,
-                           if it needs that
+  setup.sql, groups.sql    make the contender's tables; create the groups g1 ..
+                           g$groups, if needed
   empty.sql                remove all tasks
   enqueue.sql              add one task of group 'g' || :group
   enqueue_batch.sql        add $n tasks, whose groups the SQL expression $key
                            gives
-  enqueue_batch_lanes.sql  the same with the priority $lane
+  enqueue_batch_lanes.sql  add $n such tasks with the priority $lane
   take.sql                 remove $n tasks and return them
-  pop.sql, complete.sql    lease $n tasks, as one row with their number
-                           "popped" and with arrays; finish those of the
-                           arrays, which are variables of pgbench by then
+  pop.sql, complete.sql    lease $n tasks, as one row with their number "popped"
+                           and with arrays; finish the tasks of the arrays,
+                           which are then variables of pgbench
   pop_one.sql, complete_one.sql
-                           the same for a single task without arrays, if there
-                           is a better way
+                           lease and finish a single task without arrays, if
+                           that is faster
   block.sql                block the group "blocked": its tasks must wait
   pop_unblocked.sql, take_unblocked.sql
                            replace pop.sql or take.sql while the group is
@@ -74,8 +74,8 @@ class Contender:
     def fill(self, connection, tasks, key, chunk=10000, until=None, lanes=1):
         """Adds tasks from within the server, `chunk` tasks per statement.
 
-        False if it took too long.  With lanes, a contender that has priorities
-        gets tasks of this number of priorities.
+        Returns False if it took too long.  With lanes, a contender that has
+        priorities gets tasks of this number of priorities.
         """
         script = "enqueue_batch"
         if lanes > 1 and self.has("enqueue_batch_lanes"):
@@ -110,10 +110,10 @@ class Contender:
         return "%s \\gset\n%s;\n" % self.pop_sql(n)
 
     def steps_script(self, n):
-        """A worker's turn in three runs of the script; the third one sleeps.
+        """A worker's turn in three runs of the script.  The third run sleeps.
 
-        So pgbench's log has the time of each.  The log does not say which run
-        was which.  But the sleep is longer than an empty run and than a
+        So pgbench's log has the time of each run.  The log does not say which
+        run was which.  But the sleep is longer than an empty run and than a
         completion, and each turn has only one of those two.
         """
         return ("\\set step (:step + 1) % 3\n"

@@ -7,11 +7,11 @@ from server import connect, create_database, drop_database, one_core, vacuum
 
 DATABASE = "fair_by"
 KINDS = "tasks", "cost", "time", "tenants"
-GROUPS = 10, 1000, 30000        # other measurements have about as many tasks
+GROUPS = 10, 1000, 30000        # about as many tasks as other measurements have
 WARMUP = 20                     # rounds
 
-# Limits of ratios of the time of a pop and its completion: to that in a
-# task-fair queue, and of many groups to few.
+# The greatest ratios of the time of a pop and its completion. The first is to
+# the time in a task-fair queue, the second that of many groups to few.
 SLOWER = {1: 1.25, 10: None, 100: 2.0}
 MORE_GROUPS = 1.3
 
@@ -33,7 +33,8 @@ def fair_by(bench):
             for _ in range(3):
                 add(connection, kind, groups, max(groups, 10000))
         vacuum(connection)
-        # all queues in turn, so that other load on the machine affects all
+        # queues take turns, so that other load on the machine affects all of
+        # them
         took = {}
         for tasks in SLOWER:
             for round_ in range(WARMUP + bench.sizes["rounds"]):

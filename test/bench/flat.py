@@ -1,10 +1,11 @@
 """Flatness: the cost of a call must not depend on the contents of the queue.
 
 Each measurement first draws a line for every contender, as the contents grow.
-Then it checks fairq's promise: it makes the same calls in turn in two databases,
-one with little and one with much.  A round pops 100 tasks, completes them, and
-adds the same number, ten of them by single enqueues.  So the backlog keeps its
-size.  No call waits for its commit, since such waits would hide differences.
+Then it checks fairq's promise.  It makes the same calls alternately in two
+databases, of which one has few contents and the other has many.  A round pops
+100 tasks, completes them, and adds the same number, ten of them by single
+enqueues.  So the backlog keeps its size.  No call waits until its commit is
+flushed, since such waits would hide differences.
 """
 
 import random
@@ -16,7 +17,7 @@ from server import Cancelled, Session, connect, create_database, \
     drop_database, fail, one_core, vacuum
 
 N = 100                 # tasks per pop
-SINGLES = 10            # of them, the number that is enqueued one by one
+SINGLES = 10            # the number of these tasks that are enqueued one by one
 WARMUP = 20             # rounds
 # A slower statement ends its contender's line, and so does slower preparation
 # of a point.
@@ -37,7 +38,7 @@ class Place:
     def __init__(self, database, contender, groups, blocked=None):
         self.database = database
         self.contender = contender
-        # fairq is measured to the end, however long that takes.
+        # fairq's line has no time limit.
         self.limited = contender.name != "fairq"
         self.groups = groups
         create_database(database)
@@ -150,9 +151,9 @@ def explain(connection, sql, **variables):
 # -------------------------------------------------------------------- lines
 
 def point(bench, plot, place, x, prepare):
-    """Measures a point of a contender's line, after some preparation.
+    """Prepares and measures a point of a contender's line.
 
-    False if the point or the preparation was too slow.
+    Returns False if the point or the preparation was too slow.
     """
     times = []
     try:
@@ -176,7 +177,7 @@ def point(bench, plot, place, x, prepare):
 
 def drawn(bench):
     """The contenders that get a line: all that have the needed scripts, except
-    fairq's floor for single calls."""
+    "fifo", with which single calls are compared."""
     return [bench.contenders[name]
             for name in ["fairq"] + bench.having("pop", besides=["fairq"])
             + bench.having("take", besides=["fairq", "fifo"])]
@@ -242,7 +243,7 @@ def watching(bench):
     million."""
     size = bench.sizes["backlog"][-1]
     many = watched("flat_many", bench, size)
-    # with ten tasks a group has fewer than a view reads at most
+    # with ten tasks a group has fewer tasks than a view reads at most
     for few_tasks, promise in ((10, None), (10000, SAME)):
         few = watched("flat_few", bench, few_tasks)
         bench.results.table("tasks queued", "{:,}".format(size),
@@ -282,7 +283,7 @@ def groups(bench):
 
 
 def waiting(bench):
-    """Measures with a blocked group that has up to a million tasks."""
+    """Measures calls while a blocked group has up to a million tasks."""
     sizes = bench.sizes["blocked"]
     print("\npop(100) + complete, waiting tasks of a blocked group")
     kept = []
@@ -307,13 +308,13 @@ def waiting(bench):
 
 
 def snapshot(bench):
-    """Measures after many tasks were added and completed under an old
+    """Measures calls after many tasks were added and completed under an old
     snapshot."""
     sizes = bench.sizes["churn"]
     print("\npop(100) + complete, tasks that came and went")
     for contender in reversed(drawn(bench)):
         place = Place("flat_old", contender, 1000)
-        # a point that is measured before the snapshot holds back anything
+        # this point is measured before the snapshot keeps any dead rows
         point(bench, "snapshot", place, 0, lambda: place.fill(10000))
         with connect("flat_old") as old:
             old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")

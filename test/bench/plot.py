@@ -1,8 +1,8 @@
 """Draws plots as SVG: lines on logarithmic axes, and bars.
 
-Plots have light and dark colours: they are classes, and the reader's scheme
-chooses between them.  The background is drawn too, so a plot is readable on
-any page.  Contenders also differ by their marks.
+Plots have light and dark colours.  Colours are CSS classes, so the reader's
+colour scheme chooses between them.  The background is drawn, too, so a plot is
+readable on any page.  Contenders also have different marks.
 """
 
 import math

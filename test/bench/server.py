@@ -26,7 +26,7 @@ def connect(database):
 
 @contextlib.contextmanager
 def at(host):
-    """Inside this block, connections go to this server."""
+    """Inside this context, connections go to this server."""
     before = os.environ["PGHOST"]
     os.environ["PGHOST"] = host
     try:
@@ -46,7 +46,8 @@ def drop_database(name):
 
 
 def checkpoint():
-    """Run this between measurements, so that none happens during one."""
+    """Makes a checkpoint.  Run between measurements, this avoids a checkpoint
+    during one."""
     with connect("postgres") as connection:
         connection.execute("CHECKPOINT")
 
@@ -161,7 +162,8 @@ def one_core(*connections):
 # ------------------------------------------------------------------ pgbench
 
 class Run:
-    """pgbench with a script, for some seconds or a number of runs."""
+    """A run of pgbench with a script, for some seconds or a number of script
+    runs."""
 
     def __init__(self, database, script, clients, seconds=None, times=None,
                  wait_for_commit=True, log=False, variables=()):
@@ -185,7 +187,7 @@ class Run:
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def wait(self):
-        """Waits until pgbench ends; returns the runs per second."""
+        """Waits until pgbench ends.  Returns the script runs per second."""
         output, errors = self.process.communicate()
         if (self.process.returncode != 0
                 or "number of failed transactions: 0 " not in output):

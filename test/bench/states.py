@@ -1,9 +1,9 @@
 """States: the cost of pops in a queue with a history.
 
 test/states/state.py makes the queues.  Each queue is compared with a pristine
-queue, which only had enqueues and pops in order, and then with fifo_lease.
-Each queue has its own database, and they take turns.  No task is put back, and
-no call waits for its commit.
+queue, which only had enqueues and pops in order.  Then it is compared with the
+floor, which is fifo_lease.  Each queue has its own database, and the databases
+take turns.  No task is put back, and no call waits until its commit is flushed.
 """
 
 import math
@@ -22,7 +22,7 @@ from state import CHURN, GROUPS, N, STATES, Queue, create_template, make, \
     take_snapshot
 
 WARMUP = 10             # rounds
-BATCH = 50000           # tasks of an enqueue_batch
+BATCH = 50000           # tasks per call of enqueue_batch
 TEMPLATE = "states_template"
 
 # fairq's promise: the greatest ratio to the time of a pristine queue ...
@@ -50,7 +50,7 @@ class Place(flat.Place):
             vacuum(connection)
         self.open()
         if self.refill:
-            # with tasks of existing groups
+            # the new tasks belong to existing groups
             self.refill_sql = self.contender.sql(
                 "enqueue_batch", n=self.refill, key=key_of(GROUPS - 1))
 
@@ -79,7 +79,7 @@ class Place(flat.Place):
 
 
 def in_state(bench, database, state, rounds):
-    """fairq in a state."""
+    """A database with a queue of fairq in this state."""
     copy_template(database)
     place = Place(database, bench.contenders["fairq"], state.refill)
     place.queue = Queue(partial(connect, database), PAYLOAD)
@@ -89,7 +89,7 @@ def in_state(bench, database, state, rounds):
 
 
 def floor(bench, database, state, rounds):
-    """fifo_lease, which has two states: empty, or under an old snapshot."""
+    """A database with fifo_lease, either empty or under an old snapshot."""
     contender = bench.contenders["fifo_lease"]
     create_database(database)
     place = Place(database, contender, state.refill)
@@ -127,8 +127,9 @@ def in_turn(places, count):
 def beside(bench, state):
     """The times of pops, compared with a pristine queue and with the floor.
 
-    One after the other.  With three in turn, the one after the floor would find
-    its own code evicted from the processor's caches.
+    These are two comparisons of two databases.  If three databases took turns,
+    the one after the floor would find its own code evicted from the processor's
+    caches.
     """
     count = bench.sizes["state_rounds"]
     rounds = 1 + math.ceil((2 * WARMUP + 2 * count) * N / GROUPS)
@@ -227,7 +228,7 @@ def make_template():
 
 
 def states(bench):
-    """In each state of a queue: late, rolled back, limited, due, ..."""
+    """Measures pops in each state of a queue: late, limited, due, ..."""
     make_template()
     bench.results.table("pop(100) + complete_batch", "in this state",
                         "pristine")
@@ -249,7 +250,7 @@ def states(bench):
 
 
 def builds(bench):
-    """Each state in this build and in another one (see run)."""
+    """Compares each state in this build and in another build (see run)."""
     hosts = os.environ["PGHOST"], os.environ["FAIRQ_OTHER"]
     for host in hosts:
         with at(host):
@@ -290,7 +291,7 @@ def builds(bench):
                 with at(hosts[which]):
                     return places[which].rate(n, tasks, workers)
 
-            # alternate the order of the two
+            # alternate the order of the two builds
             pairs = [(rate(0), rate(1)) if i % 2 else
                      (rate(1), rate(0))[::-1] for i in range(repeats)]
             bench.results.row("batches of %d, %d worker%s"

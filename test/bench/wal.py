@@ -23,7 +23,7 @@ def set_full_page_writes(value):
 
 
 def life(contender, session, tasks, enqueue_by, by):
-    """Bytes per task of each phase; a take has no third phase."""
+    """The bytes per task that each phase writes. A take has no third phase."""
     spent = dict.fromkeys(PHASES, 0)
     at = lsn(session)
 
@@ -56,7 +56,8 @@ def life(contender, session, tasks, enqueue_by, by):
 
 
 def wal(bench):
-    """Single calls, and batches: 1,000 enqueued, 100 popped and completed.
+    """Measures single calls, and batches: 1,000 tasks are enqueued, 100 are
+    popped and completed.
 
     Runs without full page writes, whose number depends only on checkpoints.
     """
@@ -76,7 +77,8 @@ def wal(bench):
                 contender.fill(connection, 10000, key_of(GROUPS))
                 vacuum(connection)
             with Session("wal") as session:
-                # so that groups and indexes are in their usual state
+                # use the queue first, so that groups and indexes are in their
+                # usual state
                 life(contender, session, 1000, enqueue_by, by)
                 spent[name] = life(contender, session, tasks, enqueue_by, by)
             drop_database("wal")

@@ -1,4 +1,5 @@
-"""Rates: the work per second of fairq and of the other contenders, in turn."""
+"""Rates: the work per second of fairq and of the other contenders, which take
+turns."""
 
 from contender import key_of
 from server import Run, Session, connect, create_database, drop_database, \
@@ -8,14 +9,14 @@ GROUPS = 1000
 MANY = 32, 64               # clients
 BATCH = 1000
 
-# fairq's promise: the least ratio to the floor's rate.
+# fairq's promise: the least ratio to the rate of the floor, fifo or fifo_lease.
 ENQUEUE = 0.9
 ENQUEUE_BATCH = 0.6
 POP_COMPLETE = {(1, 1): 1.2, (1, 10): 1.3, (1, 100): 1.8,
                 (8, 1): 1.5, (8, 10): 2.0, (8, 100): 2.6}
 TAKE = {1: 1.1, 10: 1.2, 100: 1.4}
 EQUILIBRIUM = 1.0
-# The greatest ratio to the floor's time.
+# The greatest ratio to the time of the floor.
 POP_TIME = 0.4
 TAIL = 1.0
 # The ratio of two producers in one group to two in two groups: about 1, except
@@ -30,7 +31,7 @@ def clients_text(n, who):
 
 
 def prepare(bench):
-    """Creates the database of these measurements, without tasks."""
+    """Creates the database of these measurements, which has no tasks yet."""
     create_database("work")
     with connect("work") as connection:
         for contender in bench.contenders.values():
@@ -61,7 +62,8 @@ def compare(bench, what, measured, floor, bar=None, unit="/s", **promise):
 
 
 def for_information(bench, rows, floor):
-    """fairq against the other measured contenders, apart from the floor."""
+    """Adds rows of fairq against the measured contenders other than the
+    floor."""
     names = [name for name in bench.contenders if name not in ("fairq", floor)]
     for name in names:
         of_it = [(what, measured) for what, measured in rows
@@ -83,7 +85,8 @@ def rate(bench, contender, script, clients, wait=True):
 
 
 def enqueue(bench):
-    """One task per transaction, against an INSERT; one group against two."""
+    """Enqueues one task per transaction, compared with an INSERT. Then compares
+    one group with two."""
     prepare(bench)
     rows = []
     bench.results.table("enqueue, one per transaction", "fairq", "fifo")
@@ -118,7 +121,7 @@ def enqueue(bench):
 
 
 def batch(bench):
-    """1,000 tasks per call, against INSERT ... SELECT."""
+    """Enqueues 1,000 tasks per call, compared with INSERT ... SELECT."""
     prepare(bench)
     rows = []
     bench.results.table("enqueue_batch of %s, tasks" % "{:,}".format(BATCH),
@@ -175,7 +178,8 @@ def workers(bench, names, floor, title, bar, script, promise):
     rows = []
     for clients in (1, 8):
         for n in (1, 10, 100):
-            # all runs of a row must find enough tasks; one worker is slower
+            # all runs of a row must find enough tasks; one worker runs fewer of
+            # them
             tasks = min(sizes["work_tasks"][n] // (2 if clients == 1 else 1),
                         int(0.9 * sizes["stock"]) // sizes["repeats"])
             stock.top_up()
@@ -208,8 +212,8 @@ def take(bench):
 
 
 def few(bench):
-    """8 workers, with one group, with few groups, and with a queue of several
-    lanes."""
+    """Measures 8 workers with one group, with few groups, and with a queue of
+    several lanes."""
     names = ["fairq", "fifo_lease"]
     sizes = bench.sizes
     bench.results.table("pop + complete, tasks, 8 workers", "fairq",
@@ -251,7 +255,8 @@ def work_of(bench, tasks, n, of_batch):
 
 
 def one_batch(bench):
-    """8 workers: tasks of one batch, against tasks of none."""
+    """Measures 8 workers with tasks of one batch, compared with tasks of no
+    batch."""
     prepare(bench)
     bench.results.table("pop + complete, tasks, 8 workers", "one batch",
                         "no batch")
@@ -274,7 +279,8 @@ def rate_and_tail(script, clients, **options):
 
 
 def many(bench):
-    """32 and 64 clients without waits for commits: rate and p99."""
+    """Measures the rate and p99 of 32 and 64 clients that do not wait until
+    commits are flushed."""
     sizes = bench.sizes
     prepare(bench)
     names = ["fairq", "fifo_lease"]
@@ -319,7 +325,7 @@ def turns(run):
 
 
 def equilibrium(bench):
-    """4 producers, and 4 workers that keep up with them."""
+    """Measures 4 producers, and 4 workers that keep up with them."""
     prepare(bench)
     names = ["fairq", "fifo_lease"]
     seconds = 2 * bench.sizes["seconds"]
@@ -339,7 +345,7 @@ def equilibrium(bench):
         with connect("work") as connection:
             left = connection.execute("SELECT count(*) FROM %s.task"
                                       % contender.name).fetchone()[0]
-        # A backlog that grows is unfinished work.
+        # Tasks by which the backlog grows are not done.
         done = produced - max(0, left - start) / seconds
         times = turns(consumers)
         return done, percentile(times, 50), percentile(times, 99)
@@ -359,7 +365,8 @@ def equilibrium(bench):
 
 
 def tail(bench):
-    """The ratio of the slowest calls' time to the usual one, of 8 workers."""
+    """The ratio of the slowest calls' time (p99) to the usual time (p50), with
+    8 workers."""
     prepare(bench)
     repeats = bench.sizes["repeats"]
     tasks = min(bench.sizes["work_tasks"][10],
@@ -395,7 +402,8 @@ def tail(bench):
 
 
 def pop(bench):
-    """The time of a pop of 100 alone, without a wait for its commit."""
+    """The time of a pop of 100 tasks, without its completion and without a wait
+    until its commit is flushed."""
     prepare(bench)
     names = ["fairq", "fifo_lease"]
     rounds = bench.sizes["rounds"]

@@ -1,7 +1,7 @@
 -- Round-robin ids, as in "An unfair advantage: multi-tenant queues in
 -- Postgres".  A task's id is its group's number in a block of ids, and a group
--- has one id per block.  Pointers have the block that is being served, and the
--- last block of each group.
+-- has one id per block.  The pointers have the block that is being served, and
+-- the last block of each group.
 --
 -- Every call updates a pointer, so these tables have a low fillfactor: with
 -- free space on the page an update changes no index.  The table of tasks
