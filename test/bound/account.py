@@ -1,8 +1,8 @@
 """The required properties of a round, which run names.
 
-All tasks of a group that any call has returned count.  Those of a rolled back pop also
-count, because its turn is used.  Steady groups always have work, joiners have work
-from their arrival on.
+The checks count all tasks of a group that calls have returned, also those of a
+rolled back pop, because its turn is used.  Steady groups always have work,
+joiners have work from their arrival on.
 """
 
 from bisect import bisect_left
@@ -40,7 +40,7 @@ class Account:
         self.joined = {a.group: a for a in load.arrivals
                        if a.group in self.shape.joiners
                        and a.ids[0] in self.first_turn}
-        self.beyond = 0     # differences that only tasks in flight explain
+        self.beyond = 0     # how many differences only tasks in flight explain
         self.came = 0
 
     # ---- one turn per block
@@ -63,7 +63,7 @@ class Account:
     # ---- no block is left too early
 
     def missed(self):
-        """(block, group, tasks missing), of those that have work."""
+        """Yields (block, group, tasks missing) of groups that have work."""
         since = {group: min(block(addr) for addrs in self.of_steady
                             for addr in addrs)
                  for group in self.shape.steady}
@@ -128,7 +128,8 @@ class Account:
             yield (g, h, 2 if joined else 1, joined)
 
     def by_turns(self):
-        """Over any stretch of the turns, counts differ by the bound."""
+        """Over any stretch of turns, the numbers of tasks of two groups differ
+        by at most the bound."""
         for g, h, bound, joined in self.pairs(40):
             first = max((block(self.first_turn[a.ids[0]]) for a in joined),
                         default=0)
@@ -196,7 +197,7 @@ class Account:
         for arrival in self.load.arrivals:
             turn = self.first_turn.get(arrival.ids[0])
             if turn is None:
-                continue            # the round was over before
+                continue            # the round was over before that
             self.came += 1
             until = bisect_left(sent, arrival.returned)
             present = reached[until]

@@ -2,7 +2,8 @@
 
 Each session is a thread with a connection.  It records each call with the times just
 before its send and just after its return, and with its result.  Between these times the
-call has its effect in the server.  Calls that are rolled back are recorded too.
+call has its effect in the server.  Calls that are rolled back are recorded,
+too.
 """
 
 import random
@@ -63,7 +64,8 @@ class Shape:
         self.rollbacks = r.choice((0.1, 0.3)) if part.rollbacks else 0
         in_block = sum(self.weights[group] for group in steady)
         self.blocks = max(8, min(400, part.tasks // in_block))
-        # tasks in flight, tasks that transactions hold, and a reserve
+        # enough for tasks in flight, for tasks that transactions hold, and for
+        # a reserve
         self.stock = self.blocks + 3 * self.workers * self.most // in_block + 30
 
     def __str__(self):
@@ -95,7 +97,7 @@ class Load:
                 " concurrency => %s::int)",
                 [self.queue, group, shape.weights[group],
                  shape.concurrency.get(group)])
-            # each group has its seat, and has had a turn
+            # now each group has its seat, and has had a turn
             connection.execute("SELECT fairq.enqueue(%s::text, %s::text)",
                                [self.queue, group])
         rows = connection.execute(
@@ -166,7 +168,7 @@ class Worker(Session):
         self.come_to_rest()
 
     def come_to_rest(self):
-        """No transaction is open, and no task is held."""
+        """Ends the transaction and all held tasks."""
         while True:
             try:
                 self.connection.execute("ROLLBACK")
@@ -250,7 +252,7 @@ class Comer(Session):
 
 
 class Joiner(Session):
-    """Groups without tasks get as many as the others have."""
+    """Gives groups without tasks as many tasks as the other groups have."""
 
     def work(self):
         load, shape = self.load, self.shape

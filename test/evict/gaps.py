@@ -1,16 +1,18 @@
-"""Each gap between two searches of a pop in the cache of groups: see run.
+"""Holds up a pop in each gap between two of its searches in the cache of
+groups: see run.
 
-The cache has room for eight groups of all queues.  All entries but one belong to groups
-of the queue "m" that wait for a limit, which are the last to be evicted.  The last entry
-is that of group x of "l", which a pop visits.  In the gap after each search another
-group of "m" becomes active and takes the entry of x.
+The cache has room for eight groups of all queues.  All entries except one
+belong to groups of the queue "m" that wait for a limit.  These entries are the
+last to be evicted.  The other entry belongs to group x of the queue "l", which
+a pop visits.  In the gap after each search another group of "m" becomes active
+and takes the entry of x.
 
-A pop that searches for expired tasks finds another entry of the group.  It must search
-again for the tasks that it has left.
+In another case a pop searches for expired tasks, and then finds another entry
+of the group.  Later it must search again for the tasks that it has left.
 
-A pop is also held up in the middle of a load.  Other sessions begin another load, and
-the limit holds.  A free slot is used once.  A load that is invalid by then must not
-mark a queue as counted by the next one.
+A pop is also held up in the middle of a load.  Other sessions begin another
+load, and the limit must hold.  A free slot is used once.  If the first load has
+become invalid, it must not mark a queue as counted by the other one.
 """
 
 import os
@@ -67,8 +69,8 @@ class Gaps:
             self.rows("SELECT fairq.enqueue('l', 'x')")
             self.rows("SELECT fairq.pop('l')")
             self.rows("SELECT fairq.set_group('l', 'x', concurrency => 1)")
-            # its running tasks are counted before, and not by the pop that is held
-            # up
+            # the queue's running tasks are counted here, so the pop that is
+            # held up does not count them
             self.rows("SELECT count(*) FROM fairq.peek('l')")
         # tasks that do not fit into the hand are read in the index
         for i in range({"read": 20, "lapsed": 0}.get(how, 2)):
@@ -81,7 +83,7 @@ class Gaps:
             self.rows("SELECT count(*) FROM fairq.pop('m', 100)")
 
     def prepare_load(self):
-        """Two of many tasks run."""
+        """Makes a queue in which two of many tasks run."""
         self.rows("SELECT fairq.drop_queue(queue, true) FROM fairq.queues")
         self.rows("SELECT fairq.create_queue('l', concurrency => 2), fairq.create_queue('m')")
         self.rows("SELECT count(*) FROM fairq.enqueue_batch('l', array_fill('x'::text,"
@@ -90,7 +92,7 @@ class Gaps:
         self.rows("SELECT fairq.reset_hints()")
 
     def over_the_limit(self):
-        """Others pop, with and without a slot that was freed before."""
+        """Other sessions pop, with and without a slot that was freed before."""
         for places in (0, 1, 0):
             if places:
                 self.rows("SELECT fairq.complete(min(id)) FROM fairq.tasks"
@@ -107,8 +109,8 @@ class Gaps:
             result.append(error)
 
     def begin_pop(self, kind, n, tasks, result):
-        """A pop that is held up at the n-th point of a kind, if there are that many
-        points."""
+        """Begins a pop that is held up at the n-th point of a kind, if there
+        are that many points."""
         stall = Stall(self.data, self.pid, kind, n)
         thread = threading.Thread(target=self.pop, args=[tasks, result], daemon=True)
         thread.start()
@@ -134,8 +136,7 @@ class Gaps:
         return self.drained() or None
 
     def passed_over(self):
-        """A queue that is being dropped during two loads; the older one ends
-        last."""
+        """Drops a queue during two loads, of which the older one ends last."""
         self.rows("SELECT fairq.drop_queue(queue, true) FROM fairq.queues")
         self.rows("SELECT fairq.create_queue('l', concurrency => 1), fairq.create_queue('m'),"
                   " fairq.create_queue('q', concurrency => 1)")
@@ -159,7 +160,8 @@ class Gaps:
         return None
 
     def held_up(self, n, how):
-        """A pop that is held up at its n-th search.  False: it has fewer searches."""
+        """Holds up a pop at its n-th search.  Returns whether it has that many
+        searches, and the fault."""
         result = []
         thread, stall = self.begin_pop("load" if how == "load" else "entry", n, 10, result)
         stopped = stall.is_reached()
@@ -180,7 +182,8 @@ class Gaps:
         return stopped, fault or (self.over_the_limit() if how == "load" else None)
 
     def drained(self):
-        """Pops and completes tasks repeatedly.  Returns those that remain, and faults."""
+        """Pops and completes tasks repeatedly.  Returns the tasks that remain,
+        and faults."""
         for queue in ("l", "m"):
             for _ in range(30):
                 self.rows("SELECT fairq.complete(id, attempt) FROM fairq.pop(%s, 10)", queue)
@@ -192,12 +195,13 @@ class Gaps:
         return left + faults
 
     def each(self, how):
-        """Every gap.  The fault, and the number of points."""
+        """Tests every gap.  Returns the fault, and the number of points."""
         n = 0
         while True:
             n += 1
             self.prepare(how)
-            # a session's first call recovers the lanes, which others have done
+            # a session's first call would recover the lanes, but others have
+            # done that
             stopped, fault = self.held_up(n, how)
             self.locker.execute("ROLLBACK")
             if how == "load":

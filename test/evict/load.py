@@ -67,7 +67,7 @@ def work(seed):
 
 
 def drain(db, queue):
-    """Serves the remaining tasks; returns their number."""
+    """Serves the remaining tasks.  Returns their number."""
     done = 0
     for _ in range(1000):
         popped = db.execute("SELECT fairq.complete(id, attempt) FROM fairq.pop(%s, 20)",

@@ -2,14 +2,14 @@
  * inject.c
  *		Makes a chosen allocation of a backend fail.
  *
- * The library is preloaded into a server (LD_PRELOAD), and is between the server
- * and the C library.  It also has the SQL functions inject_arm(what, n) and
- * inject_fired().  After inject_arm() the n-th
- * call of that kind that the backend makes fails, once:
+ * The library is preloaded into a server (LD_PRELOAD), so the server calls it
+ * instead of the C library.  It also has the SQL functions inject_arm(what, n)
+ * and inject_fired().  After inject_arm() the n-th call of that kind that the
+ * backend makes fails, once:
  *
  *	memory	malloc() and realloc(): no memory
  *	shared	posix_fallocate() of a file in /dev/shm: no space left
- *	disk	pwrite() and the like on a file of the database's tables: the same
+ *	disk	pwrite() and the like on a file of a table: no space left
  */
 #define _GNU_SOURCE
 #include "postgres.h"
@@ -43,7 +43,7 @@ static volatile What what = NOTHING;
 static volatile long left = 0;
 static volatile bool fired = false;
 
-/* Is it this call's turn to fail? */
+/* Must this call fail? */
 static bool
 fails(What kind)
 {

@@ -12,7 +12,7 @@
  *	cancel	gets a cancel of the statement, and ends at the next check for one
  *
  * Nothing may fail under a spinlock or a lane's lock, or in a callback at the end
- * of a transaction.  Tests check that no step was there.
+ * of a transaction.  Tests check that no step was in such a section.
  */
 #ifndef FAIRQ_STEPS_H
 #define FAIRQ_STEPS_H
@@ -105,14 +105,14 @@ FAIRQ_STEPS_FUNCTION(steps_arm)
 	PG_RETURN_VOID();
 }
 
-/* The call is over: was the step reached? */
+/* Called when the call is over: was the step reached? */
 FAIRQ_STEPS_FUNCTION(steps_reached)
 {
 	fairq_steps.watched = false;
 	PG_RETURN_BOOL(fairq_steps.reached);
 }
 
-/* All steps that there were, a line for each. */
+/* All steps that the call has taken, one per line. */
 FAIRQ_STEPS_FUNCTION(steps_passed)
 {
 	StringInfoData lines;

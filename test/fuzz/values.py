@@ -1,6 +1,6 @@
 """Arguments for fairq's functions: usual values, and the edges of each type.
 
-All are texts, as a client sends them; the server converts them.
+All arguments are texts, as a client sends them, and the server converts them.
 """
 
 QUEUES = ["q1", "q2", "q3", "größe 💡"]
@@ -73,7 +73,8 @@ def document(r):
 
 
 def array(r, element):
-    """Mostly one dimension, mostly from 1, mostly short."""
+    """An array that mostly has one dimension, a lower bound of 1 and few
+    elements."""
     n = r.choice((0, 1, 1, 2, 2, 3, 5))
     if r.random() < 0.01:
         n = r.choice((100, 3000))
@@ -126,7 +127,7 @@ for _name, _element in list(TYPES.items()):
 
 
 def usual(draw, share=0.8):
-    """Mostly valid values, so that calls pass the checks of arguments."""
+    """Draws mostly valid values, so that calls pass the checks of arguments."""
     return draw, share
 
 

@@ -4,12 +4,13 @@ Each session is a thread with a connection.  Its calls are drawn from its own se
 their results depend on the others.
 
 The records are in the database, in tables limits_sent, limits_done and limits_purged,
-written in the transactions that they describe.  So they are correct whatever happens to
-sessions and servers.
+written in the transactions that they describe.  So the records are correct
+whatever happens to sessions and servers.
 
-A transaction in which statements may be cancelled ("risky") hides the claims of its
-innermost level before each statement.  It registers them again when the statement has
-succeeded, since an error would end these claims before the session notices it.
+In a "risky" transaction, statements may be cancelled. It deregisters the claims
+of its innermost level before each statement, since an error would end these
+claims before the session notices it. It registers them again when the statement
+has succeeded.
 """
 
 import random
@@ -47,8 +48,8 @@ class Level:
     """A transaction, or the part of one after a savepoint."""
 
     def __init__(self):
-        self.claims = []        # made here
-        self.ended = []         # finished or released here
+        self.claims = []        # claims that were made at this level
+        self.ended = []         # claims that were ended at this level
 
 
 class Session(threading.Thread):
@@ -63,7 +64,7 @@ class Session(threading.Thread):
         self.random = random.Random(f"{seed} {name}")
         self.connection = None
         self.pid = None
-        self.doomed = False     # the session is about to be ended
+        self.doomed = False     # whether the session is about to be ended
         self.levels = []        # claims of the open transaction
         self.held = {}          # key -> claim: leases that have committed
         self.cancel = threading.Lock()  # held while the session's statement is cancelled
@@ -93,7 +94,7 @@ class Session(threading.Thread):
             return
 
     def execute(self, sql, *arguments):
-        """Returns rows, or None; the registered claims are as before."""
+        """Returns rows, or None. Does not change the registered claims."""
         hidden = []
         if self.risky:
             if self.levels:
@@ -154,7 +155,8 @@ class Session(threading.Thread):
                 self.outside.register(claims)
 
     def doom(self):
-        """This session is ended next. outside.lock is held."""
+        """Prepares for the end of this session. The caller holds
+        outside.lock."""
         self.doomed = True
         for level in self.levels:
             self.outside.deregister(level.claims)
@@ -299,7 +301,7 @@ class Session(threading.Thread):
             self.levels[-1].ended = self.levels[-1].ended + level.ended
 
     def _gone(self, first):
-        """Before a rollback to the level is sent."""
+        """Call this before a rollback to the level is sent."""
         with self.outside.lock:
             for level in self.levels[first:]:
                 self.outside.deregister(level.claims)
@@ -360,8 +362,8 @@ class Session(threading.Thread):
         return [claim for claim in mine if claim.key not in ended]
 
     def reconcile(self):
-        """After the connection was lost: this session's tasks, from the
-        table.
+        """Reads this session's tasks from the table after the connection was
+        lost.
         """
         rows = self.execute(
             "SELECT id, group_key, attempt, worker FROM fairq.tasks"
@@ -427,7 +429,7 @@ class Session(threading.Thread):
                 pass
 
     def recover(self):
-        """A statement was cancelled."""
+        """Rolls back after a statement was cancelled."""
         self.load.cancelled += 1
         try:
             if not self.levels:
@@ -548,7 +550,7 @@ class Admin(Session):
         if way < 0.2:
             self.execute("SELECT fairq.reset_hints()")
         elif way < 0.3:
-            # the statement has no effect
+            # the statement had no effect
             sql, arguments, _ = self.draw()
             self.execute("BEGIN")
             self.execute(sql, *arguments)
@@ -577,7 +579,8 @@ class Admin(Session):
                 self.come_back()
 
     def draw(self):
-        """A change: its statement, and the record to make when it is sent."""
+        """A change: its statement, and the function that records that it is
+        about to be sent."""
         r, queue = self.random, self.load.queue
         settings = self.outside.settings
         way = r.random()

@@ -1,4 +1,5 @@
-"""The count from outside: the number of running tasks, and the limit.
+"""The count from outside: the client's own number of running tasks, and the
+limit.
 
 This code does not use the server's counts.  A claim is registered after its statement
 has returned, and deregistered before the statement that ends it is sent.  So each
@@ -6,10 +7,10 @@ registered claim is running, and other tasks may run too.
 
 Limits change during claims.  Consider the claims of a group that are registered at
 some instant.  One of them was made last, and at that moment all the others were
-running.  So their number is at most the limit that was in effect then.  That was at
-some time between the sending of the last claim's statement and its return.  The test
-does not know the last claim.  But it is not a claim that returned before another one
-was sent.  Hence the bound:
+running.  So their number is at most the limit that was in effect at that
+moment.  The moment is between the sending of the last claim's statement and its
+return.  The test does not know which claim was the last.  But it is not a claim
+that returned before another one was sent.  Hence the bound:
 
     number of claims <= the greatest limit in effect between sending and return
                         of any of them that may have been the last
@@ -143,7 +144,7 @@ class Outside:
                     limit.change(value)
 
     def changed(self):
-        """That statement has returned."""
+        """The statement with the change has returned."""
         with self.lock:
             for limit, _ in self._each():
                 limit.settled()

@@ -1,4 +1,5 @@
-"""Checks the log of a run: no stretch of time has more starts than allowed.
+"""Checks in the log of a run that no stretch of time has more starts than
+allowed.
 
 A start happened between two known times: the send of its statement, and the arrival
 of its result.  So a stretch from a to b surely contains the starts of each statement
@@ -15,13 +16,13 @@ Starts = namedtuple("Starts", "since by count")
 # BURST at once.
 Epoch = namedtuple("Epoch", "since to rate per burst")
 
-# The result: by how much the starts in that stretch exceed the allowed number.  A
-# negative number is how many more starts were allowed.
+# The result: by how much the starts in that stretch exceed the allowed number.
+# If negative, more starts were allowed.
 Worst = namedtuple("Worst", "above since by starts")
 
 
 def worst(starts, epoch):
-    """The stretch of an epoch whose starts exceed the allowed ones the most.
+    """The stretch of an epoch whose starts exceed the allowed number the most.
 
     A stretch begins with one statement and ends with another.  The tree's leaves are
     the possible beginnings of a stretch, in order.  A node has the number of starts
@@ -57,7 +58,8 @@ def worst(starts, epoch):
 
 
 def begin_of(most, count, begins, size):
-    """The beginning of the worst stretch that ends now, and its number of starts."""
+    """The beginning of the worst stretch that ends now, and the number of
+    starts in it."""
     node, behind = 1, 0
     while node < size:
         left, right = 2 * node, 2 * node + 1
@@ -103,7 +105,7 @@ class Account:
         return max(every, default=None)
 
     def reached(self, queue, key, epochs):
-        """The greatest share of its allowed starts that an epoch reached.
+        """The greatest ratio of an epoch's starts to its allowed starts.
 
         None: no epoch was so long that the rate allows two bursts and more.  On a slow
         machine a shorter epoch may have no starts beyond its burst.
@@ -115,7 +117,7 @@ class Account:
             most = (epoch.to - epoch.since) * epoch.rate / epoch.per
             if most < 2 * (epoch.burst + 1):
                 continue
-            # a full burst at the start does not count as rate
+            # a full burst at the start is not part of the rate
             reached = (n - epoch.burst) / most if n > epoch.burst + 1 else 0
             part = max(part or 0, reached)
         return part

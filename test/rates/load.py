@@ -2,9 +2,9 @@
 
 A worker is a process with its own connection.  It logs the result of each call, with
 the times before the send and after the result.  The times are those of the monotonic
-clock, which all processes and the server share.  In the same statement, each call also
-writes its result into a table.  So a committed result that has not reached its worker
-is known too.
+clock, which all processes and the server share.  In the same statement, each
+call also writes its result into a table.  So a committed result is also known
+if it has not reached its worker.
 """
 
 import logging
@@ -19,7 +19,7 @@ import psycopg
 from account import Epoch
 
 now = time.monotonic
-# psycopg would report each transaction whose connection is closed
+# otherwise psycopg reports each transaction whose connection is closed
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
@@ -37,7 +37,7 @@ class Kind(namedtuple("Kind", "name options groups own supply tenants",
         return [self.group(i) for i in range(self.groups)]
 
     def held(self):
-        """The keys that may be held; None is the queue itself."""
+        """The keys for which a hold is possible.  None is the queue itself."""
         return [None] if self.supply == 1 else [
             None, self.group(0), self.group(1), *self.tenants]
 
@@ -52,14 +52,14 @@ KINDS = [
          2, None, 60),
     Kind("by_cost", dict(per="1 second", rate=8, burst=2, max_rate=14,
                          fair_by="cost", shares=[3, 1]), 2, None, 60),
-    # their groups are created and deleted
+    # the groups of these queues are created and deleted
     Kind("passing", dict(rate=2, per="4 seconds", burst=2), 12, None, 1),
 ]
 KIND = {kind.name: kind for kind in KINDS}
 PERS = {"1 second": 1.0, "4 seconds": 4.0}
 OWN = (2, 4, 30)                # rates of a group or tenant
 
-# The errors by which a connection or a statement was ended on purpose.
+# The errors of a connection or statement that the test has ended on purpose.
 # (25P02: an earlier statement of the transaction was ended.)
 ENDED = ("25P02", "57014", "57P01", "57P02", "57P03", "57P05")
 
@@ -190,7 +190,7 @@ class Settings:
             if kind.own:
                 self.own[kind.name][kind.group(0)] = kind.own
         self.epochs = defaultdict(list)     # (queue, group or None) -> epochs
-        self.open = {}                      # ... -> the current one
+        self.open = {}                      # ... -> the current epoch
         self.holds = defaultdict(list)      # ... -> [since, to]
 
     def keys(self, queue):
@@ -223,7 +223,7 @@ class Settings:
                     PERS[of["per"]], of["burst"])
 
     def end_holds(self, queue=None, key=None):
-        """The settings are unknown from now on: of one key, or of all."""
+        """From now on the holds of one key, or of all keys, are unknown."""
         for at, holds in self.holds.items():
             if holds and queue in (None, at[0]) and (queue is None
                                                       or key == at[1]):

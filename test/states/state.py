@@ -1,8 +1,9 @@
 """The states of a queue, each made on purpose.
 
-A queue that only had enqueues and pops in order is "fresh".  In all other states tasks
-were late, deleted or failed, wait for a limit or for a time, or shared memory was lost.
-test/states/run counts the buffers of a pop in each state, and test/bench times it.
+A queue that only had enqueues and pops in order is "fresh".  In all other
+states, tasks were late, deleted or failed, tasks wait for a limit or for a
+time, or shared memory was lost.  test/states/run counts the buffers of a pop in
+each state, and test/bench times it.
 
 A state is made in a copy of the database that create_template() makes.  That database
 has tasks of other queues, so indexes are as high as those of a table in use.
@@ -115,7 +116,8 @@ class Queue:
         return [list(column) for column in zip(*rows)]
 
     def serve(self, tasks):
-        """Ends this number of tasks, by pops like the measured ones."""
+        """Serves and ends this number of tasks, with pops like the measured
+        ones."""
         for at in range(0, tasks, N):
             self.value("SELECT fairq.complete_batch(%s, %s)",
                        *self.pop(min(N, tasks - at)))
@@ -167,8 +169,8 @@ def limited(concurrency):
 
 
 def late(queue, rounds):
-    """Tasks that were enqueued before all others, and committed after pops of the
-    others."""
+    """Some tasks were enqueued before all others, and committed after pops of
+    the others."""
     queue.create()
     queue.enqueue(1)
     queue.serve(GROUPS)
@@ -182,7 +184,7 @@ def late(queue, rounds):
 
 
 def hole(queue, rounds):
-    """Tasks that were enqueued before all others, and rolled back."""
+    """Some tasks were enqueued before all others, and were rolled back."""
     queue.create()
     queue.enqueue(1)
     with queue.session().transaction(force_rollback=True) as transaction:
@@ -223,7 +225,7 @@ def purged(queue, rounds):
 
 
 def due(queue, rounds):
-    """Scheduled tasks, all of them due."""
+    """All tasks were scheduled, and are due."""
     queue.create()
     queue.served = "run_at IS NOT NULL AND attempt = 1"
     delay = 0.5
@@ -274,7 +276,7 @@ def expired(queue, rounds):
 
 
 def restart(queue, rounds):
-    """Shared memory was lost, and there was no pop since."""
+    """Shared memory was lost, and no pop has followed."""
     fresh(queue, rounds)
     queue.value("SELECT fairq.reset_hints()")
 
