@@ -12,11 +12,11 @@ now = time.monotonic
 
 
 class Fault(Exception):
-    """A promise that was not kept."""
+    """A promise was not kept."""
 
 
 class TooSlow(Fault):
-    """A time passed before the test had prepared everything."""
+    """A moment passed before the test had prepared everything for it."""
 
 
 def connect(name="life"):
@@ -50,7 +50,7 @@ def sound(db, queue):
 
 
 def drop(db, queue):
-    """A queue of an earlier try, or of a scenario that has ended."""
+    """Drops the queue of an earlier try, or of a scenario that has ended."""
     if value(db, "SELECT count(*) FROM fairq.queues WHERE queue = %s", queue):
         db.execute("SELECT fairq.drop_queue(%s, true)", [queue])
 
@@ -64,8 +64,8 @@ def new_queue(db, queue, **options):
 
 
 def cut(db):
-    """The client is lost: it closes its end of the connection, whatever the
-    server is doing.
+    """Loses the client: closes its end of the connection, whatever the server
+    is doing.
     """
     try:
         end = socket.socket(fileno=os.dup(db.pgconn.socket))
@@ -98,9 +98,9 @@ class Waiter:
         return self.db.pgconn.socket
 
     def look(self):
-        """Whether there is an answer, which self.answer then has. It is True
-        or False, or the SQLSTATE of an error; for other statements the number
-        of rows.
+        """Whether there is an answer, which self.answer then has. The answer of
+        fairq.wait() is True or False, and that of other statements is the
+        number of rows. An error's answer is its SQLSTATE.
         """
         if self.answer is not None:
             return True
@@ -134,8 +134,8 @@ class Waiter:
 
 
 def any_answer(waiters, seconds):
-    """The waiters that have an answer, once one of them has, or when the time
-    is over.
+    """Waits until one of the waiters has an answer, or the time is over.
+    Returns the waiters that have an answer.
     """
     end = now() + seconds
     while True:
@@ -147,8 +147,8 @@ def any_answer(waiters, seconds):
 
 
 def all_answers(waiters, seconds):
-    """The waiters that have an answer, once all have, or when the time is
-    over."""
+    """Waits until all waiters have an answer, or the time is over. Returns the
+    waiters that have an answer."""
     end = now() + seconds
     while True:
         open_ones = [waiter for waiter in waiters if not waiter.look()]
@@ -166,9 +166,9 @@ def asleep(db, waiters):
 
 
 def put_to_sleep(db, waiters, queue, timeout="60 s", at_once=False):
-    """Make the waiters call fairq.wait(), until they sleep. They begin one after
-    the other, so that the first one is woken first. With at_once they begin
-    together, which takes less time.
+    """Makes the waiters call fairq.wait(), and returns when they sleep. They
+    begin one after the other, so that the first one is woken first. With
+    at_once they begin together, which takes less time.
     """
     for some in [waiters] if at_once else [[waiter] for waiter in waiters]:
         for waiter in some:

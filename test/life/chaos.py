@@ -1,4 +1,5 @@
-"""Chaos: workers die at every point of a task's life, and the records add up.
+"""Chaos: workers die at every point of a task's life, and records show that no
+task is lost or run twice.
 
 4 producers and 10 workers use four queues with and without limits.  The producers make
 single and batch enqueues, some with a dedup_key, a run_at, an expires_at or a priority.
@@ -15,9 +16,10 @@ fairq.maintain(), expire_leases() and reset_hints() run at times.  They would hi
 that does not find a task on its own, or finds it too late.  So in the first half they
 act on one queue only.
 
-The records are tables, written in the transactions that they describe.  "The work" of
-a task is its row in life_done, in the transaction of complete.  So the records are
-correct whatever happens to sessions.  They show in the end:
+The records are tables, written in the transactions that they describe.  "The
+work" of a task is its row in life_done, in the transaction of complete.  So the
+records are correct whatever happens to sessions.  In the end they show these
+promises:
 
     once        exactly the tasks whose enqueue has committed have ended.  Each was
                 completed once or cancelled, has failed permanently, or expired
@@ -26,10 +28,10 @@ correct whatever happens to sessions.  They show in the end:
                 another's lease, before run_at, or after the last one, and the
                 first one does not begin after expires_at.
                 The counters of fairq.queues are the sums of the records
-    batches     a task that waits for others begins after their ends, and
-                the batch has the numbers of these
-    limits      seen from outside, in one snapshot at a time: limits are never
-                exceeded, and no dedup_key belongs to two tasks
+    batches     a task that waits for others begins after they have ended, and
+                its batch has the numbers of their kinds of end
+    limits      in each of many snapshots, limits are not exceeded, and no
+                dedup_key belongs to two tasks
     starved     no group that has work waits for 5 seconds
     sound       fairq.check_queue() finds no fault, during the run and at the end
 """
@@ -120,7 +122,8 @@ class Chaos:
                                 [kind.name, group, most])
 
     def run(self):
-        """The load. Returns its settings; its results are in the records."""
+        """Runs the load.  Returns its settings.  Its results are in the
+        records."""
         self.prepare()
         self.observer = Observer(self, "observer", self.seed)
         workers = [Worker(self, f"w{n}", self.seed) for n in range(10)]
@@ -214,7 +217,8 @@ class Chaos:
                     time.sleep(0.05)
 
     def drain(self):
-        """Once no session dies, all tasks are finished soon."""
+        """Checks that all tasks are finished soon, once no session dies any
+        more."""
         end = now() + 60
         while value(self.db, "SELECT count(*) FROM fairq.task"):
             self.look_for_faults()
@@ -365,7 +369,7 @@ class Chaos:
                      " FROM fairq.queues")}
 
     def sums(self):
-        """The counters are the sums of the records."""
+        """Checks that the counters are the sums of the records."""
         counters = self.read_counters()
         lapsed = 0
         for kind in KINDS:

@@ -14,7 +14,7 @@ from wakes import as_timestamp
 TASKS = 100000
 
 # Pops find the last task within this number of calls, since each call reads
-# some ten thousand of the tasks.
+# about ten thousand tasks.
 WITHIN = 8
 
 
@@ -33,8 +33,8 @@ def pop(db, queue, max_tasks, lease="1 day"):
 
 
 def pops_until(db, queue, group, most, lease="1 day"):
-    """One task at a time until the group is served. Returns how many pops
-    that took, the tasks, and the longest call.
+    """Pops one task at a time until the group is served. Returns the number of
+    pops, the tasks, and the longest call.
     """
     served, longest = [], 0
     for count in range(1, most + 1):
@@ -54,8 +54,8 @@ def attempts_of_bob(db, queue):
 
 
 def rest_once(db, queue, served, before):
-    """Serves the remaining tasks: each of bob's once, with one attempt more
-    than before.
+    """Serves the remaining tasks. Checks that each of bob's tasks is served
+    once, and has one attempt more than before.
     """
     served = list(served)
     while tasks := pop(db, queue, 1000):
@@ -105,12 +105,12 @@ class Outage:
                 f" {TASKS} were popped in {self.took:.1f} s")
 
     def expired(self, run):
-        """Alice's lease has expired together with bob's, and is the last of
-        all."""
+        """Alice's lease has expired together with bob's leases, and is the last
+        that expired."""
         db, lease = run.db, 3 * self.took + 0.5
         for _ in range(3):
-            # the tasks are new ones, because a task whose lease has expired
-            # twice is served alone
+            # new tasks, because a task whose lease has expired twice is served
+            # alone
             queue = new_queue(db, self.queue)
             fill(db, queue, "bob", TASKS)
             expect(len(pop(db, queue, TASKS, f"{lease} s")) == TASKS,
@@ -122,7 +122,7 @@ class Outage:
                      " FROM fairq.tasks WHERE queue = %s"
                      " AND group_key = 'bob'", queue):
                 break
-            # some of his leases expired before hers
+            # some of bob's leases expired before alice's
             lease *= 3
         wait_for_leases(db, queue)
         self.before = attempts_of_bob(db, queue)
@@ -140,7 +140,8 @@ class Outage:
 
 
 class Due:
-    """Very many tasks of bob become due at once, and alice's right after."""
+    """Very many tasks of bob become due at once, and a task of alice right
+    after them."""
 
     queue = "life_due"
 
@@ -190,8 +191,7 @@ class Storm:
         fill(db, queue, "carol", 100)
 
     def work(self, db, max_tasks):
-        """One pop and the end of its task. Returns the groups of these
-        tasks.
+        """Pops tasks and ends them. Returns their groups.
         """
         tasks = pop(db, self.queue, max_tasks)
         mine = [(id, of) for id, group, of in tasks if group == "carol"]
@@ -203,7 +203,7 @@ class Storm:
             expect(lost == [], "a lease was lost")
             fill(db, self.queue, "carol", len(mine))
         if failed:
-            # a few with the queue's backoff, which grows
+            # a few tasks fail with the queue's backoff, which grows
             expect(all(value(
                 db, "SELECT bool_and(fairq.fail(id, of, 'oh', CASE WHEN of > 4"
                 " THEN random() * interval '10 ms' END))"
@@ -213,7 +213,7 @@ class Storm:
         return [group for _, group, _ in tasks]
 
     def one_worker(self, run):
-        """Each group has half of any hundred services."""
+        """Each group gets half of any hundred services."""
         db = run.db
         self.begin(db)
         served, enough = [], 10 * self.window
@@ -240,7 +240,8 @@ class Storm:
                 f" {len(served)} in all, {retried} retries")
 
     def many_workers(self, run):
-        """The same holds on average with many workers."""
+        """With many workers, each group gets half of the services on
+        average."""
         self.begin(run.db)
         served, faults, end = [], [], now() + self.seconds
 

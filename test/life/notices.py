@@ -34,8 +34,8 @@ class Listener:
 
 
 def steps(q):
-    """(name, number of notifications, the transaction). None: at most one,
-    since every change of settings may send one.
+    """Yields (name, number of notifications, the transaction). The number None
+    means at most one, since every change of settings may send one.
     """
     db = q.db
 
@@ -116,7 +116,8 @@ def steps(q):
 
 
 def once_per_transaction(run):
-    """Exactly one notification, empty, on the channel of the queue."""
+    """Each such transaction sends exactly one notification, without payload, on
+    the channel of the queue."""
     names = ["life_notify", "Life.\"notify'; ü", "l" * 57]
     channels = {name: "fairq." + name for name in names}
     listener = Listener(channels.values())
@@ -148,7 +149,7 @@ def once_per_transaction(run):
 
 
 def together(run):
-    """A transaction notifies each queue once."""
+    """A transaction sends one notification for each queue."""
     queues = [Queue(run.db, f"life_notify_{n}") for n in range(3)]
     listener = Listener([f"fairq.{q.name}" for q in queues])
     try:

@@ -1,5 +1,5 @@
-"""The sessions of chaos.py: programs that die, programs that help them, and
-programs that check.
+"""The sessions of chaos.py: clients that die, a session that acts from outside,
+and sessions that check.
 
 Each records its work on tasks in tables, in the same transaction.  self.chaos is the
 run, which they share.
@@ -28,8 +28,8 @@ KINDS = [
     Kind("life_tight", dict(lease="300 ms", backoff="2 ms", concurrency=3,
                             max_running=6, retain="1 day"), {}),
 ]
-HELPED = "life_kept"            # expire_leases() runs here all the time,
-                                # elsewhere only in the second half
+HELPED = "life_kept"            # expire_leases() runs for this queue all the
+                                # time, for others only in the second half
 REDRIVEN = "life_tight"         # while the others work
 SHAKY = ("life_groups", "g5")   # its limit is changed all the time
 MOST_SHAKY = 4
@@ -105,8 +105,8 @@ class Session(threading.Thread):
         raise Lost()
 
     def commit(self, what):
-        """COMMIT, or ROLLBACK; or the connection is lost before the answer to
-        COMMIT.
+        """Sends COMMIT or ROLLBACK, or loses the connection before the answer
+        to COMMIT.
         """
         if not self.chaos.calm and self.random.random() < 0.1:
             time.sleep(self.random.random() * 0.15)
@@ -146,7 +146,8 @@ class Producer(Session):
             self.waiting(kind.name)
         else:
             self.db.execute("BEGIN")
-            # keys in one order only, or two of these might wait for each other
+            # keys are in one order only, or two transactions might wait for
+            # each other
             for n in range(r.choice((1, 2, 5))):
                 self.enqueue(r.choice(KINDS).name, keyed=n == 0)
             if r.random() < 0.3:
@@ -166,15 +167,15 @@ class Producer(Session):
         return f"k{r.randrange(40)}" if r.random() < likely else None
 
     def options(self):
-        """A priority, the seconds until the task may begin, and those until it
-        expires."""
+        """Draws a priority, the seconds until the task may begin, and the
+        seconds until it expires."""
         r = self.random
         return (r.choice((0, 0, 0, 0, 0, 1, 5)),
                 r.random() * 1.5 if r.random() < 0.15 else None,
                 r.random() * r.choice((0.1, 2)) if r.random() < 0.1 else None)
 
     def waiting(self, queue):
-        """Create a batch.  If the session dies, its batch stays open."""
+        """Creates a batch.  If the session dies, its batch stays open."""
         r = self.random
         self.db.execute("BEGIN")
         batch = value(self.db,
@@ -339,7 +340,8 @@ class Worker(Session):
                      id, attempt)
 
     def complete(self, id, attempt):
-        """Exactly once, since the work and its end are one transaction."""
+        """Completes the task. The work is done exactly once, since it and its
+        end are one transaction."""
         self.db.execute("BEGIN")
         self.db.execute("INSERT INTO life_done VALUES (%s, %s, 'complete')",
                         [id, attempt])
@@ -396,9 +398,10 @@ class Worker(Session):
         return told or self.untold(id, attempt)
 
     def untold(self, id, attempt):
-        """The end of a cancelled task: the call returned false, as for a lost lease.
+        """Records the end of a cancelled task. The call returned false, as for
+        a lost lease.
 
-        The archive shows it, by a row of this transaction.
+        The archive shows the end, by a row of this transaction.
         """
         self.db.execute("INSERT INTO life_untold SELECT id, attempt"
                         " FROM fairq.archive WHERE id = %s AND attempt = %s"
@@ -408,7 +411,7 @@ class Worker(Session):
 
 
 class Admin(Session):
-    """Events from outside. This session is not killed."""
+    """Causes events from outside. This session is not killed."""
 
     def is_over(self):
         return self.chaos.calm
@@ -437,7 +440,7 @@ class Admin(Session):
             self.help(way, kind.name)
 
     def help(self, way, queue):
-        """Calls that might hide tasks that pops alone would miss."""
+        """Makes calls that might hide that pops alone miss tasks."""
         if self.chaos.unaided():
             queue = HELPED
         if way < 0.86:
@@ -463,7 +466,7 @@ class Admin(Session):
 
 
 class Checker(Session):
-    """fairq.check_queue(), all the time."""
+    """Calls fairq.check_queue() all the time."""
 
     def act(self):
         for kind in KINDS:
@@ -484,7 +487,7 @@ class Checker(Session):
 
 
 class Observer(Session):
-    """Limits, backlogs and keys, each time in one snapshot."""
+    """Checks limits, backlogs and keys, each time in one snapshot."""
 
     def __init__(self, chaos, name, seed):
         super().__init__(chaos, name, seed)

@@ -1,4 +1,4 @@
-"""Waiting workers: which one wakes, when, and what sleep costs."""
+"""Waiting workers: which worker wakes, when it wakes, and what sleep costs."""
 
 import contextlib
 import os
@@ -19,7 +19,8 @@ TRIES = 6
 
 
 def best_of(measure, limit, text):
-    """The least of a few measurements, if the first ones exceed a limit."""
+    """Repeats a measurement a few times while it exceeds a limit. Returns the
+    least result."""
     best = None
     for _ in range(TRIES):
         figure = measure()
@@ -31,7 +32,7 @@ def best_of(measure, limit, text):
 
 
 def despite_vacuum(attempt):
-    """Up to three attempts, since all waiters search once when a table of
+    """Makes up to three attempts, since all waiters search once when a table of
     fairq is vacuumed or analyzed.
     """
     for last in False, False, True:
@@ -67,7 +68,7 @@ def crowd(count):
 
 
 def dismiss(db, waiters):
-    """Ends the waiters and their calls, since a server does not notice that a
+    """Ends the waiters and their calls, since the server does not notice that a
     client is lost."""
     pids = [waiter.pid for waiter in waiters]
     db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -84,9 +85,9 @@ kept = []
 
 @contextlib.contextmanager
 def hundred(run, queue):
-    """100 workers. The next check reuses their connections, since making them
-    takes longer than a check. The drop of the queue notifies workers that still
-    wait.
+    """Gives a check 100 workers. The next check reuses their connections, since
+    new ones take longer than a check. At the end the queue is dropped, which
+    notifies workers that still wait.
     """
     if not kept:
         kept.extend(crowd(MANY))
@@ -173,7 +174,7 @@ def one_for_one(run):
         sleeping = asleep(run.db, waiters)
         expect(sleeping >= MANY - 1 - int(now() - start),
                f"only {sleeping} of the others sleep")
-        # the one that was woken takes the task and waits again
+        # the worker that was woken takes the task and waits again
         expect(len(rows(run.db, "SELECT FROM fairq.pop(%s)", queue)) == 1,
                "the task is not there")
         put_to_sleep(run.db, [w for w in waiters if w.look()], queue)
@@ -192,7 +193,7 @@ def one_for_one(run):
 def slow_clients(run):
     """A client needs some time from its wake-up to its pop. Meanwhile only one
     other client per second is notified of its task. So another client replaces
-    one that never pops, and the same holds for that one.
+    one that never pops, and is itself replaced if it never pops.
     """
     return despite_vacuum(lambda: never_popped(run))
 
@@ -220,8 +221,8 @@ def never_popped(run):
 # ---- work for all
 
 def hands(run, prepare, event, limit, groups=MANY):
-    """100 tasks become ready at once, and 100 workers sleep. Each worker stays
-    busy once it has a task. All workers are woken at once.
+    """100 tasks become ready at once while 100 workers sleep. Each worker stays
+    busy once it has a task. So all workers must be woken at once.
     """
     vain = []
 
@@ -324,7 +325,7 @@ def group_raised(q):
 
 
 def scheduled(q):
-    """Long enough for a hundred workers to go to sleep before."""
+    """Schedules tasks so late that a hundred workers can go to sleep before."""
     q.create()
     q.at = now() + events.CROWDED
     q.db.execute("SELECT count(*) FROM fairq.enqueue_batch(%s, %s,"
@@ -357,7 +358,8 @@ def rolled_back(q):
 
 
 def taken_over(q):
-    """A hundred expired leases, which an open transaction takes over."""
+    """A hundred leases have expired, and an open transaction has taken over
+    their tasks."""
     q.create()
     in_a_batch(q)
     q.pop(MANY, "1 ms")
@@ -378,7 +380,7 @@ def redriven(q):
     q.call("redrive", q.name)
 
 
-# the event, and whether woken workers wake the next ones
+# the event, and whether woken workers wake other workers
 HANDS = [
     ("a hundred enqueues in one transaction", created, in_transactions(MANY),
      False),
@@ -409,9 +411,9 @@ HANDS_OF_ONE = [
 # ---- sleep costs nothing
 
 def lxids(db, waiters):
-    """The current transaction of each waiter, by its number in the backend: a
-    session that has searched meanwhile is in another transaction.
-    (pg_stat_database is only updated when the CALL is over.)
+    """The number, within its backend, of each waiter's current transaction. It
+    differs later if the session has searched meanwhile. (pg_stat_database is
+    only updated when the CALL is over.)
     """
     return dict(rows(db, "SELECT pid, virtualtransaction FROM pg_locks"
                      " WHERE locktype = 'virtualxid' AND pid = ANY (%s)",
@@ -446,13 +448,14 @@ def idle_queue(db, queue):
 
 
 def no_polling(run):
-    """100 waiting workers do not search for 3 seconds, and hold nothing."""
+    """For 3 seconds 100 waiting workers do not search, and hold no lock or
+    snapshot."""
     queue = "life_idle"
     idle_queue(run.db, queue)
     other = connect("another")
     with hundred(run, queue) as waiters, contextlib.closing(other):
         pids = [waiter.pid for waiter in waiters]
-        # rows being changed by an open transaction
+        # an open transaction is changing these rows
         other.execute("BEGIN")
         other.execute("SELECT fairq.enqueue(%s, 'open')", [queue])
         put_to_sleep(run.db, waiters, queue, at_once=True)
@@ -488,8 +491,8 @@ def no_polling(run):
 # ---- how it ends
 
 def ends(run):
-    """A wait ends at its timeout with false, and by each way to end a
-    statement."""
+    """A wait returns false at its timeout, and each way to end a statement ends
+    it."""
     queue = new_queue(run.db, "life_ends")
     waiters = crowd(6)
     first, plain, timed, cancelled, ended, last = waiters
@@ -578,7 +581,7 @@ def dropped(run):
 
 def timekeeper(run, leave):
     """The first waiter watches the clock for all of them. It leaves, and so do
-    its successors. Another waiter wakes when the task is due.
+    its successors. Still another waiter wakes when the task is due.
     """
     waiters = crowd(6)
 
@@ -625,7 +628,7 @@ def is_ended(db, queue, left, n):
 
 
 def gets_work(db, queue, left, n):
-    """The waiters end in any order, since the first one is woken first."""
+    """Gives a task to the waiter that is woken first. Returns that waiter."""
     db.execute("SELECT fairq.enqueue(%s, 'alice')", [queue])
     done = any_answer(left, LOST)
     expect(done, "no worker was called for a task")
@@ -668,7 +671,7 @@ def late_worker(run):
 
 def passed_on(run, end):
     """A waiter that is woken, and ended before it runs, wakes the next one.
-    It is stopped in the meantime, so that both signals reach it at once.
+    Its process is stopped before, so that both signals reach it at once.
     """
     queue = new_queue(run.db, "life_passed_on")
     waiters = crowd(3)
@@ -678,7 +681,7 @@ def passed_on(run, end):
         first = waiters[0]
         stopped.append(first.pid)
         os.kill(first.pid, signal.SIGSTOP)
-        # the others are behind it in the list
+        # the other waiters are behind it in the list
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         time.sleep(0.05)
         expect(not first.look(), "it was not stopped")
@@ -739,7 +742,7 @@ def dead_client(run):
 
 
 def latency(run):
-    """From an enqueue's commit until a worker is notified."""
+    """Measures the time from an enqueue's commit until a worker is notified."""
     queue = new_queue(run.db, "life_latency")
     waiter, db = Waiter(), connect("producer")
     times = []
@@ -761,7 +764,8 @@ def latency(run):
 
 
 def pace(run):
-    """From when a group may start its next task until a worker is notified."""
+    """Measures the time from the moment at which a group may start its next
+    task until a worker is notified."""
     queue = new_queue(run.db, "life_pace", rate=1, per="60 ms")
     waiter = Waiter()
 

@@ -77,14 +77,14 @@ class Queue:
         return self.instant("lease_until", id)
 
     def instant(self, column, id):
-        """The time in a task's column, on this program's clock."""
+        """The time in this column of a task, by this program's clock."""
         at = value(self.db, f"SELECT extract(epoch FROM {column})"
                    " FROM fairq.tasks WHERE id = %s", id)
         return now() + float(at) - time.time()
 
     def expired(self, max_tasks=1, **options):
-        """Makes tasks whose worker is lost and whose lease is over; returns
-        them."""
+        """Makes and returns tasks whose worker is lost and whose lease is
+        over."""
         for _ in range(max_tasks):
             self.enqueue(**options)
         tasks = self.pop(max_tasks, "1 ms")
@@ -395,7 +395,8 @@ def next_start(q):
 
 
 def paced(name, **options):
-    """One task has started, and the next one may start in a moment."""
+    """One task of the group has started, and the next one may start in a
+    moment."""
 
     @case(name)
     def _(q):
@@ -432,7 +433,7 @@ held("the hold of a queue ends", None)
 # ---- limits
 
 def place(name, queue, end, expires=False, ends_one=False):
-    """Two tasks, and one may run."""
+    """Enqueues two tasks, only one of which may run at a time."""
 
     @case(name)
     def _(q):
