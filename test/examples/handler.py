@@ -5,8 +5,8 @@ examples/worker.sh.
 A payload may have
     seconds         the duration of the work
     first_seconds   the duration of the first attempt
-    fails           the number of attempts that fail
-    stubborn        a command ignores SIGTERM
+    fails           the number of attempts that fail before one succeeds
+    stubborn        true if the command ignores SIGTERM
 Each event is written as a line to the file EXAMPLES_LOG.
 """
 

@@ -1,5 +1,5 @@
--- The preconditions of docs/coming-from.md: the parts of other queues that the page
--- uses.
+-- The preconditions of docs/coming-from.md: the parts of other queue systems
+-- that the page uses.
 
 CREATE TABLE job (id serial, customer text, payload jsonb);
 INSERT INTO job (customer, payload) VALUES
