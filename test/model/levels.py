@@ -40,8 +40,8 @@ bound       Assume that two tenants, or two users of one tenant, have work and
             l_i / w_i + l_j / w_j, where l is the largest cost of each.  In a
             time-fair lane this holds between tenants if no flow comes or goes,
             and l is the longest task.  Otherwise i is ahead of j by at most
-            2 * (E * H_j + l_i), or by its first lead and the tasks in hand then.
-            H is the most tasks of j that ran at once, per weight.
+            2 * (E * H_j + l_i), or by its first lead and the tasks in hand
+            then.  H is the most tasks of j that ran at once, per weight.
 
 The model leaves out these parts, which are the same with one level.  They are the
 expected cost of a turn, which is corrected later, the search through levels, and

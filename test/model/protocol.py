@@ -46,8 +46,8 @@ SHARED = {
     "limits": (NO_LIMIT,), "announced": 0, "setter": NOBODY, "setting": 0,
     # struct FairqHints, FairqDomain
     "version": 1, "limited": 0, "calls": 0, "uncounted": 0, "resets": 0,
-    # struct FairqCounter.  late: transactions whose visible ends are not added yet;
-    # seen: those of them whose ends the load has seen
+    # struct FairqCounter.  late: transactions whose visible ends are not added
+    # yet; seen: those of them whose ends the load has seen
     "known": 0, "parked": 0, "committed": 0, "open": 0, "as_of": 0,
     "seen": 0, "late": 0,
     # struct FairqLane, and the group in it

@@ -61,10 +61,10 @@ claim     group, priority, attempt, lapses, the time of the enqueue and the end 
           only a rollback undoes that.  The lapses increase when an expired lease
           is taken over or ended.
 alone     a task with two lapses or more, including the one that this claim
-          takes over, is the only one of its call.  A call ends with such a task, or
-          stops before one that could be served, and then need not return more.
-          The next call continues in the lane where one has stopped, whatever
-          its priority.
+          takes over, is the only one of its call.  A call ends with such a
+          task, or stops before one that could be served, and then need not
+          return more.  The next call continues in the lane where one has
+          stopped, whatever its priority.
 fifo      within lane and group an expired task is first.  Next is a due task that
           failed, or that was returned when its lease had expired.  These are in
           the order of their instants, in milliseconds, and of their ids.  Then

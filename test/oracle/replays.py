@@ -7,8 +7,8 @@ ahead.  "a#k" has the dedup key k, and "a!1" one attempt.  A limit without a gro
 belongs to the queue.  In a history's name, "own" tasks and calls are those of
 the same transaction.  A number after "lease", "release 3", "fail 3" or "extend
 3" is the number of instants until then.  "fail 3 dead" is permanent, and a tick
-waits for the next instant.  At the end all tasks are served.  All properties are
-checked throughout.
+waits for the next instant.  At the end all tasks are served.  All properties
+are checked throughout.
 """
 
 import random
