@@ -10,7 +10,8 @@ class Stall:
     def __init__(self, data, pid, kind, n=1):
         self.asked = f"{data}/fairq_stall.{pid}"
         self.done = f"{data}/fairq_stalled.{pid}"
-        # renamed at once: the backend may read it at any time
+        # written under another name, since the backend may read the file at any
+        # time
         with open(self.asked + ".new", "w") as file:
             file.write(f"{kind} {n}")
         os.rename(self.asked + ".new", self.asked)
