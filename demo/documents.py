@@ -11,7 +11,7 @@ ROOT = "/usr/share/doc"
 def find(most):
     """The first `most` files below ROOT, and the number of all files there.
 
-    A link to a file counts as that file, which is listed once.  Links to
+    If a file has links, only the file itself is listed, once.  Links to
     directories and unreadable files are skipped.
     """
     found = set()
@@ -32,7 +32,7 @@ def one_page(paths):
 
 
 def read_all(paths):
-    """Reads all files, so that both runs find them in the cache; returns the
+    """Reads all files, so that both runs find them in the cache.  Returns the
     number of bytes."""
     return sum(len(read(path)) for path in paths)
 
@@ -49,6 +49,6 @@ def process(path):
         if path.endswith(".gz"):
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error):
-        # A file that is gone or broken is reported, not a failure.
+        # A file that is gone or broken is reported, but the task does not fail.
         return None, None
     return len(data.split()), hashlib.sha256(data).hexdigest()

@@ -28,7 +28,8 @@ class Lengths:
     """The outcome of the loads in a queue of one kind of fairness."""
 
     def __init__(self, fair_by, loads=LOADS, workers=WORKERS, until=None):
-        """until: the workers stop after these seconds; None: when all is done."""
+        """until: the workers stop after this number of seconds; None: when all
+        tasks are done."""
         self.fair_by, self.loads, self.workers = fair_by, loads, workers
         self.queue = "lengths by " + fair_by
         self.until = until
@@ -38,7 +39,8 @@ class Lengths:
         self.broken = []
 
     def run(self):
-        """Runs the workers; then drops the queue with all that is left in it."""
+        """Runs the workers.  Then drops the queue with all tasks that are left
+        in it."""
         with connect() as db:
             db.execute("SELECT fairq.drop_queue(queue, true) FROM fairq.queues"
                        " WHERE queue = %s", [self.queue])
@@ -93,8 +95,9 @@ class Lengths:
                 self.left -= 1
 
     def read(self, db):
-        """self.ran: the tasks in the order of their starts, in seconds since
-        the first start; self.seconds: the end of the last task."""
+        """Sets self.ran to the tasks in the order of their starts, with times
+        in seconds since the first start.  Sets self.seconds to the end of the
+        last task."""
         rows = db.execute(
             "SELECT group_key, worker::int, extract(epoch FROM popped_at)::float8,"
             " extract(epoch FROM finished_at)::float8, cost"
@@ -133,20 +136,21 @@ class Lengths:
 
 
 def verdicts(tasks, by_time):
-    """(claim, whether it holds) of the two runs."""
+    """Returns (claim, whether it holds) for each claim about the two runs."""
     found = [("fair_by = %s: each of %d tasks done exactly once"
               % (run.fair_by, run.tasks),
               len(run.ran) == run.tasks and run.left == 0)
              for run in (tasks, by_time)]
 
-    # The guarantee: a difference of two, plus the running tasks.
+    # The guarantee: the difference is at most two, plus the running tasks.
     until = tasks.both_ready_until()
     begun = [sum(row.began <= until for row in tasks.of(load.group))
              for load in LOADS]
     found.append(("task-fair: %d and %d tasks started while both groups had waiting tasks"
                   % tuple(begun), abs(begun[0] - begun[1]) <= 2 + 2 * WORKERS))
 
-    # The longest task of each group, plus 10 % because workers pause between tasks.
+    # The guarantee: the longest tasks of both groups, plus 10 % because workers
+    # pause between tasks.
     until = by_time.both_ready_until()
     had = [by_time.had(load.group, until) for load in LOADS]
     longest = [max(row.ended - row.began for row in by_time.of(load.group))

@@ -1,4 +1,5 @@
-"""A progress bar on a terminal; otherwise a line for every quarter."""
+"""Shows a progress bar on a terminal, and otherwise prints a line for every
+quarter."""
 
 import sys
 import time
@@ -29,7 +30,7 @@ class Progress:
             self.line(done)
 
     def bar(self, done):
-        # Ten times a second, and at the end.
+        # Drawn at most ten times a second, and at the end.
         if time.time() - self.drawn < 0.1 and done < self.total:
             return
         self.drawn = time.time()

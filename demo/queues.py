@@ -19,7 +19,7 @@ CHUNK = 1000
 
 
 class Queue:
-    """The part that both queues share: the results."""
+    """The part that both queues share, which is the results."""
 
     def __init__(self, connection):
         self.connection = connection
@@ -79,7 +79,7 @@ class Fairq(Queue):
         return [id for id, in rows]
 
     def work(self, most, worker, do):
-        """Pops and runs at most `most` tasks; returns their number."""
+        """Pops and runs at most `most` tasks.  Returns their number."""
         rows = self.connection.execute(
             "SELECT id, group_key, payload ->> 'path', attempt, addr"
             " FROM fairq.pop('documents', %s, worker => %s)",
@@ -104,7 +104,8 @@ class Fairq(Queue):
 
 
 class Fifo(Queue):
-    """The textbook: a table, its oldest rows, FOR UPDATE SKIP LOCKED."""
+    """The textbook's queue: a table whose oldest rows workers lock FOR UPDATE
+    SKIP LOCKED."""
 
     name = "FIFO"
 
@@ -123,7 +124,7 @@ class Fifo(Queue):
         return [id for id, in rows]
 
     def work(self, most, worker, do):
-        """Locks and runs at most `most` tasks; returns their number."""
+        """Locks and runs at most `most` tasks.  Returns their number."""
         with self.connection.transaction():
             rows = self.connection.execute(
                 "SELECT id, group_key, payload ->> 'path', NULL, NULL"

@@ -1,4 +1,4 @@
-"""Checks and reports a run: was it sound, and how long did alice wait?"""
+"""Checks whether a run was sound, and reports how long alice waited."""
 
 import xml.etree.ElementTree
 from collections import Counter, namedtuple
@@ -35,12 +35,12 @@ class Outcome:
                            if row.group == "alice"), None)
         if self.alice:
             self.wait_seconds = max(0.0, self.alice.started - self.enqueued)
-            # Tasks that started after her enqueue and before hers.
+            # The tasks that started after her enqueue and before her task.
             waited = [row for row in self.served
                       if self.enqueued < row.started < self.alice.started]
             self.wait_tasks = len(waited)
-            # Those of them that had an earlier turn.  Tasks that start while
-            # a worker already holds hers have later turns.
+            # The number of these that had an earlier turn.  Tasks that start
+            # while a worker already holds her task have later turns.
             self.wait_turns = sum(
                 1 for row in waited
                 if self.alice.turn is None or row.turn < self.alice.turn)
@@ -61,11 +61,11 @@ def print_table(outcomes):
 
 
 def print_verdicts(outcomes, svg, in_flight):
-    """Prints "ok" or "not ok" for each claim; returns whether all hold.
+    """Prints "ok" or "not ok" for each claim.  Returns whether all hold.
 
     in_flight is the number of tasks that all workers together hold at a time.
-    They may be in flight when alice enqueues.  After them, her group waits for
-    one task of each other group, which is bob's.
+    These tasks may be in flight when alice enqueues.  After them, her group
+    waits for one task of each other group, here one of bob's.
     """
     fairq, fifo = outcomes
     verdicts = [
@@ -89,7 +89,8 @@ def print_verdicts(outcomes, svg, in_flight):
 
 
 def print_claims(verdicts):
-    """Prints a line for each (claim, whether it holds); returns whether all hold."""
+    """Prints a line for each (claim, whether it holds).  Returns whether all
+    hold."""
     for claim, holds in verdicts:
         print("%s - %s" % ("ok" if holds else "not ok", claim))
     return all(holds for _, holds in verdicts)

@@ -5,7 +5,7 @@ import sys
 import textwrap
 
 TITLES = {"tasks": "task-fair", "time": "time-fair"}
-CELLS = 35          # of a timeline
+CELLS = 35          # the width of a timeline
 GAP = "   "         # between two timelines
 # marks of a cell in which a task begins, and of one in which it continues
 MARKS = {"alice": "aa", "bob": "B="}
@@ -27,7 +27,8 @@ def show(runs):
 
 
 def strip(run, worker, longest):
-    """A cell has the mark of each group that used the worker in that time."""
+    """A line of cells. Each shows which groups used the worker in the cell's
+    time."""
     cells = []
     width = longest / CELLS
     for cell in range(CELLS):
@@ -44,7 +45,7 @@ def strip(run, worker, longest):
 
 
 def scale(longest):
-    """The scale: the whole seconds, each at its place."""
+    """The scale has each whole second at its place."""
     line = ""
     for second in range(int(longest) + 1):
         at = int(second * CELLS / longest)

@@ -22,7 +22,8 @@ PLOT = PANEL - NAMES
 
 
 def draw(outcomes, workers):
-    """The SVG: a panel for each outcome, with one time scale."""
+    """Returns the SVG: a panel for each outcome, with one time scale for
+    both."""
     bottom = TOP + workers * ROW
     height = bottom + 84
     longest = max(o.seconds for o in outcomes)

@@ -26,7 +26,8 @@ class Failure(Exception):
 
 def work(kind, number, most, start, stop, done):
     """One worker process: takes and runs tasks until its stop event is set."""
-    # Ctrl-C signals the whole process group; the parent handles it.
+    # Ctrl-C signals the whole process group, and only the parent handles the
+    # signal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -47,11 +48,13 @@ def work(kind, number, most, start, stop, done):
 
 
 def run(queue, paths, page, workers, most):
-    """Bob's tasks, then the workers, then alice's task; waits for the end."""
+    """Enqueues bob's tasks, starts the workers, later enqueues alice's task,
+    and waits for the end."""
     ids = queue.enqueue("bob", paths)
     total = len(ids) + 1
 
-    # Spawned, not forked: they inherit nothing of the parent's connection.
+    # Processes are spawned, not forked, so that they do not inherit the
+    # parent's connection.
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(workers + 1)
     stop = context.Event()
@@ -86,7 +89,7 @@ def run(queue, paths, page, workers, most):
                     ids += queue.enqueue("alice", [page])
                     alice_enqueued = time.time()
         end = time.time()
-        # A duplicate run of a task would happen now.
+        # If a task runs twice, that happens now.
         time.sleep(0.1)
         stop.set()
         for process in processes:
