@@ -10,11 +10,11 @@ stdenv.mkDerivation {
   version = "1.0.0";
   src = lib.cleanSource ../..;
 
-  # pg_config is a package of its own since NixOS 25.05
+  # since NixOS 25.05 pg_config has a package of its own
   nativeBuildInputs = [ (postgresql.pg_config or postgresql) ];
   buildInputs = [ postgresql ];
   makeFlags = [ "with_llvm=no" ];
-  # where the server finds extensions: lib and share/postgresql/extension
+  # the server finds extensions in lib and share/postgresql/extension
   installFlags = [
     "pkglibdir=${placeholder "out"}/lib"
     "datadir=${placeholder "out"}/share/postgresql"

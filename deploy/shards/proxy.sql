@@ -4,8 +4,9 @@
 --   psql -d proxy -v ON_ERROR_STOP=1 -1 -f proxy.sql
 --
 -- First, in the proxy database, create the extension plproxy and a server "fairq".
--- It has a connection for each shard; p0 is the one of shard 1 (README.md).  The file
--- can be run again, and must be when a new version of fairq has other functions.
+-- The server has a connection for each shard. p0 is the connection to shard 1
+-- (README.md).  The file can be run again.  Run it again when a new version of
+-- fairq has other functions.
 --
 -- A group lives on one shard, which the hash of its key determines forever.  A task's id
 -- contains the number of its shard (fairq.set_shard).  Each call also compares the
@@ -20,7 +21,8 @@
 -- PL/Proxy sends times and numbers as text.  So both sides must write a format that
 -- any server reads, whatever the settings of the caller and the shard.  Functions that
 -- send arguments have SET clauses, and set_config() on the shard sets the format of
--- times in results.  Intervals in results are never negative, so any style is read.
+-- times in results.  Intervals in results are never negative, so the proxy can
+-- read any style.
 
 SET LOCAL client_min_messages = warning;
 
@@ -54,8 +56,8 @@ BEGIN
 END
 $$;
 
--- The shard of a group.  Bits of md5, which is the same in all versions and on all
--- machines; hashtext() may differ.
+-- The shard of a group, which is some bits of an md5.  Unlike hashtext(), md5
+-- is the same in all versions and on all machines.
 CREATE OR REPLACE FUNCTION fairq_proxy.shard_of_group(group_key text)
 	RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
@@ -81,7 +83,8 @@ BEGIN
 END
 $$;
 
--- Report the shard of an error of PL/Proxy; NULL: find the shard.
+-- Reports the shard of an error of PL/Proxy.  If shard is NULL, finds the
+-- shard.
 CREATE OR REPLACE FUNCTION fairq_proxy.failed(shard int, error text)
 	RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -99,7 +102,7 @@ END
 $$;
 
 --
--- The shards for a call, as the numbers of their connections
+-- The shards to which a call goes, as the numbers of their connections
 --
 
 CREATE OR REPLACE FUNCTION fairq_proxy.number(p int) RETURNS int
@@ -127,7 +130,8 @@ CREATE OR REPLACE FUNCTION fairq_proxy.of_group(group_key text) RETURNS int[]
 	LANGUAGE sql IMMUTABLE
 	AS 'SELECT ARRAY[fairq_proxy.shard_of_group(group_key) - 1]';
 
--- The given shards, if all of them are the shard of the group that gets their tasks.
+-- Returns the given shards.  Fails if one of them is not the shard of the group
+-- that gets their tasks.
 CREATE OR REPLACE FUNCTION fairq_proxy.to_group(ps int[], group_key text)
 	RETURNS int[] LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -165,8 +169,9 @@ BEGIN
 END
 $$;
 
--- The shards that have a queue, or lack it, so that an interrupted call can be
--- repeated.  With skip, it is not an error if there are none.
+-- The shards that have a queue, or those that lack it, so that an interrupted
+-- call can be repeated.  If there are none, that is an error unless skip is
+-- true.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_queue(queue text, has boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -211,8 +216,8 @@ CREATE OR REPLACE FUNCTION fairq_proxy.has_tasks(p int, name text) RETURNS boole
 		FROM fairq.shard(p + 1);
 $$;
 
--- The shards that drop a queue, if none of them would refuse.  A shard that drops it
--- loses its settings and its archive.
+-- The shards that drop a queue.  Fails if one of them would refuse.  A shard
+-- that drops the queue loses its settings and its archive.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_drop(queue text, force boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -308,8 +313,8 @@ BEGIN
 		dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL,
 		batch bigint DEFAULT NULL, after bigint[] DEFAULT NULL,
 		after_any boolean DEFAULT false', 'bigint', by_group);
-	-- its tasks are of groups of the same shard; others refuse it, as they refuse
-	-- to wait for tasks of another shard
+	-- the batch's tasks must be of groups of its shard: other shards refuse it,
+	-- as they refuse to wait for tasks of another shard
 	PERFORM pg_temp.make('create_batch', 'queue text, group_key text,
 		payload jsonb DEFAULT ''{}'', priority int DEFAULT 0,
 		on_success boolean DEFAULT false, max_attempts int DEFAULT NULL,
@@ -357,7 +362,7 @@ BEGIN
 		until timestamptz DEFAULT NULL', 'void', by_group_or_all);
 	PERFORM pg_temp.make('purge', 'queue text, group_key text DEFAULT NULL',
 		'bigint', by_group_or_all);
-	-- of all groups, max_tasks of each shard
+	-- without a group, each shard redrives at most max_tasks
 	PERFORM pg_temp.make('redrive', 'queue text, group_key text DEFAULT NULL,
 		max_tasks int DEFAULT NULL, to_queue text DEFAULT NULL,
 		to_priority int DEFAULT NULL, to_group text DEFAULT NULL', 'bigint',
@@ -476,7 +481,8 @@ EXCEPTION WHEN internal_error THEN
 END
 $$;
 
--- Refuse a required array that is NULL, or whose length differs from its partner's.
+-- Refuses an array that is NULL although it is required, or whose length
+-- differs from that of the other array.
 CREATE OR REPLACE FUNCTION fairq_proxy.check_array(name text, "values" anyarray,
 	needed boolean, partner text, n int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
