@@ -20,10 +20,11 @@ function requirePackage() {
   }
 }
 
-// Replace this by your work.  When it returns, the task is completed; the archive keeps its value
-// if the queue has retain.  When it throws, the task is retried later, and its error is stored
-// with its cause.  Long work should check task.signal, an AbortSignal, or pass it on: the worker
-// aborts it when the work is wasted.
+// Replace this by your work.  When it returns, the task is completed, and the
+// archive keeps its value if the queue has retain.  When it throws, the task is
+// retried later, and its error is stored with its cause.  Long work should
+// check task.signal, an AbortSignal, or pass it on: the worker aborts the
+// signal when the work is useless.
 async function handle(task) {
   console.log(`task ${task.id} of ${task.group}:`, task.payload);
 }
@@ -31,8 +32,9 @@ async function handle(task) {
 const [queue, module_] = process.argv.slice(2);
 const shards = (process.env.SHARDS || '').split(/\s+/).filter(Boolean); // connection URIs
 
-// The package decodes each payload separately, and runs a task whose lease has expired with no
-// other task.  So if a task is broken, or kills this process, only that task fails.
+// The package decodes each payload separately.  A task whose lease has expired
+// runs with no other task.  So if a task is broken, or kills this process, only
+// that task fails.
 fairq.main(queue, module_ ? require(path.resolve(module_)).handle : handle, {
   concurrency: Number(process.env.CONCURRENCY || 4), // tasks at a time
   lease: Number(process.env.LEASE || 60), // seconds

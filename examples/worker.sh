@@ -27,7 +27,7 @@ read_only() {
 	[ "$("${psql[@]}" <<<'SHOW transaction_read_only')" = on ]
 }
 
-# Does one task.  SIGTERM stops that.
+# Runs one task.  SIGTERM stops the work.
 work() {	# ID ATTEMPT PAYLOAD GROUP
 	local sql=("${psql[@]}" -v id="$1" -v attempt="$2") errors=$directory/$1.$2
 	local pid='' stopped='' me=$BASHPID heart status end begun took
@@ -49,14 +49,15 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	if [ "$status" -eq 0 ]; then
 		end="SELECT fairq.complete(:id, :attempt, took => :'took')"
 	elif [ -n "$stopped" ]; then
-		# Hands it back.  A cancelled task ends, and a lost task is not changed.
+		# Returns the task.  If it is cancelled, it ends.  If it is lost, it is
+		# not changed.
 		end="SELECT fairq.release(:id, :attempt)"
 	else
 		end="SELECT fairq.fail(:id, :attempt, :'error', took => :'took')"
 		sql+=(-v "error=status $status: $(tail -c 2000 "$errors" | iconv -c -f UTF-8 -t UTF-8)")
 	fi
-	# If only the answer was lost, a second try is harmless, since it names the
-	# attempt.
+	# If only the answer was lost, a second try is harmless, since the call
+	# names the attempt.
 	until "${sql[@]}" <<<"$end" >/dev/null || { [ $? -ne 2 ] && ! read_only; } ||
 		[ -n "$stopped" ]; do
 		sleep 1
@@ -89,7 +90,7 @@ stop() {	# PID
 
 # Sleeps until a pop may return a task.
 wait_for_tasks() {
-	# pop would report the same errors.
+	# Errors are not shown here, because pop reports the same ones.
 	"${psql[@]}" <<<"CALL fairq.wait(:'queue')" &>/dev/null &
 	waiter=$!
 	[ -z "$stopping" ] || end_wait
@@ -97,7 +98,8 @@ wait_for_tasks() {
 	waiter=''
 }
 
-# Cancels that.  A psql that has just started does not react yet.
+# Ends wait_for_tasks.  Tries repeatedly, because a psql that has just started
+# does not react yet.
 end_wait() {
 	for _ in {1..20}; do
 		kill -INT "$waiter" || return
@@ -106,7 +108,8 @@ end_wait() {
 } 2>/dev/null
 
 stopping='' status=0 waiter=''
-# In the background: its end also ends a "wait -n" that was about to begin.
+# end_wait runs in the background, so that its end also ends a "wait -n" that
+# was about to begin.
 trap 'stopping=1; end_wait &' TERM INT
 while [ -z "$stopping" ]; do
 	mapfile -t running < <(jobs -pr)
@@ -128,7 +131,8 @@ while [ -z "$stopping" ]; do
 	done
 	if [ "$popped" -eq 2 ] || { [ "$popped" -eq 3 ] && read_only; }; then
 		sleep 1
-	# Above 128 is a signal; and after one $! may have been end_wait.
+	# A status above 128 means a signal.  After a signal, $! may have been
+	# end_wait.
 	elif [ "$popped" -gt 0 ] && [ "$popped" -le 128 ] && [ -z "$stopping" ]; then
 		status=1
 		break
