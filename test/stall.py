@@ -20,7 +20,8 @@ class Stall:
         return os.path.exists(self.done)
 
     def wait(self, seconds, thread=None):
-        """Waits until the backend has stopped, or its call's thread has ended; true if it stopped."""
+        """Waits until the backend has stopped, or its call's thread has ended.
+        Returns whether it has stopped."""
         limit = time.monotonic() + seconds
         while not self.is_reached() and time.monotonic() < limit and (
                 thread is None or thread.is_alive()):

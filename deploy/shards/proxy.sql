@@ -577,7 +577,8 @@ BEGIN
 		coalesce(results, array_fill(NULL::jsonb, ARRAY[n])),
 		coalesce(took, array_fill(NULL::interval, ARRAY[n])),
 		attempts IS NOT NULL, took IS NOT NULL));
-	-- in the order of the input; if an id occurs twice, the first occurrence was not lost
+	-- lost ids are in the order of the input; if an id occurs twice, its first
+	-- occurrence was not lost
 	RETURN array(SELECT id FROM (
 			SELECT id, i, row_number() OVER (PARTITION BY id ORDER BY i DESC) AS back
 			FROM unnest(ids) WITH ORDINALITY t(id, i)) t

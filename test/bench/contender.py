@@ -19,8 +19,8 @@
                            replace pop.sql or take.sql while the group is
                            blocked, if these are not enough
 
-All but setup.sql and fairq's pops are optional.  A contender is measured with
-the scripts that it has.  $payload is the same for all contenders.
+All scripts except setup.sql and fairq's pops are optional.  A contender is
+measured with the scripts that it has.  $payload is the same for all contenders.
 """
 
 import os

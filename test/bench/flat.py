@@ -184,7 +184,8 @@ def drawn(bench):
 
 
 def compare(bench, one, other, promise=SAME):
-    """Two rows of times and two of buffers.  Rounds alternate between the places."""
+    """Adds two rows of times and two rows of buffers.  Rounds alternate between
+    the places."""
     with one_core(one.session.connection, other.session.connection):
         rounds = [[place.round() for place in (one, other)]
                   for _ in range(WARMUP + bench.sizes["rounds"])][WARMUP:]

@@ -143,7 +143,7 @@ def beside(bench, state):
 
 
 def rates(bench, what, here, other):
-    """Rows of 8 workers with batches of 100, 10 and 1."""
+    """Adds rows of the rates of 8 workers with batches of 100, 10 and 1."""
     for n, promise in RATE.items():
         tasks = bench.sizes["state_work"][n]
         bench.results.row("%s, batches of %d" % (what, n),

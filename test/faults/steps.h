@@ -4,9 +4,9 @@
  *
  * Each file of the extension is compiled with this file included first.
  * test/faults/steps adds a macro for each function of the server that can
- * fail.  So a call takes a step before each call of these, and at each
- * CHECK_FOR_INTERRUPTS().  When SQL has requested it, the n-th step of the
- * backend
+ * fail.  So a call of fairq makes a step before it calls one of these
+ * functions, and at each CHECK_FOR_INTERRUPTS().  When SQL has requested it,
+ * the n-th step of the backend
  *
  *	error	fails
  *	cancel	gets a cancel of the statement, and ends at the next check for one

@@ -718,8 +718,8 @@ def hang_up(db, waiter):
 
 
 def dead_client(run):
-    """A worker that died while it waited does not get the call for a task in
-    the place of others.
+    """A worker that died while it waited is not called for a task in place of
+    other workers.
     """
     queue = new_queue(run.db, "life_dead_client")
     waiters = crowd(3)

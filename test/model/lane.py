@@ -172,8 +172,8 @@ class Lane:
         return self.seats_off(g) < self.known
 
     def is_unsure(self, g):
-        """Whether the seat was passed in the block in which recovery began, and is not
-        known.
+        """Whether the seat was passed in the block in which recovery began, and
+        is not known yet.
         """
         return (not self.is_known(g)
                 and self.turn(g, 0) < self.first)

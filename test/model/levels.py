@@ -279,7 +279,7 @@ class Plain(Books):
 
     def leave(self):
         """A flow without a task, or without a slot, is left out."""
-        for flow in self.flows:         # users first
+        for flow in self.flows:         # users precede tenants
             has = (flow.has_work() if flow.parent else
                    any(user in self.present for user in flow.users))
             if not has or flow in self.waits:

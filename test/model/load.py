@@ -448,7 +448,7 @@ class Model(Explorer):
         return books[number & 1][1] + opened
 
     def find(self, state, session):
-        """The counter, by the load that was read."""
+        """The counter's value, in the book of the load that was read."""
         books, opened = state.counter
         book = session.number & 1
         number, committed = books[book]

@@ -21,7 +21,7 @@ a pair: the earliest and the latest possible time.
 MOST_OWED = 16
 MOST_LEVELS = 8                 # the server compares only this number of levels
 EARLY, LATE = 0, 1              # kinds of ties
-WEIGHED = 1                     # rounding of an amount that was divided
+WEIGHED = 1                     # rounding error of a division by a weight
 
 
 class Flow:

@@ -59,7 +59,8 @@ class Clock:
         heappush(self.instants, instant)
 
     def __enter__(self):
-        """Around a call: start and end are the times before and after it."""
+        """Entered around a call. start and end are the times before and after
+        the call."""
         now = self._past()
         while self.instants and self.instants[0] <= now + self.margin:
             self.sleep_until(self.instants[0] + AFTER)

@@ -169,8 +169,8 @@ class Driver:
     # ---- workers
 
     def pop(self, s, tasks, per_group=None, take=False, lease=None):
-        """lease: the number of instants ahead, and whether it ends just
-        before.
+        """lease: the number of the instant near which it ends, 1 being the next
+        one, and whether it ends just before that.
         """
         lease = self._lease(lease)
         session = self.sessions[s]

@@ -5,7 +5,7 @@ and also the tasks that have an instant instead (life.py).  The driver passes ea
 call and its result to the model, in the order in which the calls were made.  The
 model raises Fault if a result breaks a promise.  It does not know how the server
 chooses, or the place of a task.  Calls are made one at a time, but by several
-sessions, whose transactions may stay open as long as they like.
+sessions, whose transactions may stay open for any time.
 
 Terms.  An *expired* task is one whose lease has expired.  A task is *visible* to a
 session if it is ready, due or expired.  A commit or the session's own open

@@ -18,10 +18,10 @@ from state import Fault
 class Scenario(namedtuple("Scenario",
                           "name function sessions size exclusive",
                           defaults=(1, None, False))):
-    """Exclusive: it affects all queues. A size, which the docstring mentions, is
-    passed to the function. Size and sessions may be pairs: the full value, and
-    that of --small. Some values of the latter are small enough for a test of a
-    minute, and still find their faults.
+    """exclusive: whether the scenario affects all queues. size is passed to the
+    function, whose docstring mentions it. Size and sessions may be pairs of the
+    full value and the value with --small. Some values with --small are small
+    enough for a test of a minute, and still find their faults.
     """
 
     def at_size(self, small):
@@ -293,7 +293,8 @@ def many_late_groups(driver, count):
 # ---- the order of service
 
 def layers(driver):
-    """Groups queued one after the other come out in layers."""
+    """Groups whose tasks were enqueued one after the other are served in
+    layers."""
     for group in ("a", "b", "c"):
         driver.batch(0, [group] * 5)
     served = work_all(driver, (4, 1, 2))

@@ -1,4 +1,4 @@
-"""Sessions of a server: one method per SQL function, every call logged.
+"""Sessions of a server, with one method per SQL function. Every call is logged.
 
 A log entry is (session, SQL, arguments, result), and text() makes the steps of a
 replay from it.  No call may wait for another session, so lock_timeout and

@@ -21,7 +21,7 @@ class Transactions:
         self.settings = Settings()
         self.pending = {}       # session: settings that it has not committed
         self.counts = {}        # group: the running tasks that count
-        self.limited = False    # a call has seen a limit, so all calls count
+        self.limited = False    # a call has seen a limit: all calls now count
         self.uncounted = set()  # sessions that had begun before that call
         self.total = Counts()   # the running tasks that count, of the queue
         self.groups = set()     # groups that have had a committed task

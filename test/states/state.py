@@ -204,7 +204,7 @@ def rolled_back_pop(queue, rounds):
 
 
 def healed(queue, rounds):
-    """Rolled back tasks were served again, and all later ones."""
+    """Rolled back tasks were served again, and so were all later tasks."""
     rolled_back_pop(queue, 3)
     queue.serve(2 * GROUPS)
     queue.enqueue(rounds)
