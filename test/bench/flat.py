@@ -104,8 +104,8 @@ class Place:
         connection = self.session.connection
         counts = []
         for _ in range(5):
-            # EXPLAIN discards what a pop returns, unless it goes into a table;
-            # the buffers of a temporary table are not shared ones.
+            # EXPLAIN discards what a pop returns, unless that goes into a
+            # table.  The buffers of a temporary table are not shared buffers.
             turn = explain(connection,
                            "CREATE TEMP TABLE popped AS " + self.pop_sql)
             _, rows = self.session.run("SELECT * FROM popped")

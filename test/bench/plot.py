@@ -85,7 +85,7 @@ def short(value):
 # -------------------------------------------------------------------- lines
 
 class LogAxis:
-    """Maps positive values to a stretch of pixels; 0 has a place below."""
+    """Maps positive values to a stretch of pixels. 0 has a place below them."""
 
     def __init__(self, values, start, end):
         positive = [v for v in values if v > 0]

@@ -53,7 +53,7 @@ def checkpoint():
 
 
 def restart():
-    """Restarts the server in mode fast; its files stay in the page cache."""
+    """Restarts the server in mode fast.  Its files stay in the page cache."""
     cluster = os.environ.get("FAIRQ_CLUSTER") or fail(
         "only a server of test/cluster can be restarted")
     subprocess.run(["pg_ctl", "-D", cluster + "/data", "-l", cluster + "/log",

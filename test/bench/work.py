@@ -39,8 +39,7 @@ def prepare(bench):
 
 
 def in_turn(bench, names, measure):
-    """Measures all contenders in turn, several times; returns lists by
-    name."""
+    """Measures all contenders in turn, several times. Returns lists by name."""
     measured = {name: [] for name in names}
     for _ in range(bench.sizes["repeats"]):
         for name in names:

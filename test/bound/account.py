@@ -94,7 +94,7 @@ class Account:
             raise Fault(f"{lost} tasks too few, but disturbed calls had"
                         f" {held} in flight at most")
 
-    # ---- the order of the turns is that of the calls
+    # ---- turns are taken in the order of the calls
 
     def in_order(self):
         """
@@ -120,7 +120,7 @@ class Account:
     # ---- two groups that have work
 
     def pairs(self, count):
-        """(g, h, bound of the turns, since when both have work)."""
+        """Yields (g, h, bound of the turns, arrivals of those that joined)."""
         groups = self.shape.steady + sorted(self.joined)
         pairs = [(g, h) for g in groups for h in groups if g != h]
         for g, h in self.shape.random.sample(pairs, min(count, len(pairs))):

@@ -166,7 +166,7 @@ inject_arm(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Whether the call has failed; disarms it in any case. */
+/* Returns whether the call has failed.  Disarms it in any case. */
 Datum
 inject_fired(PG_FUNCTION_ARGS)
 {

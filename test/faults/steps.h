@@ -42,7 +42,7 @@ typedef struct FairqSteps
 	int			lane_locks;		/* locks of lanes that are held */
 	int			spinlocks;
 	bool		reached;		/* n was */
-	char		wrong[256];		/* step that must not be there; "": none */
+	char		wrong[256];		/* a step in such a section, or "" */
 	FairqStep	steps[FAIRQ_MAX_STEPS];
 } FairqSteps;
 

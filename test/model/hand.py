@@ -34,8 +34,8 @@ stranded    Assume that every pop is over, and every transaction has ended and
 not ready   only ready tasks are claimed.
 forever     that session ends.
 
-The model leaves out costs: which pops read for themselves, and the removal of
-a reader's name at its end.
+The model leaves out two parts that only affect costs. They are the choice of
+pops that read for themselves, and the removal of a reader's name at its end.
 """
 
 from collections import namedtuple
@@ -385,7 +385,8 @@ class Model(Explorer):
         place = s.rows[i][1] if place is None else place
         return s._replace(rows=replaced(s.rows, i, (status, place)))
 
-    # Each is a phase of a pop: (step, the state then).
+    # Each of these functions is a phase of a pop. It yields (step, the state
+    # after it).
 
     @staticmethod
     def then(s, me, phase, **values):

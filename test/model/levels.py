@@ -897,7 +897,7 @@ class Model:
         self.states, self.measured = 0, 0
 
     def explore(self, most=None):
-        """None, or (a fault, what led to it)."""
+        """Returns None, or (a fault, what led to it)."""
         for seed in range(SCENARIOS[self.scenario]["histories"]):
             if most is not None and self.states >= most:
                 break

@@ -211,8 +211,8 @@ class Model:
         yield own[STEP], s.freeze(), tuple(p.__dict__.values())
 
     def explore(self, most=None):
-        """None, or (a fault, the steps that lead to it). Breadth first, at most this
-        number of states.
+        """Returns None, or (a fault, the steps that lead to it).  Searches
+        breadth first, at most this number of states.
         """
         shared, backends = self.start
         first = (tuple(shared.values()),

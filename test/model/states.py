@@ -8,14 +8,14 @@ class Fault(Exception):
 
 
 class Explorer:
-    """A model has a hashable start state; steps(state), all possible next
-    steps: (name, next state); and check(state), which raises Fault, as
-    steps may.
+    """A model has a hashable start state. It has steps(state), which yields all
+    possible next steps: (name, next state). It has check(state), which raises
+    Fault, as steps may.
     """
 
     def explore(self, most=None):
-        """None, or (a fault, the steps that lead to it). Breadth first, at
-        most this number of states.
+        """Returns None, or (a fault, the steps that lead to it). Searches
+        breadth first, at most this number of states.
         """
         came = {self.start: None}
         todo = deque([self.start])

@@ -466,7 +466,8 @@ class Driver:
             raise Fault("view", f"{row}, which was deleted")
 
     def drain(self, rng, release=True):
-        """Ends all tasks, and pops the rest: each task once, and no other."""
+        """Ends all open transactions, and pops and ends all tasks. Each task is
+        popped once, and no other."""
         for s in list(self.model.undo):
             self.commit(s) if rng.random() < 0.5 else self.rollback(s)
         self.check_queue()

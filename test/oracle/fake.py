@@ -303,7 +303,8 @@ class Fake:
         return lane, [row for row in rows if row.lane == lane]
 
     def shares_by(self, session):
-        """The amounts of each lane; new shares begin equal."""
+        """The amounts of the lanes.  With new shares, all amounts are equal at
+        first."""
         shares = self.settings_of(session).shares
         return self.shares if shares == self.shares_of else Shares(shares)
 

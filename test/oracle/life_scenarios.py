@@ -71,7 +71,8 @@ def expired_leases_of_limited_groups(driver):
 
 
 def expired_leases_in_a_full_queue(driver):
-    """The same with max_running, and limits that are lowered afterwards."""
+    """As in the scenario above, but with max_running, and with limits that are
+    lowered afterwards."""
     driver.clock.margin = SLOWLY
     driver.set_max_running(0, 60)
     others(driver, 40)

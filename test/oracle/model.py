@@ -43,8 +43,8 @@ Properties, checked at every service (and every wait):
 
 count     pop(n) returns min(n, visible) tasks.  Only tasks with a slot in their
           group and in the queue count.  It returns no task that another session
-          has, or that is uncommitted by another, finished, purged or rolled back
-          (kinds "lost", "doubled", "uncommitted", "unknown").
+          has, or has not committed.  It returns none that is finished, purged
+          or rolled back (kinds "lost", "doubled", "uncommitted", "unknown").
 per_group a call with per_group c serves turns of one lane in a window of
           addresses.  It begins at the call's first turn, the lowest, and has a
           length of c * block_length.  So no group has more than c turns.  The call
@@ -82,7 +82,7 @@ behind    the expired tasks of a group are served in cycles.  The ready ones are
 
 The address of a service names a turn: a block, and the group's seat in it.
 Services at one address are one turn.  (Expired tasks that are served in a full
-queue have no turns.  They count separately.)
+queue have no turns.  They are counted separately.)
 
 twice     a turn has at most w tasks, w being the group's weight (the highest so far,
           if it was changed).  They follow each other in the lane, and no group has
@@ -135,8 +135,8 @@ share     consider a stretch of services at which g and h both wait properly wit
           (Other groups may get only part of a turn, which costs no group
           anything: "turn" holds for all.)
 
-wait      fairq.wait() is true if a pop serves a task, or ends one that has
-          expired; and then a pop does so.
+wait      fairq.wait() is true if and only if a pop would serve a task, or end
+          one that has expired.
 
 A reset of the hints, or a restart of the server, ends all waits and stretches,
 and loses no task.  A restart begins a block: no group has had a turn in it.

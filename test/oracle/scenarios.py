@@ -153,8 +153,8 @@ def burst_of_late_commits(driver, count):
 
 
 def burst_of_a_rollback(driver, tasks):
-    """A large pop, mostly of one group, is rolled back after others were served for
-    many rounds; twice.
+    """A large pop, mostly of one group, is rolled back after other groups were
+    served for many rounds. This happens twice.
     """
     driver.batch(0, ["back"] * (tasks * 9 // 10))
     others(driver, 2 * tasks)
@@ -189,8 +189,8 @@ def burst_behind_a_purge(driver):
 
 
 def burst_behind_a_rollback(driver):
-    """The same with a rollback: the transaction had enqueued the 1,000 tasks
-    before the task that stays.
+    """As in the scenario above, but with a rollback of the transaction that had
+    enqueued the 1,000 tasks before the task that stays.
     """
     others(driver, 500)
     driver.begin(1)

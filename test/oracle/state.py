@@ -52,8 +52,8 @@ class Task:
 
     def __init__(self, id, group, lane, key=None, max_attempts=None,
                  enqueued=(0, 0), cost=None, batch=None, on_success=None):
-        """batch: the one to which it belongs; on_success: of the one for
-        which it waits.
+        """batch: the batch to which the task belongs. on_success: that of the
+        batch for which it waits.
         """
         self.id, self.group, self.lane = id, group, lane
         self.key, self.max_attempts = key, max_attempts
@@ -133,7 +133,7 @@ class Settings:
 
 
 class Counts:
-    """The running tasks that count, of a group or of the queue."""
+    """The counted running tasks of a group or of the queue."""
 
     def __init__(self):
         self.running = 0        # tasks
