@@ -17,9 +17,9 @@ third=$(awk -v lease="$lease" 'BEGIN { print lease / 3 }')
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 
-# Reads statements; the status is 2 if the server cannot be reached.  It has its own
-# session: the terminal's Ctrl-C must not interrupt it between pop's commit and the
-# output of the tasks.
+# Reads and executes statements.  The status is 2 if the server cannot be
+# reached.  It has its own session: the terminal's Ctrl-C must not interrupt it
+# between pop's commit and the output of the tasks.
 psql=(setsid --wait psql -XAtqw -v ON_ERROR_STOP=1 -v queue="$queue" -v lease="$lease s")
 
 # Whether the server was the primary, or the database is read-only for some time.

@@ -46,8 +46,8 @@ def drop_database(name):
 
 
 def checkpoint():
-    """Makes a checkpoint.  Run between measurements, this avoids a checkpoint
-    during one."""
+    """Makes a checkpoint.  Called between measurements, so that none happens
+    during a measurement."""
     with connect("postgres") as connection:
         connection.execute("CHECKPOINT")
 

@@ -195,7 +195,7 @@ def workers(bench, names, floor, title, bar, script, promise):
 
 
 def work(bench):
-    """Pop and complete, in two transactions."""
+    """Measures pop and complete, in two transactions."""
     names = ["fairq", "fifo_lease"]
     workers(bench, names + bench.having("pop", besides=names), "fifo_lease",
             "pop + complete, tasks", "pop + complete",

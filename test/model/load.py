@@ -90,20 +90,21 @@ EACH = -1                       # counts_since: no load counts so far
 # xid. savepoint: 0 (none), or its number. number, known: of the load as read, at
 # first the number of resets. mine: number, snapshot and resets of the own load.
 # noted, below: changes of tasks (ready, running), of the counter, slots; below:
-# those outside the savepoint. slot: taken for the next claim. call: None,
-# "counts", "not". limit: of old settings. kept: counts as a call that does not
-# count. decided: the books to which the commit adds.
+# those outside the savepoint. slot: whether one is taken for the next claim.
+# call: None, "counts" or "not". limit: that of the old settings. kept: whether
+# the session is among the calls that do not count. decided: the books to which
+# the commit adds.
 NOTHING = (0, 0, 0, 0)
 Session = namedtuple("Session", "at xid sub number known mine snapshot rows"
                      " resets noted below slot call limit kept pins seen decided")
 BEGUN = Session(0, 0, 0, 0, False, 0, None, (0, 0), 0, NOTHING, NOTHING,
                 False, None, None, False, False, None, None)
-# ended: the xids that have ended, visibly. aborted: those, and savepoints (xid,
-# number), that were rolled back. number: of the load that was begun last. current:
-# of the last that is over. snapshots: of each book, (number, xmax, running).
-# numbers: of each book, (number, (ready, running)). known, over: resets with which
-# numbers are known, or should be. counter: of each book, (number, committed);
-# open.
+# ended: the xids whose ends are visible. aborted: the xids, and savepoints
+# (xid, number), that were rolled back. number: the number of the load that was
+# begun last. current: that of the last load that is over. snapshots: of each
+# book, (number, xmax, running).  numbers: of each book, (number, (ready,
+# running)). known, over: resets with which numbers are known, or should be.
+# counter: of each book, (number, committed); open.
 State = namedtuple("State", "next ended aborted versions resets number counting"
                    " current snapshots numbers known over counter limit limited"
                    " calls counts_since cancelled changed blind sessions")

@@ -163,8 +163,9 @@ class Flows:
                 max([high for _, (_, high) in there] + [self.start[1]]))
 
     def arrives(self, flow, least, now, call, sure, waits=True):
-        """A call has taken up flows that became active.  sure: whether it surely
-        visited this order.  waits: whether the flow surely has a task to serve."""
+        """Adds a flow that has become active to the order. sure: whether the
+        call surely visited this order.  waits: whether the flow surely has a
+        task to serve."""
         if flow.there and not flow.lapsed:
             return
         got = flow.got(now)

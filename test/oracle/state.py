@@ -24,7 +24,7 @@ LAPSES_ALONE = 2                # with this many lapses a task is served alone
 
 
 class Task:
-    """The fields below the line change, and a rollback restores them."""
+    """The fields in CHANGING change, and a rollback restores them."""
     CHANGING = ("status",       # see above
                 "owner",        # session whose open transaction changed it
                 "born",         # session that has not committed its enqueue
@@ -43,8 +43,8 @@ class Task:
                 "cancelled",    # whether it was cancelled while it ran
                 "blocked",      # whether it waits for its batch; None: has none
                 "closed",       # whether its batch accepts no more tasks
-                "how",          # ended: how
-                "outcome",      # ended and in the archive: how
+                "how",          # how it ended
+                "outcome",      # how it ended, if the archive has it
                 "ended",        # when it was put into the archive
                 "error", "result")
     __slots__ = ("id", "group", "lane", "key", "max_attempts",
