@@ -40,7 +40,7 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	wait "$pid"
 	status=$?
 	pid=''
-	took=$((($(date +%s%N) - begun) / 1000))	# for time-fair queues
+	took=$((($(date +%s%N) - begun) / 1000))	# time-fair queues need it
 	sql+=(-v "took=$((took > 0 ? took : 0)) microseconds")
 	# Not TERM, which a subshell that has just begun would lose.
 	{ kill -KILL "$heart" && wait "$heart"; } 2>/dev/null

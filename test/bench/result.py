@@ -34,7 +34,7 @@ class Results:
             return True
         with open(path, encoding="utf-8") as file:
             before = json.load(file)
-        # as in JSON, where keys are strings
+        # JSON has strings as keys
         if before["sizes"] != json.loads(json.dumps(self.data["sizes"])):
             return False
         self.data["measurements"] = before["measurements"]
@@ -59,7 +59,7 @@ class Results:
                "ratio": statistics.median(ratios) if ratios else None}
         promise = verdict = ""
         if ratios and (at_least or at_most):
-            ratio = round(row["ratio"], 2)      # as printed
+            ratio = round(row["ratio"], 2)      # the printed ratio
             if at_least:
                 row["at_least"] = at_least
                 row["met"] = ratio >= at_least

@@ -107,7 +107,7 @@ def nullable(element, share=0.03):
     return lambda r: None if r.random() < share else element(r)
 
 
-# by pg_type.typname; a type that is missing here fails the suite
+# The keys are names of pg_type. The suite fails if a type is missing.
 TYPES = {
     "text": text,
     "int2": one_of(INTEGERS),
@@ -146,7 +146,7 @@ def a_choice(*choices):
     return lambda r, world: r.choice(choices)
 
 
-# by the argument's name; others are drawn by their type alone
+# The keys are names of arguments. Other arguments are drawn by type alone.
 NAMES = {
     "queue": usual(a_choice(*QUEUES), 0.9),
     "queues": usual(usual_array(a_choice(*QUEUES))),

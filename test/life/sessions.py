@@ -30,7 +30,7 @@ KINDS = [
 ]
 HELPED = "life_kept"            # expire_leases() runs for this queue all the
                                 # time, for others only in the second half
-REDRIVEN = "life_tight"         # while the others work
+REDRIVEN = "life_tight"         # its failed tasks are redriven meanwhile
 SHAKY = ("life_groups", "g5")   # its limit is changed all the time
 MOST_SHAKY = 4
 GROUPS = [f"g{n}" for n in range(8)]

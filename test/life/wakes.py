@@ -31,8 +31,8 @@ class Queue:
     def __init__(self, db, name):
         self.db, self.name = db, name
         self.others = []
-        self.verb = "pop"       # of the workers
-        self.ends_one = False   # a pop may only end a task
+        self.verb = "pop"       # the call that workers make
+        self.ends_one = False   # whether a pop may only end a task
 
     def create(self, **options):
         names = "".join(f", {name} => %s" for name in options)

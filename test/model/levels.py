@@ -131,7 +131,7 @@ class Flow:
         self.ready = []                 # the costs or the durations of tasks
         self.running = self.lapsed = 0  # lapsed tasks are running, too
         self.limit, self.paused, self.locked = None, False, False
-        self.held = False               # until its hold ends
+        self.held = False               # whether it is on hold
         if parent:
             parent.users.append(self)
 
@@ -380,7 +380,7 @@ class Lane(Books):
         self.flows = sorted(flows, key=lambda flow: flow.number)
         self.bits = {flow: Bits() for flow in flows}
         self.orders = defaultdict(list)
-        self.asked = 0                  # since a task was served
+        self.asked = 0                  # tries since a task was served
 
     def rule(self, name):
         return name in self.rules

@@ -28,7 +28,7 @@ class Flow:
     def __init__(self, name, most=0, new=True):
         self.name = name
         self.low, self.high = 0, most   # per weight, of the ended tasks
-        self.weight = 1         # at its last service
+        self.weight = 1         # the weight at its last service
         self.running = {}       # task: the moment at which it began
         # whether it is in its order; None: not known
         self.there = False if new else None

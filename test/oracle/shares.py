@@ -11,7 +11,7 @@ lane served last".
 import struct
 from fractions import Fraction
 
-PARTS = 1 << 20                 # of a task
+PARTS = 1 << 20                 # parts of a task
 
 
 class Shares:

@@ -102,13 +102,13 @@ class Settings:
         self.max_running = None
         self.paused = False         # whether the queue is paused
         self.concurrency_of = {}    # groups with a limit of their own
-        self.paused_groups = frozenset()    # and tenants
+        self.paused_groups = frozenset()    # paused groups and tenants
         self.max_attempts = 20
         self.backoff = 1000000      # microseconds
         self.retain = False
         self.fair_by = "tasks"
         self.separator = None       # between tenant and user; None: no tenants
-        self.shares = ()            # of priorities; (): strict
+        self.shares = ()            # of priorities; (): strict priority
 
     def changed(self, **values):
         other = Settings()
@@ -170,7 +170,7 @@ class Fifo:
         self.turn = None if is_new else UNKNOWN     # the address of its last turn
         self.cycles = {None}    # expired tasks served last: one of these
         self.stretch = 0        # grows with every end of a stretch ("share")
-        self.first_turn = None  # of the stretch
+        self.first_turn = None  # the first turn of the stretch
 
     def end_wait(self):
         self.since.clear()
