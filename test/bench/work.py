@@ -203,7 +203,7 @@ def work(bench):
 
 
 def take(bench):
-    """Take: remove tasks in a single transaction."""
+    """Measures take, which removes tasks in a single transaction."""
     names = ["fairq", "fifo"]
     workers(bench, names + bench.having("take", besides=names), "fifo",
             "take, tasks", "take",

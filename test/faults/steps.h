@@ -41,7 +41,7 @@ typedef struct FairqSteps
 	int			passed;			/* steps so far */
 	int			lane_locks;		/* locks of lanes that are held */
 	int			spinlocks;
-	bool		reached;		/* n was */
+	bool		reached;		/* whether step n was reached */
 	char		wrong[256];		/* a step in such a section, or "" */
 	FairqStep	steps[FAIRQ_MAX_STEPS];
 } FairqSteps;

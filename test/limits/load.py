@@ -106,9 +106,9 @@ class Session(threading.Thread):
         entry = [now(), None, self.name, sql, arguments, None]
         self.load.log.append(entry)
         try:
-            # A timeout at the moment of a prepared COMMIT is reported by its
-            # Sync: an error of a statement that has taken effect. If the COMMIT
-            # is not prepared, the next statement reports it.
+            # The Sync after a prepared COMMIT reports a timeout at that moment,
+            # as an error of a statement that has taken effect. If the COMMIT is
+            # not prepared, the next statement reports it.
             cursor = self.connection.execute(
                 sql, arguments, prepare=None if arguments else False)
             rows = cursor.fetchall() if cursor.description else None

@@ -438,7 +438,8 @@ class Lane:
         group.front = 0
 
     def pass_over(self, g):
-        """No entry is available: the group in the ring whose turn it is."""
+        """Passes over the group in the ring whose turn it is, since no entry is
+        free."""
         group = self.groups[g]
         if group.had:
             raise Fault(f"twice: {self.of.name(g)}, passed over")

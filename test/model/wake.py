@@ -206,8 +206,8 @@ class Model(Explorer):
         return state._replace(calls=state.calls - 1)
 
     def leave(self, state, n):
-        """Removes the session from the list of sleepers. A signal goes to the
-        next one."""
+        """Removes the session from the list of sleepers. If it was signalled,
+        the signal goes to the next session."""
         if n in state.sleepers:
             return state._replace(sleepers=tuple(
                 other for other in state.sleepers if other != n))

@@ -93,8 +93,8 @@ class Clock:
 
     def tick(self, most=100000):
         """Wait until the next instant has passed, and those right after it.
-        False if there is no instant within this number of microseconds (of an
-        idle machine).
+        Returns False if there is no instant within this number of microseconds
+        (of an idle machine).
         """
         now = self._past()
         if not self.instants or (

@@ -23,7 +23,7 @@ class Transactions:
         self.counts = {}        # group: the running tasks that count
         self.limited = False    # a call has seen a limit: all calls now count
         self.uncounted = set()  # sessions that had begun before that call
-        self.total = Counts()   # the running tasks that count, of the queue
+        self.total = Counts()   # the queue's running tasks that count
         self.groups = set()     # groups that have had a committed task
         self.seats = {}         # group: its seat, as seen in its turns
         self.seats_are_new = True   # no group has the seat of another one
