@@ -22,7 +22,8 @@ trap 'rm -rf "$directory"' EXIT
 # between pop's commit and the output of the tasks.
 psql=(setsid --wait psql -XAtqw -v ON_ERROR_STOP=1 -v queue="$queue" -v lease="$lease s")
 
-# Whether the server was the primary, or the database is read-only for some time.
+# Whether the database is read-only, for example because the server is no longer
+# the primary.
 read_only() {
 	[ "$("${psql[@]}" <<<'SHOW transaction_read_only')" = on ]
 }

@@ -116,8 +116,8 @@ def steps(q):
 
 
 def once_per_transaction(run):
-    """Each such transaction sends exactly one notification, without payload, on
-    the channel of the queue."""
+    """Each transaction of steps() sends the stated number of notifications,
+    without payload, on the channel of the queue."""
     names = ["life_notify", "Life.\"notify'; ü", "l" * 57]
     channels = {name: "fairq." + name for name in names}
     listener = Listener(channels.values())

@@ -400,8 +400,8 @@ class Model(Explorer):
         return state, session._replace(call="not")
 
     def counting(self, state):
-        """From now on new transactions count running tasks.  The counter is
-        known once those that do not count are over."""
+        """Records that all transactions count running tasks from now on, unless
+        a call that does not count is in progress."""
         if state.counts_since == EACH and (
                 state.calls == 0 or "calls" not in self.rules):
             return state._replace(counts_since=state.number)

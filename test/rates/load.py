@@ -223,7 +223,8 @@ class Settings:
                     PERS[of["per"]], of["burst"])
 
     def end_holds(self, queue=None, key=None):
-        """From now on the holds of one key, or of all keys, are unknown."""
+        """Ends the known holds of one key, or of all keys.  From now on it is
+        unknown whether they last."""
         for at, holds in self.holds.items():
             if holds and queue in (None, at[0]) and (queue is None
                                                       or key == at[1]):
