@@ -120,8 +120,8 @@ SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.add('leases', 'a4', 'a5');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- several expired tasks of a group are served in the order of their addresses,
--- and not in that of the ends of their leases
+-- a group's tasks with expired leases are served in the order of their addresses,
+-- and not in the order in which their leases ended
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a3'), pg_temp.lapse('leases', 'a4'), pg_temp.lapse('leases', 'a2');
@@ -129,15 +129,15 @@ SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- expired tasks of a group take turns: one that expires repeatedly does not
--- delay others, also at the same address
+-- a group's tasks with expired leases take turns: one whose lease expires
+-- repeatedly does not delay others, also at the same address
 SELECT fairq.set_group('leases', 'a', weight => 3);
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT fairq.set_group('leases', 'a', weight => 0);
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 SELECT $$SELECT pg_temp.pop('leases', 1, '1 microsecond')$$ FROM generate_series(1, 9) \gexec
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- Each group at its turn, however many of its tasks have expired.
+-- Each group is served at its turn, however many of its leases have expired.
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'b1', 'c1');
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 SELECT pg_temp.add('leases', 'b2', 'b3', 'c2', 'd1');

@@ -21,7 +21,7 @@ CREATE TEMP TABLE flow (key text PRIMARY KEY, parent text, weight int DEFAULT 1,
 CREATE TEMP TABLE virtual (parent text PRIMARY KEY, v numeric DEFAULT 0);
 CREATE TEMP SEQUENCE tie;
 
--- The flow enters its order, with at least the virtual time.
+-- The flow enters its parent's order, with a tag of at least the virtual time.
 CREATE FUNCTION pg_temp.enter(flow_key text, of text) RETURNS void LANGUAGE sql AS $$
 	INSERT INTO virtual VALUES (of) ON CONFLICT DO NOTHING;
 	INSERT INTO flow (key, parent, tie) VALUES (flow_key, of, -1) ON CONFLICT DO NOTHING;

@@ -11,7 +11,7 @@ import (
 
 // NewTask is a task to be enqueued.  The zero value of each field is fairq's default.
 type NewTask struct {
-	Group       string         // the tenant or user among whom fairq is fair
+	Group       string         // the unit of fairness, such as a tenant or user
 	NoGroup     bool           // Group may be empty; otherwise an empty Group is an error
 	Name        string         // of the handler: the header "task"
 	Args        any            // encoded as JSON: the payload; nil: {}

@@ -23,8 +23,9 @@ const (
 	unregisterSQL = `SELECT fairq.unregister_worker($1::uuid)::text`
 )
 
-// keepRegistered keeps the worker in the view fairq.workers until it ends.  A failure has no
-// other effect.  The log gets the first failure that is not temporary.
+// keepRegistered keeps the worker in the view fairq.workers until it ends.  If a
+// call fails, the worker continues, and calls again at the next interval.  The log gets the
+// first failure that is not temporary.
 func (r *run) keepRegistered() {
 	defer r.showing.Done()
 	id, host := newUUID(), hostname()

@@ -95,8 +95,8 @@ func Step[T any](ctx context.Context, task *Task, name string,
 	})
 }
 
-// Checkpoint records how far the work has got, for Cursor in a later attempt.  Call it often:
-// it saves the value once per heartbeat.  If the attempt fails or is released, the worker
+// Checkpoint records how far the work has got, for Cursor in a later attempt.  It saves
+// the value once per heartbeat, so call it often.  If the attempt fails or is released, the worker
 // saves the last value.  If the task was cancelled or its lease is lost, it returns ErrLost.
 func (t *Task) Checkpoint(ctx context.Context, cursor any) error {
 	encoded, err := json.Marshal(cursor)

@@ -59,7 +59,7 @@ export interface EnqueueOptions<Name = FreeName> extends TaskOptions<Name> {
 }
 
 export interface NewTask<Name = FreeName> extends TaskOptions<Name> {
-  /** The tenant or user among whom fairq is fair. */
+  /** The unit of fairness, such as a tenant or user. */
   group: string;
   /** The arguments of the handler; left out: {}. */
   payload?: unknown;

@@ -1162,7 +1162,10 @@ fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)
 	}
 }
 
-/* Make the next call that takes turns take back all groups that are aside. */
+/*
+ * Request that the next call that takes turns puts all groups that are aside
+ * back into their lanes.
+ */
 void
 fairq_take_all_back(FairqHints *hints)
 {

@@ -602,7 +602,8 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 				return true;
 			case FAIRQ_GONE:
 				/*
-				 * or the current command has changed it: UPDATE ...  RETURNING
+				 * The task is gone, or the current command has changed its
+				 * row: UPDATE ...  RETURNING
 				 */
 				CommandCounterIncrement();
 				break;

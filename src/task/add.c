@@ -16,8 +16,9 @@
  * task's row for the same time.  To replace a task, the call waits for another
  * transaction that is changing the row, such as an enqueue of an equal key.  A
  * call does not finish an expired task whose row is being changed.  A pop that
- * began the task in time may stay open during its work.  Finishing an expired
- * task waits only for a row that is locked, or changed after that check.
+ * began the task in time may stay open during its work.  So the call checks
+ * this first.  Then it waits only if the row is locked, or if another
+ * transaction changes the row after the check.
  */
 #include "postgres.h"
 

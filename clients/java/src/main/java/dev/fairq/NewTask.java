@@ -47,7 +47,7 @@ public final class NewTask {
         return new NewTask(null);
     }
 
-    /** The tenant or user among whom fairq is fair. */
+    /** The unit of fairness, such as a tenant or user. */
     public NewTask group(String group) {
         this.group = group;
         return this;

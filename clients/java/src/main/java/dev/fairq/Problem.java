@@ -27,7 +27,7 @@ final class Problem {
         return state(error).matches("(28|3D).*|08004");
     }
 
-    /** Whether something exceeds a limit or the memory of the server, for example a text that it cannot print. */
+    /** Whether data exceeds a limit or the memory of the server, for example a payload that the server cannot print. */
     static boolean isTooLarge(SQLException error) {
         return state(error).matches("54.*|53200");
     }
