@@ -666,8 +666,8 @@ CREATE FUNCTION fairq.create_batch(queue text, group_key text,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_batch(text, text, jsonb, int, boolean, int, jsonb, bigint)
 	IS 'Creates a batch, and adds the task that waits for its end. Returns the id of both. With '
-		'on_success, the task fails if a task of the batch does not succeed. With batch, it belongs to '
-		'that other batch.';
+		'on_success, the task fails if a task of the batch does not succeed. With batch, the task is '
+		'added to the batch with that id.';
 
 CREATE FUNCTION fairq.close_batch(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_close_batch'

@@ -104,7 +104,7 @@ SELECT * FROM fairq.check_queue('expires');
 -- later
 --
 
--- a has its turn in this block, so b is next. The previous pop may have begun
+-- a takes its turn in this block, so b is next. The previous pop may have begun
 -- another block: in a table of more than 8 MB, it loads only if it finds too
 -- few tasks.
 SELECT pg_temp.forget(), pg_temp.add(NULL, 'a0');

@@ -44,7 +44,7 @@ SELECT fairq.fail(:id, 1, 'first', '0');
 SELECT * FROM pg_temp.tasks('retries');
 SELECT addr, lease_until, run_at > enqueued_at AND run_at <= now() AS put_back, finished_at FROM fairq.tasks WHERE id = :id;
 SELECT * FROM fairq.check_queue('retries');
--- the attempt is over for each caller
+-- the attempt is over, whether or not a call gives its number
 SELECT fairq.fail(:id, 1), fairq.fail(:id), fairq.complete(:id, 1), fairq.complete(:id), fairq.release(:id, 1),
 	fairq.release(:id), fairq.extend(:id, 1), fairq.extend(:id), cardinality(fairq.complete_batch(ARRAY[:id]));
 SELECT pg_temp.pop('retries');

@@ -344,7 +344,7 @@ SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'rollback_purged'
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('rollback_purged', 10);
 SELECT * FROM fairq.check_queue('rollback_purged');
 
--- A transaction adds tasks behind those that it has taken, also if shared
+-- A transaction adds tasks behind those that it has taken, even if shared
 -- memory does not know the group.
 SELECT fairq.create_queue('rollback_unknown');
 SELECT pg_temp.add('rollback_unknown', 'a', 1, 3);

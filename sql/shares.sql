@@ -2,8 +2,8 @@
 -- has saved nothing, and other rules still apply.
 --
 -- Fails if a newly active lane begins with what it had got (find_starts() in
--- shares.c). Fails if equal lanes are compared by other numbers (is_before()
--- there). Fails if unserved tasks stay charged (settle_charge() there, and
+-- shares.c). Fails if lanes with equal amounts are not ordered by priority
+-- (is_before() there). Fails if unserved tasks stay charged (settle_charge() there, and
 -- after an error fairq_turns_end() in turn.c). Fails if a run of a lane is as long
 -- as the call. Fails if the turns of one window of per_group are of several
 -- lanes (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all

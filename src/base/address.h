@@ -110,7 +110,7 @@ fairq_as_due(TimestampTz time)
 	return time - time % 1000;
 }
 
-/* Tasks that are due at the given time have lower addresses. */
+/* Returns the end of the addresses of tasks that are due at the given time. */
 static inline int64
 fairq_due_end(FairqRegion region, TimestampTz now)
 {

@@ -4,8 +4,8 @@
  *		group's next few ready tasks.
  *
  * The cache.  Shared memory has a fixed number of entries for groups of lanes.
- * Sets of seats show without entries which groups have any tasks (seats.c).
- * If an entry is evicted, the group's next turn costs one or a few descents in
+ * Sets of seats show which groups have tasks, even groups without an entry
+ * (seats.c).  If an entry is evicted, the group's next turn costs one or a few descents in
  * the index.  The group also loses its turn in the present block if a turn
  * that yielded nothing is not given back yet.
  *

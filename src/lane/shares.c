@@ -384,8 +384,8 @@ fairq_shares_copy(FairqShares *copy, FairqShares *shares)
 }
 
 /*
- * Choose the next lane, except those in the set "without", and the number of
- * its services in a row, at most "most".  The lane is charged for all these
+ * Choose the next lane that is not in the set "without", and how many times in
+ * a row it is served, at most "most".  The lane is charged for all these
  * tasks.  If most is 0, it is served once, and its charge is known when it is
  * settled. works is NULL unless the queue is time-fair.  Returns NULL if no
  * lane with a share is left.

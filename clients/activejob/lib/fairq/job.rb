@@ -16,8 +16,8 @@ module Fairq
     # Options that a job keeps when it is retried.
     KEPT = %w[group dedup_key dedup_until dedup_for max_attempts cost headers].freeze
 
-    # Options of one call only.  A retry does not need them: it has already
-    # started, replaces no task, and stays in its batch.
+    # Options of one call only.  A retry does not need them, because the task
+    # has already started, replaces no task, and stays in its batch.
     ONCE = %w[expires_at replace batch waits after after_any].freeze
 
     # Refuses a string or a date, which has no time zone.  For a string, to_f would return the year.

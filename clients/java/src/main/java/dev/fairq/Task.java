@@ -212,7 +212,7 @@ public final class Task {
 
     /**
      * Records how far the work has got, as JSON text, for {@link #cursor()} of a later attempt.  Call
-     * it often: it saves the value once per heartbeat.
+     * it often. It saves the value once per heartbeat.
      */
     public void checkpoint(String json) throws SQLException, InterruptedException {
         synchronized (saving) {
