@@ -1,6 +1,6 @@
 /*
  * tally.h
- *		The numbers of tasks of a queue: ready, scheduled and running.
+ *		The numbers of tasks of a queue: queued, scheduled and running.
  */
 #ifndef FAIRQ_TALLY_H
 #define FAIRQ_TALLY_H
@@ -13,7 +13,7 @@
 /* The kinds of tasks that are counted. */
 typedef enum FairqTallied
 {
-	FAIRQ_TALLY_READY,			/* waits for a turn, without a lease */
+	FAIRQ_TALLY_READY,			/* queued: waits for a turn, without a lease */
 	FAIRQ_TALLY_SCHEDULED,		/* waits for a time, without a lease */
 	FAIRQ_TALLY_RUNNING,		/* has a lease, which may have expired */
 	FAIRQ_TALLIES				/* number of kinds */
