@@ -4,9 +4,13 @@
  *
  * A claim needs a slot in its queue and one in its group.  If the group has a
  * tenant, it also needs one in the tenant.  Each rate requires a start, too.
- * A call takes them in this order, and gives them back if a later one is not
- * free.  counter.c keeps the counters.  This file finds and checks them, and
- * records changes for the end of the transaction (transaction.c).
+ * A call first takes the slot and the start in the queue.  Then it takes the
+ * slots in the group and the tenant, and last the starts in the tenant and the
+ * group.  If one of these is not free, the call gives back those of the group
+ * and the tenant.  It keeps those of the queue for the next group.
+ *
+ * counter.c keeps the counters.  This file finds and checks them, and records
+ * changes for the end of the transaction (transaction.c).
  *
  * A queue that never had a limit does not count tasks; tally.c describes how
  * counting begins.  While counters are not known, calls skip a limited group,
