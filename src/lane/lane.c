@@ -60,16 +60,16 @@
  * that outcome the group can lose its turn in this block.
  *
  * A lane is recovered after a restart, or after SQL has changed rows.
- * Recovery begins with all sets empty except leased and lapsed.  From that
- * moment on, the lane records published tasks.  After a restart a new block
- * begins; in an empty lane it is the first one.  Otherwise the position is the
- * same as before, and so is the set "served".  Then each group that has any
- * row gets its bits (line.c), in steps.  They follow the order of the turns,
- * beginning after the position and wrapping around.  A seat is known once a
- * step has passed it.  A turn is taken only if all seats whose turns could
- * come before it are known.  So the order is the same as if all seats had been
- * known from the beginning.  Only when all seats are known is it certain that
- * no group is ready.
+ * Recovery begins with all sets empty except leased, lapsed and served.  From
+ * that moment on, the lane records published tasks.  After a restart a new
+ * block begins, the first one if the lane is empty, and no group is served in
+ * it yet.  Otherwise the position is the same as before.  Then each group that
+ * has any row gets its bits (line.c), in steps.  They follow the order of the
+ * turns, beginning after the position and wrapping around.  A seat is known
+ * once a step has passed it.  A turn is taken only if all seats whose turns
+ * could come before it are known.  So the order is the same as if all seats
+ * had been known from the beginning.  Only when all seats are known is it
+ * certain that no group is ready.
  *
  * So a restart can give a group one turn too many.  If a group was in front
  * when rows were changed, recovery finds it after all seats behind the
@@ -251,7 +251,7 @@ has_position(FairqLane *lane, int64 block_length)
 /*
  * Begin to recover the lane, unless another backend has begun.  The caller has
  * read the resets, then the table, then the time.  block is the lowest block
- * of the groups' first ready tasks; -1: the lane is empty.  In a lane that is
+ * of some groups' first ready tasks; -1: the lane is empty.  In a lane that is
  * not task-fair all seats count as passed, and recovery begins at the first
  * one.
  */
@@ -721,8 +721,9 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 
 /*
  * Commit and abort callbacks call the functions below, except
- * fairq_lane_narrowings(), after their changes are visible.  The chunks of the
- * groups' bits exist.
+ * fairq_lane_narrowings(), after their changes are visible.  A pop also calls
+ * them before its search, for tasks that only its own transaction sees.  The
+ * chunks of the groups' bits exist.
  */
 
 /*

@@ -252,7 +252,8 @@ typedef enum FairqTaken
 	FAIRQ_TAKEN,				/* some turns were taken */
 	FAIRQ_NONE_READY,			/* no group of the lane has a ready task */
 	FAIRQ_NOT_NOW,				/* the next turns are past those that may be
-								 * taken */
+								 * taken, or no entry is available for their
+								 * groups */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
 	FAIRQ_NOT_READY,			/* read the lane's fair_by, make accounts, and
 								 * try again */
