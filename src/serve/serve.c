@@ -104,9 +104,10 @@
  * has come are taken back in the copy, as by the next call.  After that, no
  * other groups are taken back in the copy as time passes.
  *
- * For tasks that it does not return, a call only moves hints, and ends a
- * bounded number of expired ones (claim.c).  So a transaction that stays open
- * after its pop delays only its own tasks.
+ * For tasks that it does not return, a call only moves hints.  The exceptions
+ * are a bounded number of expired, lapsed and blocked tasks, which it ends or
+ * checks (claim.c).  So a transaction that stays open after its pop delays
+ * only its own tasks and these.
  *
  * Locking: tuple locks of rows, or rows with SKIP LOCKED (store_task.c), so a
  * call never waits for a row.  Lanes' locks are held briefly, see lane.c.  One

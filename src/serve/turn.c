@@ -274,9 +274,11 @@ typedef struct Course
 	FairqTurn  *turn;
 	bool		search;			/* the group is in the set "due" or "lapsed" */
 	bool		no_slot;		/* no slot or no start for another running
-								 * task */
+								 * task, or the group waits for a task that
+								 * this call cannot serve */
 	bool		not_now;		/* the turn is kept for later: the queue has no
-								 * slot, or its settings have changed */
+								 * slot, its settings have changed, or the call
+								 * ends because a task is served alone */
 	Search		queued;
 	Search		due[FAIRQ_REGIONS];
 	Search		lapsed;
