@@ -22,8 +22,8 @@
  * transaction is changing counts as existing.
  *
  * Locking: between the search and the new row, ExclusiveLock on the object
- * (fairq.dedup, queue_id, hash of the key), released at once.  Without the
- * lock, an enqueue waits for the end of the transaction that inserts or
+ * (fairq.dedup, queue_id, hash of the key), released at once.  After the
+ * release, an enqueue waits for the end of the transaction that inserts or
  * changes the row.  A stale or invalid row is locked before it is deleted, if
  * that is possible at once.  The row of a held key is inserted under the same
  * lock, even by a claim, which has locked its task's row.  That is safe,
