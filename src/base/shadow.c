@@ -6,9 +6,8 @@
  * a copy.  The hints of the queue are copied at once, with the bits of its
  * groups and the order of its lanes (serve.c).  Parts that are found by a key
  * are copied when they are first needed.  They are the entry of a group in the
- * cache (entry.c), its counter (registry.c), its account
- * (lane_order.c).  Such parts are kept here, and are found by their object and
- * a number.
+ * cache (entry.c), its counter (registry.c) and its account (lane_order.c).
+ * Such parts are kept here, and are found by their object and a number.
  *
  * A function can determine from an address whether it is in the copy
  * (fairq_in_shadow()).  All other code, including locks and spinlocks, works

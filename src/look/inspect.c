@@ -49,8 +49,8 @@
  * transaction.  The lock on the queue blocks drop_queue(), which frees the
  * queue's chunks.  The locks on the tables block DROP EXTENSION, which locks
  * no queue.  Numbers in shared memory may change while they are read.  The
- * tally is read under its lock, shared
- * (tally.c).  The calls also take the locks of survey.c.
+ * tally is read under its lock, shared (tally.c).  The calls also take the
+ * locks of survey.c.
  *
  * To copy one lane, or FAIRQ_WAITS groups, a call takes a lane's lock,
  * shared.  Rows are made from the copy.  So one row shows one moment, but the
