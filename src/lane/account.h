@@ -90,7 +90,8 @@ typedef struct FairqAccount
 								 * last used; it is invalid if the lane has
 								 * another one now */
 	int32		weight;			/* weight of the group at its last turn that
-								 * yielded a task */
+								 * yielded a task; 1 if there was no such turn
+								 * since the account was initialized */
 
 	/* in queues with tenants */
 	struct
