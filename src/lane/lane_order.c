@@ -6,7 +6,7 @@
  * order depends on the service they have received so far (account.c).  In
  * cost-fair lanes, the first group of an ordered set is next, for one task.
  * In time-fair lanes, the best of the first groups of each level is next.
- * There are two levels on average.
+ * There are two levels on average; at most FAIRQ_MOST_LEVELS are compared.
  *
  * The sets of the lane (lane.c) are used as in other lanes, with three
  * exceptions:
