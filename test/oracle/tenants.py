@@ -120,10 +120,12 @@ class TenantsModel(CostModel):
         user = self._account(task.lane, task.group)
         user_was_away = user.away
         super()._put(task)
-        if was_away and user_was_away and not user.away:
+        if was_away and not user.away:
             self._comes(task, lane, tenant)
-            if any(self._runs(task.lane, group) for group, _ in
-                   self._users(task.lane, tenant_of(task.group))):
+            # a user that the server may still have in the tenant's order
+            if not user_was_away or any(
+                    self._runs(task.lane, group) for group, _ in
+                    self._users(task.lane, tenant_of(task.group))):
                 tenant.came = DOUBT
 
     def _unknown(self, group):
