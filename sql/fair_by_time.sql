@@ -5,7 +5,8 @@
 -- end in an open transaction is charged at once. Fails if a newly active group
 -- is not charged, or an abort does not undo starts. Fails if nothing is
 -- forgiven, or a lapsed group keeps its level (fairq_account_apply(),
--- forgive(), rank_by_time()).
+-- forgive(), rank_by_time()). Fails if a lapsed group's key grows
+-- (fairq_account_compared()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -205,6 +206,19 @@ SELECT count(*) FROM fairq.pop('time_ages', 90);
 SELECT statement_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.stats WHERE queue = 'time_ages';
 SELECT count(*) FROM fairq.pop('time_ages', 500);
 SELECT statement_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'time_ages';
+
+-- A dead worker had 30 tasks of a. The group has lapsed, so its amount does not
+-- grow: it is before b at level 0, and does not hide b from the choice.
+SELECT fairq.create_queue('time_lapsed', fair_by => 'time', max_attempts => 100);
+SELECT pg_temp.add('time_lapsed', 'x', 1, 1);
+SELECT fairq.complete(id, took => '10 ms') FROM fairq.pop('time_lapsed');
+SELECT pg_temp.add('time_lapsed', 'a', 1, 31);
+SELECT count(*) FROM fairq.pop('time_lapsed', 30, lease => '1 microsecond');
+SELECT pg_temp.add('time_lapsed', g, 1, 9) FROM unnest('{b,c}'::text[]) g;
+SELECT pg_temp.pop('time_lapsed'), pg_temp.pop('time_lapsed');
+SELECT pg_temp.done('time_lapsed', 'b', '10 ms');
+DO $$BEGIN PERFORM pg_sleep(0.1); END$$;
+SELECT left(pg_temp.pop('time_lapsed'), 1), pg_temp.pop('time_lapsed');
 
 -- peek() returns the tasks of the next pop
 SELECT fairq.create_queue('time_peek', fair_by => 'time');

@@ -175,14 +175,29 @@ fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 }
 
 /*
+ * The amount by which the group of a time-fair lane is compared with others.
+ * If the group has lapsed, it is the amount of its rank, which does not grow.
+ * Otherwise the group would hide the groups behind it at its level.
+ */
+double
+fairq_account_compared(const FairqLedger *ledger, const FairqAccount *account,
+					   FairqMoment at)
+{
+	if (!at.lapsed)
+		return fairq_account_got(ledger, account, at.now);
+	return fairq_amount_value(account->node.rank.amount) +
+		(double) fairq_account_level(account) * (at.now - ledger->since);
+}
+
+/*
  * The key of a group of a time-fair lane: the group with the least key is
  * next.
  */
 double
 fairq_account_key(const FairqLedger *ledger, const FairqAccount *account,
-				  TimestampTz now)
+				  FairqMoment at)
 {
-	return fairq_account_got(ledger, account, now) +
+	return fairq_account_compared(ledger, account, at) +
 		2 * ledger->longest * fairq_account_level(account);
 }
 

@@ -198,8 +198,11 @@ extern void fairq_account_be_tenant(FairqLedger *ledger,
 									FairqAccount *account);
 extern double fairq_account_got(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
+extern double fairq_account_compared(const FairqLedger *ledger,
+									 const FairqAccount *account,
+									 FairqMoment at);
 extern double fairq_account_key(const FairqLedger *ledger,
-								const FairqAccount *account, TimestampTz now);
+								const FairqAccount *account, FairqMoment at);
 extern int32 fairq_account_level(const FairqAccount *account);
 extern void fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
 								FairqAccount *account, int32 group_no,

@@ -5,9 +5,9 @@
  *
  * The cache.  Shared memory has a fixed number of entries for groups of lanes.
  * Sets of seats show which groups have tasks, even groups without an entry
- * (seats.c).  If an entry is evicted, the group's next turn costs one or a few descents in
- * the index.  The group also loses its turn in the present block if a turn
- * that yielded nothing is not given back yet.
+ * (seats.c).  If an entry is evicted, the group's next turn costs one or a few
+ * descents in the index.  The group also loses its turn in the present block
+ * if a turn that yielded nothing is not given back yet.
  *
  * An entry is in one of the two group sets that its key leads to, so that the
  * sets fill up evenly.  A group set has eight ways.  A new entry takes a free

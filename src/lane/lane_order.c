@@ -717,7 +717,8 @@ find_least(FairqLane *lane, const FairqFlows *flows, TimestampTz now)
 		 (next = next_level(&search, &behind)) != FAIRQ_NO_NODE; n++)
 	{
 		const FairqAccount *account = account_of(lane, next);
-		double		got = fairq_account_got(ledger, account, now);
+		FairqMoment at = moment(lane, next, now);
+		double		got = fairq_account_compared(ledger, account, at);
 
 		least = n == 0 ? got : Min(least, got);
 	}
@@ -1061,7 +1062,7 @@ next_by_time(const Search *search, TimestampTz now)
 		if (ledger->longest == 0 && best != FAIRQ_NO_NODE &&
 			fairq_account_level(account) > 0)
 			break;
-		key = fairq_account_key(ledger, account, now);
+		key = fairq_account_key(ledger, account, moment(lane, next, now));
 		if (best == FAIRQ_NO_NODE || key < best_key ||
 			(key == best_key && account->node.rank.tie < best_tie))
 		{

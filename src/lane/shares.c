@@ -49,6 +49,8 @@
  * lane's amount is the run time of its tasks, including running tasks so far.
  * The ledgers of the lanes record that time.  A lane that had no task and has
  * tasks now is credited with the least amount of the other lanes with tasks.
+ * The lapsed tasks of a lane count as running until a call serves the lane.
+ * So they can keep calls from it, while other lanes have tasks.
  *
  * Shares are those of the latest version of the settings that a caller has
  * passed.  When the shares change, and after a restart, all lanes have equal
