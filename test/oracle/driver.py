@@ -188,6 +188,7 @@ class Driver:
         if self.restarted and claimed & {task.id for task in
                                          self.model.expired(s)}:
             foreseen = None
+        lapsed = bool(self.model.expired(s))
         before = None
         if (foreseen is not None and self.model.settings.fair_by == "time"
                 and foreseen != self._served(claims) and not doubtful):
@@ -199,7 +200,7 @@ class Driver:
                 # tasks that open transactions have changed count as running,
                 # in doubt
                 foreseen, before = foreseen[:len(claims)], None
-            self._check_foreseen(foreseen, claims)
+            self._check_foreseen(foreseen, claims, lapsed)
             if before:
                 self._judge_foreseen(before, s, tasks, foreseen)
         return claims
@@ -225,10 +226,14 @@ class Driver:
     def _served(claims):
         return [(claim.id, claim.addr) for claim in claims]
 
-    def _check_foreseen(self, foreseen, claims):
+    def _check_foreseen(self, foreseen, claims, lapsed):
+        """lapsed: whether leases of tasks had expired."""
         served = self._served(claims)
         if self.model.settings.fair_by == "time":
-            # keys have grown since then, at different paces
+            # Keys have grown since then, at different paces.  So another task can be
+            # first.  If a lapsed task is, it needs no slot, and others may lack one.
+            if lapsed:
+                return
             foreseen, served = len(foreseen), len(served)
         if foreseen != served:
             raise Fault("peek", f"peek foresaw {foreseen}, pop served"
