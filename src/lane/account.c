@@ -378,6 +378,7 @@ fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
 	FairqRank  *rank = &account->node.rank;
 	bool		same = rank->tie == charge->tie;
 
+	/* before the rank is computed */
 	if (same)
 		account->weight = charge->weight;
 	if (ledger->fair_by == FAIRQ_BY_TIME)
