@@ -4,9 +4,9 @@
 -- Fails if levels do not count (fairq_account_key() with E of 0). Fails if an
 -- end in an open transaction is charged at once. Fails if a newly active group
 -- is not charged, or an abort does not undo starts. Fails if nothing is
--- forgiven, or a lapsed group keeps its level (fairq_account_apply(),
--- forgive(), rank_by_time()). Fails if a lapsed group's key grows
--- (fairq_account_compared()).
+-- forgiven (fairq_account_apply(), forgive()). Fails if tasks that may have
+-- lapsed count as running, for the group or its priority, or their time grows
+-- (fairq_account_lapses()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -219,6 +219,20 @@ SELECT pg_temp.pop('time_lapsed'), pg_temp.pop('time_lapsed');
 SELECT pg_temp.done('time_lapsed', 'b', '10 ms');
 DO $$BEGIN PERFORM pg_sleep(0.1); END$$;
 SELECT left(pg_temp.pop('time_lapsed'), 1), pg_temp.pop('time_lapsed');
+
+-- A dead worker had 6 tasks of a, at priority 0. They do not count as running,
+-- so each priority gets every second task, even while a is paused. Once they
+-- run again, they count.
+SELECT fairq.create_queue('time_dead', fair_by => 'time', shares => '{1,1}');
+SELECT pg_temp.add('time_dead', 'a', 1, 8);
+SELECT count(*) FROM fairq.pop('time_dead', 6, lease => '1 microsecond');
+SELECT fairq.pause('time_dead', 'a');
+SELECT pg_temp.add('time_dead', 'b', 1, 9, 1), pg_temp.add('time_dead', 'c', 1, 9);
+SELECT pg_temp.pop('time_dead'), pg_temp.pop('time_dead'), pg_temp.pop('time_dead'), pg_temp.pop('time_dead');
+SELECT count(*) FROM fairq.peek('time_dead', 9);
+SELECT fairq.resume('time_dead', 'a');
+SELECT left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1),
+	left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1);
 
 -- peek() returns the tasks of the next pop
 SELECT fairq.create_queue('time_peek', fair_by => 'time');

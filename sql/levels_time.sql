@@ -4,8 +4,8 @@
 --
 -- Fails if work is charged only to the user (fairq_work_end()). Fails if a
 -- tenant or user enters with credit (enter(), find_least()). Fails if a tenant
--- keeps its level while a user has lapsed (moment()), or peek() copies only
--- two levels of a tenant (copy_order()). Fails if users are served level by
+-- keeps its level while a user has lapsed (set_lapsed()), or peek() copies
+-- only two levels of a tenant (copy_order()). Fails if users are served level by
 -- level (next_in_order()), or a start in a full queue counts only for the user
 -- (fairq_work_begun()). Fails if a group enters before the next one has an
 -- account, or if groups that enter together determine each other's place
@@ -208,5 +208,16 @@ SELECT pg_temp.pop('timed_back');
 ROLLBACK;
 SELECT pg_temp.pop('timed_back', 3);
 SELECT pg_temp.got('timed_back');
+
+-- A dead worker had 10 tasks of acme/ann. Their time does not grow for acme,
+-- although no pop finds them while ann is paused.
+SELECT fairq.create_queue('timed_dead', separator => '/', fair_by => 'time');
+SELECT pg_temp.add('timed_dead', 1, 'old/old');
+CALL pg_temp.work('timed_dead', 1, '{"old/old": "10 ms"}');
+SELECT pg_temp.add('timed_dead', 10, 'acme/ann');
+SELECT count(*) FROM fairq.pop('timed_dead', 10, lease => '1 microsecond');
+SELECT fairq.pause('timed_dead', 'acme/ann');
+SELECT pg_temp.add('timed_dead', 9, 'acme/bob', 'beta/cyd');
+CALL pg_temp.work('timed_dead', 12, '{"acme/bob": "0.1 ms", "beta/cyd": "0.1 ms"}');
 
 SELECT count(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'timed%';

@@ -45,7 +45,8 @@
  *
  * E is the longest of the tasks that have ended, minus a 128th of the work
  * since.  When a task has ended, E is at least the mean age of those that its
- * group still runs.  Before any task has ended, levels alone decide.
+ * group still runs, unless some of them may have lapsed.  Before any task has
+ * ended, levels alone decide.
  *
  * All of these amounts change with time.  But the amounts of groups of one
  * level grow at the same pace, so their order does not change.  With weights,
@@ -56,11 +57,14 @@
  * the lane's recovery.  The level does not include other tasks.  When these
  * end, the group is charged the time that they have taken.  A task counts as
  * running from the moment at which its turn is taken until its end is visible.
- * A task whose lease has ended counts as running until another call takes it
- * over or ends it.  The group is then charged for it up to the end of the
- * lease.  While the group is in the set "lapsed", it is at level 0, with the
- * amount that it had got when it lapsed.  Otherwise the lapsed task, which
- * waits for another call, would itself delay the group.
+ *
+ * When leases of the group have ended, all of its running tasks may be those
+ * of a dead worker, until a search shows which are.  So from the end of the
+ * leases on, these tasks do not count in the level, and their time does not
+ * grow.  Otherwise lapsed tasks, which wait for a call, would themselves keep
+ * calls from the group, its tenant and its lane.  Tasks that begin later count
+ * as usual.  The search ends all this: tasks that still run count again, with
+ * their whole time.  A lapsed task is charged up to the end of its lease.
  *
  * Among groups with equal accounts, those that were credited on arrival are
  * first, in the order of arrival.  The others follow in the order of their
@@ -127,26 +131,7 @@ fairq_account_init(FairqAccount *account, uint32 lane_no)
 	account->lane_no = lane_no;
 	account->level.tenant = FAIRQ_NO_NODE;
 	fairq_flows_begin(&account->level.groups);
-	account->last_cost = 1;
 	account->weight = 1;
-}
-
-/*
- * Reset the account for a new group.  Tasks of another group that had its seat
- * may still count as running for a moment.
- */
-void
-fairq_account_renew(FairqAccount *account)
-{
-	FairqAccount old = *account;
-
-	fairq_account_init(account, old.lane_no);
-	/* the ledger does not count a tenant's tasks */
-	if (old.level.is_tenant)
-		return;
-	account->running = old.running;
-	account->started = old.started;
-	account->weight = old.weight;
 }
 
 /* The tie of a group that is credited on arrival. */
@@ -163,30 +148,27 @@ late_tie(FairqFlows *flows)
 	return LATER_TIES + ++flows->ties;
 }
 
+/*
+ * The number of tasks of a group or tenant of a time-fair lane that count in
+ * its level.
+ */
+static int32
+counted(const FairqAccount *account)
+{
+	return account->by.time.running - account->by.time.lapsed;
+}
+
 /* The amount that the group of a time-fair lane has got, per weight. */
 double
 fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 				  TimestampTz now)
 {
-	double		running = (double) account->running * (now - ledger->since) -
-		(double) account->started;
+	double		running = (double) counted(account) * (now - ledger->since) +
+		(double) account->by.time.lapsed_at -
+		(double) account->by.time.started;
 
-	return fairq_amount_value(account->by.done) + running / account->weight;
-}
-
-/*
- * The amount by which the group of a time-fair lane is compared with others.
- * If the group has lapsed, it is the amount of its rank, which does not grow.
- * Otherwise the group would hide the groups behind it at its level.
- */
-double
-fairq_account_compared(const FairqLedger *ledger, const FairqAccount *account,
-					   FairqMoment at)
-{
-	if (!at.lapsed)
-		return fairq_account_got(ledger, account, at.now);
-	return fairq_amount_value(account->node.rank.amount) +
-		(double) fairq_account_level(account) * (at.now - ledger->since);
+	return fairq_amount_value(account->by.time.done) +
+		running / account->weight;
 }
 
 /*
@@ -195,9 +177,9 @@ fairq_account_compared(const FairqLedger *ledger, const FairqAccount *account,
  */
 double
 fairq_account_key(const FairqLedger *ledger, const FairqAccount *account,
-				  FairqMoment at)
+				  TimestampTz now)
 {
-	return fairq_account_compared(ledger, account, at) +
+	return fairq_account_got(ledger, account, now) +
 		2 * ledger->longest * fairq_account_level(account);
 }
 
@@ -212,12 +194,13 @@ fairq_account_level(const FairqAccount *account)
 }
 
 /* Compute the rank from the account, in a time-fair lane. */
-static void
-rank_by_time(const FairqLedger *ledger, FairqAccount *account, FairqMoment at)
+void
+fairq_account_rank(const FairqLedger *ledger, FairqAccount *account,
+				   FairqMoment at)
 {
 	FairqRank  *rank = &account->node.rank;
 
-	rank->level = at.lapsed ? 0 : account->running / account->weight;
+	rank->level = Max(counted(account), 0) / account->weight;
 	rank->amount = fairq_amount(fairq_account_got(ledger, account, at.now) -
 								(double) rank->level *
 								(at.now - ledger->since));
@@ -233,8 +216,110 @@ rank_by_time(const FairqLedger *ledger, FairqAccount *account, FairqMoment at)
 static void
 add_done(FairqAccount *account, double amount)
 {
-	account->by.done = fairq_amount_add(account->by.done,
+	account->by.time.done = fairq_amount_add(account->by.time.done,
 										fairq_amount(amount));
+}
+
+/*
+ * Set the number of lapsed tasks of a group, and the sum of their times.  They
+ * are lapsed tasks of its tenant and of the lane, too.
+ */
+static void
+set_lapsed(FairqLedger *ledger, FairqAccount *account, FairqAccount *tenant,
+		   int32 n, int64 lapsed_at)
+{
+	int32		more = n - account->by.time.lapsed;
+	int64		more_at = lapsed_at - account->by.time.lapsed_at;
+
+	account->by.time.lapsed = n;
+	account->by.time.lapsed_at = lapsed_at;
+	ledger->lapsed += more;
+	ledger->work += more_at;
+	if (tenant == NULL)
+		return;
+	tenant->by.time.lapsed += more;
+	tenant->by.time.lapsed_at += more_at;
+	/* they may have lapsed before the tenant was known */
+	if (tenant->by.time.lapsed <= 0)
+		tenant->by.time.lapsed = tenant->by.time.lapsed_at = 0;
+}
+
+/*
+ * In a time-fair lane, leases of the group have ended at that time.  All of
+ * its running tasks may have lapsed, until a search shows which.
+ */
+void
+fairq_account_lapses(FairqLedger *ledger, FairqAccount *account,
+					 FairqAccount *tenant, TimestampTz at)
+{
+	int32		n = account->by.time.running - account->by.time.lapsed;
+	int64		lapsed_at = account->by.time.lapsed_at +
+		n * Max(at - ledger->since, 0);
+
+	if (n > 0 && !account->level.is_tenant)
+		set_lapsed(ledger, account, tenant, account->by.time.running,
+				   Max(lapsed_at, account->by.time.started));
+}
+
+/* In a time-fair lane, a search has found all lapsed tasks of the group. */
+void
+fairq_account_searched(FairqLedger *ledger, FairqAccount *account,
+					   FairqAccount *tenant)
+{
+	set_lapsed(ledger, account, tenant, 0, 0);
+}
+
+/*
+ * Reset the account for a new group.  Tasks of another group, of the given
+ * tenant, that had its seat may still count as running for a moment.
+ */
+void
+fairq_account_renew(FairqLedger *ledger, FairqAccount *account,
+					FairqAccount *tenant)
+{
+	FairqAccount old;
+	bool		by_time = ledger->fair_by == FAIRQ_BY_TIME;
+
+	if (by_time && !account->level.is_tenant)
+		fairq_account_searched(ledger, account, tenant);
+	old = *account;
+	fairq_account_init(account, old.lane_no);
+	/* the ledger does not count a tenant's tasks */
+	if (old.level.is_tenant)
+		return;
+	account->weight = old.weight;
+	if (by_time)
+	{
+		account->by.time.running = old.by.time.running;
+		account->by.time.started = old.by.time.started;
+	}
+}
+
+/*
+ * Of the running tasks of an account, n end.  started is the sum of the times
+ * at which these began.  They were lapsed tasks if they began before those
+ * lapsed.
+ */
+static void
+end_lapsed(FairqLedger *ledger, FairqAccount *account, FairqAccount *tenant,
+		   int32 n, int64 started)
+{
+	int32		left = account->by.time.lapsed;
+	int64		mean;
+
+	if (left <= 0 || n <= 0)
+		return;
+	mean = account->by.time.lapsed_at / left;
+	if (!account->level.is_tenant && started / n <= mean)
+		left = Max(left - n, 0);
+	left = Min(left, account->by.time.running - n);
+	if (account->level.is_tenant)
+	{
+		account->by.time.lapsed_at -= (account->by.time.lapsed - left) * mean;
+		account->by.time.lapsed = left;
+	}
+	else
+		set_lapsed(ledger, account, tenant, left, mean * left);
 }
 
 /*
@@ -243,32 +328,38 @@ add_done(FairqAccount *account, double amount)
  * those of groups.
  */
 static void
-count_running(FairqLedger *ledger, FairqAccount *account, int32 n,
-			  int64 started)
+count_running(FairqLedger *ledger, FairqAccount *account,
+			  FairqAccount *tenant, int32 n, int64 started)
 {
 	/*
 	 * SQL may have written pop times after "since" into rows of tasks that are
 	 * not in the account
 	 */
-	if (account->running + n <= 0)
+	if (account->by.time.running + n <= 0)
 	{
-		n = -account->running;
-		started = -account->started;
+		n = -account->by.time.running;
+		started = -account->by.time.started;
 	}
-	account->running += n;
-	account->started += started;
+	end_lapsed(ledger, account, tenant, -n, -started);
+	account->by.time.running += n;
+	account->by.time.started += started;
 	if (account->level.is_tenant)
 		return;
 	ledger->running += n;
-	ledger->started += started;
+	ledger->work -= started;
 }
 
-/* Make the account that of a tenant; it is new, or was a group's. */
+/*
+ * Make the account that of a tenant; it is new, or was that of a group with
+ * the given tenant.
+ */
 void
-fairq_account_be_tenant(FairqLedger *ledger, FairqAccount *account)
+fairq_account_be_tenant(FairqLedger *ledger, FairqAccount *account,
+						FairqAccount *tenant)
 {
-	if (!account->level.is_tenant)
-		count_running(ledger, account, -account->running, -account->started);
+	if (!account->level.is_tenant && ledger->fair_by == FAIRQ_BY_TIME)
+		count_running(ledger, account, tenant, -account->by.time.running,
+					  -account->by.time.started);
 	account->level.is_tenant = account->level.resolved = true;
 }
 
@@ -305,13 +396,13 @@ fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
 		if (is_new || given > 0)
 			rank->tie = early_tie(ledger, flows, group_no);
 		forgive(ledger, account, least, at.now);
-		rank_by_time(ledger, account, at);
+		fairq_account_rank(ledger, account, at);
 	}
 	else if (is_new || fairq_amount_compare(rank->amount, flows->start) < 0)
 	{
 		rank->amount = flows->start;
 		rank->tie = early_tie(ledger, flows, group_no);
-		account->by.lag = (FairqAmount) {0};
+		account->by.cost.lag = (FairqAmount) {0};
 	}
 }
 
@@ -323,8 +414,8 @@ void
 fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 					 FairqMoment at)
 {
-	count_running(ledger, account, 1, at.now - ledger->since);
-	rank_by_time(ledger, account, at);
+	count_running(ledger, account, at.tenant, 1, at.now - ledger->since);
+	fairq_account_rank(ledger, account, at);
 }
 
 /*
@@ -357,9 +448,9 @@ fairq_account_charge(FairqLedger *ledger, FairqFlows *flows,
 	}
 	charge->amount = fairq_amount(cost / account->weight);
 	lag = shortage(rank->amount, flows->start);
-	if (fairq_amount_compare(lag, account->by.lag) < 0)
-		account->by.lag = lag;
-	charge->given = fairq_amount_subtract(lag, account->by.lag);
+	if (fairq_amount_compare(lag, account->by.cost.lag) < 0)
+		account->by.cost.lag = lag;
+	charge->given = fairq_amount_subtract(lag, account->by.cost.lag);
 	rank->amount = fairq_amount_add(rank->amount, charge->given);
 	if (fairq_amount_compare(flows->start, rank->amount) < 0)
 		flows->start = rank->amount;
@@ -384,8 +475,9 @@ fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
 	if (ledger->fair_by == FAIRQ_BY_TIME)
 	{
 		if (charge->counted)
-			count_running(ledger, account, -1, ledger->since - charge->now);
-		rank_by_time(ledger, account, at);
+			count_running(ledger, account, at.tenant, -1,
+						  ledger->since - charge->now);
+		fairq_account_rank(ledger, account, at);
 	}
 	else
 	{
@@ -423,23 +515,24 @@ fairq_account_correct(FairqFlows *flows, FairqAccount *account,
 	else
 		rank->amount = fairq_amount_subtract(rank->amount, charge->amount);
 	rank->amount = fairq_amount_add(rank->amount, amount);
-	account->by.lag = shortage(rank->amount, flows->start);
+	account->by.cost.lag = shortage(rank->amount, flows->start);
 }
 
 /*
  * Update E of a time-fair lane after tasks have ended.  Their time lowers E,
  * but not below the longest of them or the mean time so far of the account's
- * running tasks.
+ * running tasks.  Lapsed ones tell nothing about it.
  */
 static void
 note_longest(FairqLedger *ledger, const FairqAccount *account, double took,
 			 double longest, TimestampTz now)
 {
+	int32		running = account->by.time.running;
 	double		e = Max(ledger->longest - took / LOWERED_BY, longest);
 
-	if (account->running > 0)
-		e = Max(e, ((double) account->running * (now - ledger->since) -
-					(double) account->started) / account->running);
+	if (running > 0 && account->by.time.lapsed == 0)
+		e = Max(e, ((double) running * (now - ledger->since) -
+					(double) account->by.time.started) / running);
 	/* 0 would mean that no task has ended */
 	ledger->longest = Max(e, 1);
 }
@@ -450,18 +543,18 @@ note_longest(FairqLedger *ledger, const FairqAccount *account, double took,
  */
 static void
 apply_commit(FairqLedger *ledger, FairqAccount *account,
-			 const FairqWork *work, TimestampTz now)
+			 const FairqWork *work, FairqMoment at)
 {
 	double		took = work->took;
 	double		longest = work->longest;
 
 	if (work->lane_no == account->lane_no)
 	{
-		count_running(ledger, account, -work->ended - work->taken,
+		count_running(ledger, account, at.tenant, -work->ended - work->taken,
 					  -work->ended_since - work->taken_since);
 		if (work->taken > 0)
 		{
-			double		mean = (now - ledger->since) -
+			double		mean = (at.now - ledger->since) -
 				(double) work->taken_since / work->taken;
 
 			took += work->taken * Max(mean, 0);
@@ -471,9 +564,9 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 	add_done(account, (took + work->lapsed) / account->weight);
 	if (account->level.is_tenant)
 		return;
-	ledger->worked += took + work->lapsed;
+	ledger->work += (int64) took + work->lapsed;
 	if (took > 0 || longest > 0)
-		note_longest(ledger, account, took, longest, now);
+		note_longest(ledger, account, took, longest, at.now);
 }
 
 /* Drop work that was recorded before a later recovery of the lane. */
@@ -544,10 +637,11 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 	double		before = fairq_account_got(ledger, account, at.now);
 
 	if (committed)
-		apply_commit(ledger, account, work, at.now);
+		apply_commit(ledger, account, work, at);
 	else if (work->lane_no == account->lane_no)
-		count_running(ledger, account, -work->begun, -work->begun_since);
-	rank_by_time(ledger, account, at);
+		count_running(ledger, account, at.tenant, -work->begun,
+					  -work->begun_since);
+	fairq_account_rank(ledger, account, at);
 	return fairq_account_got(ledger, account, at.now) > before;
 }
 
@@ -560,5 +654,5 @@ fairq_account_forgive(FairqLedger *ledger, FairqAccount *account, double least,
 					  FairqMoment at)
 {
 	forgive(ledger, account, least, at.now);
-	rank_by_time(ledger, account, at);
+	fairq_account_rank(ledger, account, at);
 }

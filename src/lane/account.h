@@ -45,13 +45,13 @@ typedef struct FairqLedger
 	TimestampTz since;			/* when the recovery began: time 0 */
 	double		longest;		/* if time-fair, E: the longest recent task in
 								 * microseconds; 0: none has ended */
-	int64		running;		/* if time-fair, number of tasks that count as
+	int32		running;		/* if time-fair, number of tasks that count as
 								 * running */
-	int64		started;		/* if time-fair, sum of the times at which
-								 * these began, in microseconds after
-								 * "since" */
-	double		worked;			/* if time-fair, microseconds of work that has
-								 * ended */
+	int32		lapsed;			/* if time-fair, number of these that may have
+								 * lapsed */
+	int64		work;			/* if time-fair, microseconds of work that has
+								 * ended, minus "started" of all groups, plus
+								 * their "lapsed_at" */
 } FairqLedger;
 
 /*
@@ -108,25 +108,35 @@ typedef struct FairqAccount
 		FairqFlows	groups;		/* groups of the tenant */
 	}			level;
 
-	float		last_cost;		/* if cost-fair, cost of the last task that was
-								 * claimed */
-	int32		running;		/* if time-fair, number of its tasks that count
-								 * as running, including those about to be
-								 * claimed */
-	int64		started;		/* if time-fair, sum of the times at which
-								 * these began, in microseconds after "since"
-								 * of the ledger */
 	union
 	{
-		FairqAmount lag;		/* if cost-fair, the most that the group's rank
-								 * may lag behind the virtual time, because
-								 * others were served during its last claim */
-		FairqAmount done;		/* if time-fair, microseconds of work that has
-								 * ended, per weight */
+		struct
+		{
+			FairqAmount lag;	/* the most that the group's rank may lag
+								 * behind the virtual time, because others were
+								 * served during its last claim */
+			float		last_cost;	/* cost of the last task that was claimed;
+									 * 0: none was */
+		}			cost;		/* if cost-fair */
+		struct
+		{
+			FairqAmount done;	/* microseconds of work that has ended, per
+								 * weight */
+			int64		started;	/* sum of the times at which the running
+									 * tasks began, in microseconds after
+									 * "since" of the ledger */
+			int64		lapsed_at;	/* sum of the times at which the lapsed
+									 * ones of them lapsed, in microseconds
+									 * after "since" */
+			int32		running;	/* number of tasks that count as running,
+									 * including those about to be claimed */
+			int32		lapsed; /* number of these tasks that may have lapsed */
+		}			time;		/* if time-fair; a tenant's tasks are those of
+								 * its groups */
 	}			by;
 } FairqAccount;
 
-StaticAssertDecl(sizeof(FairqAccount) <= 152,
+StaticAssertDecl(sizeof(FairqAccount) <= 160,
 				 "docs/performance.md has the memory of a group");
 
 /* The charge of a group for a turn. */
@@ -179,31 +189,37 @@ typedef struct FairqWork
 } FairqWork;
 
 /*
- * For functions below: the time, and whether leases of the group have ended.
- * A tenant's leases are those of its groups.
+ * For functions below: the time, and data about the group that is not in its
+ * account.
  */
 typedef struct FairqMoment
 {
 	TimestampTz now;			/* present time */
-	bool		lapsed;			/* true: the group is in the set "lapsed", or a
-								 * group of the tenant is */
+	bool		lapsed;			/* true: the group is in the set "lapsed" */
+	FairqAccount *tenant;		/* account of the group's tenant; NULL: none,
+								 * or not known */
 } FairqMoment;
 
 extern void fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by,
 							   TimestampTz now);
 extern void fairq_flows_begin(FairqFlows *flows);
 extern void fairq_account_init(FairqAccount *account, uint32 lane_no);
-extern void fairq_account_renew(FairqAccount *account);
+extern void fairq_account_renew(FairqLedger *ledger, FairqAccount *account,
+								FairqAccount *tenant);
+extern void fairq_account_lapses(FairqLedger *ledger, FairqAccount *account,
+								 FairqAccount *tenant, TimestampTz at);
+extern void fairq_account_searched(FairqLedger *ledger, FairqAccount *account,
+								   FairqAccount *tenant);
 extern void fairq_account_be_tenant(FairqLedger *ledger,
-									FairqAccount *account);
+									FairqAccount *account,
+									FairqAccount *tenant);
 extern double fairq_account_got(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
-extern double fairq_account_compared(const FairqLedger *ledger,
-									 const FairqAccount *account,
-									 FairqMoment at);
 extern double fairq_account_key(const FairqLedger *ledger,
-								const FairqAccount *account, FairqMoment at);
+								const FairqAccount *account, TimestampTz now);
 extern int32 fairq_account_level(const FairqAccount *account);
+extern void fairq_account_rank(const FairqLedger *ledger,
+							   FairqAccount *account, FairqMoment at);
 extern void fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
 								FairqAccount *account, int32 group_no,
 								double least, FairqMoment at);

@@ -136,17 +136,6 @@ is_out(FairqLane *lane, int32 group_no)
 	return !has(lane, FAIRQ_RING, group_no) && !is_aside(lane, group_no);
 }
 
-/* Returns a group's account; NULL: it has none, or an invalid one. */
-static inline const FairqAccount *
-account_if_any(FairqLane *lane, int32 group_no)
-{
-	const FairqAccount *account =
-		fairq_record(&lane->order.accounts, group_no);
-
-	return account != NULL && account->lane_no == lane->recovery.lane_no ?
-		account : NULL;
-}
-
 /* Whether a group of the tenant may have lapsed tasks. */
 static inline bool
 has_lapsed_group(FairqLane *lane, const FairqAccount *tenant)

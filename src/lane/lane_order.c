@@ -60,9 +60,8 @@
  * hold or a rate that shuts a tenant also applies to its lapsed tasks.
  *
  * In a time-fair lane with tenants, both orders have the levels of running
- * tasks.  While a group of a tenant has lapsed, the tenant is at level 0, like
- * the group.  If a call has passed over all groups of a tenant, the tenant
- * enters again.
+ * tasks.  If a call has passed over all groups of a tenant, the tenant enters
+ * again.
  *
  * An enqueue allocates the accounts of the task's group and tenant in its
  * lane.  So if memory is full, enqueues fail but pops do not.  After a
@@ -165,18 +164,11 @@ is_by_time(const FairqLane *lane)
 static FairqMoment
 moment(FairqLane *lane, int32 flow, TimestampTz now)
 {
-	bool		lapsed = has(lane, FAIRQ_LAPSED, flow);
-
-	/* only time-fair lanes rank tenants by lapsed tasks */
-	if (!lapsed && is_by_time(lane))
-	{
-		const FairqAccount *account = account_of(lane, flow);
-
-		lapsed = account->level.is_tenant && has_lapsed_group(lane, account);
-	}
 	return (FairqMoment)
 	{
-		.now = now,.lapsed = lapsed
+		.now = now,
+			.lapsed = has(lane, FAIRQ_LAPSED, flow),
+			.tenant = tenant_if_any(lane, account_of(lane, flow))
 	};
 }
 
@@ -283,7 +275,9 @@ note_tenant(FairqLane *lane, int32 group_no, int32 tenant)
 	account->level.resolved = true;
 	if (tenant == FAIRQ_NO_SEAT)
 		return;
-	fairq_account_be_tenant(&lane->order.ledger, account_of(lane, tenant));
+	account = account_of(lane, tenant);
+	fairq_account_be_tenant(&lane->order.ledger, account,
+							tenant_if_any(lane, account));
 	lane->order.ledger.ranks_lapsed = true;
 }
 
@@ -716,9 +710,8 @@ find_least(FairqLane *lane, const FairqFlows *flows, TimestampTz now)
 	for (int32 next; n < FAIRQ_MOST_LEVELS &&
 		 (next = next_level(&search, &behind)) != FAIRQ_NO_NODE; n++)
 	{
-		const FairqAccount *account = account_of(lane, next);
-		FairqMoment at = moment(lane, next, now);
-		double		got = fairq_account_compared(ledger, account, at);
+		double		got = fairq_account_got(ledger, account_of(lane, next),
+											now);
 
 		least = n == 0 ? got : Min(least, got);
 	}
@@ -1062,7 +1055,7 @@ next_by_time(const Search *search, TimestampTz now)
 		if (ledger->longest == 0 && best != FAIRQ_NO_NODE &&
 			fairq_account_level(account) > 0)
 			break;
-		key = fairq_account_key(ledger, account, moment(lane, next, now));
+		key = fairq_account_key(ledger, account, now);
 		if (best == FAIRQ_NO_NODE || key < best_key ||
 			(key == best_key && account->node.rank.tie < best_tie))
 		{
@@ -1222,7 +1215,12 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 			 */
 			fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
 			if (done)
-				fairq_account_renew(account_of(lane, group_no));
+			{
+				FairqAccount *account = account_of(lane, group_no);
+
+				fairq_account_renew(&lane->order.ledger, account,
+									tenant_if_any(lane, account));
+			}
 			if (has(lane, FAIRQ_RING, group_no))
 				fairq_seats_add(lane, FAIRQ_TODO, group_no);
 		}
@@ -1286,12 +1284,48 @@ fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
 	{
 		work->lane_no = lane->recovery.lane_no;
 		work->counts = now > ledger->since;
-		work->running = ledger->running;
 		work->longest = ledger->longest;
-		work->got = ledger->worked - (double) ledger->started +
-			(double) ledger->running * (now - ledger->since);
+		Assert(ledger->lapsed >= 0 && ledger->lapsed <= ledger->running);
+		/* without lapsed tasks, since no call may visit the lane for long */
+		work->running = ledger->running - ledger->lapsed;
+		work->got = (double) ledger->work +
+			(double) work->running * (now - ledger->since);
 	}
 	LWLockRelease(&lane->lock);
+}
+
+/* In a time-fair lane, the rank of a group or tenant changes. */
+static void
+rank_again(FairqLane *lane, int32 flow, TimestampTz now)
+{
+	bool		was_in = remove_from_order(lane, flow);
+
+	fairq_account_rank(&lane->order.ledger, account_of(lane, flow),
+					   moment(lane, flow, now));
+	add_to_order(lane, flow, was_in);
+}
+
+/*
+ * A search has found all lapsed tasks of the group.  More may have lapsed
+ * since.
+ */
+void
+fairq_lane_order_searched(FairqLane *lane, int32 group_no)
+{
+	FairqAccount *account = is_by_time(lane) &&
+		!has(lane, FAIRQ_LAPSED, group_no) ?
+		account_if_any(lane, group_no) : NULL;
+	FairqAccount *tenant;
+	TimestampTz now;
+
+	if (account == NULL || account->by.time.lapsed == 0)
+		return;
+	now = GetCurrentTimestamp();
+	tenant = tenant_if_any(lane, account);
+	fairq_account_searched(&lane->order.ledger, account, tenant);
+	rank_again(lane, group_no, now);
+	if (tenant != NULL)
+		rank_again(lane, account->level.tenant, now);
 }
 
 /* Charge a group or a tenant for the turn that is taken. */
@@ -1314,7 +1348,8 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 					  FairqTurn *turn)
 {
 	const FairqAccount *account = account_of(lane, turn->group_no);
-	float		cost = account->last_cost;
+	float		cost = is_by_time(lane) || account->by.cost.last_cost == 0 ?
+		1 : account->by.cost.last_cost;
 
 	turn->charged.tenant = account->level.tenant;
 	charge_flow(lane, taking, turn->group_no, cost, &turn->charged.group);
@@ -1399,7 +1434,7 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 	if (has_tenant)
 		note_tenant(lane, turn->group_no, turn->charged.tenant);
 	correct(lane, turn->group_no, &turn->charged.group, amount);
-	account_of(lane, turn->group_no)->last_cost = cost;
+	account_of(lane, turn->group_no)->by.cost.last_cost = cost;
 	if (has_tenant)
 		correct(lane, turn->charged.tenant, &turn->charged.of_tenant,
 				of_tenant);

@@ -18,6 +18,7 @@ extern bool fairq_lane_order_is_shut(FairqLane *lane, int32 tenant,
 									 FairqShut shut);
 extern bool fairq_lane_order_is_closed(FairqLane *lane, int32 group_no);
 extern void fairq_lane_order_open(FairqLane *lane, int32 tenant);
+extern void fairq_lane_order_searched(FairqLane *lane, int32 group_no);
 extern bool fairq_lane_order_is_covered(FairqLane *lane, int32 group_no);
 extern void fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 								  FairqTurn *turn);

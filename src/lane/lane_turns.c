@@ -879,6 +879,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 			fairq_lane_has_lapsed(lane, group_no);
 		return;
 	}
+	fairq_lane_order_searched(lane, group_no);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		group->run.low[r] = Min(findings->run_low[r], group->run.since[r]);
 	/* the addresses are in the entry already */

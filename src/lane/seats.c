@@ -496,6 +496,21 @@ typedef struct Lapse
 	int64		ngroups;
 } Lapse;
 
+/* Record in the accounts of these groups that leases ended at that time. */
+static void
+note_lapsed(FairqLane *lane, int64 seat, uint64 bits, TimestampTz at)
+{
+	for (; bits != 0; bits &= bits - 1)
+	{
+		FairqAccount *account =
+			account_if_any(lane, seat + pg_rightmost_one_pos64(bits));
+
+		if (account != NULL)
+			fairq_account_lapses(&lane->order.ledger, account,
+								 tenant_if_any(lane, account), at);
+	}
+}
+
 static void
 lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 		   void *arg)
@@ -509,6 +524,8 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 		lapse->next = Min(lapse->next, *deadline);
 		return;
 	}
+	if (lane->order.ledger.fair_by == FAIRQ_BY_TIME)
+		note_lapsed(lane, seat, bits, *deadline);
 	*deadline = PG_INT64_MAX;
 	first_set[FAIRQ_LEASED * stride] = 0;
 	lane->seats.n[FAIRQ_LEASED] -= pg_popcount64(bits);

@@ -7,6 +7,27 @@
 
 #include "hints.h"
 
+/* Returns a group's account; NULL: it has none, or an invalid one. */
+static inline FairqAccount *
+account_if_any(FairqLane *lane, int32 group_no)
+{
+	FairqAccount *account = fairq_record(&lane->order.accounts, group_no);
+
+	return account != NULL && account->lane_no == lane->recovery.lane_no ?
+		account : NULL;
+}
+
+/* Returns the account of the group's tenant; NULL: none, or not known. */
+static inline FairqAccount *
+tenant_if_any(FairqLane *lane, const FairqAccount *account)
+{
+	FairqAccount *tenant = !account->level.resolved ||
+		account->level.tenant == FAIRQ_NO_NODE ? NULL :
+		account_if_any(lane, account->level.tenant);
+
+	return tenant != NULL && tenant->level.is_tenant ? tenant : NULL;
+}
+
 extern void fairq_chunks_have(FairqChunks *chunks, int32 seat);
 extern void fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like);
 

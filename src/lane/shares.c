@@ -49,8 +49,8 @@
  * lane's amount is the run time of its tasks, including running tasks so far.
  * The ledgers of the lanes record that time.  A lane that had no task and has
  * tasks now is credited with the least amount of the other lanes with tasks.
- * The lapsed tasks of a lane count as running until a call serves the lane.
- * So they can keep calls from it, while other lanes have tasks.
+ * Tasks that may have lapsed do not count in the lane's level, and its amount
+ * does not grow by them (account.c).
  *
  * Shares are those of the latest version of the settings that a caller has
  * passed.  When the shares change, and after a restart, all lanes have equal
@@ -303,6 +303,7 @@ charge_lane(FairqShareAccounts *accounts, const Choice *c, int64 n,
 	run->by_time = c->works != NULL;
 	if (run->by_time)
 	{
+		run->lane_no = accounts->lane_no[p];
 		run->given = c->got[p] - per_share(c, p, c->works[p].got);
 		return;
 	}
@@ -318,6 +319,9 @@ settle_by_time(FairqShareAccounts *accounts, const FairqShareRun *run,
 {
 	bool	   *idle = &accounts->idle[run->priority];
 
+	/* the lane was recovered again: the credit is invalid */
+	if (accounts->lane_no[run->priority] != run->lane_no)
+		return;
 	if (served > 0 && *idle)
 		accounts->given[run->priority] = run->given;
 	*idle = served == 0;

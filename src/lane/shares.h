@@ -85,6 +85,8 @@ typedef struct FairqShareRun
 	int			priority;		/* priority of the lane */
 	int64		most;			/* most tasks that are served in a row */
 	bool		by_time;		/* true: the queue is time-fair */
+	uint32		lane_no;		/* if time-fair, lane_no of the lane when it
+								 * was chosen */
 	double		given;			/* if time-fair, credit in microseconds per
 								 * share that the lane gets if it is served */
 	int64		charged;		/* if not time-fair, the lane's charge for

@@ -497,8 +497,12 @@ add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
 	share->any = true;
 	share->got += served->got;
 	share->nactive += account->level.groups.order.n;
-	share->running += account->running;
-	share->level = Max(share->level, account->running / account->weight);
+	if (f->fair_by == FAIRQ_BY_TIME)
+	{
+		share->running += account->by.time.running;
+		share->level = Max(share->level,
+						   account->by.time.running / account->weight);
+	}
 	/* users of different tenants do not get equal amounts */
 	if (f->known && f->ranked && account->level.tenant == FAIRQ_NO_NODE)
 		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));

@@ -748,9 +748,15 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 	bool		by_time = queue->shares.fair_by == FAIRQ_BY_TIME;
 
 	for (int p = 0; by_time && p < FAIRQ_PRIORITIES; p++)
-		if (queue->shares.of[p] > 0)
-			fairq_lane_work(fairq_queue_lane(queue, p), s->call.now,
-							&works[p]);
+	{
+		FairqLane  *lane = fairq_queue_lane(queue, p);
+
+		if (queue->shares.of[p] == 0)
+			continue;
+		/* no call may reach a lane whose lapsed tasks count as running */
+		owed.found += fairq_lane_lapse(lane, s->call.now);
+		fairq_lane_work(lane, s->call.now, &works[p]);
+	}
 	if (queue->shares.fair_by == FAIRQ_BY_COST)
 		most = 0;
 	else if (s->call.per_group > 0)

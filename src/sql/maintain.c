@@ -3,12 +3,10 @@
  *		fairq.expire_leases, fairq.maintain; fairq.redrive and
  *		fairq.purge_failed, for tasks that have failed for good.
  *
- * fairq's guarantees do not depend on maintain, because pops themselves
- * find lapsed tasks.  Time-fair queues with shares are an exception: lapsed
- * tasks may keep calls from their lane (shares.c).  maintain removes rows
- * that would accumulate.  A queue that gets more groups over time than its
- * block length needs maintain.  Otherwise no number is left for a new
- * group.
+ * fairq's guarantees do not depend on maintain, because pops themselves find
+ * lapsed tasks.  maintain removes rows that would accumulate.  A queue that
+ * gets more groups over time than its block length needs maintain.  Otherwise
+ * no number is left for a new group.
  *
  * A sweep ends the expired leases and the expired tasks of all groups of a
  * queue at once.  Pops end them only at the turns of their groups.  A sweep

@@ -166,7 +166,7 @@ class Account:
     def __init__(self):
         self.got, self.tie = 0, None    # time-fair: got from ended tasks
         self.n = self.started = 0       # time-fair: running tasks
-        self.frozen = None              # time-fair: got, while a user is lapsed
+        self.stopped = None             # time-fair: when a user lapsed
 
 
 class Books:
@@ -181,9 +181,29 @@ class Books:
     def rule(self, name):
         return True
 
+    def stopped(self, flow):
+        """The users whose tasks do not count as running, since one has
+        lapsed."""
+        if flow.parent or not self.rule("the dead one's clock stops"):
+            return []
+        users = [self.of[user] for user in flow.users]
+        return [a for a in users if a.stopped is not None]
+
+    def running(self, flow):
+        return self.of[flow].n - sum(a.n for a in self.stopped(flow))
+
     def got(self, flow, now):
         a = self.of[flow]
-        return a.got + (a.n * now - a.started) * UNIT // flow.weight
+        late = sum(a.n * (now - a.stopped) for a in self.stopped(flow))
+        return a.got + (a.n * now - a.started - late) * UNIT // flow.weight
+
+    def note_lapses(self, user, now):
+        """A task of the user lapses, or is taken over."""
+        a = self.of[user]
+        if not user.lapsed:
+            a.stopped = None
+        elif a.stopped is None:
+            a.stopped = now
 
     def key(self, flow, now, lapsed):
         """The flow's rank in its order.  The flow with the least rank is
@@ -196,11 +216,8 @@ class Books:
             first = 0
         if not self.by_time:
             return first, a.got, a.tie
-        if (not flow.parent and lapsed
-                and self.rule("the dead one's clock stops")):
-            return first, a.frozen, a.tie
         return (first, self.got(flow, now)
-                + 2 * LONGEST * (a.n // flow.weight), a.tie)
+                + 2 * LONGEST * (self.running(flow) // flow.weight), a.tie)
 
     def order(self, flow, ties=False):
         if ties and not self.rule("ties per order"):
@@ -274,9 +291,6 @@ class Plain(Books):
                     any(user.lapsed for user in flow.users
                         if user in self.present))
 
-    def touch(self, tenant, now):
-        self.of[tenant].frozen = self.got(tenant, now)
-
     def leave(self):
         """A flow without a task, or without a slot, is left out."""
         for flow in self.flows:         # users precede tenants
@@ -311,8 +325,6 @@ class Plain(Books):
         for flow in sorted(came, key=lambda f: (came[f], f.parent is None)):
             self.comes(flow, least[flow.parent], now)
             self.present.add(flow)
-        for tenant in {flow.parent for flow in users}:
-            self.touch(tenant, now)
 
     def best(self, order, passed, now):
         return min((flow for flow in self.present
@@ -338,31 +350,29 @@ class Plain(Books):
                 waits = user if not user.has_slot() else tenant
                 self.waits.add(waits)
                 self.present.discard(waits)
-                self.touch(tenant, now)
             else:
                 return user, False
 
     def take(self, user, cost, now):
         backs = [self.charge(flow, cost, now) for flow in user.path()]
         self.leave()
-        self.touch(user.parent, now)
 
         def back(now):
             for each in backs:
                 each()
             if self.by_time:
                 self.present.discard(user)
-            self.touch(user.parent, now)
         return back
 
-    def told(self, user):
+    def told(self, user, now):
+        self.note_lapses(user, now)
         if user.lapsed:
             self.again.add(user)
 
     def end(self, user, start, now):
+        self.note_lapses(user, now)
         for flow in user.path():
             self.ended(flow, start, now)
-        self.touch(user.parent, now)
 
 
 class Bits:
@@ -406,12 +416,11 @@ class Lane(Books):
             bits.ring = True
             bits.todo |= not bits.served
 
-    def touch(self, tenant, now):
+    def touch(self, tenant):
         """A user's place has changed, and perhaps its tenant's place."""
         if not self.orders[tenant] and self.rule("an empty tenant leaves"):
             self.bits[tenant].ring = False
             self.remove(tenant)
-        self.of[tenant].frozen = self.got(tenant, now)
 
     def find_least(self, order, now):
         return min((self.got(flow, now) for flow in self.orders[order]),
@@ -451,7 +460,7 @@ class Lane(Books):
             if self.bits[flow].todo:
                 self.enter(flow, least, now)
         for tenant in {flow.parent for flow in came if flow.parent}:
-            self.touch(tenant, now)
+            self.touch(tenant)
 
     def best(self, order, passed, now):
         return min((flow for flow in self.orders[order] if flow not in passed),
@@ -465,7 +474,7 @@ class Lane(Books):
         self.bits[flow].until = flow.held
         self.remove(flow)
         if flow.parent:
-            self.touch(flow.parent, now)
+            self.touch(flow.parent)
 
     def take_back(self):
         for flow, bits in self.bits.items():
@@ -498,11 +507,13 @@ class Lane(Books):
             tenant = self.best(None, passed, now)
             if tenant is None:
                 return None
+            if self.bits[tenant].aside:
+                raise Fault("flat: a call asks a tenant that is aside")
             user = self.best(tenant, passed, now)
             if user is not None and not user.has_work():
                 self.bits[user].ring = False        # purged
                 self.remove(user)
-                self.touch(tenant, now)
+                self.touch(tenant)
             elif user is None and not self.orders[tenant]:
                 self.bits[tenant].ring = False      # it returned without a task
                 self.remove(tenant)
@@ -535,7 +546,7 @@ class Lane(Books):
                          or not self.rule("an empty tenant leaves"))
             if was_in and bits.ring:
                 self.add(flow)
-        self.touch(user.parent, now)
+        self.touch(user.parent)
 
         def back(now):
             for flow, each in zip(user.path(), backs):
@@ -546,7 +557,7 @@ class Lane(Books):
                 self.add(user)
             else:
                 self.let_in(user)
-            self.touch(user.parent, now)
+            self.touch(user.parent)
         return back
 
     def charge_at(self, flow, user, cost, now):
@@ -560,17 +571,19 @@ class Lane(Books):
         flow.weight = weight
         return back
 
-    def told(self, user):
+    def told(self, user, now):
         """A task became ready, or has lapsed, which changes its place."""
+        self.note_lapses(user, now)
         self.let_in(user)
         if user.lapsed and not self.bits[user].aside:
             self.bits[user].todo = True
 
     def end(self, user, start, now):
+        self.note_lapses(user, now)
         for flow in user.path():
             if flow.parent or self.rule("ended at both levels"):
                 self.ended(flow, start, now)
-        self.touch(user.parent, now)
+        self.touch(user.parent)
 
 
 class Leads:
@@ -701,8 +714,8 @@ class History:
             user.ready.append(1 if self.by == "tasks" else
                               self.random.randint(1, self.scale[user]))
         self.say(f"{n} tasks of {user} of {user.parent}")
-        self.lane.told(user)
-        self.plain.told(user)
+        self.lane.told(user, self.now)
+        self.plain.told(user, self.now)
 
     def step_enqueue(self):
         users = self.users
@@ -814,8 +827,8 @@ class History:
             self.say(f"a task of {user} of {user.parent} has lapsed")
             self.tasks.append((user, start, cost, "lapsed"))
             user.lapsed += 1
-            self.lane.told(user)
-            self.plain.told(user)
+            self.lane.told(user, self.now)
+            self.plain.told(user, self.now)
             return
         self.say(f"a task of {user} of {user.parent} has ended")
         for flow in user.path():
