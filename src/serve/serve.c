@@ -151,8 +151,8 @@
  */
 #define IDLE_BLOCKS 1
 
-/* throttled groups that a step takes back */
-#define MOST_BACK 16
+/* throttled groups and tenants that a step takes back */
+#define MOST_TAKEN_BACK 16
 
 /*
  * Index entries that one step of a search for due tasks reads.  Each published
@@ -409,7 +409,7 @@ tenant_of(void *queue, int32 group_no)
 static bool
 find_due(FairqService *s)
 {
-	int64		found = fairq_lane_come_back(s->lane, MOST_BACK);
+	int64		found = fairq_lane_come_back(s->lane, MOST_TAKEN_BACK);
 	int64		lapsed;
 
 	owed.found += found;

@@ -24,11 +24,11 @@
  * released it after its commit, so the row of a task whose attempt has failed
  * is visible.  A call that visited the group before the slot was free may have
  * an earlier task in flight, and may still give that task back.  So the claim
- * checks MOST_BACK index entries before its task, because tasks in flight are
- * right before it.  A row that an open transaction is changing also makes the
- * task wait, because the row may exist afterwards.  If the row is gone
- * afterwards, the end of that transaction takes the group back (remove_task()
- * in outcome.c).  An expired task blocks no other task.
+ * checks MOST_ENTRIES_BEFORE index entries before its task, because tasks in
+ * flight are right before it.  A row that an open transaction is changing also
+ * makes the task wait, because the row may exist afterwards.  If the row is
+ * gone afterwards, the end of that transaction takes the group back
+ * (remove_task() in outcome.c).  An expired task blocks no other task.
  *
  * Recovery.  After a restart, and after SQL has changed rows, shared memory
  * has no data of a lane.  Its recovery has two parts:
@@ -64,8 +64,8 @@
 #include "line.h"
 #include "tools.h"
 
-/* entries that are checked before a task */
-#define MOST_BACK 100
+/* index entries before a task that are checked in a queue in order */
+#define MOST_ENTRIES_BEFORE 100
 
 /* groups that are found in one step; tests build with few */
 #ifndef FAIRQ_GROUPS_AT_ONCE
@@ -202,7 +202,7 @@ fairq_line_has_earlier(FairqQueue *queue, FairqTable *tasks,
 										  task->addr + 1);
 	FairqScan  *scan = fairq_scan_some(tasks, FAIRQ_TASK_BY_GROUP,
 									   fairq_range_backward(before),
-									   MOST_BACK);
+									   MOST_ENTRIES_BEFORE);
 	FairqRowState state;
 	bool		any = false;
 
