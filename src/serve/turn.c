@@ -126,7 +126,7 @@ bring_forward(FairqTurn *turn)
 
 /* Give back the rest of a turn. */
 static void
-give_back(FairqTurn *turn)
+give_rest_back(FairqTurn *turn)
 {
 	if (turn->state.done)
 		return;
@@ -150,7 +150,7 @@ fairq_turns_back(void)
 	if (hand.lane == NULL)
 		return;
 	while (hand.n > 0)
-		give_back(&hand.turns[--hand.n]);
+		give_rest_back(&hand.turns[--hand.n]);
 	if (hand.stopped != NULL)
 		fairq_lane_stopped(hand.lane, hand.lane_no, hand.stopped);
 	hand.lane = NULL;
@@ -980,7 +980,7 @@ end_turn(FairqService *s, Course *course)
 	 */
 	while (turn->tasks.served == 0 && s->by != FAIRQ_BY_TASKS &&
 		   &hand.turns[hand.n - 1] > turn)
-		give_back(&hand.turns[--hand.n]);
+		give_rest_back(&hand.turns[--hand.n]);
 	/* a call that only peeks has no turn */
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
