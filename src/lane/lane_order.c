@@ -566,7 +566,7 @@ visits_use_up(FairqVisits *visits, int32 tenant, uint32 came)
 /* --------------------------------------------------------------------- */
 
 /* A search of an order for the group that is next. */
-typedef struct Search
+typedef struct OrderSearch
 {
 	FairqLane  *lane;
 	const FairqOrder *order;
@@ -575,7 +575,7 @@ typedef struct Search
 	FairqPassed *passed;		/* groups of this order that the call passes
 								 * over; NULL: none */
 	int		   *steps;			/* groups that may still be examined */
-} Search;
+} OrderSearch;
 
 /*
  * The call passes over all groups of a level up to the rank *upto.  Lower that
@@ -583,7 +583,7 @@ typedef struct Search
  * passes over anyway.
  */
 static void
-lower_for_added(const Search *search, FairqRank *upto)
+lower_for_added(const OrderSearch *search, FairqRank *upto)
 {
 	FairqRank	at = {.level = upto->level - 1,.amount.whole = PG_INT64_MAX};
 	FairqRecords *accounts = &search->lane->order.accounts;
@@ -615,7 +615,7 @@ lower_for_added(const Search *search, FairqRank *upto)
 
 /* Lower the ranks of all levels for groups that were added. */
 static void
-lower_all_for_added(const Search *search)
+lower_all_for_added(const OrderSearch *search)
 {
 	FairqPassed *passed = search->passed;
 
@@ -635,7 +635,7 @@ lower_all_for_added(const Search *search)
  * none, or no steps are left.
  */
 static int32
-next_behind(const Search *search, const FairqRank *behind)
+next_behind(const OrderSearch *search, const FairqRank *behind)
 {
 	FairqLane  *lane = search->lane;
 	FairqRecords *accounts = &lane->order.accounts;
@@ -677,7 +677,7 @@ next_behind(const Search *search, const FairqRank *behind)
 
 /* Returns which of the levels' first groups is next; FAIRQ_NO_NODE: none. */
 static int32
-next_level(const Search *search, FairqRank *behind)
+next_level(const OrderSearch *search, FairqRank *behind)
 {
 	int32		next = next_behind(search, behind);
 
@@ -701,7 +701,7 @@ find_least(FairqLane *lane, const FairqFlows *flows, TimestampTz now)
 	double		least = 0;
 	int			steps = MOST_STALE;
 	int			n = 0;
-	Search		search = {
+	OrderSearch search = {
 		.lane = lane,
 		.order = &flows->order,
 		.steps = &steps
@@ -1033,7 +1033,7 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
  * The group of an order that is next in a time-fair lane; FAIRQ_NO_NODE: none.
  */
 static int32
-next_by_time(const Search *search, TimestampTz now)
+next_by_time(const OrderSearch *search, TimestampTz now)
 {
 	FairqLane  *lane = search->lane;
 	const FairqLedger *ledger = &lane->order.ledger;
@@ -1072,7 +1072,7 @@ next_by_time(const Search *search, TimestampTz now)
  * left.  shut: choose only a group that may have lapsed tasks.
  */
 static int32
-next_of_tenant(const Search *search, bool shut)
+next_of_tenant(const OrderSearch *search, bool shut)
 {
 	FairqRank	behind = {.level = -1};
 	int32		first = next_level(search, &behind);
@@ -1099,7 +1099,7 @@ static int32
 next_in_order(FairqLane *lane, FairqTaking *taking, const FairqOrder *order,
 			  int32 tenant, FairqPassed *passed)
 {
-	Search		search = {
+	OrderSearch search = {
 		.lane = lane,
 		.order = order,
 		.visits = taking->order.visits,

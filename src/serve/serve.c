@@ -260,21 +260,21 @@ static FairqLane *searched_lane = NULL;
 static uint32 searched_lane_no = 0;
 
 /* A search for tasks that have become due. */
-typedef struct Search
+typedef struct DueSearch
 {
 	FairqQueue *queue;			/* queue that is searched */
 	int			priority;		/* priority of the lane that is searched */
 	uint32		lane_no;		/* lane_no of the lane */
 	TimestampTz now;			/* time by which tasks have become due */
 	int64	   *found;			/* number of tasks that were published */
-} Search;
+} DueSearch;
 
 /*
  * Publish that the task has become due.  Returns false if another recovery of
  * the lane has begun since.
  */
 static bool
-publish_due(const Search *search, const FairqTask *task)
+publish_due(const DueSearch *search, const FairqTask *task)
 {
 	fairq_chunks_have(&search->queue->hints->chunks, task->group_no);
 	if (!fairq_lane_add_due(fairq_queue_lane(search->queue, search->priority),
@@ -290,7 +290,7 @@ publish_due(const Search *search, const FairqTask *task)
  * next step begins.
  */
 static int64
-search_region(const Search *search, FairqTable *tasks, FairqRegion region,
+search_region(const DueSearch *search, FairqTable *tasks, FairqRegion region,
 			  int64 from)
 {
 	int64		end = fairq_due_end(region, search->now);
@@ -345,7 +345,7 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	int64		timers[FAIRQ_REGIONS];
-	Search		search = {
+	DueSearch	search = {
 		.queue = queue,
 		.priority = priority,
 		.lane_no = fairq_lane_search_begin(lane, now, timers),
