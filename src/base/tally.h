@@ -13,7 +13,7 @@
 /* The kinds of tasks that are counted. */
 typedef enum FairqTallied
 {
-	FAIRQ_TALLY_READY,			/* queued: waits for a turn, without a lease */
+	FAIRQ_TALLY_QUEUED,			/* waits for a turn, without a lease */
 	FAIRQ_TALLY_SCHEDULED,		/* waits for a time, without a lease */
 	FAIRQ_TALLY_RUNNING,		/* has a lease, which may have expired */
 	FAIRQ_TALLIES				/* number of kinds */
@@ -108,7 +108,7 @@ typedef struct FairqQueueTally
 static inline FairqTallied
 fairq_tallied_at(int64 addr)
 {
-	return fairq_is_timed(addr) ? FAIRQ_TALLY_SCHEDULED : FAIRQ_TALLY_READY;
+	return fairq_is_timed(addr) ? FAIRQ_TALLY_SCHEDULED : FAIRQ_TALLY_QUEUED;
 }
 
 /* End a call that does not count running tasks. */

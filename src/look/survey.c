@@ -723,7 +723,7 @@ typedef struct Look
 								 * it */
 	TimestampTz now;
 	FairqReason of_queue;		/* obstacle for all groups */
-	bool		none_ready;		/* true: no task can start */
+	bool		none_queued;	/* true: no task waits for a turn */
 	bool		cut;			/* true: there are more groups than the call
 								 * visits */
 	int			nvisited;
@@ -762,8 +762,8 @@ note_group(Look *look, const FairqWaiter *waiter)
 	Looked		looked = {.group_no = waiter->group_no, .since = DT_NOEND};
 
 	looked.waits = waiter->nlanes > 0 &&
-		(!look->none_ready || waiter->due || waiter->deadline == DT_NOBEGIN);
-	if (looked.waits && (!look->none_ready || waiter->due))
+		(!look->none_queued || waiter->due || waiter->deadline == DT_NOBEGIN);
+	if (looked.waits && (!look->none_queued || waiter->due))
 		looked.since = waiter->since;
 	looked.ended = waiter->deadline <= look->now ? waiter->deadline : DT_NOEND;
 	if (looked.since == DT_NOEND && looked.ended == DT_NOEND)
@@ -1026,8 +1026,8 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 	int64		n[FAIRQ_TALLIES];
 	int64		all;
 
-	look.none_ready = fairq_tally_read(&queue->hints->tally, n) &&
-		n[FAIRQ_TALLY_READY] <= 0;
+	look.none_queued = fairq_tally_read(&queue->hints->tally, n) &&
+		n[FAIRQ_TALLY_QUEUED] <= 0;
 	look.groups = palloc(MOST_LOOKED * sizeof(Looked));
 	all = look_at_all(&look);
 	look.tasks = fairq_try_open_tasks();
