@@ -101,8 +101,8 @@ typedef struct FairqTurn
 		bool		begun;		/* true: service has begun */
 		bool		done;		/* true: service is over, and there is nothing
 								 * to give back */
-		bool		parked;		/* true: the group was put aside at this
-								 * turn, which is given back */
+		bool		given_back; /* true: this turn was given back when its
+								 * group was put aside */
 		bool		throttled;	/* true: no task of the group may start yet */
 		bool		left;		/* true: a blocked task was left to other
 								 * calls, so this counts as a turn */

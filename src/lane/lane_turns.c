@@ -936,7 +936,7 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 			let_in(lane, group_no);
 		}
 	}
-	if (!turn->state.parked)
+	if (!turn->state.given_back)
 		in_vain = end_part(lane, group, turn, over);
 	unlock_group(lane, group_no, group, set);
 	if (turn->in_full && lane->full.seat == group_no)
@@ -1069,14 +1069,14 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 				   FAIRQ_THROTTLED);
 		if (cause->pace != NULL)
 			first = return_at(lane, group_no, until);
-		if (turn->tasks.served == 0 && !turn->state.parked)
+		if (turn->tasks.served == 0 && !turn->state.given_back)
 		{
 			/*
-			 * end the turn now, because the group may be in the ring again
+			 * give it back now, because the group may be in the ring again
 			 * later
 			 */
 			(void) end_part(lane, group, turn, false);
-			turn->state.parked = true;
+			turn->state.given_back = true;
 		}
 		unlock_group(lane, group_no, group, set);
 	}
