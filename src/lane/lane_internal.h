@@ -121,7 +121,10 @@ next_turn(FairqLane *lane, int32 group_no)
 	return group_no + lane->recovery.block_length * next_block(lane, group_no);
 }
 
-/* Whether the group is out of the ring until it is taken back. */
+/*
+ * Whether the group is parked or throttled: it is out of the ring until it is
+ * taken back.  A tenant that is aside is in another set, "shut".
+ */
 static inline bool
 is_aside(FairqLane *lane, int32 group_no)
 {
