@@ -118,7 +118,7 @@ static struct
 	uint64		number;			/* number of the load */
 	uint64		resets;			/* resets of the domain before the snapshot
 								 * was taken */
-}			hand;
+}			loading;
 
 /* The load that makes counters of the copy for peek known. */
 static FairqKnown of_copy;
@@ -563,9 +563,9 @@ begin_book(FairqTally *tally)
 	uint64		last = pg_atomic_read_u64(&tally->number);
 	int			book = 1 - fairq_book_of(current);
 
-	hand.number = (last / FAIRQ_BOOKS + 1) * FAIRQ_BOOKS + book;
-	pg_atomic_write_u64(&tally->number, hand.number);
-	tally->books[book].number = hand.number;
+	loading.number = (last / FAIRQ_BOOKS + 1) * FAIRQ_BOOKS + book;
+	pg_atomic_write_u64(&tally->number, loading.number);
+	tally->books[book].number = loading.number;
 	tally->books[book].skips = false;
 	return book;
 }
@@ -581,7 +581,7 @@ fairq_tally_begin(FairqTally *tally)
 	Snapshot	snapshot;
 	int			book;
 
-	Assert(hand.tally == NULL);
+	Assert(loading.tally == NULL);
 	/* the first call allocates memory and can fail; later ones cannot */
 	(void) GetLatestSnapshot();
 	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);
@@ -590,11 +590,11 @@ fairq_tally_begin(FairqTally *tally)
 		LWLockRelease(&tally->lock);
 		return NULL;
 	}
-	hand.tally = tally;
+	loading.tally = tally;
 	pg_atomic_write_u64(&tally->begun_at, fairq_monotonic());
 	pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
 	book = begin_book(tally);
-	hand.resets = resets_of(tally);
+	loading.resets = resets_of(tally);
 	pg_read_barrier();
 	snapshot = GetLatestSnapshot();
 	/* the snapshot does not see changes of our own transaction */
@@ -608,11 +608,11 @@ fairq_tally_begin(FairqTally *tally)
 bool
 fairq_tally_goes_on(void)
 {
-	FairqTally *tally = hand.tally;
+	FairqTally *tally = loading.tally;
 	bool		is_ours;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	is_ours = pg_atomic_read_u64(&tally->number) == hand.number;
+	is_ours = pg_atomic_read_u64(&tally->number) == loading.number;
 	if (is_ours)
 	{
 		pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
@@ -635,18 +635,18 @@ fairq_tally_takes_load(FairqQueueTally *queue, bool limited)
 		fairq_tally_limit(queue);
 	if (pg_atomic_read_u32(&queue->limited) == 0)
 		count_nothing(queue);
-	return pg_atomic_read_u64(&queue->counts_since) < hand.number;
+	return pg_atomic_read_u64(&queue->counts_since) < loading.number;
 }
 
 /* Add running tasks that the load has found to a counter, which is pinned. */
 void
 fairq_tally_add(FairqCounter *counter, int32 n)
 {
-	FairqTally *tally = hand.tally;
+	FairqTally *tally = loading.tally;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	if (pg_atomic_read_u64(&tally->number) == hand.number)
-		fairq_counter_add(counter, hand.number, n);
+	if (pg_atomic_read_u64(&tally->number) == loading.number)
+		fairq_counter_add(counter, loading.number, n);
 	LWLockRelease(&tally->lock);
 }
 
@@ -657,16 +657,16 @@ fairq_tally_add(FairqCounter *counter, int32 n)
 void
 fairq_tally_found(FairqQueueTally *queue, const int64 *n)
 {
-	FairqTally *tally = hand.tally;
+	FairqTally *tally = loading.tally;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
-	if (pg_atomic_read_u64(&tally->number) == hand.number)
+	if (pg_atomic_read_u64(&tally->number) == loading.number)
 	{
-		int			book = fairq_book_of(hand.number);
+		int			book = fairq_book_of(loading.number);
 
 		add(tally, queue, book, n);
-		pg_atomic_write_u64(&queue->loaded[book], hand.number);
-		pg_atomic_write_u64(&queue->passed, hand.resets);
+		pg_atomic_write_u64(&queue->loaded[book], loading.number);
+		pg_atomic_write_u64(&queue->passed, loading.resets);
 	}
 	LWLockRelease(&tally->lock);
 }
@@ -678,12 +678,12 @@ fairq_tally_found(FairqQueueTally *queue, const int64 *n)
 void
 fairq_tally_skip(void)
 {
-	FairqTally *tally = hand.tally;
+	FairqTally *tally = loading.tally;
 
 	LWLockAcquire(&tally->lock, LW_SHARED);
 	/* do not overwrite the record of a load that has begun since */
-	if (pg_atomic_read_u64(&tally->number) == hand.number)
-		tally->books[fairq_book_of(hand.number)].skips = true;
+	if (pg_atomic_read_u64(&tally->number) == loading.number)
+		tally->books[fairq_book_of(loading.number)].skips = true;
 	LWLockRelease(&tally->lock);
 }
 
@@ -694,23 +694,23 @@ fairq_tally_skip(void)
 void
 fairq_tally_end(bool over)
 {
-	FairqTally *tally = hand.tally;
+	FairqTally *tally = loading.tally;
 
 	if (tally == NULL)
 		return;
 	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u64(&tally->number) == hand.number)
+	if (pg_atomic_read_u64(&tally->number) == loading.number)
 	{
 		pg_atomic_write_u64(&tally->seen_at, 0);
 		if (over)
 		{
-			pg_atomic_write_u64(&tally->current, hand.number);
+			pg_atomic_write_u64(&tally->current, loading.number);
 			/* is_known() reads them in the other order */
 			pg_write_barrier();
-			pg_atomic_write_u64(&tally->known, hand.resets);
-			pg_atomic_write_u64(&tally->passed, hand.resets);
+			pg_atomic_write_u64(&tally->known, loading.resets);
+			pg_atomic_write_u64(&tally->passed, loading.resets);
 		}
 	}
 	LWLockRelease(&tally->lock);
-	hand.tally = NULL;
+	loading.tally = NULL;
 }
