@@ -48,7 +48,7 @@
 /* initial room for turns without a task */
 #define FIRST_VAIN 64
 
-/* The call in progress. */
+/* The turns that the call in progress has in flight. */
 static struct
 {
 	FairqLane  *lane;			/* NULL: nothing is in flight */
@@ -60,7 +60,7 @@ static struct
 	FairqTurn  *stopped;		/* the turn in which the call has stopped, and
 								 * whose rest becomes the next turn; NULL:
 								 * none */
-}			hand;
+}			flight;
 
 /* A turn without a task, to be given back when the call leaves the lane. */
 typedef struct TurnInVain
@@ -89,16 +89,16 @@ fairq_turns_take(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 {
 	FairqTaken	taken;
 
-	Assert(hand.lane == NULL);
-	taking->turns = hand.turns;
+	Assert(flight.lane == NULL);
+	taking->turns = flight.turns;
 	taken = nlapsed == NULL ? fairq_lane_take(lane, taking) :
 		fairq_lane_take_in_full(lane, taking, tried_seat, nlapsed);
 	if (taken != FAIRQ_TAKEN)
 		return taken;
-	hand.lane = lane;
-	hand.lane_no = taking->lane_no;
-	hand.n = taking->n;
-	hand.stopped = NULL;
+	flight.lane = lane;
+	flight.lane_no = taking->lane_no;
+	flight.n = taking->n;
+	flight.stopped = NULL;
 	return taken;
 }
 
@@ -110,7 +110,7 @@ fairq_turns_take(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 static bool
 bring_forward(FairqTurn *turn)
 {
-	for (FairqTurn *later = turn + 1; later < hand.turns + hand.n; later++)
+	for (FairqTurn *later = turn + 1; later < flight.turns + flight.n; later++)
 	{
 		if (later->group_no != turn->group_no ||
 			later->queued.next == later->queued.n)
@@ -134,10 +134,10 @@ give_rest_back(FairqTurn *turn)
 	 * A turn with an error is over, so a row that fails repeatedly is not
 	 * always next.
 	 */
-	(void) fairq_lane_turn_end(hand.lane, hand.lane_no, turn, NULL,
+	(void) fairq_lane_turn_end(flight.lane, flight.lane_no, turn, NULL,
 							   turn->state.begun);
 	/* a call that searched meanwhile has not found the tasks of this turn */
-	fairq_wake(&fairq_hints_of(hand.lane)->wakeup, 1);
+	fairq_wake(&fairq_hints_of(flight.lane)->wakeup, 1);
 }
 
 /*
@@ -147,13 +147,13 @@ give_rest_back(FairqTurn *turn)
 void
 fairq_turns_back(void)
 {
-	if (hand.lane == NULL)
+	if (flight.lane == NULL)
 		return;
-	while (hand.n > 0)
-		give_rest_back(&hand.turns[--hand.n]);
-	if (hand.stopped != NULL)
-		fairq_lane_stopped(hand.lane, hand.lane_no, hand.stopped);
-	hand.lane = NULL;
+	while (flight.n > 0)
+		give_rest_back(&flight.turns[--flight.n]);
+	if (flight.stopped != NULL)
+		fairq_lane_stopped(flight.lane, flight.lane_no, flight.stopped);
+	flight.lane = NULL;
 }
 
 /*
@@ -229,10 +229,10 @@ fairq_turns_leave(void)
 void
 fairq_turns_end(void)
 {
-	if (hand.lane != NULL && hand.reading != NULL)
-		fairq_lane_read_failed(hand.lane, hand.lane_no,
-							   hand.reading->group_no);
-	hand.reading = NULL;
+	if (flight.lane != NULL && flight.reading != NULL)
+		fairq_lane_read_failed(flight.lane, flight.lane_no,
+							   flight.reading->group_no);
+	flight.reading = NULL;
 	fairq_turns_back();
 	fairq_turns_leave();
 
@@ -763,7 +763,7 @@ read_group(FairqService *s, FairqTurn *turn)
 			break;
 		}
 		if (offers)
-			hand.reading = turn;
+			flight.reading = turn;
 		/*
 		 * index entries would also show the tasks that other calls have
 		 * claimed since
@@ -791,7 +791,7 @@ read_group(FairqService *s, FairqTurn *turn)
 											 reading.n, reading.end, most,
 											 s->call.lease_until,
 											 turn->queued.items);
-		hand.reading = NULL;
+		flight.reading = NULL;
 		if (turn->queued.n == 0 && !offers)
 		{
 			/*
@@ -979,8 +979,8 @@ end_turn(FairqService *s, Course *course)
 	 * had been taken.
 	 */
 	while (turn->tasks.served == 0 && s->by != FAIRQ_BY_TASKS &&
-		   &hand.turns[hand.n - 1] > turn)
-		give_rest_back(&hand.turns[--hand.n]);
+		   &flight.turns[flight.n - 1] > turn)
+		give_rest_back(&flight.turns[--flight.n]);
 	/* a call that only peeks has no turn */
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
@@ -1164,7 +1164,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	course.not_now |= stops;
 	end_turn(s, &course);
 	if (stops || (course.not_now && turn->tasks.served > 0))
-		hand.stopped = turn;
+		flight.stopped = turn;
 	return turn->tasks.served > 0;
 }
 
