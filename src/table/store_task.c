@@ -243,7 +243,7 @@ lock_tuple(FairqTable *table, FairqTask *task, HeapTupleHeader header)
  * have changed it.
  */
 static HeapTupleHeader
-row_at_hand(FairqTable *table, ItemPointer tid)
+row_just_read(FairqTable *table, ItemPointer tid)
 {
 	TupleTableSlot **at = table->at;
 	TupleTableSlot *slot;
@@ -272,7 +272,7 @@ FairqClaimResult
 fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
 {
 	SnapshotData snapshot;
-	HeapTupleHeader header = row_at_hand(table, &task->tid);
+	HeapTupleHeader header = row_just_read(table, &task->tid);
 
 	if (header == NULL)
 	{
