@@ -61,8 +61,8 @@ typedef struct FairqDomain
 /* the most tasks in the hand of a group */
 #define FAIRQ_HAND 8
 
-/* the most due or lapsed tasks of a group that are kept */
-#define FAIRQ_DUE_HAND 4
+/* the most due or lapsed tasks in FairqDueKept */
+#define FAIRQ_DUE_KEPT 4
 
 /* A task that may be ready, and the TID of its row. */
 typedef struct FairqItem
@@ -77,14 +77,14 @@ typedef struct FairqItem
 #endif
 FairqItem;
 
-/* Some due or lapsed tasks of a group. */
-typedef struct FairqDueHand
+/* The next few due or lapsed tasks of a group, kept from a search. */
+typedef struct FairqDueKept
 {
 	int32		n;				/* number of items */
 	int32		region;			/* region of items; FAIRQ_REGION_QUEUED: these
 								 * are lapsed tasks */
-	FairqItem	items[FAIRQ_DUE_HAND];	/* the tasks */
-} FairqDueHand;
+	FairqItem	items[FAIRQ_DUE_KEPT];	/* the tasks */
+} FairqDueKept;
 
 /* A place in a group's line: after the task with that id at an address. */
 typedef struct FairqPlace
@@ -183,13 +183,13 @@ typedef struct FairqGroup
 	{
 		int64		from[FAIRQ_REGIONS];	/* address of each timed region
 											 * below which no task is due,
-											 * except in hand; FAIRQ_ADDR_MAX:
+											 * except in kept; FAIRQ_ADDR_MAX:
 											 * none is due */
 		int64		since[FAIRQ_REGIONS];	/* lowest address of each timed
 											 * region published as due since
 											 * the search began;
 											 * FAIRQ_ADDR_MAX: none */
-		FairqDueHand hand;		/* next due or lapsed tasks */
+		FairqDueKept kept;		/* next due or lapsed tasks */
 	}			due;
 
 	FairqPlace	cycle;			/* where the next search for lapsed tasks

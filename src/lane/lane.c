@@ -627,12 +627,12 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 		/* a new entry searches for all due tasks */
 		return;
 	}
-	if (group->due.hand.n > 0 && group->due.hand.region == region &&
+	if (group->due.kept.n > 0 && group->due.kept.region == region &&
 		addr < group->due.from[region])
 	{
 		/* this task may come before those that the entry has */
-		addr = Min(addr, group->due.hand.items[0].addr);
-		group->due.hand.n = 0;
+		addr = Min(addr, group->due.kept.items[0].addr);
+		group->due.kept.n = 0;
 	}
 	group->due.from[region] = Min(group->due.from[region], addr);
 	group->due.since[region] = Min(group->due.since[region], addr);
@@ -709,8 +709,8 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 			(has(lane, FAIRQ_DUE, group_no) &&
 			 (group == NULL || group->pid.searcher != 0 ||
 			  group->due.from[region] <= addr ||
-			  (group->due.hand.n > 0 && group->due.hand.region == region &&
-			   group->due.hand.items[0].addr <= addr)));
+			  (group->due.kept.n > 0 && group->due.kept.region == region &&
+			   group->due.kept.items[0].addr <= addr)));
 	will_look |= !is_begun(lane) ||
 		(running && !fairq_tally_has_passed(&fairq_hints_of(lane)->tally));
 	if (group != NULL)

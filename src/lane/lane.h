@@ -124,8 +124,8 @@ typedef struct FairqTurn
 	struct
 	{
 		int64		from[FAIRQ_REGIONS];	/* due.from of the entry */
-		FairqDueHand hand;		/* due or lapsed tasks that the entry had */
-		int			next;		/* index in hand of the next task to be
+		FairqDueKept kept;		/* due or lapsed tasks that the entry had */
+		int			next;		/* index in kept of the next task to be
 								 * claimed */
 	}			due;
 
@@ -265,9 +265,9 @@ typedef struct FairqFindings
 {
 	int64		due_from[FAIRQ_REGIONS];	/* lowest address of each region at
 											 * which due tasks may be left,
-											 * except those in due_hand;
+											 * except those in due_kept;
 											 * FAIRQ_ADDR_MAX: none */
-	FairqDueHand due_hand;		/* due or lapsed tasks to serve next */
+	FairqDueKept due_kept;		/* due or lapsed tasks to serve next */
 	bool		lapsed_done;	/* true: lapsed tasks were searched for, and
 								 * none is left */
 	bool		paused;			/* true: no task of the group may be running */

@@ -210,13 +210,13 @@ has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
 
 /*
  * Lower the address from which due tasks are searched to that of the first
- * task in the hand, in the region of that task.
+ * task that was kept, in the region of that task.
  */
 static inline void
-lower_to_hand(int64 *from, const FairqDueHand *hand)
+lower_to_kept(int64 *from, const FairqDueKept *kept)
 {
-	if (hand->n > 0 && hand->region != FAIRQ_REGION_QUEUED)
-		from[hand->region] = Min(from[hand->region], hand->items[0].addr);
+	if (kept->n > 0 && kept->region != FAIRQ_REGION_QUEUED)
+		from[kept->region] = Min(from[kept->region], kept->items[0].addr);
 }
 
 /* Record in a group's entry that a task became ready at the given time. */

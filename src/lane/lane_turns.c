@@ -142,8 +142,8 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 		return;
 	turn->searcher = true;
 	group->pid.searcher = MyProcPid;
-	turn->due.hand = group->due.hand;
-	group->due.hand.n = 0;
+	turn->due.kept = group->due.kept;
+	group->due.kept.n = 0;
 	if (turn->sets.lapsed)
 	{
 		/* leases that lapse during the search are recorded again */
@@ -171,7 +171,7 @@ begin_turn(FairqLane *lane, int32 group_no, FairqGroup *group, FairqTurn *turn)
 	memset(&turn->state, 0, sizeof(turn->state));
 	turn->locked.n = 0;
 	turn->locked.more = FAIRQ_ADDR_MAX;
-	turn->due.hand.n = turn->due.next = 0;
+	turn->due.kept.n = turn->due.next = 0;
 	turn->charged.group.tie = 0;
 	turn->charged.tenant = FAIRQ_NO_SEAT;
 	read_due(lane, group, turn);
@@ -834,7 +834,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		if (group != NULL && group->pid.searcher == MyProcPid)
 		{
 			group->pid.searcher = 0;
-			lower_to_hand(group->due.from, &turn->due.hand);
+			lower_to_kept(group->due.from, &turn->due.kept);
 		}
 		if (turn->sets.lapsed)
 		{
@@ -855,16 +855,16 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 									 group->due.since[r]);
 		due |= group->due.from[r] != FAIRQ_ADDR_MAX;
 	}
-	if (findings->due_hand.n > 0)
+	if (findings->due_kept.n > 0)
 	{
-		int			r = findings->due_hand.region;
+		int			r = findings->due_kept.region;
 
 		/* no transaction publishes expired leases, so these items are valid */
 		due |= r != FAIRQ_REGION_QUEUED;
 		if (r == FAIRQ_REGION_QUEUED || group->due.since[r] == FAIRQ_ADDR_MAX)
-			group->due.hand = findings->due_hand;
+			group->due.kept = findings->due_kept;
 		else
-			lower_to_hand(group->due.from, &findings->due_hand);
+			lower_to_kept(group->due.from, &findings->due_kept);
 	}
 	if (!due)
 		fairq_seats_remove(lane, FAIRQ_DUE, group_no);

@@ -70,7 +70,7 @@ copy_entry(const FairqGroup *group, FairqWait *wait)
 	wait->run_high = group->run.high;
 	memcpy(wait->run_low, group->run.low, sizeof(wait->run_low));
 	memcpy(wait->due_from, group->due.from, sizeof(wait->due_from));
-	lower_to_hand(wait->due_from, &group->due.hand);
+	lower_to_kept(wait->due_from, &group->due.kept);
 }
 
 /*

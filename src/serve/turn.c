@@ -250,7 +250,7 @@ typedef struct Search
 {
 	bool		open;			/* more tasks may be found */
 	bool		begun;			/* a scan of the index was begun */
-	bool		at_hand;		/* task came from the entry, not from a scan */
+	bool		from_entry;		/* task came from the entry, not from a scan */
 	bool		have;			/* task is the next one */
 	FairqTask	task;
 	TimestampTz since;			/* time at which task became ready */
@@ -335,7 +335,7 @@ is_scheduled(FairqService *s, const Course *course, FairqRowState state,
 static void
 forget_due(Search *search, FairqTurn *turn, int64 addr, int64 end)
 {
-	turn->due.next = turn->due.hand.n;
+	turn->due.next = turn->due.kept.n;
 	search->from = Min(search->from, addr);
 	search->open = search->from < end;
 	search->begun = false;
@@ -346,13 +346,13 @@ static void
 look_at_due(FairqService *s, Course *course, FairqRegion region)
 {
 	FairqTurn  *turn = course->turn;
-	const FairqDueHand *hand = &turn->due.hand;
+	const FairqDueKept *kept = &turn->due.kept;
 	Search	   *search = &course->due[region];
 
-	while (hand->region == region && turn->due.next < hand->n &&
+	while (kept->region == region && turn->due.next < kept->n &&
 		   !search->have)
 	{
-		const FairqItem *item = &hand->items[turn->due.next];
+		const FairqItem *item = &kept->items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid,
 											&search->task);
 
@@ -372,7 +372,7 @@ look_at_due(FairqService *s, Course *course, FairqRegion region)
 		if (search->task.run_at > s->taken.by)
 			break;
 		search->since = search->task.run_at;
-		search->have = search->at_hand = true;
+		search->have = search->from_entry = true;
 	}
 }
 
@@ -382,12 +382,12 @@ look_for_due(FairqService *s, Course *course, FairqRegion region)
 {
 	Search	   *search = &course->due[region];
 	FairqTurn  *turn = course->turn;
-	const FairqDueHand *hand = &turn->due.hand;
+	const FairqDueKept *kept = &turn->due.kept;
 
 	if (!search->have)
 		look_at_due(s, course, region);
 	while (search->open && !search->have &&
-		   (hand->region != region || turn->due.next == hand->n))
+		   (kept->region != region || turn->due.next == kept->n))
 	{
 		FairqRowState state;
 
@@ -409,7 +409,7 @@ look_for_due(FairqService *s, Course *course, FairqRegion region)
 		search->since = search->task.run_at;
 		search->have = is_scheduled(s, course, state, &search->task) &&
 			search->since <= s->taken.by;
-		search->at_hand = false;
+		search->from_entry = false;
 	}
 }
 
@@ -423,11 +423,11 @@ static void
 keep_due(FairqService *s, Course *course)
 {
 	FairqTurn  *turn = course->turn;
-	FairqDueHand *kept = &course->findings.due_hand;
+	FairqDueKept *kept = &course->findings.due_kept;
 
-	kept->n = turn->due.hand.n - turn->due.next;
-	kept->region = turn->due.hand.region;
-	memcpy(kept->items, &turn->due.hand.items[turn->due.next],
+	kept->n = turn->due.kept.n - turn->due.next;
+	kept->region = turn->due.kept.region;
+	memcpy(kept->items, &turn->due.kept.items[turn->due.next],
 		   sizeof(FairqItem) * kept->n);
 	if (kept->n == 0 && turn->searcher && course->next_stretch > 0 &&
 		course->lapsed.open && !course->lapsed.have)
@@ -435,7 +435,7 @@ keep_due(FairqService *s, Course *course)
 		int64		next;
 
 		kept->region = FAIRQ_REGION_QUEUED;
-		kept->n = fairq_task_ahead(s->scans.lapsed, FAIRQ_DUE_HAND,
+		kept->n = fairq_task_ahead(s->scans.lapsed, FAIRQ_DUE_KEPT,
 								   kept->items, &next);
 	}
 	for (int r = FAIRQ_REGION_RETRIED;
@@ -447,9 +447,9 @@ keep_due(FairqService *s, Course *course)
 			search->locked != FAIRQ_ADDR_MAX)
 			continue;
 		kept->region = r;
-		if (search->have && !search->at_hand)
+		if (search->have && !search->from_entry)
 			kept->items[kept->n++] = item_of(&search->task);
-		kept->n += fairq_task_ahead(s->scans.due[r], FAIRQ_DUE_HAND - kept->n,
+		kept->n += fairq_task_ahead(s->scans.due[r], FAIRQ_DUE_KEPT - kept->n,
 									kept->items + kept->n, &search->from);
 	}
 }
@@ -528,12 +528,12 @@ look_at_lapsed(FairqService *s, Course *course)
 	Search	   *search = &course->lapsed;
 	FairqTask  *task = &search->task;
 
-	if (turn->due.hand.region != FAIRQ_REGION_QUEUED ||
+	if (turn->due.kept.region != FAIRQ_REGION_QUEUED ||
 		course->next_stretch > 0)
 		return false;
-	for (; turn->due.next < turn->due.hand.n; turn->due.next++)
+	for (; turn->due.next < turn->due.kept.n; turn->due.next++)
 	{
-		const FairqItem *item = &turn->due.hand.items[turn->due.next];
+		const FairqItem *item = &turn->due.kept.items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
 
 		/* a search of the whole line finds again those that have not lapsed */
@@ -542,7 +542,7 @@ look_at_lapsed(FairqService *s, Course *course)
 			task->lease_until > s->taken.by)
 			continue;
 		search->since = task->lease_until;
-		search->have = search->at_hand = true;
+		search->have = search->from_entry = true;
 		return true;
 	}
 	return false;
@@ -572,7 +572,7 @@ look_for_lapsed(FairqService *s, Course *course)
 			continue;
 		}
 		search->since = task->lease_until;
-		search->at_hand = false;
+		search->from_entry = false;
 		/* where the cycle begins, several tasks may have one address */
 		if (task->addr == course->cycle.addr &&
 			(task->id <= course->cycle.id) !=
@@ -604,7 +604,7 @@ static void
 begin_search(Search *search, bool open, int64 from)
 {
 	search->open = open;
-	search->begun = search->at_hand = search->have = false;
+	search->begun = search->from_entry = search->have = false;
 	search->from = from;
 	search->locked = FAIRQ_ADDR_MAX;
 }
@@ -912,11 +912,11 @@ note_result(FairqService *s, Course *course, Search *chosen,
 		chosen->locked = Min(chosen->locked, chosen->task.addr);
 	if (chosen == &course->queued)
 		turn->queued.next++;
-	else if (chosen->at_hand && chosen == &course->lapsed &&
+	else if (chosen->from_entry && chosen == &course->lapsed &&
 			 result == FAIRQ_LOCKED)
 		/* the locked task is still next when the cycle continues */
-		turn->due.next = turn->due.hand.n;
-	else if (chosen->at_hand)
+		turn->due.next = turn->due.kept.n;
+	else if (chosen->from_entry)
 		turn->due.next++;
 	if (result == FAIRQ_CLAIMED &&
 		(chosen == &course->queued ||
@@ -960,7 +960,7 @@ leaves_something(const Course *course)
 		/* a lapsed task already has its slot */
 		if (turn->sets.lapsed && !findings->lapsed_done && !findings->paused)
 			return true;
-		ready |= findings->due_hand.n > 0;
+		ready |= findings->due_kept.n > 0;
 		for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 			ready |= course->due[r].locked != FAIRQ_ADDR_MAX;
 	}
