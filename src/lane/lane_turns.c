@@ -551,6 +551,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 	if (group != NULL)
 	{
 		note_narrower(lane);
+		/* begin_turn() would leave the tenant's charge of an earlier turn */
 		memset(turn, 0, sizeof(FairqTurn));
 		begin_turn(lane, group_no, group, turn);
 		turn->addr = next_turn(lane, group_no);
