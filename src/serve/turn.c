@@ -851,7 +851,7 @@ look_for_queued(FairqService *s, Course *course)
 	}
 }
 
-/* Put aside the queued task that was found, because its row is only locked. */
+/* Keep a queued task whose row is only locked until the end of the turn. */
 static void
 put_by_locked(FairqTurn *turn, const FairqTask *task)
 {
