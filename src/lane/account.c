@@ -44,9 +44,9 @@
  * lease for its group.  E does not include the lease.
  *
  * E is the longest of the tasks that have ended, minus a 128th of the work
- * since.  When a task has ended, E is at least the mean age of those that its
- * group still runs, unless some of them may have lapsed.  Before any task has
- * ended, levels alone decide.
+ * since.  When a task of a group has ended, E is at least the mean age of the
+ * group's running tasks.  This does not hold if some of them may have lapsed.
+ * Before any task has ended, levels alone decide.
  *
  * All of these amounts change with time.  But the amounts of groups of one
  * level grow at the same pace, so their order does not change.  With weights,
@@ -296,9 +296,9 @@ fairq_account_renew(FairqLedger *ledger, FairqAccount *account,
 }
 
 /*
- * Of the running tasks of an account, n end.  started is the sum of the times
- * at which these began.  They were lapsed tasks if they began before those
- * lapsed.
+ * n running tasks of an account end.  started is the sum of the times at which
+ * they began.  If they began before the lapsed tasks lapsed, they are some of
+ * these.
  */
 static void
 end_lapsed(FairqLedger *ledger, FairqAccount *account, FairqAccount *tenant,
@@ -520,8 +520,8 @@ fairq_account_correct(FairqFlows *flows, FairqAccount *account,
 
 /*
  * Update E of a time-fair lane after tasks have ended.  Their time lowers E,
- * but not below the longest of them or the mean time so far of the account's
- * running tasks.  Lapsed ones tell nothing about it.
+ * but not below the longest of them.  If no task of the account may have
+ * lapsed, nor below the mean time so far of its running tasks.
  */
 static void
 note_longest(FairqLedger *ledger, const FairqAccount *account, double took,

@@ -130,7 +130,7 @@ typedef struct FairqAccount
 									 * after "since" */
 			int32		running;	/* number of tasks that count as running,
 									 * including those about to be claimed */
-			int32		lapsed; /* number of these tasks that may have lapsed */
+			int32		lapsed; /* number of these that may have lapsed */
 		}			time;		/* if time-fair; a tenant's tasks are those of
 								 * its groups */
 	}			by;
