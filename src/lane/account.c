@@ -266,7 +266,9 @@ void
 fairq_account_searched(FairqLedger *ledger, FairqAccount *account,
 					   FairqAccount *tenant)
 {
-	set_lapsed(ledger, account, tenant, 0, 0);
+	/* the group's number may have become that of a tenant */
+	if (!account->level.is_tenant)
+		set_lapsed(ledger, account, tenant, 0, 0);
 }
 
 /*
@@ -280,7 +282,7 @@ fairq_account_renew(FairqLedger *ledger, FairqAccount *account,
 	FairqAccount old;
 	bool		by_time = ledger->fair_by == FAIRQ_BY_TIME;
 
-	if (by_time && !account->level.is_tenant)
+	if (by_time)
 		fairq_account_searched(ledger, account, tenant);
 	old = *account;
 	fairq_account_init(account, old.lane_no);
