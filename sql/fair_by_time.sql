@@ -234,6 +234,19 @@ SELECT fairq.resume('time_dead', 'a');
 SELECT left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1),
 	left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1);
 
+-- A transaction takes over a dead worker's task and completes it. The other
+-- five still do not count for their priority, so it is next: b1 runs.
+SELECT fairq.create_queue('time_mixed', fair_by => 'time', shares => '{1,1}');
+SELECT pg_temp.add('time_mixed', 'a', 1, 6);
+SELECT count(*) FROM fairq.pop('time_mixed', 6, lease => '0.4 s');
+DO $$BEGIN PERFORM pg_sleep(0.5); END$$;
+SELECT pg_temp.add('time_mixed', 'b', 1, 9, 1);
+SELECT pg_temp.pop('time_mixed');
+BEGIN;
+SELECT fairq.complete(id, took => '0') FROM fairq.pop('time_mixed');
+COMMIT;
+SELECT left(pg_temp.pop('time_mixed'), 1);
+
 -- peek() returns the tasks of the next pop
 SELECT fairq.create_queue('time_peek', fair_by => 'time');
 SELECT sum(pg_temp.add('time_peek', 'g' || g, 1, 5, g % 2)) FROM generate_series(1, 9) g;

@@ -299,12 +299,12 @@ fairq_account_renew(FairqLedger *ledger, FairqAccount *account,
 
 /*
  * n running tasks of an account end.  started is the sum of the times at which
- * they began.  If they began before the lapsed tasks lapsed, they are some of
- * these.
+ * they began.  They are lapsed tasks if their leases have expired (over), or
+ * if they began before those lapsed.
  */
 static void
 end_lapsed(FairqLedger *ledger, FairqAccount *account, FairqAccount *tenant,
-		   int32 n, int64 started)
+		   int32 n, int64 started, bool over)
 {
 	int32		left = account->by.time.lapsed;
 	int64		mean;
@@ -312,7 +312,7 @@ end_lapsed(FairqLedger *ledger, FairqAccount *account, FairqAccount *tenant,
 	if (left <= 0 || n <= 0)
 		return;
 	mean = account->by.time.lapsed_at / left;
-	if (!account->level.is_tenant && started / n <= mean)
+	if (!account->level.is_tenant && (over || started / n <= mean))
 		left = Max(left - n, 0);
 	left = Min(left, account->by.time.running - n);
 	if (account->level.is_tenant)
@@ -327,11 +327,11 @@ end_lapsed(FairqLedger *ledger, FairqAccount *account, FairqAccount *tenant,
 /*
  * Count n more tasks as running, in a time-fair lane.  started is the sum of
  * the times at which they began.  The ledger counts a tenant's tasks once, as
- * those of groups.
+ * those of groups.  over: n is negative, and these tasks' leases have expired.
  */
 static void
 count_running(FairqLedger *ledger, FairqAccount *account,
-			  FairqAccount *tenant, int32 n, int64 started)
+			  FairqAccount *tenant, int32 n, int64 started, bool over)
 {
 	/*
 	 * SQL may have written pop times after "since" into rows of tasks that are
@@ -342,7 +342,7 @@ count_running(FairqLedger *ledger, FairqAccount *account,
 		n = -account->by.time.running;
 		started = -account->by.time.started;
 	}
-	end_lapsed(ledger, account, tenant, -n, -started);
+	end_lapsed(ledger, account, tenant, -n, -started, over);
 	account->by.time.running += n;
 	account->by.time.started += started;
 	if (account->level.is_tenant)
@@ -361,7 +361,7 @@ fairq_account_be_tenant(FairqLedger *ledger, FairqAccount *account,
 {
 	if (!account->level.is_tenant && ledger->fair_by == FAIRQ_BY_TIME)
 		count_running(ledger, account, tenant, -account->by.time.running,
-					  -account->by.time.started);
+					  -account->by.time.started, false);
 	account->level.is_tenant = account->level.resolved = true;
 }
 
@@ -416,7 +416,8 @@ void
 fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 					 FairqMoment at)
 {
-	count_running(ledger, account, at.tenant, 1, at.now - ledger->since);
+	count_running(ledger, account, at.tenant, 1, at.now - ledger->since,
+				  false);
 	fairq_account_rank(ledger, account, at);
 }
 
@@ -478,7 +479,7 @@ fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
 	{
 		if (charge->counted)
 			count_running(ledger, account, at.tenant, -1,
-						  ledger->since - charge->now);
+						  ledger->since - charge->now, false);
 		fairq_account_rank(ledger, account, at);
 	}
 	else
@@ -552,8 +553,13 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 
 	if (work->lane_no == account->lane_no)
 	{
-		count_running(ledger, account, at.tenant, -work->ended - work->taken,
-					  -work->ended_since - work->taken_since);
+		/* separately, since the mean begin of all could be that of none */
+		count_running(ledger, account, at.tenant, -work->over,
+					  -work->over_since, true);
+		count_running(ledger, account, at.tenant, -work->ended,
+					  -work->ended_since, false);
+		count_running(ledger, account, at.tenant, -work->taken,
+					  -work->taken_since, false);
 		if (work->taken > 0)
 		{
 			double		mean = (at.now - ledger->since) -
@@ -578,8 +584,9 @@ fairq_work_as_of(FairqWork *work, uint32 lane_no)
 	if (work->lane_no == lane_no)
 		return;
 	work->lane_no = lane_no;
-	work->begun = work->ended = work->taken = 0;
-	work->begun_since = work->ended_since = work->taken_since = 0;
+	work->begun = work->ended = work->over = work->taken = 0;
+	work->begun_since = work->ended_since = 0;
+	work->over_since = work->taken_since = 0;
 }
 
 /*
@@ -604,6 +611,8 @@ fairq_work_merge(FairqWork **work, FairqWork **more)
 	to->begun_since += from->begun_since;
 	to->ended += from->ended;
 	to->ended_since += from->ended_since;
+	to->over += from->over;
+	to->over_since += from->over_since;
 	to->taken += from->taken;
 	to->taken_since += from->taken_since;
 	to->took += from->took;
@@ -621,8 +630,8 @@ fairq_account_is_even(const FairqWork *work, bool committed)
 {
 	if (!committed)
 		return work->begun == 0;
-	return work->ended == 0 && work->taken == 0 && work->took == 0 &&
-		work->longest == 0 && work->lapsed == 0;
+	return work->ended == 0 && work->over == 0 && work->taken == 0 &&
+		work->took == 0 && work->longest == 0 && work->lapsed == 0;
 }
 
 /*
@@ -642,7 +651,7 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 		apply_commit(ledger, account, work, at);
 	else if (work->lane_no == account->lane_no)
 		count_running(ledger, account, at.tenant, -work->begun,
-					  -work->begun_since);
+					  -work->begun_since, false);
 	fairq_account_rank(ledger, account, at);
 	return fairq_account_got(ledger, account, at.now) > before;
 }

@@ -177,6 +177,10 @@ typedef struct FairqWork
 								 * running after a commit */
 	int64		ended_since;	/* sum of the times at which these began, as in
 								 * begun_since */
+	int32		over;			/* number of such tasks whose leases have
+								 * expired */
+	int64		over_since;		/* sum of the times at which these began, as in
+								 * begun_since */
 	int32		taken;			/* number of the begun tasks that the
 								 * transaction has also ended */
 	int64		taken_since;	/* sum of the times at which these began, as in

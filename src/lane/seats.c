@@ -502,12 +502,18 @@ note_lapsed(FairqLane *lane, int64 seat, uint64 bits, TimestampTz at)
 {
 	for (; bits != 0; bits &= bits - 1)
 	{
-		FairqAccount *account =
-			account_if_any(lane, seat + pg_rightmost_one_pos64(bits));
+		int32		group_no = seat + pg_rightmost_one_pos64(bits);
+		FairqAccount *account = account_if_any(lane, group_no);
+		FairqAccount *tenant;
 
-		if (account != NULL)
-			fairq_account_lapses(&lane->order.ledger, account,
-								 tenant_if_any(lane, account), at);
+		if (account == NULL)
+			continue;
+		tenant = tenant_if_any(lane, account);
+		fairq_account_lapses(&lane->order.ledger, account, tenant, at);
+		/* a throttled group brings its tenant only when its time comes */
+		if (tenant != NULL &&
+			fairq_seats_has(lane, FAIRQ_THROTTLED, group_no))
+			fairq_seats_add(lane, FAIRQ_TODO, account->level.tenant);
 	}
 }
 
