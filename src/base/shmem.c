@@ -58,7 +58,7 @@
  * field, increments this.  A session with an old library must not share the
  * block with a session with a new one.
  */
-#define LAYOUT 39
+#define LAYOUT 40
 
 /* name of the block, or of its handle */
 #define NAME "fairq"
