@@ -167,8 +167,7 @@ fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 		(double) account->by.time.lapsed_at -
 		(double) account->by.time.started;
 
-	return fairq_amount_value(account->by.time.done) +
-		running / account->weight;
+	return account->by.time.done + running / account->weight;
 }
 
 /*
@@ -207,17 +206,6 @@ fairq_account_rank(const FairqLedger *ledger, FairqAccount *account,
 	if (account->level.tenant != FAIRQ_NO_NODE)
 		rank->level = at.lapsed ? FAIRQ_LEVEL_LAPSED :
 			FAIRQ_LEVEL_READY + rank->level;
-}
-
-/*
- * Add an amount, which may be negative, to the amount that the group of a
- * time-fair lane has got.
- */
-static void
-add_done(FairqAccount *account, double amount)
-{
-	account->by.time.done = fairq_amount_add(account->by.time.done,
-										fairq_amount(amount));
 }
 
 /*
@@ -374,7 +362,7 @@ forgive(const FairqLedger *ledger, FairqAccount *account, double least,
 		(FAIRQ_MOST_OWED + 2.0 * ledger->running) * ledger->longest;
 
 	if (ledger->longest > 0 && too_much > 0)
-		add_done(account, -too_much);
+		account->by.time.done -= too_much;
 }
 
 /*
@@ -394,7 +382,7 @@ fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
 		double		given = least - fairq_account_got(ledger, account, at.now);
 
 		if (given > 0)
-			add_done(account, given);
+			account->by.time.done += given;
 		if (is_new || given > 0)
 			rank->tie = early_tie(ledger, flows, group_no);
 		forgive(ledger, account, least, at.now);
@@ -569,7 +557,7 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 			longest = Max(longest, mean);
 		}
 	}
-	add_done(account, (took + work->lapsed) / account->weight);
+	account->by.time.done += (took + work->lapsed) / account->weight;
 	if (account->level.is_tenant)
 		return;
 	ledger->work += (int64) took + work->lapsed;

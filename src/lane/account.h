@@ -120,7 +120,7 @@ typedef struct FairqAccount
 		}			cost;		/* if cost-fair */
 		struct
 		{
-			FairqAmount done;	/* microseconds of work that has ended, per
+			double		done;	/* microseconds of work that has ended, per
 								 * weight */
 			int64		started;	/* sum of the times at which the running
 									 * tasks began, in microseconds after
@@ -136,7 +136,7 @@ typedef struct FairqAccount
 	}			by;
 } FairqAccount;
 
-StaticAssertDecl(sizeof(FairqAccount) <= 160,
+StaticAssertDecl(sizeof(FairqAccount) <= 152,
 				 "docs/performance.md has the memory of a group");
 
 /* The charge of a group for a turn. */
