@@ -168,7 +168,9 @@ moment(FairqLane *lane, int32 flow, TimestampTz now)
 	{
 		.now = now,
 			.lapsed = has(lane, FAIRQ_LAPSED, flow),
-			.tenant = tenant_if_any(lane, account_of(lane, flow))
+			/* other lanes do not count running tasks */
+			.tenant = is_by_time(lane) ?
+			tenant_if_any(lane, account_of(lane, flow)) : NULL
 	};
 }
 
@@ -220,15 +222,12 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 static bool
 is_resolved(FairqLane *lane, const FairqAccount *account)
 {
-	int32		number = account->level.tenant;
-	const FairqAccount *tenant;
-
-	if (!account->level.resolved || number == FAIRQ_NO_NODE)
+	if (!account->level.resolved || account->level.tenant == FAIRQ_NO_NODE)
 		return account->level.resolved;
-	/* the lane may be locked in shared mode, in which no account is made */
-	tenant = fairq_in_shadow(lane) ? account_of(lane, number) :
-		account_if_any(lane, number);
-	return tenant != NULL && tenant->level.is_tenant;
+	/* a lane may be locked in shared mode, in which no account is made */
+	if (fairq_in_shadow(lane))
+		(void) account_of(lane, account->level.tenant);
+	return tenant_if_any(lane, account) != NULL;
 }
 
 /*
@@ -1200,14 +1199,17 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 		return;
 	do
 	{
+		FairqAccount *account;
+
 		done = true;
 		LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 		lane->present.renewals++;
-		if (is_begun(lane) && !is_by_turns(lane) &&
-			account_if_any(lane, group_no) != NULL)
+		account = is_begun(lane) && !is_by_turns(lane) ?
+			account_if_any(lane, group_no) : NULL;
+		if (account != NULL)
 		{
 			(void) remove_from_order(lane, group_no);
-			done = dissolve(lane, account_of(lane, group_no));
+			done = dissolve(lane, account);
 			fairq_lane_order_open(lane, group_no);
 			/*
 			 * another group that had the seat may have been parked because of
@@ -1215,12 +1217,8 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 			 */
 			fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
 			if (done)
-			{
-				FairqAccount *account = account_of(lane, group_no);
-
 				fairq_account_renew(&lane->order.ledger, account,
 									tenant_if_any(lane, account));
-			}
 			if (has(lane, FAIRQ_RING, group_no))
 				fairq_seats_add(lane, FAIRQ_TODO, group_no);
 		}
