@@ -90,39 +90,32 @@ unpin(Place *place)
 }
 
 /*
- * Give back the unused start.  Returns the lanes in which it may have
- * throttled the group or tenant.
+ * Give back the unused slot and start in a group or tenant.  Returns the lanes
+ * in which another call may have put it aside because of them.
  */
 static uint16
-start_back(Place *place)
+place_back(Place *place)
 {
-	return place->start.taken ?
-		fairq_counter_unstart(place->counter, &place->start) : 0;
+	uint16		lanes = 0;
+
+	if (place->start.taken)
+		lanes = fairq_counter_unstart(place->counter, &place->start);
+	if (place->slot)
+		lanes |= fairq_counter_ended(place->counter, NULL, 1, 0);
+	place->slot = false;
+	unpin(place);
+	fairq_take_back(call.queue->hints, place->no, lanes);
+	return lanes;
 }
 
-/* Give back the unused slot and start in the tenant. */
+/* Give back the unused slots and starts in the group and its tenant. */
 static void
-tenant_back(void)
+places_back(void)
 {
-	FairqHints *hints = call.queue->hints;
-	uint16		shut = start_back(&call.tenant);
-
-	if (call.tenant.slot)
-		shut |= fairq_counter_ended(call.tenant.counter, NULL, 1, 0);
-	call.tenant.slot = false;
-	unpin(&call.tenant);
-	/* a call in any group may have found no slot or start because of ours */
-	fairq_take_back(hints, call.tenant.no, shut);
-	if (shut != 0)
-		fairq_wake(&hints->wakeup, 1);
-}
-
-/* Give back the unused start in the group. */
-static void
-group_start_back(void)
-{
-	fairq_take_back(call.queue->hints, call.group.no,
-					start_back(&call.group));
+	/* a call in any group may have found no slot or start in the tenant */
+	if (place_back(&call.tenant) != 0)
+		fairq_wake(&call.queue->hints->wakeup, 1);
+	(void) place_back(&call.group);
 }
 
 /*
@@ -143,17 +136,8 @@ queue_start_back(void)
 void
 fairq_slot_in_group_back(void)
 {
-	uint16		parked;
-
-	if (!call.group.slot)
-		return;
-	call.group.slot = false;
-	tenant_back();
-	group_start_back();
-	parked = fairq_counter_ended(call.group.counter, NULL, 1, 0);
-	unpin(&call.group);
-	/* another call may have found no slot because of ours */
-	fairq_take_back(call.queue->hints, call.group.no, parked);
+	if (call.group.slot)
+		places_back();
 }
 
 /*
@@ -170,9 +154,7 @@ fairq_running_end(void)
 	hints = call.queue->hints;
 	if (!call.counted)
 		fairq_tally_call_end(&hints->tally);
-	fairq_slot_in_group_back();
-	fairq_start_lapsed_done();
-	tenant_back();
+	places_back();
 	queue_start_back();
 	if (call.in_queue)
 		(void) fairq_counter_ended(&hints->running, NULL, 1, 0);
@@ -362,11 +344,8 @@ start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
 void
 fairq_start_lapsed_done(void)
 {
-	if (call.group.counter == NULL || call.group.slot)
-		return;
-	tenant_back();
-	group_start_back();
-	unpin(&call.group);
+	if (!call.group.slot)
+		places_back();
 }
 
 /*
