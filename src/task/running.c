@@ -197,13 +197,11 @@ fairq_queue_is_throttled(void)
 bool
 fairq_is_paced(const FairqTurn *turn)
 {
-	int32		tenant = turn->charged.tenant;
-
 	return call.counted &&
 		(call.queue->starts.pace.gap != 0 ||
 		 fairq_group_setting(call.queue, turn->group_no)->pace.gap != 0 ||
-		 (tenant != FAIRQ_NO_SEAT &&
-		  fairq_tenant_setting(call.queue, tenant)->pace.gap != 0));
+		 fairq_tenant_setting(call.queue,
+							  turn->charged.tenant)->pace.gap != 0);
 }
 
 /*
@@ -288,17 +286,40 @@ fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		unpin(&call.group);
 }
 
+/* The number of a turn's group or tenant; FAIRQ_NO_SEAT: it has no tenant. */
+static int32
+number_at(const Place *place, const FairqTurn *turn)
+{
+	return place == &call.tenant ? turn->charged.tenant : turn->group_no;
+}
+
+/* The settings of a group or tenant. */
+static const FairqSetting *
+setting_at(const Place *place, int32 no)
+{
+	return place == &call.tenant ? fairq_tenant_setting(call.queue, no) :
+		fairq_group_setting(call.queue, no);
+}
+
 /*
- * Ensure that there is a start under the settings of the turn's group, or of
- * its tenant.  With look, only check that.  If there is none, throttle the
- * group or tenant.
+ * Ensure that there is a start in the turn's group, or in its tenant if it has
+ * one.  With look, only check that.  If there is none, throttle the group or
+ * tenant.
  */
 static bool
-start_under(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-			const FairqSetting *setting, Place *place, bool look)
+start_in(Place *place, FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+		 bool look)
 {
+	int32		no = number_at(place, turn);
+	const FairqSetting *setting;
 	int64		until = 0;
 
+	if (no == FAIRQ_NO_SEAT)
+		return true;
+	setting = setting_at(place, no);
+	if (setting->pace.gap == 0 && setting->held_until == DT_NOBEGIN)
+		return true;
+	pin(place, no);
 	if (setting->held_until != DT_NOBEGIN)
 	{
 		TimestampTz now = GetCurrentTimestamp();
@@ -313,31 +334,6 @@ start_under(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	if (until != 0)
 		throttle(lane, lane_no, turn, setting, place, until);
 	return until == 0;
-}
-
-/* Ensure that there is a start for the turn's group. */
-static bool
-start_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
-{
-	return start_under(lane, lane_no, turn,
-					   fairq_group_setting(call.queue, turn->group_no),
-					   &call.group, look);
-}
-
-/* Ensure that there is a start for the tenant of the turn's group, if any. */
-static bool
-start_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool look)
-{
-	int32		tenant = turn->charged.tenant;
-	const FairqSetting *setting;
-
-	if (tenant == FAIRQ_NO_SEAT)
-		return true;
-	setting = fairq_tenant_setting(call.queue, tenant);
-	if (setting->pace.gap == 0 && setting->held_until == DT_NOBEGIN)
-		return true;
-	pin(&call.tenant, tenant);
-	return start_under(lane, lane_no, turn, setting, &call.tenant, look);
 }
 
 /* The lapsed task was served, or may not start: give back unused starts. */
@@ -365,8 +361,8 @@ fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
 	/* the call may have a slot for another task of the group */
 	if (!call.group.slot)
 		pin(&call.group, turn->group_no);
-	starts = start_in_tenant(lane, lane_no, turn, call.peeks) &&
-		start_in_group(lane, lane_no, turn, call.peeks);
+	starts = start_in(&call.tenant, lane, lane_no, turn, call.peeks) &&
+		start_in(&call.group, lane, lane_no, turn, call.peeks);
 	if (!starts || call.peeks)
 		fairq_start_lapsed_done();
 	return starts;
@@ -381,44 +377,33 @@ fairq_start_is_used(void)
 }
 
 /*
- * Whether there is a slot in a place, the turn's group or its tenant.  It is
- * taken if the call has a slot in the queue.  If there is none, the place is
- * parked or shut (with may_park).  The counter is then pinned.
+ * Whether there is a slot in the turn's group, or in its tenant if it has one.
+ * It is taken if the call has a slot in the queue.  If there is none, the
+ * group is parked or the tenant shut (with may_park).  The counter is then
+ * pinned.
  */
 static bool
-slot_in_place(FairqLane *lane, uint32 lane_no, FairqTurn *turn, bool may_park,
-			  Place *place, int32 no, const FairqSetting *setting)
+slot_in(Place *place, FairqLane *lane, uint32 lane_no, FairqTurn *turn,
+		bool may_park)
 {
+	int32		no = number_at(place, turn);
 	FairqKnown	now = fairq_tally_now(&call.queue->hints->tally);
+	int32		limit;
 	FairqSlot	slot;
 
+	if (no == FAIRQ_NO_SEAT)
+		return true;
+	limit = setting_at(place, no)->limit;
 	/* while counts are not known, the visited groups need no counter */
-	if (setting->limit > 0 && !now.known)
+	if (limit > 0 && !now.known)
 		return false;
 	pin(place, no);
-	slot = fairq_counter_enter(place->counter, now, setting->limit,
-							   !call.in_queue);
+	slot = fairq_counter_enter(place->counter, now, limit, !call.in_queue);
 	if (slot == FAIRQ_SLOT_NONE && may_park)
 		(void) put_aside(lane, lane_no, turn, place,
-						 (FairqCause) {.limit = setting->limit}, 0);
+						 (FairqCause) {.limit = limit}, 0);
 	place->slot |= slot == FAIRQ_SLOT_FREE && call.in_queue;
 	return slot == FAIRQ_SLOT_FREE;
-}
-
-/*
- * Whether there are a slot and a start in the tenant of the turn's group, if
- * it has one.
- */
-static bool
-slot_in_tenant(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-			   bool may_park)
-{
-	int32		tenant = turn->charged.tenant;
-
-	return tenant == FAIRQ_NO_SEAT ||
-		(slot_in_place(lane, lane_no, turn, may_park, &call.tenant, tenant,
-					   fairq_tenant_setting(call.queue, tenant)) &&
-		 start_in_tenant(lane, lane_no, turn, !call.in_queue));
 }
 
 /*
@@ -435,11 +420,10 @@ fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 	if (!call.counted)
 		return true;
-	fits = slot_in_place(lane, lane_no, turn, may_park, &call.group,
-						 turn->group_no,
-						 fairq_group_setting(call.queue, turn->group_no)) &&
-		slot_in_tenant(lane, lane_no, turn, may_park) &&
-		start_in_group(lane, lane_no, turn, !call.in_queue) &&
+	fits = slot_in(&call.group, lane, lane_no, turn, may_park) &&
+		slot_in(&call.tenant, lane, lane_no, turn, may_park) &&
+		start_in(&call.tenant, lane, lane_no, turn, !call.in_queue) &&
+		start_in(&call.group, lane, lane_no, turn, !call.in_queue) &&
 		!fairq_settings_are_old(call.queue);
 	if (!call.tenant.slot)
 		unpin(&call.tenant);

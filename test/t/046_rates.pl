@@ -9,8 +9,8 @@
 #
 # Fails if a counter has a full bucket after a restart (init_hints() in
 # registry.c). Fails if a start of a group or of the queue is always available
-# (start_in_group(), start_in_queue() in running.c). Fails if a burst is larger
-# by one (counter.h). Fails if a hold of groups has no effect (start_in_group()).
+# (start_in(), start_in_queue() in running.c). Fails if a burst is larger
+# by one (counter.h). Fails if a hold of groups has no effect (start_in()).
 # test/rates checks more closely, for longer.
 use strict;
 use warnings FATAL => 'all';
