@@ -540,13 +540,20 @@ is_within(FairqCounter *counter, FairqKnown now, int32 limit)
 	return running > limit ? FAIRQ_SLOT_NONE : FAIRQ_SLOT_FREE;
 }
 
-/* Whether the running tasks of a group or tenant are within its limit. */
+/*
+ * Whether the running tasks of a group or tenant are within its limit.
+ * FAIRQ_NO_SEAT: the group has no tenant.
+ */
 static FairqSlot
-is_place_within(int32 no, FairqKnown now, int32 limit)
+is_place_within(const Place *place, int32 no, FairqKnown now)
 {
-	FairqCounter *counter = fairq_shmem_counter(call.queue->hints, no);
-	FairqSlot	slot = is_within(counter, now, limit);
+	FairqCounter *counter;
+	FairqSlot	slot;
 
+	if (no == FAIRQ_NO_SEAT)
+		return FAIRQ_SLOT_FREE;
+	counter = fairq_shmem_counter(call.queue->hints, no);
+	slot = is_within(counter, now, setting_at(place, no)->limit);
 	fairq_counter_unpin(counter);
 	return slot;
 }
@@ -560,22 +567,16 @@ FairqSlot
 fairq_within_limits(int32 group_no)
 {
 	FairqKnown	now;
-	int32		tenant;
 	FairqSlot	in_group;
-	FairqSlot	in_tenant = FAIRQ_SLOT_FREE;
+	FairqSlot	in_tenant;
 	FairqSlot	in_queue;
 
 	if (!call.counted)
 		return FAIRQ_SLOT_FREE;
 	now = fairq_tally_now(&call.queue->hints->tally);
-	in_group = is_place_within(group_no, now,
-							   fairq_group_setting(call.queue,
-												   group_no)->limit);
-	tenant = fairq_tenant_no(call.queue, group_no);
-	if (tenant != FAIRQ_NO_SEAT)
-		in_tenant = is_place_within(tenant, now,
-									fairq_tenant_setting(call.queue,
-														 tenant)->limit);
+	in_group = is_place_within(&call.group, group_no, now);
+	in_tenant = is_place_within(&call.tenant,
+								fairq_tenant_no(call.queue, group_no), now);
 	in_queue = is_within(&call.queue->hints->running, now,
 						 call.queue->max_running);
 	in_group = Max(in_group, in_tenant);
