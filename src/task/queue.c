@@ -130,7 +130,6 @@ typedef struct Entry
 
 /* settings of tenants without their own */
 static const FairqSetting no_setting = {
-	.group_no = -1,
 	.weight = 1,
 	.limit = FAIRQ_NO_LIMIT,
 	.held_until = DT_NOBEGIN
@@ -293,8 +292,7 @@ compute(const FairqSettings *settings, Entry *entry)
 		return;
 	entry->of_tenant = (FairqSetting)
 	{
-		.group_no = entry->group_no,
-			.weight = entry->row.weight,
+		.weight = entry->row.weight,
 			.limit = entry->row.paused ? 0 : entry->row.limit,
 			.rate = entry->row.rate,
 			.pace = fairq_pace(entry->row.rate, settings->others.per,

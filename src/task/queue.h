@@ -38,7 +38,6 @@ typedef struct FairqGrant
 /* The settings in effect for a group, or for all groups of a tenant. */
 typedef struct FairqSetting
 {
-	int32		group_no;		/* the group's number */
 	int32		weight;			/* weight, from 1 to FAIRQ_MAX_WEIGHT */
 	int32		limit;			/* most tasks that may run, or FAIRQ_NO_LIMIT;
 								 * 0: paused */
