@@ -294,7 +294,6 @@ compute(const FairqSettings *settings, Entry *entry)
 	{
 		.weight = entry->row.weight,
 			.limit = entry->row.paused ? 0 : entry->row.limit,
-			.rate = entry->row.rate,
 			.pace = fairq_pace(entry->row.rate, settings->others.per,
 							   settings->others.burst),
 			.held_until = entry->row.held_until
@@ -302,11 +301,8 @@ compute(const FairqSettings *settings, Entry *entry)
 	entry->of_group = entry->of_tenant;
 	if (entry->of_group.limit == FAIRQ_NO_LIMIT)
 		entry->of_group.limit = others->limit;
-	if (entry->of_group.rate == 0)
-	{
-		entry->of_group.rate = others->rate;
+	if (entry->row.rate == 0)
 		entry->of_group.pace = others->pace;
-	}
 	entry->version = settings->others.version;
 }
 
@@ -632,9 +628,8 @@ read_others(FairqQueue *queue, TupleTableSlot *slot)
 	groups->others.burst = fairq_int_of(slot, QUEUE_BURST, 1);
 	setting->weight = 1;
 	setting->limit = fairq_int_of(slot, QUEUE_CONCURRENCY, FAIRQ_NO_LIMIT);
-	setting->rate = fairq_int_of(slot, QUEUE_RATE, 0);
-	setting->pace = fairq_pace(setting->rate, groups->others.per,
-							   groups->others.burst);
+	setting->pace = fairq_pace(fairq_int_of(slot, QUEUE_RATE, 0),
+							   groups->others.per, groups->others.burst);
 	setting->held_until = DT_NOBEGIN;
 	groups->others.version++;
 }
@@ -789,7 +784,8 @@ read_stale(FairqQueue *queue, Stale *stale)
 	}
 	queue->limited = queue->max_running != FAIRQ_NO_LIMIT ||
 		groups->others.setting.limit != FAIRQ_NO_LIMIT ||
-		queue->starts.pace.gap != 0 || groups->others.setting.rate != 0 ||
+		queue->starts.pace.gap != 0 ||
+		groups->others.setting.pace.gap != 0 ||
 		groups->nlimiting > 0;
 	queue->as_of = stale->as_of;
 	/* this message is for roles that may see the queue's groups */

@@ -41,9 +41,7 @@ typedef struct FairqSetting
 	int32		weight;			/* weight, from 1 to FAIRQ_MAX_WEIGHT */
 	int32		limit;			/* most tasks that may run, or FAIRQ_NO_LIMIT;
 								 * 0: paused */
-	int32		rate;			/* most tasks that start in the queue's
-								 * "per"; 0: any number */
-	FairqPace	pace;			/* pace that results from rate */
+	FairqPace	pace;			/* pace at which tasks may start */
 	TimestampTz held_until;		/* time before which no task starts;
 								 * DT_NOBEGIN: none */
 } FairqSetting;
