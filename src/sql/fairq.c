@@ -319,7 +319,7 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 		/* no other transaction sees a queue that we are creating */
 		if (!is_own_queue(queue_id))
 			fairq_pending_unknown_settings();
-		fairq_queue_all_changed();
+		fairq_queue_changed(true);
 	}
 	else if (of_group)
 	{
@@ -331,7 +331,7 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 	else
 	{
 		fairq_pending_queue(hints, FAIRQ_GRANTED);
-		fairq_queue_changed();
+		fairq_queue_changed(false);
 	}
 }
 
@@ -353,7 +353,7 @@ all_changed(Oid relid)
 		else
 			fairq_pending_queue(hints, FAIRQ_GRANTED);
 	}
-	fairq_queue_all_changed();
+	fairq_queue_changed(true);
 }
 
 /*
@@ -392,7 +392,7 @@ fairq_settings_changed(PG_FUNCTION_ARGS)
 			ereport(ERROR,
 					errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					errmsg("separator of a queue cannot be changed"));
-		fairq_queue_changed();
+		fairq_queue_changed(false);
 	}
 	PG_RETURN_POINTER(NULL);
 }

@@ -444,27 +444,18 @@ tell_others(void)
 }
 
 /*
- * Record a change of queues or privileges.  It applies to this backend from
- * now on, and to other backends once it has committed.
+ * Record a change of queues or privileges, and with all possibly changes of
+ * settings of any group.  It applies to this backend from now on, and to other
+ * backends once it has committed.
  */
 void
-fairq_queue_changed(void)
+fairq_queue_changed(bool all)
 {
 	tell_others();
 	generation++;
 	reading++;
-}
-
-/*
- * Record a change of queues or privileges, and possibly changes of settings of
- * any group.
- */
-void
-fairq_queue_all_changed(void)
-{
-	fairq_queue_changed();
-	reading_groups++;
-	changing_all = true;
+	reading_groups += all;
+	changing_all |= all;
 }
 
 /* Record a change of a group's settings. */

@@ -166,8 +166,7 @@ extern bool fairq_may(const FairqQueue *queue, int any);
 extern FairqPrivilege fairq_privilege_named(const char *name);
 extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
-extern void fairq_queue_changed(void);
-extern void fairq_queue_all_changed(void);
+extern void fairq_queue_changed(bool all);
 extern void fairq_queue_group_changed(int32 queue_id, int32 group_no);
 extern void fairq_queues_settle(bool committed, bool all);
 extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
