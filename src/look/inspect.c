@@ -198,7 +198,7 @@ visible_ids(int any_privilege)
 								true))
 	{
 		int32		id = pg_strtoint32(strVal(lfirst(lc)));
-		FairqQueue *queue = fairq_queue_if_room(id);
+		FairqQueue *queue = fairq_queue_by_id(id, false);
 
 		if (queue != NULL && fairq_may(queue, any_privilege))
 			(void) accumArrayResult(ids, Int32GetDatum(id), false, INT4OID,
@@ -410,7 +410,7 @@ Datum
 fairq_queue_stats(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	FairqQueue *queue = fairq_queue_if_room(PG_GETARG_INT32(0));
+	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0), false);
 	FairqRow	row = {0};
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
@@ -513,7 +513,7 @@ fairq_visible_lanes(PG_FUNCTION_ARGS)
 		/* the queue may have been dropped since */
 		if (fairq_shmem_find_queue(id) != hints)
 			continue;
-		queue = fairq_queue_by_id(id);
+		queue = fairq_queue_by_id(id, true);
 		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
 			continue;
 		for (int p = 0; p < FAIRQ_PRIORITIES; p++)

@@ -340,7 +340,7 @@ publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
 		hints = fairq_shmem_find_queue(id);
 		/* read its settings only if they matter */
 		if ((hints == NULL && make) || load->groups != NULL)
-			queue = fairq_queue_if_room(id);
+			queue = fairq_queue_by_id(id, false);
 		if (queue != NULL)
 			hints = queue->hints;
 		if (hints != NULL && (queue != NULL || load->groups == NULL))

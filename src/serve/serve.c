@@ -953,7 +953,7 @@ serve_queue(FairqService *s)
 			(!old && !fairq_settings_are_old(s->queue)))
 			break;
 		id = s->queue->id;
-		s->queue = fairq_queue_by_id(id);
+		s->queue = fairq_queue_by_id(id, true);
 		if (s->queue == NULL)
 			elog(ERROR, "could not read the settings of queue %d", id);
 	}

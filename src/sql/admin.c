@@ -847,7 +847,7 @@ fairq_revoke_queue(PG_FUNCTION_ARGS)
 Datum
 fairq_has_queue_privilege(PG_FUNCTION_ARGS)
 {
-	FairqQueue *queue = fairq_queue_if_room(PG_GETARG_INT32(0));
+	FairqQueue *queue = fairq_queue_by_id(PG_GETARG_INT32(0), false);
 	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	int			privilege = strcmp(name, "any") == 0 ? FAIRQ_PRIV_ANY :
 		privilege_named(name);

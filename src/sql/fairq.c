@@ -201,7 +201,7 @@ check_new_tasks(Tuplestorestate *rows, TupleDesc desc)
 	while (tuplestore_gettupleslot(rows, true, false, slot))
 	{
 		int32		queue_id = fairq_int_of(slot, TASK_QUEUE_ID, 0);
-		FairqQueue *queue = fairq_queue_by_id(queue_id);
+		FairqQueue *queue = fairq_queue_by_id(queue_id, true);
 		Datum		key = queue == NULL || queue->shares.separator == 0 ?
 			(Datum) 0 :
 			fairq_group_key(queue, fairq_int_of(slot, TASK_GROUP_NO, 0));

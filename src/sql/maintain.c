@@ -501,7 +501,7 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	if (!fairq_queue_id_try_lock(queue->id, ShareUpdateExclusiveLock))
 		return false;
 	/* the queue's settings may have changed meanwhile */
-	done = fairq_queue_by_id(queue->id) != NULL &&
+	done = fairq_queue_by_id(queue->id, true) != NULL &&
 		in_subtransaction(forget_unused, &forgetting, false);
 	fairq_queue_id_unlock(queue->id, ShareUpdateExclusiveLock);
 	return done && forgetting.written;
@@ -632,7 +632,7 @@ read_tasks(const List *ids, bool skip)
 	foreach(lc, ids)
 	{
 		int32		id = lfirst_int(lc);
-		const FairqQueue *queue = fairq_queue_if_room(id);
+		const FairqQueue *queue = fairq_queue_by_id(id, false);
 
 		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MANAGE))
 			continue;

@@ -156,7 +156,7 @@ takes_tasks(FairqTable *tasks, int64 id, bool again)
 
 	return read_batch(tasks, id, &batch) && !batch.finished &&
 		(again || (!batch.closed &&
-				   (queue = fairq_queue_by_id(batch.queue_id)) != NULL &&
+				   (queue = fairq_queue_by_id(batch.queue_id, true)) != NULL &&
 				   fairq_may(queue, FAIRQ_PRIV_ENQUEUE)));
 }
 
@@ -416,7 +416,7 @@ lock_transaction(TransactionId xid, LOCKMODE lockmode, bool release)
 static bool
 may_name(int32 queue_id)
 {
-	const FairqQueue *queue = fairq_queue_by_id(queue_id);
+	const FairqQueue *queue = fairq_queue_by_id(queue_id, true);
 
 	return queue != NULL &&
 		fairq_may(queue, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK);
@@ -452,7 +452,7 @@ archived_status(FairqTable *tasks, int64 id)
 static void
 note_awaited(int32 queue_id)
 {
-	FairqQueue *queue = fairq_queue_by_id(queue_id);
+	FairqQueue *queue = fairq_queue_by_id(queue_id, true);
 
 	if (queue != NULL)
 		queue->hints->awaited = true;

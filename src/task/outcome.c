@@ -280,7 +280,7 @@ look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
 	if (!fairq_queue_id_try_lock(waiting.queue_id, AccessShareLock))
 		return false;
 	if (waiting.queue_id != queue->id)
-		queue = fairq_queue_if_room(waiting.queue_id);
+		queue = fairq_queue_by_id(waiting.queue_id, false);
 	if (queue == NULL || queue->hints == NULL ||
 		fairq_task_lock(tasks, &waiting, LockTupleExclusive) !=
 		FAIRQ_CLAIMED || !waiting.blocked)
@@ -588,7 +588,7 @@ use_queue(FairqAttempt *a, int32 queue_id, int any_privilege, bool nowait)
 	a->queue = fairq_queue_use_id(queue_id, any_privilege, !nowait);
 	if (a->queue != NULL)
 		return true;
-	queue = nowait ? fairq_queue_by_id(queue_id) : NULL;
+	queue = nowait ? fairq_queue_by_id(queue_id, true) : NULL;
 	a->busy = queue != NULL && fairq_may(queue, any_privilege);
 	return false;
 }

@@ -67,7 +67,7 @@
  *
  * If there is no room for a queue's hints, calls on it fail.  Views, maintain
  * and drop_queue then use only its row and its privileges, and read them each
- * time (fairq_queue_if_room).
+ * time (lookup_queue).
  *
  * Entries are never freed, only reread.  A pointer is valid for the backend's
  * life, and its content is valid until the next fairq_queue_use().
@@ -1009,24 +1009,16 @@ fairq_queue_to_view(text *name)
 	return NULL;
 }
 
-/* The queue of an id, not locked; NULL if it is gone. */
-FairqQueue *
-fairq_queue_by_id(int32 id)
-{
-	check_queue_cache();
-	return lookup_queue(id, true);
-}
-
 /*
- * The queue of an id, not locked; NULL if it is gone.  If there is no room for
- * its hints, queue->hints is NULL.  Then the queue is valid until the next
- * look-up.
+ * The queue of an id, not locked; NULL if it is gone.  Without must_have,
+ * queue->hints is NULL if there is no room for its hints.  Then the queue is
+ * valid until the next look-up.
  */
 FairqQueue *
-fairq_queue_if_room(int32 id)
+fairq_queue_by_id(int32 id, bool must_have)
 {
 	check_queue_cache();
-	return lookup_queue(id, false);
+	return lookup_queue(id, must_have);
 }
 
 /*
@@ -1036,7 +1028,7 @@ fairq_queue_if_room(int32 id)
 FairqQueue *
 fairq_queue_if_hints(int32 id, int any_privilege)
 {
-	FairqQueue *queue = fairq_queue_if_room(id);
+	FairqQueue *queue = fairq_queue_by_id(id, false);
 
 	return queue != NULL && queue->hints != NULL &&
 		fairq_may(queue, any_privilege) ? queue : NULL;
@@ -1050,8 +1042,7 @@ fairq_queue_if_hints(int32 id, int any_privilege)
 FairqQueue *
 fairq_queue_use_id(int32 id, int any_privilege, bool wait)
 {
-	FairqQueue *queue = wait ? fairq_queue_by_id(id) :
-		fairq_queue_if_room(id);
+	FairqQueue *queue = fairq_queue_by_id(id, wait);
 
 	if (queue == NULL || queue->hints == NULL ||
 		!fairq_may(queue, any_privilege))
@@ -1060,7 +1051,7 @@ fairq_queue_use_id(int32 id, int any_privilege, bool wait)
 		LockDatabaseObject(queue_relid, id, 0, AccessShareLock);
 	else if (!fairq_queue_id_try_lock(id, AccessShareLock))
 		return NULL;
-	queue = fairq_queue_by_id(id);
+	queue = fairq_queue_by_id(id, true);
 	/* the queue may have been dropped meanwhile, or the privilege revoked */
 	if (queue != NULL && fairq_may(queue, any_privilege))
 		return queue;

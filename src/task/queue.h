@@ -158,8 +158,7 @@ extern FairqQueue *fairq_queue_use_if_exists(text *name, int any_privilege,
 											 bool must_have);
 extern FairqQueue *fairq_queue_to_view(text *name);
 extern void fairq_no_such_queue(text *name, bool skip);
-extern FairqQueue *fairq_queue_by_id(int32 id);
-extern FairqQueue *fairq_queue_if_room(int32 id);
+extern FairqQueue *fairq_queue_by_id(int32 id, bool must_have);
 extern FairqQueue *fairq_queue_if_hints(int32 id, int any_privilege);
 extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege, bool wait);
 extern bool fairq_may(const FairqQueue *queue, int any);
