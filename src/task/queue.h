@@ -204,6 +204,14 @@ fairq_last_lease_end(const FairqQueue *queue, TimestampTz popped_at)
 		popped_at + queue->retries.max_run_time;
 }
 
+/* Whether settings have changed since this backend read them. */
+static inline bool
+fairq_settings_are_old(const FairqQueue *queue)
+{
+	return queue->as_of.version !=
+		pg_atomic_read_u64(&queue->hints->versions.now);
+}
+
 static inline FairqLane *
 fairq_queue_lane(FairqQueue *queue, int priority)
 {

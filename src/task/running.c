@@ -161,14 +161,6 @@ fairq_running_end(void)
 	memset(&call, 0, sizeof(call));
 }
 
-/* Whether settings have changed since the call read them. */
-bool
-fairq_settings_are_old(const FairqQueue *queue)
-{
-	return queue->as_of.version !=
-		pg_atomic_read_u64(&queue->hints->versions.now);
-}
-
 /*
  * Ensure that the next task has a start in the queue.  Returns false if none
  * may start yet.

@@ -10,7 +10,6 @@
 
 extern void fairq_running_begin(FairqQueue *queue, bool peeks);
 extern void fairq_running_end(void);
-extern bool fairq_settings_are_old(const FairqQueue *queue);
 extern bool fairq_slot_in_queue(void);
 extern bool fairq_queue_is_throttled(void);
 extern bool fairq_is_paced(const FairqTurn *turn);
