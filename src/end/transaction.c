@@ -277,7 +277,6 @@ static struct
 
 static bool own_tasks = false;	/* true: own pops find tasks that other
 								 * sessions do not see */
-static bool to_undo = false;	/* true: an abort makes tasks ready */
 static bool own_settings = false;	/* true: settings were changed */
 static int	nsettings = 0;		/* number of changes of settings */
 
@@ -488,7 +487,6 @@ fairq_pending_ready_at_abort(FairqPending *pending, const FairqTask *task,
 	FairqItem	item = {.addr = addr, .order = (uint32) task->id};
 
 	pending->at_abort.nready++;
-	to_undo = true;
 	if (fairq_is_timed(addr))
 	{
 		add_timed(&pending->at_abort, addr);
@@ -690,8 +688,6 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 {
 	int64		highest = FAIRQ_ADDR_NONE;
 
-	if (!to_undo)
-		return highest;
 	for (FairqPending *p = topmost_pending(lane, group_no); p != NULL;
 		 p = pending_below(p))
 		highest = Max(highest, p->highest);
@@ -1112,7 +1108,7 @@ apply_all(bool committed)
 	max_stack = 0;
 	first_unshown = 0;
 	shown.hints = NULL;
-	own_tasks = to_undo = own_settings = false;
+	own_tasks = own_settings = false;
 	written_at = groups_changed_at = 0;
 	groups_freed = false;
 	increment(changed, offsetof(FairqDomain, resets));
