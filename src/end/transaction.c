@@ -781,8 +781,8 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 		return;
 	if (group_no >= 0 && nsettings >= MOST_SETTINGS)
 	{
-		fairq_pending_all_settings(hints);
-		return;
+		group_no = -1;
+		fairq_pending_queue(hints, FAIRQ_ALL_SETTINGS);
 	}
 	pending = fairq_pending(lane, group_no);
 	if ((pending->done & FAIRQ_SETTINGS) != 0)
@@ -792,14 +792,6 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 	/* the group is taken back into service, if it is parked */
 	if (group_no >= 0)
 		fairq_pending_pin(pending, NULL);
-}
-
-/* Record that settings of any groups of the queue are changed. */
-void
-fairq_pending_all_settings(FairqHints *hints)
-{
-	fairq_pending_settings(hints, -1);
-	fairq_pending_queue(hints, FAIRQ_ALL_SETTINGS);
 }
 
 /* Record a change of the queue. */

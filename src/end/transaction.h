@@ -148,7 +148,6 @@ extern void fairq_pending_hold(FairqPending *pending, int32 tenant,
 extern void fairq_pending_uncounted(FairqHints *hints);
 extern int32 fairq_pending_running(FairqHints *hints, int32 group_no);
 extern void fairq_pending_settings(FairqHints *hints, int32 group_no);
-extern void fairq_pending_all_settings(FairqHints *hints);
 extern void fairq_pending_queue(FairqHints *hints, FairqDone done);
 extern bool fairq_has_changed_settings(void);
 extern void fairq_pending_tallies(FairqHints *hints, int64 *n);

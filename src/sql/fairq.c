@@ -349,7 +349,10 @@ all_changed(Oid relid)
 		if (relid == fairq_relid(FAIRQ_QUEUE))
 			fairq_pending_queue(hints, FAIRQ_DROPPED);
 		else if (relid == fairq_relid(FAIRQ_GROUP_SETTING))
-			fairq_pending_all_settings(hints);
+		{
+			fairq_pending_settings(hints, -1);
+			fairq_pending_queue(hints, FAIRQ_ALL_SETTINGS);
+		}
 		else
 			fairq_pending_queue(hints, FAIRQ_GRANTED);
 	}
