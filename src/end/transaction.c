@@ -837,10 +837,9 @@ static int	written_at = 0;
 StaticAssertDecl(FAIRQ_DOMAINS == 64, "a set of domains is a uint64");
 static uint64 changed = 0;
 
-/* the same two for changes to groups, and whether numbers were freed */
-static int	groups_changed_at = 0;
+/* the same for changes to groups, and the level at which numbers were freed */
 static uint64 groups_changed = 0;
-static bool groups_freed = false;
+static int	groups_freed_at = 0;
 
 /* the same for changes of settings of queues that had no hints */
 static uint64 settings_changed = 0;
@@ -882,7 +881,7 @@ increment(uint64 domains, Size field)
 static void
 end_level(bool committed)
 {
-	int		   *const all[] = {&written_at, &groups_changed_at};
+	int		   *const all[] = {&written_at, &groups_freed_at};
 	int			level = GetCurrentTransactionNestLevel();
 
 	for (int i = 0; i < lengthof(all); i++)
@@ -1101,8 +1100,7 @@ apply_all(bool committed)
 	first_unshown = 0;
 	shown.hints = NULL;
 	own_tasks = own_settings = false;
-	written_at = groups_changed_at = 0;
-	groups_freed = false;
+	written_at = groups_freed_at = 0;
 	increment(changed, offsetof(FairqDomain, resets));
 	increment(groups_changed, offsetof(FairqDomain, group_changes));
 	changed = groups_changed = settings_changed = 0;
@@ -1125,7 +1123,7 @@ xact_callback(XactEvent event, void *arg)
 			apply_all(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (Max(written_at, groups_changed_at) > 0)
+			if (written_at > 0)
 				ereport(ERROR,
 						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("cannot PREPARE a transaction that has written to tables of fairq"));
@@ -1157,7 +1155,6 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 		increment(changed, offsetof(FairqDomain, resets));
 		settle_caches(false, false);
 		end_level(false);
-		groups_freed &= groups_changed_at > 0;
 	}
 }
 
@@ -1226,9 +1223,10 @@ fairq_pending_groups(bool freed)
 	bool		first = (groups_changed & own) == 0;
 
 	fairq_watch_transaction();
-	note_level(&groups_changed_at);
+	note_level(&written_at);
 	groups_changed |= own;
-	groups_freed |= freed;
+	if (freed)
+		note_level(&groups_freed_at);
 	if (!first && !freed)
 		return false;
 	pg_atomic_fetch_add_u64(&fairq_domain()->group_changes, 1);
@@ -1239,7 +1237,7 @@ fairq_pending_groups(bool freed)
 bool
 fairq_groups_freed(void)
 {
-	return groups_freed;
+	return groups_freed_at > 0;
 }
 
 void
