@@ -1240,12 +1240,6 @@ fairq_groups_freed(void)
 	return groups_freed_at > 0;
 }
 
-void
-fairq_reset_hints_now(void)
-{
-	pg_atomic_fetch_add_u64(&fairq_domain()->resets, 1);
-}
-
 /*
  * Once per backend: set the functions to call at the end of a transaction or
  * the abort of a subtransaction.  They must neither fail nor allocate.  "end"

@@ -157,7 +157,6 @@ extern bool fairq_has_changed_rows(void);
 extern void fairq_pending_reset(void);
 extern bool fairq_pending_groups(bool freed);
 extern bool fairq_groups_freed(void);
-extern void fairq_reset_hints_now(void);
 extern void fairq_transactions_init(void (*end) (void),
 									void (*settle) (bool committed,
 													bool all));

@@ -503,7 +503,7 @@ readdress(FairqQueue *queue, int64 block_length)
 	 * later changes by this transaction need correct hints; see
 	 * fairq_task_changed
 	 */
-	fairq_reset_hints_now();
+	pg_atomic_fetch_add_u64(&fairq_domain()->resets, 1);
 }
 
 Datum
@@ -773,7 +773,7 @@ fairq_drop_queue(PG_FUNCTION_ARGS)
 Datum
 fairq_reset_hints(PG_FUNCTION_ARGS)
 {
-	fairq_reset_hints_now();
+	pg_atomic_fetch_add_u64(&fairq_domain()->resets, 1);
 	PG_RETURN_VOID();
 }
 
