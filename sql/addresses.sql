@@ -2,7 +2,7 @@
 -- the block length can be changed.
 --
 -- Fails if a block past a group's last one has an address (fairq_address() in
--- address.c).
+-- address.h).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR

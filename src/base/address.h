@@ -2,6 +2,27 @@
  * address.h
  *		Lanes, and in a lane blocks, seats and turns: the arithmetic of the
  *		round-robin ID.
+ *
+ *		addr = group_no + block_length * block		(bigint, 0 to 2^62 - 1)
+ *
+ * A group's number is its seat, the same in every block; group_no is below
+ * block_length.  One block is one round: a group has at most one turn in it.
+ * Calls serve one block at a time, B, and visit its seats in ascending order.
+ *
+ * The one rule: a new task of a group gets
+ *
+ *	- the group's last address, if fewer than weight tasks of the group are
+ *	  there and that turn is still to come;
+ *	- else the group's seat in the block max(p + 1, B).  p is the last block in
+ *	  which the group got an address or had a turn.
+ *
+ * So a group that has had no turn in the present block joins it.  If its seat
+ * was passed, it is in front of all others (let_in() in lane_internal.h).
+ * This is the rule of the article "An unfair advantage: multi-tenant queues in
+ * Postgres".  README has the proof that it is fair.
+ *
+ * No function here locks, allocates or fails.  A caller that moves a tail
+ * holds the lane's lock.
  */
 #ifndef FAIRQ_ADDRESS_H
 #define FAIRQ_ADDRESS_H
@@ -127,9 +148,49 @@ fairq_due_time(int64 addr)
 			FAIRQ_SCHEDULED_BITS) * 1000;
 }
 
-extern int64 fairq_last_block(int32 group_no, int64 block_length);
-extern int64 fairq_address(int32 group_no, int64 block, int64 block_length);
-extern bool fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight,
-							int64 next_block, int64 block_length);
+/* The last block in which the group has a seat. */
+static inline int64
+fairq_last_block(int32 group_no, int64 block_length)
+{
+	return (FAIRQ_RETRIES - 1 - group_no) / block_length;
+}
+
+/*
+ * The address of the group's turn in a block; FAIRQ_ADDR_NONE if there is
+ * none.
+ */
+static inline int64
+fairq_address(int32 group_no, int64 block, int64 block_length)
+{
+	if (block < 0 || block > fairq_last_block(group_no, block_length))
+		return FAIRQ_ADDR_NONE;
+	return group_no + block_length * block;
+}
+
+/*
+ * The one rule: move *tail to the address of the group's next task.  The
+ * group's next turn is in next_block at the earliest.  False if block numbers
+ * are used up; *tail is then unchanged.
+ */
+static inline bool
+fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight,
+				int64 next_block, int64 block_length)
+{
+	int64		last = tail->addr == FAIRQ_ADDR_NONE ? -1 :
+		fairq_block(tail->addr, block_length);
+	int64		addr;
+
+	if (last >= next_block && tail->count < weight)
+	{
+		tail->count++;
+		return true;
+	}
+	addr = fairq_address(group_no, Max(last + 1, next_block), block_length);
+	if (addr == FAIRQ_ADDR_NONE)
+		return false;
+	tail->addr = addr;
+	tail->count = 1;
+	return true;
+}
 
 #endif							/* FAIRQ_ADDRESS_H */
