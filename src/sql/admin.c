@@ -102,7 +102,10 @@ typedef struct Setting
 	void		(*check) (text *value); /* checks a text */
 } Setting;
 
-/* Columns of a row that a call writes, and SQL for their values. */
+/*
+ * Columns of a row that a call writes, and SQL for their values, each after a
+ * comma.  The first arguments are those that identify the row.
+ */
 typedef struct Given
 {
 	FairqSqlArg args[MOST_ARGS];
@@ -213,15 +216,13 @@ check_setting(FunctionCallInfo fcinfo, int n, const Setting *setting,
 	}
 }
 
-/* Begin with the columns that identify the row; their values follow. */
+/* Begin after the arguments that identify the row, which follow. */
 static void
-begin_given(Given *given, const char *columns, const char *values, int nargs)
+begin_given(Given *given, int nargs)
 {
 	given->nargs = nargs;
 	initStringInfo(&given->columns);
 	initStringInfo(&given->values);
-	appendStringInfoString(&given->columns, columns);
-	appendStringInfoString(&given->values, values);
 }
 
 /*
@@ -265,7 +266,7 @@ static void
 change_queue(FairqQueue *queue, Given *given)
 {
 	given->args[0] = fairq_sql_int4(queue->id);
-	fairq_sql(psprintf("UPDATE fairq.queue SET (%s) = ROW(%s)"
+	fairq_sql(psprintf("UPDATE fairq.queue SET (queue_id%s) = ROW($1%s)"
 					   " WHERE queue_id = $1",
 					   given->columns.data, given->values.data),
 			  given->args, given->nargs, NULL);
@@ -281,9 +282,9 @@ change_group(FairqQueue *queue, int32 group_no, Given *given)
 {
 	given->args[0] = fairq_sql_int4(queue->id);
 	given->args[1] = fairq_sql_int4(group_no);
-	fairq_sql(psprintf("INSERT INTO fairq.group_setting (%s) VALUES (%s)"
-					   " ON CONFLICT (queue_id, group_no)"
-					   " DO UPDATE SET (%s) = ROW(%s)",
+	fairq_sql(psprintf("INSERT INTO fairq.group_setting (queue_id, group_no%s)"
+					   " VALUES ($1, $2%s) ON CONFLICT (queue_id, group_no)"
+					   " DO UPDATE SET (queue_id%s) = ROW($1%s)",
 					   given->columns.data, given->values.data,
 					   given->columns.data, given->values.data),
 			  given->args, given->nargs, NULL);
@@ -415,7 +416,7 @@ insert_queue(text *name, const Given *given)
 			return 0;
 		XactLockTableWait(creator, NULL, NULL, XLTW_None);
 	}
-	fairq_sql(psprintf("INSERT INTO fairq.queue (%s) VALUES (%s)"
+	fairq_sql(psprintf("INSERT INTO fairq.queue (name%s) VALUES ($1%s)"
 					   " ON CONFLICT DO NOTHING RETURNING queue_id::bigint",
 					   given->columns.data, given->values.data),
 			  given->args, given->nargs, &id);
@@ -432,7 +433,7 @@ fairq_create_queue(PG_FUNCTION_ARGS)
 	Given		given;
 	int64		id;
 
-	begin_given(&given, "name", "$1", 1);
+	begin_given(&given, 1);
 	given.args[0] = fairq_sql_text(name);
 	(void) fairq_check_text("queue", name, 1, FAIRQ_MAX_QUEUE_NAME);
 	give_args(&given, fcinfo, 1, queue_settings, lengthof(queue_settings),
@@ -514,7 +515,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 	FairqQueue *queue;
 	Given		given;
 
-	begin_given(&given, "queue_id", "$1", 1);
+	begin_given(&given, 1);
 	give_args(&given, fcinfo, 1, queue_settings, lengthof(queue_settings) - 1,
 			  false);
 	fairq_writes("fairq.alter_queue()");
@@ -546,8 +547,7 @@ change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
 
 	fairq_writes(function);
 	queue = fairq_queue_use(name, FAIRQ_PRIV_MANAGE, ShareUpdateExclusiveLock);
-	begin_given(&given, of_group ? "queue_id, group_no" : "queue_id",
-				of_group ? "$1, $2" : "$1", of_group ? 2 : 1);
+	begin_given(&given, of_group ? 2 : 1);
 	give(&given, column, arg, NULL, NULL);
 	if (of_group)
 		change_group(queue, makes ?
@@ -605,7 +605,7 @@ fairq_set_group(PG_FUNCTION_ARGS)
 	Given		given;
 	int32		group_no;
 
-	begin_given(&given, "queue_id, group_no", "$1, $2", 2);
+	begin_given(&given, 2);
 	give_args(&given, fcinfo, 2, group_settings, lengthof(group_settings),
 			  false);
 	fairq_writes("fairq.set_group()");
