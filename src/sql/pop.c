@@ -247,45 +247,38 @@ arg_max_tasks(FunctionCallInfo fcinfo)
 	return FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
 }
 
-/*
- * Serve one queue, for fairq.pop() and fairq.take().  per_group_arg is the
- * number of the argument for the most turns of a group.
- */
+/* Serve one queue, for fairq.pop() and (remove) fairq.take(). */
 static Datum
-pop_queue(FunctionCallInfo fcinfo, const char *function, int per_group_arg,
-		  Claims *claims)
+pop_queue(FunctionCallInfo fcinfo, bool remove)
 {
+	Claims		claims = {.remove = remove};
 	text	   *queue_name = fairq_arg_text(fcinfo, 0, "queue");
 	int64		max_tasks = arg_max_tasks(fcinfo);
-	int64		per_group = FAIRQ_ARG_INT(per_group_arg, "per_group", 0, 1,
+	int64		per_group = FAIRQ_ARG_INT(remove ? 2 : 3, "per_group", 0, 1,
 										  PG_INT32_MAX);
 	FairqTable *tasks;
 
-	if (!claims->remove)
-		claims->worker = fairq_arg_name(fcinfo, 4, "worker");
-	fairq_writes(function);
-	claims->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
-									AccessShareLock);
-	tasks = begin_claims(fcinfo, claims, 0, RowExclusiveLock);
-	(void) serve_claims(fcinfo, claims, tasks, max_tasks, per_group, false);
-	end_claims(claims, tasks);
+	if (!remove)
+		claims.worker = fairq_arg_name(fcinfo, 4, "worker");
+	fairq_writes(remove ? "fairq.take()" : "fairq.pop()");
+	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
+								   AccessShareLock);
+	tasks = begin_claims(fcinfo, &claims, 0, RowExclusiveLock);
+	(void) serve_claims(fcinfo, &claims, tasks, max_tasks, per_group, false);
+	end_claims(&claims, tasks);
 	return (Datum) 0;
 }
 
 Datum
 fairq_pop(PG_FUNCTION_ARGS)
 {
-	Claims		claims = {.remove = false};
-
-	return pop_queue(fcinfo, "fairq.pop()", 3, &claims);
+	return pop_queue(fcinfo, false);
 }
 
 Datum
 fairq_take(PG_FUNCTION_ARGS)
 {
-	Claims		claims = {.remove = true};
-
-	return pop_queue(fcinfo, "fairq.take()", 2, &claims);
+	return pop_queue(fcinfo, true);
 }
 
 /*
