@@ -138,55 +138,53 @@ trigger_data(FunctionCallInfo fcinfo)
 	return (TriggerData *) fcinfo->context;
 }
 
-/* Refuse the first of these keys, with a message; NIL: there are none. */
+/* Refuse a key, with a message. */
 static void
-refuse_key(List *keys, const char *reason)
+refuse_key(const char *key, const char *reason)
 {
-	if (keys != NIL)
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg_internal("%s", reason),
-				errdetail("The value is \"%s\".", strVal(linitial(keys))));
+	ereport(ERROR,
+			errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
+			errmsg_internal("%s", reason),
+			errdetail("The value is \"%s\".", key));
 }
 
-/*
- * In queues with tenants, check that no key has an empty part, and that the
- * tenant of each key has a number.
- */
+/* Refuse the first key that a query finds, if any. */
 static void
-check_keys(void)
+refuse_found(const char *sql, const char *reason)
 {
-	refuse_key(fairq_sql_texts("SELECT s.group_key FROM fairq.group_number s"
-							   " JOIN fairq.queue q USING (queue_id)"
-							   " WHERE strpos(s.group_key, q.separator)"
-							   " IN (1, length(s.group_key)) LIMIT 1",
-							   NULL, 0, false),
-			   "group_key must be a tenant, or a tenant, the queue's separator and a user");
-	refuse_key(fairq_sql_texts("SELECT s.group_key FROM fairq.group_number s"
-							   " JOIN fairq.queue q USING (queue_id)"
-							   " LEFT JOIN fairq.group_number t"
-							   " ON t.queue_id = s.queue_id AND t.group_key"
-							   " = split_part(s.group_key, q.separator, 1)"
-							   " WHERE q.separator IS NOT NULL"
-							   " AND t.queue_id IS NULL LIMIT 1",
-							   NULL, 0, false),
-			   "tenant of group_key needs a row in fairq.group_number");
+	List	   *keys = fairq_sql_texts(sql, NULL, 0, false);
+
+	if (keys != NIL)
+		refuse_key(strVal(linitial(keys)), reason);
 }
 
 #define TASK_OF_TENANT \
 	"group_key of a task must be a tenant, the queue's separator and a user"
 
-/* In queues with tenants, check that no task's key is a tenant. */
+/*
+ * In queues with tenants, check that no key has an empty part, and that the
+ * tenant of each key has a number.  Check that no task's key is a tenant.
+ */
 static void
-check_tasks(void)
+check_keys(void)
 {
-	refuse_key(fairq_sql_texts("SELECT s.group_key FROM fairq.queue q"
-							   " JOIN fairq.group_number s USING (queue_id)"
-							   " JOIN fairq.task t USING (queue_id, group_no)"
-							   " WHERE strpos(s.group_key, q.separator) = 0"
-							   " LIMIT 1",
-							   NULL, 0, false),
-			   TASK_OF_TENANT);
+	refuse_found("SELECT s.group_key FROM fairq.group_number s"
+				 " JOIN fairq.queue q USING (queue_id)"
+				 " WHERE strpos(s.group_key, q.separator)"
+				 " IN (1, length(s.group_key)) LIMIT 1",
+				 "group_key must be a tenant, or a tenant, the queue's separator and a user");
+	refuse_found("SELECT s.group_key FROM fairq.group_number s"
+				 " JOIN fairq.queue q USING (queue_id)"
+				 " LEFT JOIN fairq.group_number t ON t.queue_id = s.queue_id"
+				 " AND t.group_key = split_part(s.group_key, q.separator, 1)"
+				 " WHERE q.separator IS NOT NULL"
+				 " AND t.queue_id IS NULL LIMIT 1",
+				 "tenant of group_key needs a row in fairq.group_number");
+	refuse_found("SELECT s.group_key FROM fairq.queue q"
+				 " JOIN fairq.group_number s USING (queue_id)"
+				 " JOIN fairq.task t USING (queue_id, group_no)"
+				 " WHERE strpos(s.group_key, q.separator) = 0 LIMIT 1",
+				 TASK_OF_TENANT);
 }
 
 /* Check that no new row of a statement is a task of a tenant. */
@@ -209,8 +207,7 @@ check_new_tasks(Tuplestorestate *rows, TupleDesc desc)
 		CHECK_FOR_INTERRUPTS();
 		if (key != (Datum) 0 &&
 			fairq_is_tenant_key(queue, DatumGetTextPP(key)))
-			refuse_key(list_make1(makeString(TextDatumGetCString(key))),
-					   TASK_OF_TENANT);
+			refuse_key(TextDatumGetCString(key), TASK_OF_TENANT);
 	}
 	ExecDropSingleTupleTableSlot(slot);
 }
@@ -255,7 +252,6 @@ fairq_group_number_changed(PG_FUNCTION_ARGS)
 	{
 		fairq_pending_reset();
 		check_keys();
-		check_tasks();
 	}
 	PG_RETURN_POINTER(NULL);
 }
