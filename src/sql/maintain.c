@@ -511,32 +511,27 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 static bool
 maintain_tasks(FairqQueue *queue)
 {
+	static const char *const old_rows[] = {
+		/* with the setting in a subquery, any plan reads it only once */
+		"archive r WHERE queue_id = $1 AND status IN (1, 3, 4)"
+		" AND coalesce(finished_at < clock_timestamp() - (SELECT retain"
+		" FROM fairq.queue WHERE queue_id = $1), true)",
+		"archive r WHERE queue_id = $1 AND status = 2"
+		" AND finished_at < clock_timestamp() - (SELECT retain_failed"
+		" FROM fairq.queue WHERE queue_id = $1)",
+		/* a deleted row makes backends read the queue again: see fairq.c */
+		"queue_privilege r WHERE queue_id = $1"
+		" AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = r.role)",
+		"batch r WHERE queue_id = $1"
+		" AND NOT EXISTS (SELECT FROM fairq.task t WHERE t.id = r.id)"
+		" AND NOT EXISTS (SELECT FROM fairq.archive a WHERE a.id = r.id)"
+	};
 	FairqSqlArg arg = fairq_sql_int4(queue->id);
-	uint64		changed;
+	uint64		changed = 0;
 
-	/* with the setting in a subquery, any plan reads it only once */
-	changed = fairq_sql("DELETE FROM fairq.archive a"
-						" WHERE a.queue_id = $1 AND a.status IN (1, 3, 4)"
-						" AND coalesce(a.finished_at < clock_timestamp()"
-						" - (SELECT q.retain FROM fairq.queue q"
-						" WHERE q.queue_id = $1), true)",
-						&arg, 1, NULL);
-	changed += fairq_sql("DELETE FROM fairq.archive a"
-						 " WHERE a.queue_id = $1 AND a.status = 2"
-						 " AND a.finished_at < clock_timestamp()"
-						 " - (SELECT q.retain_failed FROM fairq.queue q"
-						 " WHERE q.queue_id = $1)",
-						 &arg, 1, NULL);
-	/* a deleted row makes all backends read the queue again: see fairq.c */
-	changed += fairq_sql("DELETE FROM fairq.queue_privilege p WHERE p.queue_id = $1"
-						 " AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = p.role)",
-						 &arg, 1, NULL);
-	changed += fairq_sql("DELETE FROM fairq.batch b WHERE b.queue_id = $1"
-						 " AND NOT EXISTS (SELECT FROM fairq.task t"
-						 " WHERE t.id = b.id)"
-						 " AND NOT EXISTS (SELECT FROM fairq.archive a"
-						 " WHERE a.id = b.id)",
-						 &arg, 1, NULL);
+	for (int i = 0; i < (int) lengthof(old_rows); i++)
+		changed += fairq_sql(psprintf("DELETE FROM fairq.%s", old_rows[i]),
+							 &arg, 1, NULL);
 	/* keys without a task exist only after SQL has deleted tasks */
 	changed += fairq_dedup_forget(queue);
 	changed += end_all_lapsed(queue, PG_INT64_MAX);
@@ -962,14 +957,12 @@ find_failed(FairqEnqueue *e, FairqTable *archived, int64 id)
 	FairqScan  *scan = fairq_scan_begin(archived, FAIRQ_ARCHIVE_BY_ID,
 										fairq_range(Int64GetDatum(id)));
 
-	while (fairq_scan_next_live(scan))
+	if (fairq_scan_next_live(scan) &&
+		DatumGetInt16(fairq_column(scan->slot, ARCHIVE_STATUS)) ==
+		FAIRQ_STATUS_FAILED)
 	{
-		TupleTableSlot *slot = scan->slot;
-
-		if (DatumGetInt16(fairq_column(slot, ARCHIVE_STATUS)) !=
-			FAIRQ_STATUS_FAILED)
-			continue;
-		e->queue = fairq_queue_use_id(fairq_int_of(slot, ARCHIVE_QUEUE_ID, 0),
+		e->queue = fairq_queue_use_id(fairq_int_of(scan->slot,
+												   ARCHIVE_QUEUE_ID, 0),
 									  FAIRQ_PRIV_MANAGE, true);
 		if (e->queue != NULL)
 			return scan;
