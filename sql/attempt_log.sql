@@ -4,8 +4,8 @@
 -- Fails if the end of a lapsed lease adds no entry, or the end of a blocked task
 -- adds one (archive_task()). Fails if a released attempt adds one
 -- (fairq_task_return()). Fails if an error is not cut, or an entry is not
--- dropped (fairq_task_log_failure()). Fails if an entry gets the error of a
--- later one (fairq_task_log()), or a redriven task has no log (maintain.c).
+-- dropped (fairq_task_log()). Fails if an entry gets the error of a
+-- later one (past_log()), or a redriven task has no log (maintain.c).
 \a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate

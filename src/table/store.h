@@ -427,9 +427,8 @@ extern FairqClaimResult fairq_task_lock_tuple(FairqTable *table,
 extern FairqClaimResult fairq_task_peek(FairqTable *table, FairqTask *task,
 										bool to_delete);
 extern void fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task);
-extern Datum fairq_task_log(FairqTable *table);
-extern Datum fairq_task_log_failure(FairqTable *table, const FairqTask *task,
-									const text *error);
+extern Datum fairq_task_log(FairqTable *table, const FairqTask *task,
+							bool failed, const text *error);
 extern FairqClaimResult fairq_task_lease(FairqTable *table, FairqTask *task,
 										 TimestampTz popped_at,
 										 TimestampTz lease_until,

@@ -698,11 +698,11 @@ put_text(StringInfo json, Datum value, int most)
 }
 
 /*
- * Returns the log of a task's failed attempts, with all errors; 0: there is
- * none.  Its row is in table->locked.slot.
+ * Returns the log of a task's past failed attempts, with all errors; 0: there
+ * is none.
  */
-Datum
-fairq_task_log(FairqTable *table)
+static Datum
+past_log(FairqTable *table)
 {
 	TupleTableSlot *slot = table->locked.slot;
 	Datum		value = fairq_column(slot, TASK_ATTEMPT_LOG);
@@ -723,14 +723,16 @@ fairq_task_log(FairqTable *table)
 }
 
 /*
- * Returns the log with the present attempt.  Unless the error is NULL, the
- * caller stores it in the column "error".  A taken task has no worker's name.
+ * Returns the log of a task's failed attempts; 0: there is none.  The row is
+ * in table->locked.slot.  With failed, the log includes the present attempt.
+ * Unless the error is NULL, the caller stores it in the column "error".  A
+ * taken task has no worker's name.
  */
 Datum
-fairq_task_log_failure(FairqTable *table, const FairqTask *task,
-					   const text *error)
+fairq_task_log(FairqTable *table, const FairqTask *task, bool failed,
+			   const text *error)
 {
-	Datum		past = fairq_task_log(table);
+	Datum		past = past_log(table);
 	Datum		worker = task->running ?
 		fairq_column(table->locked.slot, TASK_WORKER) : (Datum) 0;
 	bool		in_column = error != NULL &&
@@ -739,6 +741,8 @@ fairq_task_log_failure(FairqTable *table, const FairqTask *task,
 	int			begin;
 	int			ends = 0;
 
+	if (!failed)
+		return past;
 	initStringInfo(&log);
 	if (DatumGetPointer(past) != NULL)
 		appendStringInfo(&log, "%s\n", TextDatumGetCString(past));
@@ -817,7 +821,7 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 		{TASK_RUN_AT, TimestampTzGetDatum(run_at)},
 		{TASK_DEDUP_KEY, key, DatumGetPointer(key) == NULL},
 		{TASK_ATTEMPT_LOG, counts ?
-			fairq_task_log_failure(table, task, error) : (Datum) 0},
+			fairq_task_log(table, task, true, error) : (Datum) 0},
 		{TASK_ERROR, PointerGetDatum(error)}
 	};
 	int			nchanges = lengthof(changes) -

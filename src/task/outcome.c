@@ -91,6 +91,9 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	Datum		values[ARCHIVE_NATTS];
 	bool		nulls[ARCHIVE_NATTS];
 	Datum		group_key = fairq_group_key(queue, task->group_no);
+	bool		failed = !task->blocked &&
+		(status == FAIRQ_STATUS_FAILED || error != NULL ||
+		 task->took == FAIRQ_TOOK_LEASE);
 
 	if (DatumGetPointer(group_key) == NULL)
 		group_key = PointerGetDatum(cstring_to_text(""));
@@ -105,11 +108,7 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 	if (error != NULL || status == FAIRQ_STATUS_COMPLETED)
 		fairq_set_if_any(values, nulls, ARCHIVE_ERROR, PointerGetDatum(error));
 	fairq_set_if_any(values, nulls, ARCHIVE_ATTEMPT_LOG,
-					 !task->blocked &&
-					 (status == FAIRQ_STATUS_FAILED || error != NULL ||
-					  task->took == FAIRQ_TOOK_LEASE) ?
-					 fairq_task_log_failure(tasks, task, error) :
-					 fairq_task_log(tasks));
+					 fairq_task_log(tasks, task, failed, error));
 	fairq_set(values, nulls, ARCHIVE_FINISHED_AT,
 			  TimestampTzGetDatum(GetCurrentTimestamp()));
 	fairq_set(values, nulls, ARCHIVE_ATTEMPT, Int32GetDatum(task->attempt));
