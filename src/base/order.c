@@ -32,9 +32,6 @@
 #include "order.h"
 #include "shadow.h"
 
-/* units of FairqAmount.part in a whole */
-#define PARTS 4294967296.0
-
 /*
  * Returns a number as an amount, rounded down; a positive number does not
  * become 0.
@@ -45,26 +42,12 @@ fairq_amount(double value)
 	double		whole = floor(value);
 	FairqAmount amount = {
 		.whole = (int64) whole,
-		.part = (uint32) ((value - whole) * PARTS)
+		.part = (uint32) ((value - whole) * FAIRQ_PARTS)
 	};
 
 	if (value > 0 && amount.whole == 0 && amount.part == 0)
 		amount.part = 1;
 	return amount;
-}
-
-double
-fairq_amount_value(FairqAmount amount)
-{
-	return (double) amount.whole + amount.part / PARTS;
-}
-
-/* Initialize: there are no records yet; each will have the given size. */
-void
-fairq_records_init(FairqRecords *records, Size size)
-{
-	records->size = MAXALIGN(size);
-	fairq_chunks_init(&records->chunks);
 }
 
 /* Make sure that there is a record of a seat. */
@@ -87,15 +70,6 @@ fairq_own_record(FairqRecords *records, int32 seat)
 
 	return fairq_in_shadow(records) ?
 		fairq_shadow_part(records, seat, records->size, &is_new) : NULL;
-}
-
-/* Make the set empty; records stay as they are. */
-void
-fairq_order_init(FairqOrder *order)
-{
-	order->root = FAIRQ_NO_NODE;
-	order->n = 0;
-	order->added = 0;
 }
 
 /* Whether the node of one seat is above that of the other in a tree. */

@@ -17,6 +17,9 @@ typedef struct FairqAmount
 	uint32		part;			/* the rest, in units of 2^-32 */
 } FairqAmount;
 
+/* units of part in a whole */
+#define FAIRQ_PARTS 4294967296.0
+
 /* The rank of a group: the least is first. */
 typedef struct FairqRank
 {
@@ -61,6 +64,29 @@ typedef struct FairqOrder
 	int32		n;				/* number of groups in the set */
 	uint64		added;			/* number of times that a group was added */
 } FairqOrder;
+
+/* Initialize: there are no records yet; each will have the given size. */
+static inline void
+fairq_records_init(FairqRecords *records, Size size)
+{
+	records->size = MAXALIGN(size);
+	fairq_chunks_init(&records->chunks);
+}
+
+/* Make the set empty; records stay as they are. */
+static inline void
+fairq_order_init(FairqOrder *order)
+{
+	order->root = FAIRQ_NO_NODE;
+	order->n = 0;
+	order->added = 0;
+}
+
+static inline double
+fairq_amount_value(FairqAmount amount)
+{
+	return (double) amount.whole + amount.part / FAIRQ_PARTS;
+}
 
 /* The sum of two amounts. */
 static inline FairqAmount
@@ -123,10 +149,7 @@ fairq_record(FairqRecords *records, int32 seat)
 }
 
 extern FairqAmount fairq_amount(double value);
-extern double fairq_amount_value(FairqAmount amount);
-extern void fairq_records_init(FairqRecords *records, Size size);
 extern void fairq_record_have(FairqRecords *records, int32 seat);
-extern void fairq_order_init(FairqOrder *order);
 extern void fairq_order_add(FairqOrder *order, FairqRecords *records,
 							int32 seat);
 extern void fairq_order_remove(FairqOrder *order, FairqRecords *records,

@@ -105,15 +105,6 @@ fairq_shadow_part(const void *of, int64 number, Size size, bool *is_new)
 	return at;
 }
 
-/* Record a simulated claim or end of a task. */
-void
-fairq_shadow_claim(int64 id)
-{
-	bool		is_new;
-
-	(void) fairq_shadow_part(NULL, id, sizeof(bool), &is_new);
-}
-
 /* End the copy. */
 void
 fairq_shadow_end(void)

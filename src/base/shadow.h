@@ -20,7 +20,6 @@ extern void *fairq_shadow_alloc(Size size);
 extern void *fairq_shadow_find(const void *of, int64 number);
 extern void *fairq_shadow_part(const void *of, int64 number, Size size,
 							   bool *is_new);
-extern void fairq_shadow_claim(int64 id);
 extern void fairq_shadow_end(void);
 
 /* Whether an address is in the copy. */
@@ -40,6 +39,15 @@ fairq_shadow_real(void *at)
 {
 	return fairq_in_shadow(at) ?
 		fairq_shadow.real + ((char *) at - fairq_shadow.copy) : at;
+}
+
+/* Record a simulated claim or end of a task. */
+static inline void
+fairq_shadow_claim(int64 id)
+{
+	bool		is_new;
+
+	(void) fairq_shadow_part(NULL, id, sizeof(bool), &is_new);
 }
 
 /* Whether there is a simulated claim of a task. */

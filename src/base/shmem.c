@@ -468,13 +468,6 @@ fairq_free(dsa_pointer ptr)
 	dsa_free(fairq_area, ptr - sizeof(Header));
 }
 
-void
-fairq_chunks_init(FairqChunks *chunks)
-{
-	for (int i = 0; i < FAIRQ_CHUNKS; i++)
-		pg_atomic_init_u64(&chunks->chunk[i], InvalidDsaPointer);
-}
-
 /* Free all chunks.  The queue is gone, so no backend uses them. */
 void
 fairq_chunks_free(FairqChunks *chunks)

@@ -330,6 +330,13 @@ typedef struct FairqChunks
 	pg_atomic_uint64 chunk[FAIRQ_CHUNKS];	/* dsa_pointers of the chunks */
 } FairqChunks;
 
+static inline void
+fairq_chunks_init(FairqChunks *chunks)
+{
+	for (int i = 0; i < FAIRQ_CHUNKS; i++)
+		pg_atomic_init_u64(&chunks->chunk[i], InvalidDsaPointer);
+}
+
 /* The chunk of a seat. */
 static inline int
 fairq_chunk_of(int64 seat)
@@ -376,7 +383,6 @@ extern Size fairq_area_size(void);
 extern dsa_pointer fairq_allocate(Size size);
 extern dsa_pointer fairq_allocate_if_free(Size size);
 extern void fairq_free(dsa_pointer ptr);
-extern void fairq_chunks_init(FairqChunks *chunks);
 extern void fairq_chunks_free(FairqChunks *chunks);
 extern void fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
 							 FairqChunkFill fill);

@@ -178,13 +178,6 @@ fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 	memset(queue->n, 0, sizeof(queue->n));
 }
 
-/* Returns the tally to which the queue belongs. */
-FairqTally *
-fairq_tally_of(FairqQueueTally *queue)
-{
-	return fairq_at(queue->tally);
-}
-
 static uint64
 resets_of(const FairqTally *tally)
 {
@@ -442,17 +435,6 @@ fairq_tally_counts(FairqQueueTally *queue)
 }
 
 /*
- * Make all calls count running tasks from now on, because the queue has a
- * limit.
- */
-void
-fairq_tally_limit(FairqQueueTally *queue)
-{
-	if (pg_atomic_read_u32(&queue->limited) == 0)
-		(void) pg_atomic_fetch_or_u32(&queue->limited, 1);
-}
-
-/*
  * Begin a call.  limited: the call's settings have a limit.  Returns whether
  * the call counts running tasks.
  */
@@ -492,12 +474,6 @@ fairq_tally_enter(FairqQueueTally *queue, FairqAdds *adds)
 		adds->number[book] = tally->books[book].number;
 		adds->adds[book] = !is_seen(tally, book);
 	}
-}
-
-void
-fairq_tally_leave(FairqQueueTally *queue)
-{
-	LWLockRelease(&fairq_tally_of(queue)->lock);
 }
 
 /* --------------------------------------------------------------------- */

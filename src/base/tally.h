@@ -104,6 +104,31 @@ typedef struct FairqQueueTally
 												 * changes since it began */
 } FairqQueueTally;
 
+/* Returns the tally to which the queue belongs. */
+static inline FairqTally *
+fairq_tally_of(FairqQueueTally *queue)
+{
+	return fairq_at(queue->tally);
+}
+
+/* The end of fairq_tally_enter(). */
+static inline void
+fairq_tally_leave(FairqQueueTally *queue)
+{
+	LWLockRelease(&fairq_tally_of(queue)->lock);
+}
+
+/*
+ * Make all calls count running tasks from now on, because the queue has a
+ * limit.
+ */
+static inline void
+fairq_tally_limit(FairqQueueTally *queue)
+{
+	if (pg_atomic_read_u32(&queue->limited) == 0)
+		(void) pg_atomic_fetch_or_u32(&queue->limited, 1);
+}
+
 /* The kind of a task without a lease, by its address. */
 static inline FairqTallied
 fairq_tallied_at(int64 addr)
@@ -132,7 +157,6 @@ extern dsa_pointer fairq_tally_make(int32 domain);
 extern void fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally);
 extern void fairq_queue_tally_empty(FairqQueueTally *queue);
 extern void fairq_queue_tally_entered(FairqQueueTally *queue);
-extern FairqTally *fairq_tally_of(FairqQueueTally *queue);
 extern FairqKnown fairq_tally_now(FairqQueueTally *queue);
 extern void fairq_tally_keep(FairqQueueTally *queue);
 extern bool fairq_tally_is_known(FairqQueueTally *queue);
@@ -141,11 +165,9 @@ extern bool fairq_tally_read(FairqQueueTally *queue, int64 *n);
 extern void fairq_tally_commit(FairqQueueTally *queue, const int32 *n);
 extern void fairq_tally_committed(void);
 
-extern void fairq_tally_limit(FairqQueueTally *queue);
 extern bool fairq_tally_call_begin(FairqQueueTally *queue, bool limited);
 extern bool fairq_tally_counts(FairqQueueTally *queue);
 extern void fairq_tally_enter(FairqQueueTally *queue, FairqAdds *adds);
-extern void fairq_tally_leave(FairqQueueTally *queue);
 
 extern void fairq_tally_delay_sql(FairqTally *tally);
 extern bool fairq_tally_delays_sql(FairqTally *tally);

@@ -185,14 +185,6 @@ fairq_times_end(FairqTimes *times, const int64 *timers)
 /* the longest span that is measured: a century, so that sums do not wrap */
 #define LONGEST_SPAN (36525 * (uint64) USECS_PER_DAY)
 
-void
-fairq_histogram_init(FairqHistogram *histogram)
-{
-	for (int i = 0; i < FAIRQ_BUCKETS; i++)
-		pg_atomic_init_u64(&histogram->n[i], 0);
-	pg_atomic_init_u64(&histogram->sum, 0);
-}
-
 /* the most samples that are compared with a new one */
 #define LOOK_BACK (FAIRQ_SPANS * FAIRQ_BUCKETS)
 

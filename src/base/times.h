@@ -54,7 +54,14 @@ typedef struct FairqHistogram
 	pg_atomic_uint64 sum;		/* sum of all spans, in microseconds */
 } FairqHistogram;
 
-extern void fairq_histogram_init(FairqHistogram *histogram);
+static inline void
+fairq_histogram_init(FairqHistogram *histogram)
+{
+	for (int i = 0; i < FAIRQ_BUCKETS; i++)
+		pg_atomic_init_u64(&histogram->n[i], 0);
+	pg_atomic_init_u64(&histogram->sum, 0);
+}
+
 extern void fairq_sample(FairqHistogram *histogram, TimestampTz from,
 						 TimestampTz until);
 extern void fairq_samples_sub_end(SubTransactionId sub,
