@@ -7,7 +7,7 @@
 -- (publish_group() in load.c). Fails if a tenant without a slot does not
 -- return (fairq_take_back() in lane_turns.c), or does not return for a lapsed
 -- task (is_active() in lane_internal.h). Fails if lapsed tasks of a paused
--- tenant are served (fairq_is_paused() in queue.c). Fails if the take-over
+-- tenant are served (fairq_is_paused() in queue.h). Fails if the take-over
 -- of a lapsed task needs no start in the tenant (fairq_start_lapsed() in
 -- running.c). Fails if a tenant does not return when its time comes
 -- (fairq_lane_come_back() in lane_turns.c).

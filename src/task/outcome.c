@@ -125,19 +125,6 @@ archive_task(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 }
 
 /*
- * The microseconds that the attempt has run by the given time.  An attempt in
- * a row written by SQL may have no beginning.
- */
-int64
-fairq_leased_for(const FairqTask *task, TimestampTz now)
-{
-	if (task->popped_at == 0 || TIMESTAMP_NOT_FINITE(task->popped_at) ||
-		TIMESTAMP_NOT_FINITE(now))
-		return 0;
-	return Max(now - task->popped_at, 0);
-}
-
-/*
  * Record that the attempt of a running task has ended, if we commit, and that
  * its lease continues, if we abort.  The worker reports the attempt's length;
  * otherwise it is the time since the claim.  If the lease has expired, the
@@ -435,18 +422,6 @@ run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 		fairq_taken_ended(task->id);
 	else
 		fairq_slot_is_left(queue, pending);
-}
-
-/*
- * Returns the number of attempts that a task may still have.
- */
-int32
-fairq_attempts_left(const FairqQueue *queue, const FairqTask *task)
-{
-	int32		most = task->max_attempts > 0 ? task->max_attempts :
-		queue->retries.max_attempts;
-
-	return Max(most - (task->attempt - task->released), 0);
 }
 
 /* Finish a locked task that is expired. */

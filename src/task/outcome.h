@@ -31,11 +31,31 @@ fairq_pending_of(FairqQueue *queue, const FairqTask *task)
 						 task->group_no);
 }
 
+/*
+ * The microseconds that the attempt has run by the given time.  An attempt in
+ * a row written by SQL may have no beginning.
+ */
+static inline int64
+fairq_leased_for(const FairqTask *task, TimestampTz now)
+{
+	if (task->popped_at == 0 || TIMESTAMP_NOT_FINITE(task->popped_at) ||
+		TIMESTAMP_NOT_FINITE(now))
+		return 0;
+	return Max(now - task->popped_at, 0);
+}
+
+/* The number of attempts that a task may still have. */
+static inline int32
+fairq_attempts_left(const FairqQueue *queue, const FairqTask *task)
+{
+	int32		most = task->max_attempts > 0 ? task->max_attempts :
+		queue->retries.max_attempts;
+
+	return Max(most - (task->attempt - task->released), 0);
+}
+
 extern void fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 						 FairqStatus status, const text *error, Datum result);
-extern int64 fairq_leased_for(const FairqTask *task, TimestampTz now);
-extern int32 fairq_attempts_left(const FairqQueue *queue,
-								 const FairqTask *task);
 extern void fairq_finish_expired(FairqQueue *queue, FairqTable *tasks,
 								 FairqTask *task);
 extern void fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks,

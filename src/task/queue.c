@@ -336,14 +336,6 @@ fairq_tenant_setting(const FairqQueue *queue, int32 tenant)
 	return &entry->of_tenant;
 }
 
-/* Whether a group, or its tenant (-1: none), is paused. */
-bool
-fairq_is_paused(const FairqQueue *queue, int32 group_no, int32 tenant)
-{
-	return fairq_group_setting(queue, group_no)->limit == 0 ||
-		(tenant >= 0 && fairq_tenant_setting(queue, tenant)->limit == 0);
-}
-
 typedef struct QueueName
 {
 	char		name[FAIRQ_MAX_QUEUE_NAME + 1]; /* hash key */

@@ -172,9 +172,15 @@ extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 											   int32 group_no);
 extern const FairqSetting *fairq_tenant_setting(const FairqQueue *queue,
 												int32 tenant);
-extern bool fairq_is_paused(const FairqQueue *queue, int32 group_no,
-							int32 tenant);
 extern void fairq_notify(const FairqQueue *queue);
+
+/* Whether a group, or its tenant (-1: none), is paused. */
+static inline bool
+fairq_is_paused(const FairqQueue *queue, int32 group_no, int32 tenant)
+{
+	return fairq_group_setting(queue, group_no)->limit == 0 ||
+		(tenant >= 0 && fairq_tenant_setting(queue, tenant)->limit == 0);
+}
 
 /* An interval in microseconds as a double; a month counts as 30 days. */
 static inline double
