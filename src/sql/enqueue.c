@@ -576,6 +576,31 @@ arg_after(FunctionCallInfo fcinfo, int n, const char *other)
 	return after->n == 0 ? NULL : after;
 }
 
+/* A time in the future, or DT_NOBEGIN if it is past. */
+static TimestampTz
+time_ahead(TimestampTz run_at, TimestampTz now)
+{
+	return run_at > now ? run_at : DT_NOBEGIN;
+}
+
+/*
+ * Begin a call that adds tasks now, to a batch if that argument has a value.
+ * All other fields of *e are 0, except "after".
+ */
+static void
+begin_adding(FunctionCallInfo fcinfo, const char *function, text *queue_name,
+			 int batch, FairqEnqueue *e, FairqNewTask *new)
+{
+	fairq_writes(function);
+	e->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_ENQUEUE,
+							   AccessShareLock);
+	e->tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
+	if (!PG_ARGISNULL(batch))
+		fairq_add_to_batch(e, PG_GETARG_INT64(batch));
+	new->enqueued_at = GetCurrentTimestamp();
+	new->run_at = time_ahead(new->run_at, new->enqueued_at);
+}
+
 /*
  * Add a task, unless another task has its key.  Returns the id of the new
  * task, or of the task that has the key.
@@ -595,12 +620,7 @@ enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 						!PG_ARGISNULL(ARG_RUN_AT) ? "run_at" :
 						!PG_ARGISNULL(ARG_DELAY) ? "delay" :
 						replace ? "replace" : NULL);
-	fairq_writes(function);
-	fairq_add_begin(&e, queue_name);
-	if (!PG_ARGISNULL(ARG_BATCH))
-		fairq_add_to_batch(&e, PG_GETARG_INT64(ARG_BATCH));
-	new.enqueued_at = GetCurrentTimestamp();
-	new.run_at = fairq_time_ahead(new.run_at, new.enqueued_at);
+	begin_adding(fcinfo, function, queue_name, ARG_BATCH, &e, &new);
 	new_ids(&new.id, 1);
 	owner = fairq_add_unique(&e, &new, replace, timed);
 	*added = owner == new.id;
@@ -786,8 +806,8 @@ put_off(FairqEnqueue *e, Batch *batch, int i, FairqNewTask *new)
 										0, FAIRQ_PRIORITIES - 1);
 	if (batch->run_ats.values != NULL)
 		new->run_at = fairq_is_null_of(&batch->run_ats, i) ? DT_NOBEGIN :
-			fairq_time_ahead(DatumGetTimestampTz(batch->run_ats.values[i]),
-							 new->enqueued_at);
+			time_ahead(DatumGetTimestampTz(batch->run_ats.values[i]),
+					   new->enqueued_at);
 	fairq_make_task_row(e, new, values, nulls);
 	batch->kept += VARSIZE_ANY(DatumGetPointer(new->payload));
 	if (DatumGetPointer(new->headers) != NULL)
@@ -816,13 +836,8 @@ fairq_enqueue_batch(PG_FUNCTION_ARGS)
 	e.after = arg_after(fcinfo, 13, !PG_ARGISNULL(4) ? "run_at" :
 						!PG_ARGISNULL(8) ? "run_ats" :
 						!PG_ARGISNULL(11) ? "delay" : NULL);
-	fairq_writes("fairq.enqueue_batch()");
+	begin_adding(fcinfo, "fairq.enqueue_batch()", queue_name, 12, &e, &new);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	fairq_add_begin(&e, queue_name);
-	if (!PG_ARGISNULL(12))
-		fairq_add_to_batch(&e, PG_GETARG_INT64(12));
-	new.enqueued_at = GetCurrentTimestamp();
-	new.run_at = fairq_time_ahead(new.run_at, new.enqueued_at);
 	new_ids(batch.ids, batch.n);
 	memset(batch.add, true, sizeof(bool) * batch.n);
 	if (batch.keys.values != NULL)
@@ -902,11 +917,7 @@ fairq_create_batch(PG_FUNCTION_ARGS)
 	bool		on_success = FAIRQ_ARG_BOOL(4);
 	FairqEnqueue e = {0};
 
-	fairq_writes("fairq.create_batch()");
-	fairq_add_begin(&e, queue_name);
-	if (!PG_ARGISNULL(7))
-		fairq_add_to_batch(&e, PG_GETARG_INT64(7));
-	new.enqueued_at = GetCurrentTimestamp();
+	begin_adding(fcinfo, "fairq.create_batch()", queue_name, 7, &e, &new);
 	new.run_at = on_success ? new.enqueued_at + USECS_PER_SEC : DT_NOEND;
 	new_ids(&new.id, 1);
 	fairq_add_task(&e, &new);

@@ -31,18 +31,6 @@
 #include "outcome.h"
 #include "tools.h"
 
-/*
- * Begin a call that adds tasks to the queue; all other fields of *e are 0,
- * except "after".
- */
-void
-fairq_add_begin(FairqEnqueue *e, text *queue_name)
-{
-	e->queue = fairq_queue_use(queue_name, FAIRQ_PRIV_ENQUEUE,
-							   AccessShareLock);
-	e->tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
-}
-
 /* Add all tasks of the call to a batch; an error if it is closed. */
 void
 fairq_add_to_batch(FairqEnqueue *e, int64 batch)

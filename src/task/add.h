@@ -70,14 +70,6 @@ typedef struct FairqNewTask
 								 * blocked too */
 } FairqNewTask;
 
-/* A time in the future, or DT_NOBEGIN if it is past. */
-static inline TimestampTz
-fairq_time_ahead(TimestampTz run_at, TimestampTz now)
-{
-	return run_at > now ? run_at : DT_NOBEGIN;
-}
-
-extern void fairq_add_begin(FairqEnqueue *e, text *queue_name);
 extern void fairq_add_to_batch(FairqEnqueue *e, int64 batch);
 extern void fairq_add_end(FairqEnqueue *e, bool any);
 extern void fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new,
