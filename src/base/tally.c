@@ -108,9 +108,6 @@
 /* nanoseconds after which others stop waiting for a silent backend */
 #define PATIENCE (INT64CONST(5) * 1000 * 1000 * 1000)
 
-/* how long SQL waits after a waiting call or a load has delayed it, in ns */
-#define DELAY (INT64CONST(100) * 1000 * 1000)
-
 /* The load that this backend runs. */
 static struct
 {
@@ -499,24 +496,6 @@ keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 		TransactionIdPrecedes(own, snapshot->xmax))
 		running[seen->nrunning++] = own - snapshot->xmin;
 	qsort(running, seen->nrunning, sizeof(uint32), fairq_compare_uint32);
-}
-
-/*
- * Make SQL that changes tasks wait for a moment, because SQL has invalidated
- * the last load, and a call waits for another load.
- */
-void
-fairq_tally_delay_sql(FairqTally *tally)
-{
-	pg_atomic_write_u64(&tally->sql_waits_until, fairq_monotonic() + DELAY);
-}
-
-/* Whether SQL that changes tasks has to wait. */
-bool
-fairq_tally_delays_sql(FairqTally *tally)
-{
-	return fairq_monotonic() <
-		(int64) pg_atomic_read_u64(&tally->sql_waits_until);
 }
 
 /* Whether a backend runs a load. */

@@ -129,6 +129,28 @@ fairq_tally_limit(FairqQueueTally *queue)
 		(void) pg_atomic_fetch_or_u32(&queue->limited, 1);
 }
 
+/* how long SQL waits after a waiting call or a load has delayed it, in ns */
+#define FAIRQ_SQL_DELAY (INT64CONST(100) * 1000 * 1000)
+
+/*
+ * Make SQL that changes tasks wait for a moment, because SQL has invalidated
+ * the last load, and a call waits for another load.
+ */
+static inline void
+fairq_tally_delay_sql(FairqTally *tally)
+{
+	pg_atomic_write_u64(&tally->sql_waits_until,
+						fairq_monotonic() + FAIRQ_SQL_DELAY);
+}
+
+/* Whether SQL that changes tasks has to wait. */
+static inline bool
+fairq_tally_delays_sql(FairqTally *tally)
+{
+	return fairq_monotonic() <
+		(int64) pg_atomic_read_u64(&tally->sql_waits_until);
+}
+
 /* The kind of a task without a lease, by its address. */
 static inline FairqTallied
 fairq_tallied_at(int64 addr)
@@ -169,8 +191,6 @@ extern bool fairq_tally_call_begin(FairqQueueTally *queue, bool limited);
 extern bool fairq_tally_counts(FairqQueueTally *queue);
 extern void fairq_tally_enter(FairqQueueTally *queue, FairqAdds *adds);
 
-extern void fairq_tally_delay_sql(FairqTally *tally);
-extern bool fairq_tally_delays_sql(FairqTally *tally);
 extern bool fairq_tally_is_busy(FairqTally *tally);
 extern Snapshot fairq_tally_begin(FairqTally *tally);
 extern bool fairq_tally_goes_on(void);

@@ -58,45 +58,15 @@
 #define FOR_TIMED_REGIONS(r) \
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 
-/* The timer of a region. */
-static inline int64
-timer_of(FairqTimes *times, FairqRegion region)
-{
-	return (int64) pg_atomic_read_u64(&times->timers[region]);
-}
-
 /* Enter a task that is scheduled at an address. */
 void
 fairq_times_scheduled(FairqTimes *times, int64 addr)
 {
 	FairqRegion region = fairq_region(addr);
 
-	if (addr < timer_of(times, region))
+	if (addr < fairq_timer_of(times, region))
 		pg_atomic_write_u64(&times->timers[region], addr);
 	times->timers_since[region] = Min(times->timers_since[region], addr);
-}
-
-/*
- * Whether searches have passed an address, so that no search will find it
- * again.
- */
-bool
-fairq_times_passed(FairqTimes *times, int64 addr)
-{
-	return addr < timer_of(times, fairq_region(addr));
-}
-
-/*
- * The address of a timed region below which no task waits for its time;
- * FAIRQ_ADDR_MAX: no task waits.  Needs no lock.
- */
-int64
-fairq_times_first(FairqTimes *times, FairqRegion region)
-{
-	int64		first = timer_of(times, region);
-
-	return first >= fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2 ?
-		FAIRQ_ADDR_MAX : first;
 }
 
 /*
@@ -128,7 +98,7 @@ bool
 fairq_times_due(FairqTimes *times, TimestampTz now)
 {
 	FOR_TIMED_REGIONS(r)
-		if (timer_of(times, r) < fairq_due_end(r, now))
+		if (fairq_timer_of(times, r) < fairq_due_end(r, now))
 			return true;
 	return (int64) pg_atomic_read_u64(&times->deadline) <= now;
 }
@@ -143,7 +113,7 @@ fairq_times_next(FairqTimes *times)
 
 	FOR_TIMED_REGIONS(r)
 	{
-		int64		timers = timer_of(times, r);
+		int64		timers = fairq_timer_of(times, r);
 
 		if (timers != FAIRQ_ADDR_MAX)
 			next = Min(next, fairq_due_time(timers));
@@ -164,7 +134,7 @@ fairq_times_begin(FairqTimes *times, int64 *timers)
 	times->searching = true;
 	FOR_TIMED_REGIONS(r)
 	{
-		timers[r] = timer_of(times, r);
+		timers[r] = fairq_timer_of(times, r);
 		times->timers_since[r] = FAIRQ_ADDR_MAX;
 	}
 	return true;

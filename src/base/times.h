@@ -26,11 +26,39 @@ typedef struct FairqTimes
 	bool		searching;		/* true: a backend searches for due tasks */
 } FairqTimes;
 
+/* The timer of a region.  Needs no lock. */
+static inline int64
+fairq_timer_of(FairqTimes *times, FairqRegion region)
+{
+	return (int64) pg_atomic_read_u64(&times->timers[region]);
+}
+
+/*
+ * Whether searches have passed an address, so that no search will find it
+ * again.
+ */
+static inline bool
+fairq_times_passed(FairqTimes *times, int64 addr)
+{
+	return addr < fairq_timer_of(times, fairq_region(addr));
+}
+
+/*
+ * The address of a timed region below which no task waits for its time;
+ * FAIRQ_ADDR_MAX: no task waits.
+ */
+static inline int64
+fairq_times_first(FairqTimes *times, FairqRegion region)
+{
+	int64		first = fairq_timer_of(times, region);
+
+	return first >= fairq_region_from(region) + FAIRQ_TIMED_SIZE - 2 ?
+		FAIRQ_ADDR_MAX : first;
+}
+
 extern void fairq_times_init(FairqTimes *times);
 extern void fairq_times_forget(FairqTimes *times);
 extern void fairq_times_scheduled(FairqTimes *times, int64 addr);
-extern bool fairq_times_passed(FairqTimes *times, int64 addr);
-extern int64 fairq_times_first(FairqTimes *times, FairqRegion region);
 extern bool fairq_times_due(FairqTimes *times, TimestampTz now);
 extern TimestampTz fairq_times_next(FairqTimes *times);
 extern bool fairq_times_begin(FairqTimes *times, int64 *timers);
