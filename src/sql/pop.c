@@ -81,6 +81,7 @@ PG_FUNCTION_INFO_V1(fairq_wait_queues);
 typedef struct Claims
 {
 	FairqQueue *queue;
+	FairqTable *tasks;
 	Datum		queue_name;
 	ReturnSetInfo *rsinfo;
 	MemoryContext each;
@@ -187,19 +188,16 @@ serve_claim(FairqTable *tasks, FairqTask *task, const FairqCall *call)
 }
 
 /* Begin the result of a call, and open fairq.task for it. */
-static FairqTable *
+static void
 begin_claims(FunctionCallInfo fcinfo, Claims *claims, uint32 flags,
 			 LOCKMODE lockmode)
 {
-	FairqTable *tasks;
-
 	InitMaterializedSRF(fcinfo, flags);
 	claims->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	claims->each = AllocSetContextCreate(CurrentMemoryContext, "fairq claim",
 										 ALLOCSET_DEFAULT_SIZES);
-	tasks = fairq_open(FAIRQ_TASK, lockmode);
-	tasks->claims_delete = claims->remove;
-	return tasks;
+	claims->tasks = fairq_open(FAIRQ_TASK, lockmode);
+	claims->tasks->claims_delete = claims->remove;
 }
 
 /*
@@ -208,8 +206,8 @@ begin_claims(FunctionCallInfo fcinfo, Claims *claims, uint32 flags,
  * queues.
  */
 static int64
-serve_claims(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
-			 int64 max_tasks, int64 per_group, bool only_alone)
+serve_claims(FunctionCallInfo fcinfo, Claims *claims, int64 max_tasks,
+			 int64 per_group, bool only_alone)
 {
 	FairqCall	call = {
 		.server = serve_claim,
@@ -229,15 +227,15 @@ serve_claims(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
 		call.lease_until = fairq_arg_lease(fcinfo, 2, claims->queue, call.now,
 										   call.now);
 	claims->queue_name = CStringGetTextDatum(claims->queue->name);
-	served = fairq_serve(claims->queue, tasks, &call, &stopped);
+	served = fairq_serve(claims->queue, claims->tasks, &call, &stopped);
 	claims->any |= served > 0;
 	return stopped ? 0 : max_tasks - served;
 }
 
 static void
-end_claims(Claims *claims, FairqTable *tasks)
+end_claims(Claims *claims)
 {
-	fairq_table_close(tasks);
+	fairq_table_close(claims->tasks);
 	MemoryContextDelete(claims->each);
 }
 
@@ -256,16 +254,15 @@ pop_queue(FunctionCallInfo fcinfo, bool remove)
 	int64		max_tasks = arg_max_tasks(fcinfo);
 	int64		per_group = FAIRQ_ARG_INT(remove ? 2 : 3, "per_group", 0, 1,
 										  PG_INT32_MAX);
-	FairqTable *tasks;
 
 	if (!remove)
 		claims.worker = fairq_arg_name(fcinfo, 4, "worker");
 	fairq_writes(remove ? "fairq.take()" : "fairq.pop()");
 	claims.queue = fairq_queue_use(queue_name, FAIRQ_PRIV_WORK,
 								   AccessShareLock);
-	tasks = begin_claims(fcinfo, &claims, 0, RowExclusiveLock);
-	(void) serve_claims(fcinfo, &claims, tasks, max_tasks, per_group, false);
-	end_claims(&claims, tasks);
+	begin_claims(fcinfo, &claims, 0, RowExclusiveLock);
+	(void) serve_claims(fcinfo, &claims, max_tasks, per_group, false);
+	end_claims(&claims);
 	return (Datum) 0;
 }
 
@@ -286,8 +283,8 @@ fairq_take(PG_FUNCTION_ARGS)
  * may still get.
  */
 static int64
-serve_one_of(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
-			 Datum name, int64 left, bool only_alone)
+serve_one_of(FunctionCallInfo fcinfo, Claims *claims, Datum name, int64 left,
+			 bool only_alone)
 {
 	claims->queue = fairq_queue_use(DatumGetTextPP(name), FAIRQ_PRIV_WORK,
 									AccessShareLock);
@@ -296,7 +293,7 @@ serve_one_of(FunctionCallInfo fcinfo, Claims *claims, FairqTable *tasks,
 		fairq_wake_unserved(&claims->queue->hints->wakeup);
 		return 0;
 	}
-	return serve_claims(fcinfo, claims, tasks, left, 0, only_alone);
+	return serve_claims(fcinfo, claims, left, 0, only_alone);
 }
 
 Datum
@@ -306,7 +303,6 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 	Datum	   *names;
 	int			n = fairq_arg_queues(fcinfo, 0, &names);
 	int64		left = arg_max_tasks(fcinfo);
-	FairqTable *tasks;
 
 	claims.worker = fairq_arg_name(fcinfo, 3, "worker");
 	fairq_check_lease(fcinfo, 2);
@@ -318,7 +314,7 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		(void) fairq_queue_use(DatumGetTextPP(names[i]), FAIRQ_PRIV_WORK,
 							   AccessShareLock);
-	tasks = begin_claims(fcinfo, &claims, 0, RowExclusiveLock);
+	begin_claims(fcinfo, &claims, 0, RowExclusiveLock);
 	/*
 	 * first serve a task that an earlier call has left because it is served
 	 * alone
@@ -326,10 +322,10 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 	for (int i = 1; i < n && left > 0; i++)
 		if (fairq_begins_alone(fairq_queue_use(DatumGetTextPP(names[i]),
 											   FAIRQ_PRIV_WORK, AccessShareLock)))
-			left = serve_one_of(fcinfo, &claims, tasks, names[i], left, true);
+			left = serve_one_of(fcinfo, &claims, names[i], left, true);
 	for (int i = 0; i < n; i++)
-		left = serve_one_of(fcinfo, &claims, tasks, names[i], left, false);
-	end_claims(&claims, tasks);
+		left = serve_one_of(fcinfo, &claims, names[i], left, false);
+	end_claims(&claims);
 	return (Datum) 0;
 }
 
@@ -366,14 +362,12 @@ fairq_peek(PG_FUNCTION_ARGS)
 		.max_tasks = FAIRQ_ARG_INT(1, "max_tasks", PEEKED_TASKS, 1,
 								   PG_INT32_MAX)
 	};
-	FairqTable *tasks;
 
 	claims.queue = fairq_queue_use(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
-	tasks = begin_claims(fcinfo, &claims, MAT_SRF_USE_EXPECTED_DESC,
-						 AccessShareLock);
+	begin_claims(fcinfo, &claims, MAT_SRF_USE_EXPECTED_DESC, AccessShareLock);
 	call.now = GetCurrentTimestamp();
-	fairq_foresee(claims.queue, tasks, &call);
-	end_claims(&claims, tasks);
+	fairq_foresee(claims.queue, claims.tasks, &call);
+	end_claims(&claims);
 	return (Datum) 0;
 }
 
