@@ -153,7 +153,6 @@ fairq_new_tranche(const char *name)
 #if PG_VERSION_NUM >= 190000
 	return LWLockNewTrancheId(name);
 #else
-	(void) name;
 	return LWLockNewTrancheId();
 #endif
 }
@@ -161,10 +160,7 @@ fairq_new_tranche(const char *name)
 static inline void
 fairq_register_tranche(int id, const char *name)
 {
-#if PG_VERSION_NUM >= 190000
-	(void) id;
-	(void) name;
-#else
+#if PG_VERSION_NUM < 190000
 	LWLockRegisterTranche(id, name);
 #endif
 }
@@ -199,7 +195,6 @@ fairq_cancel_sleep(ConditionVariable *cv)
 		ConditionVariableSignal(cv);
 #else
 	/* this version passes such a signal on by itself */
-	(void) cv;
 	ConditionVariableCancelSleep();
 #endif
 }
@@ -210,10 +205,6 @@ fairq_test_old_snapshot(Snapshot snapshot, Relation rel, Page page)
 {
 #if PG_VERSION_NUM < 170000
 	TestForOldSnapshot(snapshot, rel, page);
-#else
-	(void) snapshot;
-	(void) rel;
-	(void) page;
 #endif
 }
 
@@ -224,7 +215,6 @@ fairq_check_is_enforced(const ConstrCheck *check)
 #if PG_VERSION_NUM >= 180000
 	return check->ccenforced;
 #else
-	(void) check;
 	return true;
 #endif
 }
