@@ -186,8 +186,8 @@ open_index(FairqTable *table, int i)
 
 	if (index != NULL)
 		return index;
-	table->indexes.rels[i] = index = index_open(table->indexes.oids[i],
-												table->lockmode);
+	index = index_open(list_nth_oid(table->indexes.oids, i), table->lockmode);
+	table->indexes.rels[i] = index;
 	if (index->rd_rel->relam != BTREE_AM_OID ||
 		RelationGetIndexExpressions(index) != NIL ||
 		part_of(table, index) == PART_UNKNOWN ||
@@ -207,8 +207,6 @@ fairq_open(FairqRelation which, LOCKMODE lockmode)
 {
 	static bool watching = false;
 	FairqTable *table = palloc0(sizeof(FairqTable));
-	List	   *indexoids;
-	ListCell   *lc;
 
 	if (!watching)
 		CacheRegisterRelcacheCallback(forget_table, (Datum) 0);
@@ -219,13 +217,9 @@ fairq_open(FairqRelation which, LOCKMODE lockmode)
 	table->which = which;
 	fairq_check_use(table, lockmode == AccessShareLock ? FAIRQ_TO_READ :
 					FAIRQ_TO_WRITE);
-	indexoids = RelationGetIndexList(table->rel);
-	table->indexes.oids = palloc(sizeof(Oid) * Max(list_length(indexoids), 1));
-	table->indexes.rels = palloc0(sizeof(Relation) *
-								  Max(list_length(indexoids), 1));
-	foreach(lc, indexoids)
-		table->indexes.oids[table->indexes.n++] = lfirst_oid(lc);
-	list_free(indexoids);
+	table->indexes.oids = RelationGetIndexList(table->rel);
+	table->indexes.n = list_length(table->indexes.oids);
+	table->indexes.rels = palloc0(sizeof(Relation) * Max(table->indexes.n, 1));
 	return table;
 }
 
@@ -278,7 +272,7 @@ table_end(FairqTable *table, LOCKMODE lockmode)
 			index_close(table->indexes.rels[i], lockmode);
 	}
 	table_close(table->rel, lockmode);
-	pfree(table->indexes.oids);
+	list_free(table->indexes.oids);
 	pfree(table->indexes.rels);
 	pfree(table);
 }
@@ -398,7 +392,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 
 	for (int i = 0; i < table->indexes.n; i++)
 	{
-		if (table->indexes.oids[i] == known_indexes[which])
+		if (list_nth_oid(table->indexes.oids, i) == known_indexes[which])
 			return open_index(table, i);
 	}
 
@@ -415,7 +409,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 			is_in_order(index, RelationGetDescr(table->rel), columns[which]))
 		{
 			if (fairq_catalog_changes() == as_of)
-				known_indexes[which] = table->indexes.oids[i];
+				known_indexes[which] = list_nth_oid(table->indexes.oids, i);
 			return index;
 		}
 	}
@@ -471,7 +465,7 @@ fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot,
 		bool		nulls[INDEX_MAX_KEYS];
 		IndexInfo	info = {.type = T_IndexInfo};
 
-		if (is_of_others(in_part, table->indexes.oids[i]))
+		if (is_of_others(in_part, list_nth_oid(table->indexes.oids, i)))
 			continue;
 		index = open_index(table, i);
 		form = index->rd_index;

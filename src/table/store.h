@@ -30,7 +30,7 @@ typedef struct FairqTable
 	struct
 	{
 		int			n;			/* number of the table's indexes */
-		Oid		   *oids;		/* OIDs of the table's indexes */
+		List	   *oids;		/* OIDs of the table's indexes */
 		Relation   *rels;		/* the indexes; NULL: not opened yet */
 	}			indexes;
 
