@@ -16,7 +16,6 @@
 
 #include "args.h"
 #include "compat.h"
-#include "store.h"
 #include "tools.h"
 #include "wake.h"
 

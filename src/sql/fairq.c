@@ -47,7 +47,6 @@
 #include "utils/lsyscache.h"
 #include "utils/tuplestore.h"
 
-#include "args.h"
 #include "compat.h"
 #include "group.h"
 #include "load.h"

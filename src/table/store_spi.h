@@ -6,7 +6,6 @@
 #define FAIRQ_STORE_SPI_H
 
 #include "catalog/pg_type.h"
-#include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
 #include "utils/tuplestore.h"
 

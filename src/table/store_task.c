@@ -37,7 +37,6 @@
 #include "access/htup_details.h"
 #include "access/multixact.h"
 #include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"

@@ -585,8 +585,7 @@ look_at_predecessors(FairqTable *tasks, int64 id, bool changing, int64 *last)
 		if (state != FAIRQ_BATCH_DONE)
 			break;
 	}
-	if (up != NULL)
-		fairq_scan_end(up);
+	fairq_scan_end(up);
 	fairq_scan_end(down);
 	return state;
 }

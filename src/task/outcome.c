@@ -60,7 +60,6 @@
 #include "outcome.h"
 #include "running.h"
 #include "taken.h"
-#include "tools.h"
 
 /* the most waiting tasks that one end or check visits */
 #define MAX_LOOKS 100

@@ -497,7 +497,6 @@ read_id(const char *name)
 static int32
 lookup_id(const char *name)
 {
-	bool		found;
 	QueueName  *entry = hash_search(names, name, HASH_FIND, NULL);
 	int32		id;
 	uint64		now = generation;
@@ -507,7 +506,7 @@ lookup_id(const char *name)
 	id = read_id(name);
 	if (id != 0)
 	{
-		entry = hash_search(names, name, HASH_ENTER, &found);
+		entry = hash_search(names, name, HASH_ENTER, NULL);
 		entry->id = id;
 		entry->generation = now;
 	}
