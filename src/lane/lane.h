@@ -360,8 +360,6 @@ extern int	fairq_lane_read_end(FairqLane *lane, uint32 lane_no,
 								int32 group_no, const FairqItem *found,
 								int nfound, int64 end, int most,
 								TimestampTz lease_until, FairqItem *out);
-extern void fairq_lane_read_failed(FairqLane *lane, uint32 lane_no,
-								   int32 group_no);
 extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
 								int32 group_no, int64 addr);
 extern bool fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,

@@ -650,25 +650,6 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 	return n;
 }
 
-/* End the caller's reading after an error. */
-void
-fairq_lane_read_failed(FairqLane *lane, uint32 lane_no, int32 group_no)
-{
-	FairqGroupSet *set;
-	FairqGroup *group;
-
-	if (!lock_as_of(lane, lane_no))
-		return;
-	group = lock_group(lane, group_no, false, &set);
-	if (group != NULL)
-	{
-		if (group->pid.reader == MyProcPid)
-			group->pid.reader = 0;
-		fairq_entry_unlock(set);
-	}
-	LWLockRelease(&lane->lock);
-}
-
 /* Drop the group's hand, because its task at an address no longer exists. */
 void
 fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -924,6 +905,9 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	note_findings(lane, group, turn, findings);
 	if (group != NULL)
 	{
+		/* an error has interrupted our reading */
+		if (group->pid.reader == MyProcPid)
+			group->pid.reader = 0;
 		if (has_nothing(lane, group_no, group))
 			take_out(lane, group_no);
 		else

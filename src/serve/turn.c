@@ -55,8 +55,6 @@ static struct
 	uint32		lane_no;
 	int			n;
 	FairqTurn	turns[FAIRQ_MAX_TURNS];
-	FairqTurn  *reading;		/* the turn whose group is being read, to offer
-								 * the result; NULL: none */
 	FairqTurn  *stopped;		/* the turn in which the call has stopped, and
 								 * whose rest becomes the next turn; NULL:
 								 * none */
@@ -229,10 +227,6 @@ fairq_turns_leave(void)
 void
 fairq_turns_end(void)
 {
-	if (flight.lane != NULL && flight.reading != NULL)
-		fairq_lane_read_failed(flight.lane, flight.lane_no,
-							   flight.reading->group_no);
-	flight.reading = NULL;
 	fairq_turns_back();
 	fairq_turns_leave();
 
@@ -762,8 +756,6 @@ read_group(FairqService *s, FairqTurn *turn)
 			turn->queued.more = false;
 			break;
 		}
-		if (offers)
-			flight.reading = turn;
 		/*
 		 * index entries would also show the tasks that other calls have
 		 * claimed since
@@ -791,7 +783,6 @@ read_group(FairqService *s, FairqTurn *turn)
 											 reading.n, reading.end, most,
 											 s->call.lease_until,
 											 turn->queued.items);
-		flight.reading = NULL;
 		if (turn->queued.n == 0 && !offers)
 		{
 			/*
