@@ -353,16 +353,20 @@ fairq_account_be_tenant(FairqLedger *ledger, FairqAccount *account,
 	account->level.is_tenant = account->level.resolved = true;
 }
 
-/* Forgive a group of a time-fair lane the part of its debt above the limit. */
-static void
-forgive(const FairqLedger *ledger, FairqAccount *account, double least,
-		TimestampTz now)
+/*
+ * Forgive a group of a time-fair lane the part of its debt above the limit,
+ * and compute its rank.  For least, see fairq_account_comes().
+ */
+void
+fairq_account_forgive(const FairqLedger *ledger, FairqAccount *account,
+					  double least, FairqMoment at)
 {
-	double		too_much = fairq_account_got(ledger, account, now) - least -
+	double		too_much = fairq_account_got(ledger, account, at.now) - least -
 		(FAIRQ_MOST_OWED + 2.0 * ledger->running) * ledger->longest;
 
 	if (ledger->longest > 0 && too_much > 0)
 		account->by.time.done -= too_much;
+	fairq_account_rank(ledger, account, at);
 }
 
 /*
@@ -385,8 +389,7 @@ fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
 			account->by.time.done += given;
 		if (is_new || given > 0)
 			rank->tie = early_tie(ledger, flows, group_no);
-		forgive(ledger, account, least, at.now);
-		fairq_account_rank(ledger, account, at);
+		fairq_account_forgive(ledger, account, least, at);
 	}
 	else if (is_new || fairq_amount_compare(rank->amount, flows->start) < 0)
 	{
@@ -642,16 +645,4 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 					  -work->begun_since, false);
 	fairq_account_rank(ledger, account, at);
 	return fairq_account_got(ledger, account, at.now) > before;
-}
-
-/*
- * After work of a group of a time-fair lane has ended, forgive the group the
- * part of its debt above the limit.  For least, see fairq_account_comes().
- */
-void
-fairq_account_forgive(FairqLedger *ledger, FairqAccount *account, double least,
-					  FairqMoment at)
-{
-	forgive(ledger, account, least, at.now);
-	fairq_account_rank(ledger, account, at);
 }

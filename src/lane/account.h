@@ -244,7 +244,8 @@ extern bool fairq_account_is_even(const FairqWork *work, bool committed);
 extern bool fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 								const FairqWork *work, bool committed,
 								FairqMoment at);
-extern void fairq_account_forgive(FairqLedger *ledger, FairqAccount *account,
-								  double least, FairqMoment at);
+extern void fairq_account_forgive(const FairqLedger *ledger,
+								  FairqAccount *account, double least,
+								  FairqMoment at);
 
 #endif							/* FAIRQ_ACCOUNT_H */
