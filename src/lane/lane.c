@@ -460,10 +460,13 @@ void
 fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 					   const FairqLeases *leases)
 {
+	volatile int64 *deadline;
+
 	if (leases->until == DT_NOEND)
 		return;
 	fairq_seats_add(lane, FAIRQ_LEASED, group_no);
-	fairq_seats_lower_deadline(lane, group_no, leases->until);
+	deadline = fairq_seats_deadline(lane, group_no);
+	*deadline = Min(*deadline, leases->until);
 	if (leases->until < (int64) pg_atomic_read_u64(&lane->times.deadline))
 		pg_atomic_write_u64(&lane->times.deadline, leases->until);
 	if (group == NULL)
@@ -566,7 +569,7 @@ fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 	pg_memory_barrier();
 	if (leases->searches == pg_atomic_read_u64(&lane->searches) &&
 		has(lane, FAIRQ_LEASED, group_no) &&
-		fairq_seats_deadline(lane, group_no) <= leases->until)
+		*fairq_seats_deadline(lane, group_no) <= leases->until)
 		return;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	group = is_begun(lane) ? lock_group(lane, group_no, false, &set) : NULL;
@@ -700,7 +703,7 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 	if (running)
 		will_look = (has(lane, FAIRQ_LAPSED, group_no) ||
 					 (has(lane, FAIRQ_LEASED, group_no) &&
-					  fairq_seats_deadline(lane, group_no) <= lease_until)) &&
+					  *fairq_seats_deadline(lane, group_no) <= lease_until)) &&
 			(group == NULL ||
 			 (group->run.low[region] <= addr &&
 			  (region != FAIRQ_REGION_QUEUED || addr <= group->run.high)));

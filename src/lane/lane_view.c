@@ -105,7 +105,7 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 	wait->throttled = is_throttled(lane, group_no);
 	wait->leased = has(lane, FAIRQ_LEASED, group_no);
 	wait->deadline = has(lane, FAIRQ_LAPSED, group_no) ? DT_NOBEGIN :
-		wait->leased ? fairq_seats_deadline(lane, group_no) : DT_NOEND;
+		wait->leased ? *fairq_seats_deadline(lane, group_no) : DT_NOEND;
 	wait->next_turn = next_turn(lane, group_no);
 	group = fairq_entry_lock(lane, group_no, false, &is_new, &set);
 	wait->since = DT_NOBEGIN;

@@ -461,32 +461,18 @@ fairq_seats_unpark_lapsed(FairqLane *lane)
 		for_each_word(lane, FAIRQ_PARKED, unpark_lapsed_word, NULL);
 }
 
-static int64 *
-deadline_of(FairqLane *lane, int64 seat)
+/*
+ * The deadline of the 64 seats in a seat's word: no lease of their groups ends
+ * earlier.
+ */
+volatile int64 *
+fairq_seats_deadline(FairqLane *lane, int32 seat)
 {
 	int			chunk = fairq_chunk_of(seat);
 
 	return (int64 *) lane_part(lane, chunk) +
 		FAIRQ_SEAT_SETS * SET_WORDS(chunk) +
 		(seat - fairq_chunk_first(chunk)) / 64;
-}
-
-/*
- * The deadline of the 64 seats in a seat's word: no lease of their groups ends
- * earlier.
- */
-int64
-fairq_seats_deadline(FairqLane *lane, int32 seat)
-{
-	return *(volatile int64 *) deadline_of(lane, seat);
-}
-
-void
-fairq_seats_lower_deadline(FairqLane *lane, int32 seat, int64 deadline)
-{
-	int64	   *present = deadline_of(lane, seat);
-
-	*present = Min(*present, deadline);
 }
 
 typedef struct Lapse
@@ -522,7 +508,7 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 		   void *arg)
 {
 	Lapse	   *lapse = arg;
-	int64	   *deadline = deadline_of(lane, seat);
+	volatile int64 *deadline = fairq_seats_deadline(lane, (int32) seat);
 	uint64		bits = first_set[FAIRQ_LEASED * stride];
 
 	if (*deadline > lapse->now)

@@ -46,9 +46,7 @@ extern int32 fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last);
 extern void fairq_seats_begin_block(FairqLane *lane);
 extern void fairq_seats_unpark(FairqLane *lane);
 extern void fairq_seats_unpark_lapsed(FairqLane *lane);
-extern int64 fairq_seats_deadline(FairqLane *lane, int32 seat);
-extern void fairq_seats_lower_deadline(FairqLane *lane, int32 seat,
-									   int64 deadline);
+extern volatile int64 *fairq_seats_deadline(FairqLane *lane, int32 seat);
 extern int64 fairq_seats_lapse(FairqLane *lane, int64 now, int64 *ngroups);
 
 #endif							/* FAIRQ_SEATS_H */
