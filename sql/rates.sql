@@ -6,7 +6,7 @@
 -- in claim.c). Fails if groups are deleted with their starts (group_is_used()
 -- in maintain.c). Fails if a change of a group's rate or hold does not take
 -- the group back (publish_rest() in transaction.c). Fails if throttled groups
--- have no age (return_at() in lane_turns.c).
+-- have no age (fairq_seats_return_at() in seats.c).
 \a \t
 
 CREATE FUNCTION pg_temp.fill(queue text, groups int, tasks int) RETURNS bigint LANGUAGE sql AS $$

@@ -202,41 +202,6 @@ fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 	return begun;
 }
 
-/* Record when the first throttled group or tenant returns. */
-void
-fairq_lane_aside_first(FairqLane *lane)
-{
-	FairqRecords *nodes = &lane->seats.back.nodes;
-	int32		first = fairq_order_first(&lane->seats.back.order, nodes);
-	const FairqNode *node = first == FAIRQ_NO_NODE ? NULL :
-		fairq_record(nodes, first);
-
-	pg_atomic_write_u64(&lane->seats.back.first,
-						node == NULL ? PG_INT64_MAX : node->rank.amount.whole);
-}
-
-/* A throttled group or tenant returns. */
-void
-fairq_lane_aside_remove(FairqLane *lane, int32 group_no)
-{
-	FairqRecords *nodes = &lane->seats.back.nodes;
-	FairqNode  *node = fairq_record(nodes, group_no);
-
-	/* a copy of the lane has the set without the order */
-	if (node->rank.tie != 0)
-		fairq_order_remove(&lane->seats.back.order, nodes, group_no);
-	node->rank.tie = 0;
-	fairq_lane_aside_first(lane);
-}
-
-/* Forget when throttled groups return.  The caller empties the set, too. */
-void
-fairq_lane_aside_clear(FairqLane *lane)
-{
-	fairq_order_init(&lane->seats.back.order);
-	pg_atomic_write_u64(&lane->seats.back.first, PG_INT64_MAX);
-}
-
 /*
  * Whether service by turns has a position that recovery can keep.  There is no
  * position after a restart, or if blocks of that length are used up.
@@ -291,7 +256,6 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		lane->turn.left = 0;
 		lane->full = (FairqFull) {.seat = FAIRQ_NO_SEAT};
 		fairq_seats_init(lane);
-		fairq_lane_aside_clear(lane);
 		fairq_times_forget(&lane->times);
 		/*
 		 * commits note their leases again, because new entries have less data

@@ -373,7 +373,6 @@ extern void fairq_lane_stopped(FairqLane *lane, uint32 lane_no,
 /* bits of all lanes of a queue */
 #define FAIRQ_ALL_LANES ((1 << FAIRQ_PRIORITIES) - 1)
 
-extern void fairq_lane_aside_init(FairqLane *lane);
 extern bool fairq_lane_put_aside(FairqLane *lane, uint32 lane_no,
 								 FairqTurn *turn, const FairqCause *cause,
 								 int64 until);

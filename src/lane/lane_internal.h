@@ -18,9 +18,6 @@
 struct FairqLeases;
 
 /* lane.c */
-extern void fairq_lane_aside_clear(FairqLane *lane);
-extern void fairq_lane_aside_first(FairqLane *lane);
-extern void fairq_lane_aside_remove(FairqLane *lane, int32 group_no);
 extern void fairq_lane_init_entry(FairqLane *lane, int32 group_no,
 								  FairqGroup *group);
 extern void fairq_lane_note_leases(FairqLane *lane, int32 group_no,

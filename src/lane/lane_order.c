@@ -114,17 +114,6 @@
 /* groups that are read under one hold of the lane's lock */
 #define COPIED_AT_ONCE 64
 
-/*
- * Initialize the order before the lane uses any accounts; in a copy of a lane,
- * before any account is copied.
- */
-void
-fairq_lane_order_init(FairqLane *lane)
-{
-	fairq_records_init(&lane->order.accounts, sizeof(FairqAccount));
-	fairq_order_init(&lane->order.flows.order);
-}
-
 /* Copy an account of the lane to a new account in a copy of the lane. */
 static void
 copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
@@ -971,7 +960,7 @@ fairq_lane_order_open(FairqLane *lane, int32 tenant)
 	if (!has(lane, FAIRQ_SHUT, tenant))
 		return;
 	if (account_of(lane, tenant)->level.shut == FAIRQ_SHUT_UNTIL)
-		fairq_lane_aside_remove(lane, tenant);
+		fairq_seats_return(lane, tenant);
 	if (account_of(lane, tenant)->level.shut != FAIRQ_SHUT_FULL)
 		fairq_seats_unpark_lapsed(lane);
 	fairq_seats_remove(lane, FAIRQ_SHUT, tenant);

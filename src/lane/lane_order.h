@@ -7,7 +7,6 @@
 
 #include "lane.h"
 
-extern void fairq_lane_order_init(FairqLane *lane);
 extern void fairq_lane_order_copy(FairqLane *copy, int64 wanted);
 extern bool fairq_lane_order_next(FairqLane *lane, FairqTaking *taking,
 								  int32 *group_no);

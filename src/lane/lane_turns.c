@@ -70,7 +70,6 @@ unpark_if_asked(FairqLane *lane)
 		return;
 	lane->present.unparks = unparks;
 	fairq_seats_unpark(lane);
-	fairq_lane_aside_clear(lane);
 }
 
 /*
@@ -83,7 +82,7 @@ remove_group(FairqLane *lane, int32 group_no)
 	if (!has(lane, FAIRQ_THROTTLED, group_no))
 		return;
 	fairq_seats_remove(lane, FAIRQ_THROTTLED, group_no);
-	fairq_lane_aside_remove(lane, group_no);
+	fairq_seats_return(lane, group_no);
 }
 
 /* Move a group from the ring to a set. */
@@ -965,39 +964,6 @@ fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 
 /* --------------------------------------------------------------------- */
 
-void
-fairq_lane_aside_init(FairqLane *lane)
-{
-	fairq_records_init(&lane->seats.back.nodes, sizeof(FairqNode));
-	fairq_order_init(&lane->seats.back.order);
-	pg_atomic_init_u64(&lane->seats.back.first, PG_INT64_MAX);
-}
-
-/* The throttled group or tenant that comes back first; FAIRQ_NO_NODE: none. */
-static int32
-first_back(FairqLane *lane)
-{
-	return fairq_order_first(&lane->seats.back.order, &lane->seats.back.nodes);
-}
-
-/*
- * Record that a group or tenant returns at a time of the monotonic clock.
- * Returns true if no other group or tenant returns earlier.
- */
-static bool
-return_at(FairqLane *lane, int32 group_no, int64 until)
-{
-	FairqNode  *node = fairq_record(&lane->seats.back.nodes, group_no);
-
-	memset(node, 0, sizeof(FairqNode));
-	node->rank.amount.whole = until;
-	node->rank.tie = (uint64) group_no + 1;
-	fairq_order_add(&lane->seats.back.order, &lane->seats.back.nodes,
-					group_no);
-	fairq_lane_aside_first(lane);
-	return first_back(lane) == group_no;
-}
-
 /*
  * Whether settings in effect require that the group is put aside.  If so, the
  * group's counter records that.  A backend that makes a slot or a start
@@ -1053,7 +1019,7 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		leave_ring(lane, group_no, cause->pace == NULL ? FAIRQ_PARKED :
 				   FAIRQ_THROTTLED);
 		if (cause->pace != NULL)
-			first = return_at(lane, group_no, until);
+			first = fairq_seats_return_at(lane, group_no, until);
 		if (turn->tasks.served == 0 && !turn->state.given_back)
 		{
 			/*
@@ -1118,9 +1084,9 @@ fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
 		if (shut == FAIRQ_SHUT_FULL)
 			fairq_lane_order_open(lane, tenant);
 		else if (fairq_lane_order_is_shut(lane, tenant, FAIRQ_SHUT_UNTIL))
-			fairq_lane_aside_remove(lane, tenant);
+			fairq_seats_return(lane, tenant);
 		if (cause->pace != NULL)
-			first = return_at(lane, tenant, until);
+			first = fairq_seats_return_at(lane, tenant, until);
 		fairq_lane_order_shut(lane, tenant, shut);
 	}
 	LWLockRelease(&lane->lock);
@@ -1174,7 +1140,8 @@ fairq_lane_come_back(FairqLane *lane, int most)
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	while (n < most && is_begun(lane) && fairq_lane_next_back(lane) <= now)
 	{
-		take_back(lane, first_back(lane));
+		take_back(lane, fairq_order_first(&lane->seats.back.order,
+										  &lane->seats.back.nodes));
 		n++;
 	}
 	LWLockRelease(&lane->lock);

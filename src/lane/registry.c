@@ -65,7 +65,6 @@
 
 #include "catalog.h"
 #include "compat.h"
-#include "lane_order.h"
 #include "registry.h"
 #include "seats.h"
 #include "shadow.h"
@@ -340,9 +339,8 @@ init_lane(FairqLane *lane, int priority)
 	lane->priority = priority;
 	lane->present.seat = lane->full.seat = FAIRQ_NO_SEAT;
 	lane->clock = DT_NOBEGIN;
-	fairq_lane_order_init(lane);
+	fairq_lane_records_init(lane);
 	lane->seats.first[FAIRQ_SEAT_SETS] = PG_INT64_MAX;
-	fairq_lane_aside_init(lane);
 	fairq_times_init(&lane->times);
 	pg_atomic_init_u32(&lane->narrowing.n, 1);
 	pg_atomic_init_u64(&lane->searches, 1);

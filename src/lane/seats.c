@@ -16,6 +16,9 @@
  * Each word of seats also has a deadline.  If a group of these seats is in the
  * set "leased", no lease of the group ends earlier.
  *
+ * Throttled groups, and tenants that are shut until a time, are also in an
+ * order by the times at which they return (order.c).
+ *
  * A chunk is made (fairq_chunks_have) before a lane is locked.  No other
  * function here allocates, waits or fails.
  *
@@ -92,6 +95,73 @@ summary_of(uint64 *words, int chunk)
 
 /* --------------------------------------------------------------------- */
 
+/* Initialize the records of groups, and the orders that these are in. */
+void
+fairq_lane_records_init(FairqLane *lane)
+{
+	fairq_records_init(&lane->order.accounts, sizeof(FairqAccount));
+	fairq_order_init(&lane->order.flows.order);
+	fairq_records_init(&lane->seats.back.nodes, sizeof(FairqNode));
+	fairq_order_init(&lane->seats.back.order);
+	pg_atomic_init_u64(&lane->seats.back.first, PG_INT64_MAX);
+}
+
+/*
+ * Record when the first throttled group or tenant returns.  Returns that
+ * group; FAIRQ_NO_NODE: there is none.
+ */
+static int32
+note_first_back(FairqLane *lane)
+{
+	FairqRecords *nodes = &lane->seats.back.nodes;
+	int32		first = fairq_order_first(&lane->seats.back.order, nodes);
+	const FairqNode *node = first == FAIRQ_NO_NODE ? NULL :
+		fairq_record(nodes, first);
+
+	pg_atomic_write_u64(&lane->seats.back.first,
+						node == NULL ? PG_INT64_MAX : node->rank.amount.whole);
+	return first;
+}
+
+/*
+ * Record that a group or tenant returns at a time of the monotonic clock.
+ * Returns true if no other group or tenant returns earlier.
+ */
+bool
+fairq_seats_return_at(FairqLane *lane, int32 group_no, int64 until)
+{
+	FairqNode  *node = fairq_record(&lane->seats.back.nodes, group_no);
+
+	memset(node, 0, sizeof(FairqNode));
+	node->rank.amount.whole = until;
+	node->rank.tie = (uint64) group_no + 1;
+	fairq_order_add(&lane->seats.back.order, &lane->seats.back.nodes,
+					group_no);
+	return note_first_back(lane) == group_no;
+}
+
+/* A throttled group or tenant returns. */
+void
+fairq_seats_return(FairqLane *lane, int32 group_no)
+{
+	FairqRecords *nodes = &lane->seats.back.nodes;
+	FairqNode  *node = fairq_record(nodes, group_no);
+
+	/* a copy of the lane has the set without the order */
+	if (node->rank.tie != 0)
+		fairq_order_remove(&lane->seats.back.order, nodes, group_no);
+	node->rank.tie = 0;
+	(void) note_first_back(lane);
+}
+
+/* Forget when throttled groups return.  The caller empties the set. */
+static void
+forget_back(FairqLane *lane)
+{
+	fairq_order_init(&lane->seats.back.order);
+	(void) note_first_back(lane);
+}
+
 /* Empty all sets except those of leases and of served groups. */
 void
 fairq_seats_init(FairqLane *lane)
@@ -108,6 +178,7 @@ fairq_seats_init(FairqLane *lane)
 		if (words != NULL)
 			memset(words, 0, FAIRQ_SERVED * SET_WORDS(chunk) * sizeof(uint64));
 	}
+	forget_back(lane);
 }
 
 /*
@@ -439,6 +510,7 @@ fairq_seats_unpark(FairqLane *lane)
 	empty(lane, FAIRQ_PARKED, unpark_word);
 	empty(lane, FAIRQ_THROTTLED, unpark_word);
 	empty(lane, FAIRQ_SHUT, open_word);
+	forget_back(lane);
 }
 
 static void

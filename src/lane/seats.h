@@ -31,6 +31,10 @@ tenant_if_any(FairqLane *lane, const FairqAccount *account)
 extern void fairq_chunks_have(FairqChunks *chunks, int32 seat);
 extern void fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like);
 
+extern void fairq_lane_records_init(FairqLane *lane);
+extern bool fairq_seats_return_at(FairqLane *lane, int32 group_no,
+								  int64 until);
+extern void fairq_seats_return(FairqLane *lane, int32 group_no);
 extern void fairq_seats_init(FairqLane *lane);
 extern bool fairq_seats_copy(FairqLane *copy, FairqLane *lane);
 extern bool fairq_seats_has(FairqLane *lane, FairqSeatSet set, int32 seat);

@@ -214,8 +214,7 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 	while (!copy_bits(lane, copy));
 	/* in the copy, ignore another backend's search */
 	copy->times.searching = false;
-	fairq_lane_aside_init(copy);
-	fairq_lane_order_init(copy);
+	fairq_lane_records_init(copy);
 	come_back(lane, copy);
 	fairq_stall("copy");
 	if (is_begun(copy) && !is_by_turns(copy))
