@@ -444,36 +444,6 @@ fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 						  leases->high[FAIRQ_REGION_QUEUED]);
 }
 
-/* Record that queued tasks of the group are leased, or will be soon. */
-void
-fairq_lane_note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
-					   const FairqItem *items, int n, TimestampTz until)
-{
-	FairqLeases leases;
-
-	if (n == 0)
-		return;
-	fairq_leases_init(&leases);
-	fairq_leases_add(&leases, items[0].addr, until);
-	fairq_leases_add(&leases, items[n - 1].addr, until);
-	/* if the entry is evicted, a new one searches up to the reach */
-	fairq_lane_reaches(lane, items[n - 1].addr);
-	fairq_lane_note_leases(lane, group_no, group, &leases);
-}
-
-/*
- * Put a group whose leases may have ended into the set "lapsed" and into the
- * ring.  Such a group is no longer parked, since a lapsed task already has its
- * slot.
- */
-void
-fairq_lane_has_lapsed(FairqLane *lane, int32 group_no)
-{
-	fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
-	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
-	let_in_lapsed(lane, group_no);
-}
-
 /*
  * Find the first group at or after the seat *group_no that may have running or
  * lapsed tasks.  A group is missed while a call searches it at its turn.

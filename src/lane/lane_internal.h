@@ -23,10 +23,6 @@ extern void fairq_lane_init_entry(FairqLane *lane, int32 group_no,
 extern void fairq_lane_note_leases(FairqLane *lane, int32 group_no,
 								   FairqGroup *group,
 								   const struct FairqLeases *leases);
-extern void fairq_lane_note_leased(FairqLane *lane, int32 group_no,
-								   FairqGroup *group, const FairqItem *items,
-								   int n, TimestampTz until);
-extern void fairq_lane_has_lapsed(FairqLane *lane, int32 group_no);
 
 /*
  * Whether a recovery has begun since the last reset invalidated the lane.  If

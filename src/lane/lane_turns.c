@@ -302,6 +302,23 @@ may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 		next->addr < first + taking->window.per_group * block_length;
 }
 
+/* Record that queued tasks of the group are leased, or will be soon. */
+static void
+note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
+			const FairqItem *items, int n, TimestampTz until)
+{
+	FairqLeases leases;
+
+	if (n == 0)
+		return;
+	fairq_leases_init(&leases);
+	fairq_leases_add(&leases, items[0].addr, until);
+	fairq_leases_add(&leases, items[n - 1].addr, until);
+	/* if the entry is evicted, a new one searches up to the reach */
+	fairq_lane_reaches(lane, items[n - 1].addr);
+	fairq_lane_note_leases(lane, group_no, group, &leases);
+}
+
 /* Fill in a turn.  Returns false if the group has no task to serve. */
 static bool
 take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
@@ -331,8 +348,8 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 			return false;
 	}
 	if (!taking->peek)
-		fairq_lane_note_leased(lane, group_no, group, turn->queued.items,
-							   turn->queued.n, taking->lease_until);
+		note_leased(lane, group_no, group, turn->queued.items, turn->queued.n,
+					taking->lease_until);
 	return true;
 }
 
@@ -600,7 +617,7 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 		n = fairq_hand_take(group, most, out);
 		if (n > 0)
 			note_narrower(lane);
-		fairq_lane_note_leased(lane, group_no, group, out, n, lease_until);
+		note_leased(lane, group_no, group, out, n, lease_until);
 		if (n == 0 && group->upto != FAIRQ_ADDR_MAX)
 		{
 			*from = group->upto;
@@ -643,7 +660,7 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 		memcpy(out, found, sizeof(FairqItem) * n);
 	}
 	if (lane->recovery.lane_no == lane_no)
-		fairq_lane_note_leased(lane, group_no, group, out, n, lease_until);
+		note_leased(lane, group_no, group, out, n, lease_until);
 	unlock_group(lane, group_no, group, set);
 	LWLockRelease(&lane->lock);
 	return n;
@@ -797,6 +814,19 @@ fairq_lane_part_back(FairqLane *lane, uint32 lane_no, int32 group_no,
 }
 
 /*
+ * Put a group whose leases may have ended into the set "lapsed" and into the
+ * ring.  Such a group is no longer parked, since a lapsed task already has its
+ * slot.
+ */
+static void
+add_lapsed(FairqLane *lane, int32 group_no)
+{
+	fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
+	fairq_seats_remove(lane, FAIRQ_PARKED, group_no);
+	let_in_lapsed(lane, group_no);
+}
+
+/*
  * Record in the group's entry the findings of a search for due and lapsed
  * tasks.  The entry is NULL if it was evicted, and findings are NULL if the
  * search was interrupted.
@@ -819,7 +849,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		}
 		if (turn->sets.lapsed)
 		{
-			fairq_lane_has_lapsed(lane, group_no);
+			add_lapsed(lane, group_no);
 			/* an entry that was made since then does not have the leases */
 			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
 				group->run.low[r] = Min(group->run.low[r], turn->run.low[r]);
@@ -857,7 +887,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		if (findings->paused)
 			fairq_seats_add(lane, FAIRQ_LAPSED, group_no);
 		else
-			fairq_lane_has_lapsed(lane, group_no);
+			add_lapsed(lane, group_no);
 		return;
 	}
 	fairq_lane_order_searched(lane, group_no);
