@@ -379,11 +379,19 @@ extern bool fairq_lane_put_aside(FairqLane *lane, uint32 lane_no,
 extern bool fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
 							const FairqCause *cause, int64 until);
 extern void fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes);
-extern void fairq_take_all_back(FairqHints *hints);
 extern int	fairq_lane_come_back(FairqLane *lane, int most);
-extern int64 fairq_lane_next_back(FairqLane *lane);
 extern bool fairq_lane_next_parked(FairqLane *lane, bool tenants,
 								   int32 *group_no);
+
+/*
+ * Request that the next call that takes turns puts all groups that are aside
+ * back into their lanes.
+ */
+static inline void
+fairq_take_all_back(FairqHints *hints)
+{
+	pg_atomic_fetch_add_u64(&hints->unparks, 1);
+}
 
 /* lane_order.c */
 extern void fairq_visits_init(FairqVisits *visits);

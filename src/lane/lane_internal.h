@@ -165,6 +165,16 @@ is_active(FairqLane *lane, int32 flow, const FairqAccount *account)
 	return has_lapsed_group(lane, account);
 }
 
+/* Whether the number is that of a tenant with groups in the lane. */
+static inline bool
+is_tenant(FairqLane *lane, int32 group_no)
+{
+	const FairqAccount *account = is_by_turns(lane) ? NULL :
+		account_if_any(lane, group_no);
+
+	return account != NULL && account->level.is_tenant;
+}
+
 /* Put a group that may have a ready task into the ring. */
 static inline void
 let_in(FairqLane *lane, int32 group_no)

@@ -905,16 +905,6 @@ bring_group(FairqLane *lane, const FairqTaking *taking, int32 group_no,
 		bring_tenant(lane, tenant, least, now);
 }
 
-/* Whether the number is that of a tenant with groups in the lane. */
-bool
-fairq_lane_order_is_tenant(FairqLane *lane, int32 group_no)
-{
-	const FairqAccount *account = is_by_turns(lane) ? NULL :
-		account_if_any(lane, group_no);
-
-	return account != NULL && account->level.is_tenant;
-}
-
 /* Shut a tenant: at most its lapsed tasks are served. */
 void
 fairq_lane_order_shut(FairqLane *lane, int32 tenant, FairqShut shut)
@@ -1528,7 +1518,7 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	{
 		begin_in_full(lane, turn->group_no, now);
 		if (tenant != FAIRQ_NO_SEAT &&
-			fairq_lane_order_is_tenant(lane, tenant))
+			is_tenant(lane, tenant))
 			begin_in_full(lane, tenant, now);
 		LWLockRelease(&lane->lock);
 	}
@@ -1608,10 +1598,10 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 	if (is_by_time(lane))
 	{
 		/* these numbers may belong to other groups by now */
-		if (!fairq_lane_order_is_tenant(lane, group_no))
+		if (!is_tenant(lane, group_no))
 			apply_work(lane, group_no, work, committed);
 		if (work->tenant != FAIRQ_NO_NODE &&
-			fairq_lane_order_is_tenant(lane, work->tenant))
+			is_tenant(lane, work->tenant))
 			apply_work(lane, work->tenant, work, committed);
 	}
 	LWLockRelease(&lane->lock);

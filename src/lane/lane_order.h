@@ -10,7 +10,6 @@
 extern void fairq_lane_order_copy(FairqLane *copy, int64 wanted);
 extern bool fairq_lane_order_next(FairqLane *lane, FairqTaking *taking,
 								  int32 *group_no);
-extern bool fairq_lane_order_is_tenant(FairqLane *lane, int32 group_no);
 extern void fairq_lane_order_shut(FairqLane *lane, int32 tenant,
 								  FairqShut shut);
 extern bool fairq_lane_order_is_shut(FairqLane *lane, int32 tenant,

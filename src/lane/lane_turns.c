@@ -1101,7 +1101,7 @@ fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
 	if (!lock_as_of(lane, lane_no))
 		return false;
 	unpark_if_asked(lane);
-	if (fairq_lane_order_is_tenant(lane, tenant) &&
+	if (is_tenant(lane, tenant) &&
 		has_cause(lane, tenant, cause, &until))
 	{
 		FairqShut	shut = cause->pace != NULL ? FAIRQ_SHUT_UNTIL :
@@ -1145,16 +1145,6 @@ fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)
 }
 
 /*
- * Request that the next call that takes turns puts all groups that are aside
- * back into their lanes.
- */
-void
-fairq_take_all_back(FairqHints *hints)
-{
-	pg_atomic_fetch_add_u64(&hints->unparks, 1);
-}
-
-/*
  * Take back up to "most" groups and tenants whose time has come.  Returns
  * their number; there may be more.
  */
@@ -1176,16 +1166,6 @@ fairq_lane_come_back(FairqLane *lane, int most)
 	}
 	LWLockRelease(&lane->lock);
 	return n;
-}
-
-/*
- * Returns the time at which the first throttled group returns; PG_INT64_MAX:
- * there is none.
- */
-int64
-fairq_lane_next_back(FairqLane *lane)
-{
-	return (int64) pg_atomic_read_u64(&lane->seats.back.first);
 }
 
 /*

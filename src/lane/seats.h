@@ -28,6 +28,16 @@ tenant_if_any(FairqLane *lane, const FairqAccount *account)
 	return tenant != NULL && tenant->level.is_tenant ? tenant : NULL;
 }
 
+/*
+ * Returns the time at which the first throttled group returns; PG_INT64_MAX:
+ * there is none.  Needs no lock.
+ */
+static inline int64
+fairq_lane_next_back(FairqLane *lane)
+{
+	return (int64) pg_atomic_read_u64(&lane->seats.back.first);
+}
+
 extern void fairq_chunks_have(FairqChunks *chunks, int32 seat);
 extern void fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like);
 

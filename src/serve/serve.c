@@ -727,13 +727,6 @@ is_over(const FairqService *s)
 		(s->call.per_group > 0 && s->got.served > 0);
 }
 
-/* Whether a call in the queue begins with a task that is served alone. */
-bool
-fairq_begins_alone(FairqQueue *queue)
-{
-	return pg_atomic_read_u32(&queue->hints->shares.first) != 0;
-}
-
 /*
  * Choose a lane by shares, and the number of its tasks to serve in a row, up
  * to "most".  In a cost-fair queue it is one task, whose charge is not known

@@ -23,6 +23,13 @@ typedef struct FairqLook
 								 * nothing */
 } FairqLook;
 
+/* Whether a call in the queue begins with a task that is served alone. */
+static inline bool
+fairq_begins_alone(FairqQueue *queue)
+{
+	return pg_atomic_read_u32(&queue->hints->shares.first) != 0;
+}
+
 extern int64 fairq_serve(FairqQueue *queue, FairqTable *tasks,
 						 const FairqCall *call, bool *stopped);
 extern void fairq_foresee(FairqQueue *queue, FairqTable *tasks,
@@ -30,7 +37,6 @@ extern void fairq_foresee(FairqQueue *queue, FairqTable *tasks,
 extern bool fairq_find_timed(FairqQueue *queue, int priority,
 							 FairqTable *tasks, TimestampTz now,
 							 int64 *found);
-extern bool fairq_begins_alone(FairqQueue *queue);
 extern bool fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks,
 							  TimestampTz now, FairqLook *look);
 extern void fairq_serve_end(void);
