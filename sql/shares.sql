@@ -7,7 +7,7 @@
 -- after an error fairq_turns_end() in turn.c). Fails if a run of a lane is as long
 -- as the call. Fails if the turns of one window of per_group are of several
 -- lanes (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all
--- lanes as equal (fairq_shares_copy() in shares.c). Fails if all tasks of such
+-- lanes as equal (copy_queue() in serve.c). Fails if all tasks of such
 -- a window advance the virtual time (settle_charge() there). Cost-fair: fails
 -- if each task is charged as one, or lanes are chosen for many tasks
 -- (fairq_charge_of() in claim.h, choose_lane() in serve.c). Time-fair: fails

@@ -65,15 +65,6 @@ fairq_chunks_have(FairqChunks *chunks, int32 seat)
 						 sizeof(uint64), fill_chunk);
 }
 
-/* Allocate bits for all groups for which another queue has bits. */
-void
-fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like)
-{
-	for (int chunk = 1; chunk < FAIRQ_CHUNKS; chunk++)
-		if (fairq_chunk_at(like, chunk) != NULL)
-			fairq_chunks_have(chunks, (int32) fairq_chunk_first(chunk));
-}
-
 /* A lane's part of a chunk; NULL if there is no such chunk. */
 static inline uint64 *
 lane_part(FairqLane *lane, int chunk)

@@ -39,8 +39,6 @@ fairq_lane_next_back(FairqLane *lane)
 }
 
 extern void fairq_chunks_have(FairqChunks *chunks, int32 seat);
-extern void fairq_chunks_have_like(FairqChunks *chunks, FairqChunks *like);
-
 extern void fairq_lane_records_init(FairqLane *lane);
 extern bool fairq_seats_return_at(FairqLane *lane, int32 group_no,
 								  int64 until);

@@ -60,7 +60,7 @@
  * the served tasks, or ends (turn.c).
  *
  * Locking: a spinlock, for some comparisons.  All functions except the last
- * four are called under it.
+ * three are called under it.
  */
 #include "postgres.h"
 
@@ -378,15 +378,6 @@ fairq_shares_init(FairqShares *shares)
 	memset(shares, 0, sizeof(FairqShares));
 	pg_atomic_init_u32(&shares->first, 0);
 	SpinLockInit(&shares->mutex);
-}
-
-void
-fairq_shares_copy(FairqShares *copy, FairqShares *shares)
-{
-	SpinLockAcquire(&shares->mutex);
-	*copy = *shares;
-	SpinLockRelease(&shares->mutex);
-	SpinLockInit(&copy->mutex);
 }
 
 /*

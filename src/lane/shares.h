@@ -98,7 +98,6 @@ typedef struct FairqShareRun
 } FairqShareRun;
 
 extern void fairq_shares_init(FairqShares *shares);
-extern void fairq_shares_copy(FairqShares *copy, FairqShares *shares);
 extern const FairqShareRun *fairq_shares_choose(FairqShares *shares,
 												const int32 *share,
 												uint64 version,

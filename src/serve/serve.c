@@ -162,6 +162,15 @@
 #define STEP_ENTRIES 4096
 #define MAX_PUBLISHED 32768
 
+/* Allocate bits for all groups for which another queue has bits. */
+static void
+have_chunks_like(FairqChunks *chunks, FairqChunks *like)
+{
+	for (int chunk = 1; chunk < FAIRQ_CHUNKS; chunk++)
+		if (fairq_chunk_at(like, chunk) != NULL)
+			fairq_chunks_have(chunks, (int32) fairq_chunk_first(chunk));
+}
+
 /*
  * Copy the lane and its bits.  False if the copy has no room for all of them.
  */
@@ -210,7 +219,7 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 	FairqChunks *chunks = &fairq_hints_of(lane)->chunks;
 
 	do
-		fairq_chunks_have_like(&fairq_hints_of(copy)->chunks, chunks);
+		have_chunks_like(&fairq_hints_of(copy)->chunks, chunks);
 	while (!copy_bits(lane, copy));
 	/* in the copy, ignore another backend's search */
 	copy->times.searching = false;
@@ -245,7 +254,10 @@ copy_queue(const FairqQueue *queue, int64 max_tasks)
 	pg_atomic_write_u32(&copy->tally.calls, 0);
 	SpinLockInit(&copy->versions.mutex);
 	fairq_counter_copy(&copy->running, &hints->running);
-	fairq_shares_copy(&copy->shares, &hints->shares);
+	SpinLockAcquire(&hints->shares.mutex);
+	copy->shares = hints->shares;
+	SpinLockRelease(&hints->shares.mutex);
+	SpinLockInit(&copy->shares.mutex);
 	fairq_wakeup_init(&copy->wakeup);
 	*of_copy = *queue;
 	of_copy->hints = copy;
