@@ -1,7 +1,7 @@
 -- Time-fair queues: all groups get the same worker time per weight. took gives
 -- the time of each attempt, so no clock matters.
 --
--- Fails if levels do not count (fairq_account_key() with E of 0). Fails if an
+-- Fails if levels do not count (next_by_time() with E of 0). Fails if an
 -- end in an open transaction is charged at once. Fails if a newly active group
 -- is not charged, or an abort does not undo starts. Fails if nothing is
 -- forgiven (fairq_account_apply(), forgive()). Fails if tasks that may have

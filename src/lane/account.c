@@ -170,28 +170,6 @@ fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 	return account->by.time.done + running / account->weight;
 }
 
-/*
- * The key of a group of a time-fair lane: the group with the least key is
- * next.
- */
-double
-fairq_account_key(const FairqLedger *ledger, const FairqAccount *account,
-				  TimestampTz now)
-{
-	return fairq_account_got(ledger, account, now) +
-		2 * ledger->longest * fairq_account_level(account);
-}
-
-/* The level of a group of a time-fair lane; 0 if it has lapsed. */
-int32
-fairq_account_level(const FairqAccount *account)
-{
-	int32		level = account->node.rank.level;
-
-	return account->level.tenant == FAIRQ_NO_NODE ? level :
-		Max(level - FAIRQ_LEVEL_READY, 0);
-}
-
 /* Compute the rank from the account, in a time-fair lane. */
 void
 fairq_account_rank(const FairqLedger *ledger, FairqAccount *account,
@@ -610,19 +588,6 @@ fairq_work_merge(FairqWork **work, FairqWork **more)
 	to->longest = Max(to->longest, from->longest);
 	to->lapsed += from->lapsed;
 	pfree(from);
-}
-
-/*
- * Whether the work has no effect in a time-fair lane when its transaction
- * ends.
- */
-bool
-fairq_account_is_even(const FairqWork *work, bool committed)
-{
-	if (!committed)
-		return work->begun == 0;
-	return work->ended == 0 && work->over == 0 && work->taken == 0 &&
-		work->took == 0 && work->longest == 0 && work->lapsed == 0;
 }
 
 /*

@@ -219,9 +219,6 @@ extern void fairq_account_be_tenant(FairqLedger *ledger,
 									FairqAccount *tenant);
 extern double fairq_account_got(const FairqLedger *ledger,
 								const FairqAccount *account, TimestampTz now);
-extern double fairq_account_key(const FairqLedger *ledger,
-								const FairqAccount *account, TimestampTz now);
-extern int32 fairq_account_level(const FairqAccount *account);
 extern void fairq_account_rank(const FairqLedger *ledger,
 							   FairqAccount *account, FairqMoment at);
 extern void fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
@@ -240,7 +237,6 @@ extern void fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 								 FairqMoment at);
 extern void fairq_work_as_of(FairqWork *work, uint32 lane_no);
 extern void fairq_work_merge(FairqWork **work, FairqWork **more);
-extern bool fairq_account_is_even(const FairqWork *work, bool committed);
 extern bool fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 								const FairqWork *work, bool committed,
 								FairqMoment at);

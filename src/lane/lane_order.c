@@ -1007,6 +1007,16 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 	return false;
 }
 
+/* The level of a group of a time-fair lane; 0 if it has lapsed. */
+static int32
+level_of(const FairqAccount *account)
+{
+	int32		level = account->node.rank.level;
+
+	return account->level.tenant == FAIRQ_NO_NODE ? level :
+		Max(level - FAIRQ_LEVEL_READY, 0);
+}
+
 /*
  * The group of an order that is next in a time-fair lane; FAIRQ_NO_NODE: none.
  */
@@ -1031,9 +1041,10 @@ next_by_time(const OrderSearch *search, TimestampTz now)
 		account = account_of(lane, next);
 		/* before any task has ended, levels alone decide */
 		if (ledger->longest == 0 && best != FAIRQ_NO_NODE &&
-			fairq_account_level(account) > 0)
+			level_of(account) > 0)
 			break;
-		key = fairq_account_key(ledger, account, now);
+		key = fairq_account_got(ledger, account, now) +
+			2 * ledger->longest * level_of(account);
 		if (best == FAIRQ_NO_NODE || key < best_key ||
 			(key == best_key && account->node.rank.tie < best_tie))
 		{
@@ -1583,6 +1594,19 @@ apply_work(FairqLane *lane, int32 flow, const FairqWork *work, bool committed)
 }
 
 /*
+ * Whether the work has no effect in a time-fair lane when its transaction
+ * ends.
+ */
+static bool
+is_even(const FairqWork *work, bool committed)
+{
+	if (!committed)
+		return work->begun == 0;
+	return work->ended == 0 && work->over == 0 && work->taken == 0 &&
+		work->took == 0 && work->longest == 0 && work->lapsed == 0;
+}
+
+/*
  * Apply the work of a transaction that has ended. work is NULL if the
  * transaction has none.  Callbacks call this, so it neither fails nor
  * allocates.
@@ -1592,7 +1616,7 @@ fairq_work_end(FairqLane *lane, int32 group_no, const FairqWork *work,
 			   bool committed)
 {
 	/* the tasks that a committed pop has begun already count as running */
-	if (work == NULL || fairq_account_is_even(work, committed) ||
+	if (work == NULL || is_even(work, committed) ||
 		!lock_begun(lane))
 		return;
 	if (is_by_time(lane))
