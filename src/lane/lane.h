@@ -374,10 +374,8 @@ extern void fairq_lane_stopped(FairqLane *lane, uint32 lane_no,
 #define FAIRQ_ALL_LANES ((1 << FAIRQ_PRIORITIES) - 1)
 
 extern bool fairq_lane_put_aside(FairqLane *lane, uint32 lane_no,
-								 FairqTurn *turn, const FairqCause *cause,
-								 int64 until);
-extern bool fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
-							const FairqCause *cause, int64 until);
+								 FairqTurn *turn, int32 tenant,
+								 const FairqCause *cause, int64 until);
 extern void fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes);
 extern int	fairq_lane_come_back(FairqLane *lane, int most);
 extern bool fairq_lane_next_parked(FairqLane *lane, bool tenants,

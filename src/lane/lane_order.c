@@ -905,26 +905,6 @@ bring_group(FairqLane *lane, const FairqTaking *taking, int32 group_no,
 		bring_tenant(lane, tenant, least, now);
 }
 
-/* Shut a tenant: at most its lapsed tasks are served. */
-void
-fairq_lane_order_shut(FairqLane *lane, int32 tenant, FairqShut shut)
-{
-	FairqAccount *account = account_of(lane, tenant);
-
-	fairq_seats_add(lane, FAIRQ_SHUT, tenant);
-	account->level.shut = shut;
-	if (!is_active(lane, tenant, account))
-		(void) remove_from_order(lane, tenant);
-}
-
-/* Whether a tenant is shut for that reason. */
-bool
-fairq_lane_order_is_shut(FairqLane *lane, int32 tenant, FairqShut shut)
-{
-	return has(lane, FAIRQ_SHUT, tenant) &&
-		account_of(lane, tenant)->level.shut == shut;
-}
-
 /*
  * Whether the group's tenant is shut, and not even its lapsed tasks are
  * served.
@@ -954,6 +934,34 @@ fairq_lane_order_open(FairqLane *lane, int32 tenant)
 	if (account_of(lane, tenant)->level.shut != FAIRQ_SHUT_FULL)
 		fairq_seats_unpark_lapsed(lane);
 	fairq_seats_remove(lane, FAIRQ_SHUT, tenant);
+}
+
+/*
+ * Shut a tenant, possibly until a time: at most its lapsed tasks are served.
+ * Returns true if no other group or tenant that is throttled returns earlier.
+ */
+bool
+fairq_lane_order_shut(FairqLane *lane, int32 tenant, FairqShut shut,
+					  int64 until)
+{
+	FairqAccount *account = account_of(lane, tenant);
+	bool		first;
+
+	/*
+	 * the tenant's parked groups return only if they may have a task to serve
+	 */
+	if (shut == FAIRQ_SHUT_FULL)
+		fairq_lane_order_open(lane, tenant);
+	else if (has(lane, FAIRQ_SHUT, tenant) &&
+			 account->level.shut == FAIRQ_SHUT_UNTIL)
+		fairq_seats_return(lane, tenant);
+	first = shut == FAIRQ_SHUT_UNTIL &&
+		fairq_seats_return_at(lane, tenant, until);
+	fairq_seats_add(lane, FAIRQ_SHUT, tenant);
+	account->level.shut = shut;
+	if (!is_active(lane, tenant, account))
+		(void) remove_from_order(lane, tenant);
+	return first;
 }
 
 /*

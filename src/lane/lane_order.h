@@ -10,10 +10,8 @@
 extern void fairq_lane_order_copy(FairqLane *copy, int64 wanted);
 extern bool fairq_lane_order_next(FairqLane *lane, FairqTaking *taking,
 								  int32 *group_no);
-extern void fairq_lane_order_shut(FairqLane *lane, int32 tenant,
-								  FairqShut shut);
-extern bool fairq_lane_order_is_shut(FairqLane *lane, int32 tenant,
-									 FairqShut shut);
+extern bool fairq_lane_order_shut(FairqLane *lane, int32 tenant,
+								  FairqShut shut, int64 until);
 extern bool fairq_lane_order_is_closed(FairqLane *lane, int32 group_no);
 extern void fairq_lane_order_open(FairqLane *lane, int32 tenant);
 extern void fairq_lane_order_searched(FairqLane *lane, int32 group_no);

@@ -1024,43 +1024,57 @@ has_cause(FairqLane *lane, int32 group_no, const FairqCause *cause,
 }
 
 /*
- * Put the turn's group aside, if the cause still holds.  If the cause is a
- * pace, the group stays aside at least until the given time of the monotonic
- * clock.  Returns true if it is throttled and no other throttled group returns
- * earlier.
+ * Park the turn's group, or throttle it until a time.  Returns true if it is
+ * throttled and no other throttled group returns earlier.
+ */
+static bool
+put_group_aside(FairqLane *lane, FairqTurn *turn, bool throttled, int64 until)
+{
+	int32		group_no = turn->group_no;
+	FairqGroupSet *set;
+	FairqGroup *group = lock_group(lane, group_no, false, &set);
+	bool		first;
+
+	leave_ring(lane, group_no, throttled ? FAIRQ_THROTTLED : FAIRQ_PARKED);
+	first = throttled && fairq_seats_return_at(lane, group_no, until);
+	if (turn->tasks.served == 0 && !turn->state.given_back)
+	{
+		/*
+		 * give it back now, because the group may be in the ring again later
+		 */
+		(void) end_part(lane, group, turn, false);
+		turn->state.given_back = true;
+	}
+	unlock_group(lane, group_no, group, set);
+	return first;
+}
+
+/*
+ * Shut the tenant of a turn's group, or put the group aside (FAIRQ_NO_SEAT),
+ * if the cause still holds.  If the cause is a pace, the tenant or group stays
+ * aside at least until the given time of the monotonic clock.  Returns true if
+ * it is throttled and no other throttled group or tenant returns earlier.
  */
 bool
 fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-					 const FairqCause *cause, int64 until)
+					 int32 tenant, const FairqCause *cause, int64 until)
 {
-	int32		group_no = turn->group_no;
+	bool		shuts = tenant != FAIRQ_NO_SEAT;
+	int32		flow = shuts ? tenant : turn->group_no;
+	bool		throttled = cause->pace != NULL;
 	bool		first = false;
 
-	if (cause->pace != NULL)
-		fairq_record_have(&lane->seats.back.nodes, group_no);
+	if (throttled)
+		fairq_record_have(&lane->seats.back.nodes, flow);
 	if (!lock_as_of(lane, lane_no))
 		return false;
 	unpark_if_asked(lane);
-	if (has_cause(lane, group_no, cause, &until))
-	{
-		FairqGroupSet *set;
-		FairqGroup *group = lock_group(lane, group_no, false, &set);
-
-		leave_ring(lane, group_no, cause->pace == NULL ? FAIRQ_PARKED :
-				   FAIRQ_THROTTLED);
-		if (cause->pace != NULL)
-			first = fairq_seats_return_at(lane, group_no, until);
-		if (turn->tasks.served == 0 && !turn->state.given_back)
-		{
-			/*
-			 * give it back now, because the group may be in the ring again
-			 * later
-			 */
-			(void) end_part(lane, group, turn, false);
-			turn->state.given_back = true;
-		}
-		unlock_group(lane, group_no, group, set);
-	}
+	if ((!shuts || is_tenant(lane, flow)) &&
+		has_cause(lane, flow, cause, &until))
+		first = !shuts ? put_group_aside(lane, turn, throttled, until) :
+			fairq_lane_order_shut(lane, flow, throttled ? FAIRQ_SHUT_UNTIL :
+								  cause->limit == 0 ? FAIRQ_SHUT_PAUSED :
+								  FAIRQ_SHUT_FULL, until);
 	LWLockRelease(&lane->lock);
 	return first;
 }
@@ -1082,45 +1096,6 @@ take_back(FairqLane *lane, int32 group_no)
 	remove_group(lane, group_no);
 	let_in_lapsed(lane, group_no);
 	unlock_group(lane, group_no, group, set);
-}
-
-/*
- * Shut the tenant of a turn's group, if the cause still holds.  If the cause
- * is a pace, the tenant stays shut at least until the given time of the
- * monotonic clock.  Returns true if no other group or tenant that is throttled
- * returns earlier.
- */
-bool
-fairq_lane_shut(FairqLane *lane, uint32 lane_no, int32 tenant,
-				const FairqCause *cause, int64 until)
-{
-	bool		first = false;
-
-	if (cause->pace != NULL)
-		fairq_record_have(&lane->seats.back.nodes, tenant);
-	if (!lock_as_of(lane, lane_no))
-		return false;
-	unpark_if_asked(lane);
-	if (is_tenant(lane, tenant) &&
-		has_cause(lane, tenant, cause, &until))
-	{
-		FairqShut	shut = cause->pace != NULL ? FAIRQ_SHUT_UNTIL :
-			cause->limit == 0 ? FAIRQ_SHUT_PAUSED : FAIRQ_SHUT_FULL;
-
-		/*
-		 * the tenant's parked groups return only if they may have a task to
-		 * serve
-		 */
-		if (shut == FAIRQ_SHUT_FULL)
-			fairq_lane_order_open(lane, tenant);
-		else if (fairq_lane_order_is_shut(lane, tenant, FAIRQ_SHUT_UNTIL))
-			fairq_seats_return(lane, tenant);
-		if (cause->pace != NULL)
-			first = fairq_seats_return_at(lane, tenant, until);
-		fairq_lane_order_shut(lane, tenant, shut);
-	}
-	LWLockRelease(&lane->lock);
-	return first;
 }
 
 /*
@@ -1170,23 +1145,24 @@ fairq_lane_come_back(FairqLane *lane, int most)
 
 /*
  * Find the first parked group, or tenant without a slot, at or after a seat.
- * Returns false if there is none.  Skips groups that return with their
- * tenants.
+ * Returns false if there is none, or the lane is invalid.  Skips groups that
+ * return with their tenants.
  */
 bool
 fairq_lane_next_parked(FairqLane *lane, bool tenants, int32 *group_no)
 {
+	FairqSeatSet set = tenants ? FAIRQ_SHUT : FAIRQ_PARKED;
 	int32		next;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	unpark_if_asked(lane);
-	next = fairq_seats_next(lane, tenants ? FAIRQ_SHUT : FAIRQ_PARKED,
-							*group_no);
+	next = is_begun(lane) ? fairq_seats_next(lane, set, *group_no) :
+		FAIRQ_NO_SEAT;
 	while (next != FAIRQ_NO_SEAT &&
-		   (tenants ? fairq_lane_order_is_shut(lane, next, FAIRQ_SHUT_UNTIL) :
+		   (tenants ?
+			account_if_any(lane, next)->level.shut == FAIRQ_SHUT_UNTIL :
 			fairq_lane_order_is_closed(lane, next)))
-		next = fairq_seats_next(lane, tenants ? FAIRQ_SHUT : FAIRQ_PARKED,
-								next + INT64CONST(1));
+		next = fairq_seats_next(lane, set, next + INT64CONST(1));
 	LWLockRelease(&lane->lock);
 	*group_no = next;
 	return next != FAIRQ_NO_SEAT;

@@ -227,9 +227,8 @@ put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		return false;
 	cause.version = call.queue->as_of.version;
 	cause.counter = place->counter;
-	return place == &call.tenant ?
-		fairq_lane_shut(lane, lane_no, place->no, &cause, until) :
-		fairq_lane_put_aside(lane, lane_no, turn, &cause, until);
+	return fairq_lane_put_aside(lane, lane_no, turn, place == &call.tenant ?
+								place->no : FAIRQ_NO_SEAT, &cause, until);
 }
 
 /*
