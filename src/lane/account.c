@@ -95,23 +95,25 @@
 /* ties from this number on are of groups that were not credited on arrival */
 #define LATER_TIES (UINT64CONST(1) << 63)
 
+/* No flow has been served so far. */
+static void
+begin_flows(FairqFlows *flows)
+{
+	memset(flows, 0, sizeof(*flows));
+	fairq_order_init(&flows->order);
+}
+
 /* A recovery of the lane begins: all accounts are equal. */
 void
-fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by, TimestampTz now)
+fairq_ledger_begin(FairqLedger *ledger, FairqFlows *flows, FairqFairBy by,
+				   TimestampTz now)
 {
+	begin_flows(flows);
 	memset(ledger, 0, sizeof(*ledger));
 	ledger->fair_by = by;
 	ledger->since = now;
 	ledger->recovering = true;
 	ledger->ranks_lapsed = by == FAIRQ_BY_TIME;
-}
-
-/* No flow has been served so far. */
-void
-fairq_flows_begin(FairqFlows *flows)
-{
-	memset(flows, 0, sizeof(*flows));
-	fairq_order_init(&flows->order);
 }
 
 /* Returns by how much an amount is below another; 0 if it is not below. */
@@ -130,7 +132,7 @@ fairq_account_init(FairqAccount *account, uint32 lane_no)
 	memset(account, 0, sizeof(*account));
 	account->lane_no = lane_no;
 	account->level.tenant = FAIRQ_NO_NODE;
-	fairq_flows_begin(&account->level.groups);
+	begin_flows(&account->level.groups);
 	account->weight = 1;
 }
 

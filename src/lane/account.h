@@ -204,9 +204,8 @@ typedef struct FairqMoment
 								 * or not known */
 } FairqMoment;
 
-extern void fairq_ledger_begin(FairqLedger *ledger, FairqFairBy by,
-							   TimestampTz now);
-extern void fairq_flows_begin(FairqFlows *flows);
+extern void fairq_ledger_begin(FairqLedger *ledger, FairqFlows *flows,
+							   FairqFairBy by, TimestampTz now);
 extern void fairq_account_init(FairqAccount *account, uint32 lane_no);
 extern void fairq_account_renew(FairqLedger *ledger, FairqAccount *account,
 								FairqAccount *tenant);

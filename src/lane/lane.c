@@ -250,8 +250,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 			lane->present.seat + INT64CONST(1) : 0;
 		lane->recovery.block = lane->present.block;
 		lane->recovery.known = lane->recovery.covered = 0;
-		fairq_flows_begin(&lane->order.flows);
-		fairq_ledger_begin(&lane->order.ledger, by, now);
+		fairq_ledger_begin(&lane->order.ledger, &lane->order.flows, by, now);
 		lane->turn.addr = FAIRQ_ADDR_NONE;
 		lane->turn.left = 0;
 		lane->full = (FairqFull) {.seat = FAIRQ_NO_SEAT};
