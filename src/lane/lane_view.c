@@ -269,21 +269,24 @@ fairq_lane_fairness(FairqLane *lane, TimestampTz now, FairqFairness *fairness)
 	LWLockRelease(&lane->lock);
 }
 
-/* Copy a group's account. */
-void
+/*
+ * Copy a group's account, and the amount that the group has got, per weight.
+ * Returns false if it has none.
+ */
+bool
 fairq_lane_served(FairqLane *lane, TimestampTz now, int32 group_no,
-				  FairqGroupServed *served)
+				  FairqAccount *account, double *got)
 {
-	const FairqAccount *account = NULL;
+	const FairqAccount *found = NULL;
 
 	LWLockAcquire(&lane->lock, LW_SHARED);
 	if (is_begun(lane) && !is_by_turns(lane))
-		account = account_if_any(lane, group_no);
-	served->any = account != NULL;
-	if (served->any)
+		found = account_if_any(lane, group_no);
+	if (found != NULL)
 	{
-		served->got = got_of(lane, account, now);
-		served->account = *account;
+		*got = got_of(lane, found, now);
+		*account = *found;
 	}
 	LWLockRelease(&lane->lock);
+	return found != NULL;
 }

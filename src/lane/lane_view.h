@@ -74,15 +74,6 @@ typedef struct FairqFairness
 								 * known */
 } FairqFairness;
 
-/* A copy of a group's account in a lane that is not task-fair. */
-typedef struct FairqGroupServed
-{
-	bool		any;			/* true: the group has an account; false: all
-								 * other fields are undefined */
-	double		got;			/* amount that the group has got, per weight */
-	FairqAccount account;		/* the account */
-} FairqGroupServed;
-
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);
 
 /* Number of waiting groups. */
@@ -100,7 +91,8 @@ extern bool fairq_lane_wait_of(FairqLane *lane, int32 group_no,
 							   FairqWait *wait);
 extern void fairq_lane_fairness(FairqLane *lane, TimestampTz now,
 								FairqFairness *fairness);
-extern void fairq_lane_served(FairqLane *lane, TimestampTz now,
-							  int32 group_no, FairqGroupServed *served);
+extern bool fairq_lane_served(FairqLane *lane, TimestampTz now,
+							  int32 group_no, FairqAccount *account,
+							  double *got);
 
 #endif							/* FAIRQ_LANE_VIEW_H */

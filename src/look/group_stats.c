@@ -488,14 +488,11 @@ compare_shares(const void *a, const void *b)
 
 /* Add the service of a group in one lane. */
 static void
-add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
+add_share(Share *share, const FairqFairness *f, const FairqAccount *account,
+		  double got)
 {
-	const FairqAccount *account = &served->account;
-
-	if (!served->any)
-		return;
 	share->any = true;
-	share->got += served->got;
+	share->got += got;
 	share->nactive += account->level.groups.order.n;
 	if (f->fair_by == FAIRQ_BY_TIME)
 	{
@@ -505,7 +502,7 @@ add_share(Share *share, const FairqFairness *f, const FairqGroupServed *served)
 	}
 	/* users of different tenants do not get equal amounts */
 	if (f->known && f->ranked && account->level.tenant == FAIRQ_NO_NODE)
-		share->ahead = Max(share->ahead, Max(served->got - f->least, 0));
+		share->ahead = Max(share->ahead, Max(got - f->least, 0));
 }
 
 /* Sum up the service of a group in all lanes, whose fairness is in "lanes". */
@@ -517,12 +514,13 @@ find_share(FairqQueue *queue, const FairqFairness *lanes, TimestampTz now,
 
 	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
 	{
-		FairqGroupServed served;
+		FairqAccount account;
+		double		got;
 
-		if (!lanes[p].begun || lanes[p].fair_by != queue->shares.fair_by)
-			continue;
-		fairq_lane_served(fairq_queue_lane(queue, p), now, group_no, &served);
-		add_share(&share, &lanes[p], &served);
+		if (lanes[p].begun && lanes[p].fair_by == queue->shares.fair_by &&
+			fairq_lane_served(fairq_queue_lane(queue, p), now, group_no,
+							  &account, &got))
+			add_share(&share, &lanes[p], &account, got);
 	}
 	return share;
 }
