@@ -250,9 +250,9 @@ typedef struct FairqTaking
 typedef enum FairqTaken
 {
 	FAIRQ_TAKEN,				/* some turns were taken */
-	FAIRQ_NONE_READY,			/* no group of the lane has a ready task */
-	FAIRQ_NOT_NOW,				/* the next turns are past those that may be
-								 * taken, or no entry is available for their
+	FAIRQ_NO_TURN,				/* no group of the lane has a ready task, or
+								 * the next turns are past those that may be
+								 * taken.  Or no entry is available for their
 								 * groups */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
 	FAIRQ_NOT_READY,			/* read the lane's fair_by, make accounts, and

@@ -302,6 +302,21 @@ may_take(const FairqTaking *taking, const NextTurn *next, int64 block_length)
 		next->addr < first + taking->window.per_group * block_length;
 }
 
+/* Find the next turn; FAIRQ_TAKEN: the call may take it. */
+static FairqTaken
+choose_turn(FairqLane *lane, FairqTaking *taking, NextTurn *next)
+{
+	if (!find_next(lane, taking, next))
+		return taking->order.lacks ? FAIRQ_NOT_READY :
+			taking->order.steps < 0 ? FAIRQ_NOT_FOUND :
+			lane->recovery.known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
+			FAIRQ_NO_TURN;
+	if (!is_covered(lane, next))
+		return FAIRQ_NOT_KNOWN;
+	return may_take(taking, next, lane->recovery.block_length) ?
+		FAIRQ_TAKEN : FAIRQ_NO_TURN;
+}
+
 /* Record that queued tasks of the group are leased, or will be soon. */
 static void
 note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
@@ -379,13 +394,6 @@ note_in_flight(FairqLane *lane, FairqTaking *taking, FairqGroup *group,
 	group->turn.published = false;
 }
 
-/* Whether the lane's fair_by is the one that the backend expects. */
-static bool
-is_ready_for(FairqLane *lane, const FairqTaking *taking)
-{
-	return is_begun(lane) && lane->order.ledger.fair_by == taking->order.by;
-}
-
 /*
  * Lock the lane to take its turns.  If turns cannot be taken yet, returns
  * false, and the lane is not locked; *result says why.
@@ -397,8 +405,10 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 	taking->order.steps = MOST_LOOKED;
 	taking->order.lacks = false;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_ready_for(lane, taking))
+	/* the backend may have read another fair_by of the lane */
+	if (is_begun(lane) && lane->order.ledger.fair_by == taking->order.by)
 	{
+		unpark_if_asked(lane);
 		taking->lane_no = lane->recovery.lane_no;
 		taking->renewals = lane->present.renewals;
 		taking->clock = lane->clock;
@@ -426,7 +436,6 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 	if (!begin_taking(lane, taking, &result))
 		return result;
 	note_narrower(lane);
-	unpark_if_asked(lane);
 	begun_in = lane->present.block;
 	while (taking->n < taking->most && taking->wanted > 0)
 	{
@@ -435,29 +444,14 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 		FairqGroup *group;
 		bool		taken;
 
-		if (!find_next(lane, taking, &next))
-		{
-			result = taking->order.lacks ? FAIRQ_NOT_READY :
-				taking->order.steps < 0 ? FAIRQ_NOT_FOUND :
-				lane->recovery.known < FAIRQ_ALL_SEATS ? FAIRQ_NOT_KNOWN :
-				FAIRQ_NONE_READY;
+		result = choose_turn(lane, taking, &next);
+		if (result != FAIRQ_TAKEN)
 			break;
-		}
-		if (!is_covered(lane, &next))
-		{
-			result = FAIRQ_NOT_KNOWN;
-			break;
-		}
-		if (!may_take(taking, &next, lane->recovery.block_length))
-		{
-			result = FAIRQ_NOT_NOW;
-			break;
-		}
 		group = lock_group(lane, next.group_no, true, &set);
 		if (group == NULL)
 		{
 			/* all entries that the group could get are pinned at the moment */
-			result = FAIRQ_NOT_NOW;
+			result = FAIRQ_NO_TURN;
 			if (++crowded > MAX_CROWDED || !is_by_turns(lane))
 				break;
 			lane->turn.left = 0;
@@ -507,21 +501,17 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 	NextTurn	next = {0};
 	FairqGroupSet *set;
 	FairqGroup *group = NULL;
+	FairqTaken	result;
 
 	memset(turn, 0, sizeof(FairqTurn));
-	taking->order.steps = MOST_LOOKED;
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (is_ready_for(lane, taking))
-	{
-		unpark_if_asked(lane);
-		if (find_next(lane, taking, &next) && is_covered(lane, &next))
-			group = lock_group(lane, next.group_no, false, &set);
-	}
+	if (!begin_taking(lane, taking, &result))
+		return false;
+	if (find_next(lane, taking, &next) && is_covered(lane, &next))
+		group = lock_group(lane, next.group_no, false, &set);
 	if (group != NULL)
 	{
 		FairqGroup	copy = *group;
 
-		taking->lane_no = lane->recovery.lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
 		/* find_next() has found the group's account */
@@ -554,7 +544,6 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 
 	if (!begin_taking(lane, taking, &result))
 		return result;
-	unpark_if_asked(lane);
 	*nlapsed = lane->seats.n[FAIRQ_LAPSED];
 	seat = tried_seat != FAIRQ_NO_SEAT ? tried_seat : lane->full.seat;
 	if (tried_seat != FAIRQ_NO_SEAT || lane->full.left == 0)
@@ -586,7 +575,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 	taking->searches = pg_atomic_read_u64(&lane->searches);
 	LWLockRelease(&lane->lock);
 	return group != NULL ? FAIRQ_TAKEN :
-		taking->order.steps < 0 ? FAIRQ_NOT_FOUND : FAIRQ_NONE_READY;
+		taking->order.steps < 0 ? FAIRQ_NOT_FOUND : FAIRQ_NO_TURN;
 }
 
 /* --------------------------------------------------------------------- */
