@@ -156,49 +156,31 @@ fairq_turns_back(void)
 
 /*
  * Make room for another wasted turn in a block.  Turns in blocks that have
- * ended are useless; in one block each group has at most one.  Returns false
- * if there is no memory: then the group loses the turn, which is better than
- * an error.
+ * ended are useless; in one block each group has at most one.
  */
-static bool
+static void
 have_space(int64 block)
 {
-	TurnInVain *turns;
-	int			most = Max(2 * vain.most, FIRST_VAIN);
 	int			n = 0;
 
 	if (vain.n < vain.most)
-		return true;
+		return;
 	for (int i = 0; i < vain.n; i++)
 		if (vain.turns[i].block == block)
 			vain.turns[n++] = vain.turns[i];
 	vain.n = n;
-	if (n < vain.most / 2)
-		return true;
-	turns = MemoryContextAllocExtended(TopMemoryContext,
-									   sizeof(TurnInVain) * most,
-									   MCXT_ALLOC_NO_OOM);
-	if (turns == NULL)
-		return n < vain.most;
-	if (vain.turns != NULL)
-	{
-		memcpy(turns, vain.turns, sizeof(TurnInVain) * n);
-		pfree(vain.turns);
-	}
-	vain.turns = turns;
-	vain.most = most;
-	return true;
+	if (n >= vain.most / 2)
+		vain.turns = fairq_grow(TopMemoryContext, vain.turns, &vain.most,
+								FIRST_VAIN, sizeof(TurnInVain));
 }
 
 /*
  * Keep a turn that has yielded no task, although the group may have one.  The
- * group gets the turn back when the call leaves the lane.
+ * group gets the turn back when the call leaves the lane.  There is room.
  */
 static void
 keep_in_vain(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
 {
-	if (!have_space(turn->block))
-		return;
 	vain.lane = lane;
 	vain.lane_no = lane_no;
 	vain.turns[vain.n++] = (TurnInVain)
@@ -1085,6 +1067,8 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	bool		full = false;
 	bool		stops = false;
 
+	/* a turn that has yielded no task may be kept, and that must not fail */
+	have_space(turn->block);
 	turn->state.begun = true;
 	course.turn = turn;
 	begin_course(s, &course,
