@@ -90,12 +90,30 @@
  * Unlock a set.  From now on other backends may evict its entries.  NULL: the
  * entry belongs to a copy.
  */
-void
-fairq_entry_unlock(FairqGroupSet *set)
+static void
+unlock_set(FairqGroupSet *set)
 {
 	if (set != NULL)
 		SpinLockRelease(&set->mutex);
 	fairq_stall("entry");
+}
+
+/* The set that an entry is in; NULL: the entry belongs to a copy. */
+static FairqGroupSet *
+set_with(const FairqGroup *group)
+{
+	Size		size = sizeof(FairqGroup) * FAIRQ_SET_WAYS * fairq_cache.nsets;
+
+	if ((uintptr_t) group - (uintptr_t) fairq_cache.ways >= size)
+		return NULL;
+	return &fairq_cache.sets[(group - fairq_cache.ways) / FAIRQ_SET_WAYS];
+}
+
+/* Unlock the set of an entry. */
+void
+fairq_entry_unlock(const FairqGroup *group)
+{
+	unlock_set(set_with(group));
 }
 
 /*
@@ -178,8 +196,7 @@ give_way(FairqGroupSet *set, int way, uint32 lane_no, int32 group_no)
 
 /* Make an entry in the set whose victim has the lower value. */
 static FairqGroup *
-make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
-		   FairqGroupSet **setp)
+make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 {
 	int			worths[2];
 	int			first;
@@ -188,7 +205,7 @@ make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
 	{
 		SpinLockAcquire(&sets[i]->mutex);
 		(void) choose_victim(sets[i], &worths[i]);
-		fairq_entry_unlock(sets[i]);
+		unlock_set(sets[i]);
 	}
 	first = worths[1] < worths[0] ? 1 : 0;
 	for (int i = 0; i < 2; i++)
@@ -203,18 +220,16 @@ make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
 		{
 			if (it > 1)
 				fairq_say_crowded();
-			*setp = set;
 			return give_way(set, way, lane_no, group_no);
 		}
-		fairq_entry_unlock(set);
+		unlock_set(set);
 	}
 	return NULL;
 }
 
 /* The entry of a group, if it has one, with its set locked. */
 static FairqGroup *
-find_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
-		   FairqGroupSet **setp)
+find_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 {
 	sets_of(lane_no, group_no, sets);
 	for (int i = 0; i < 2; i++)
@@ -226,12 +241,9 @@ find_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2],
 		{
 			if (set->keys[way].lane_no == lane_no &&
 				set->keys[way].group_no == group_no)
-			{
-				*setp = set;
 				return &ways_of(set)[way];
-			}
 		}
-		fairq_entry_unlock(set);
+		unlock_set(set);
 	}
 	return NULL;
 }
@@ -250,8 +262,7 @@ typedef struct OwnEntry
  * and needs no lock.
  */
 static FairqGroup *
-find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
-		 FairqGroupSet **setp)
+find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new)
 {
 	uint32		lane_no = copy->recovery.lane_no;
 	OwnEntry   *own = fairq_shadow_find(copy, group_no);
@@ -263,7 +274,7 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
 	if (own == NULL || own->lane_no != lane_no)
 	{
 		FairqGroupSet *sets[2];
-		FairqGroup *group = find_entry(lane_no, group_no, sets, setp);
+		FairqGroup *group = find_entry(lane_no, group_no, sets);
 		FairqGroup	made = {.tail.addr = FAIRQ_TAIL_UNKNOWN};
 		bool		is_first;
 
@@ -273,14 +284,13 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
 		if (group != NULL)
 		{
 			made = *group;
-			fairq_entry_unlock(*setp);
+			fairq_entry_unlock(group);
 			made.pins = made.pid.reader = made.pid.searcher = 0;
 		}
 		own = fairq_shadow_part(copy, group_no, sizeof(OwnEntry), &is_first);
 		own->group = made;
 		own->lane_no = lane_no;
 	}
-	*setp = NULL;
 	return &own->group;
 }
 
@@ -292,71 +302,47 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new,
  * the lane's lock.
  */
 FairqGroup *
-fairq_entry_lock(FairqLane *lane, int32 group_no, bool create, bool *is_new,
-				 FairqGroupSet **setp)
+fairq_entry_lock(FairqLane *lane, int32 group_no, bool create, bool *is_new)
 {
 	FairqGroupSet *sets[2];
 	FairqGroup *group;
 
 	if (fairq_in_shadow(lane))
-		return find_own(lane, group_no, create, is_new, setp);
+		return find_own(lane, group_no, create, is_new);
 	*is_new = false;
-	group = find_entry(lane->recovery.lane_no, group_no, sets, setp);
+	group = find_entry(lane->recovery.lane_no, group_no, sets);
 	if (group != NULL || !create)
 		return group;
 	*is_new = true;
-	return make_entry(lane->recovery.lane_no, group_no, sets, setp);
-}
-
-/*
- * Lock the set of an entry that was the group's.  False if the entry is no
- * longer the group's.  The lane need not be locked.
- */
-static bool
-lock_again(FairqGroup *group, uint32 lane_no, int32 group_no,
-		   FairqGroupSet **set)
-{
-	Size		size = sizeof(FairqGroup) * FAIRQ_SET_WAYS * fairq_cache.nsets;
-	int64		n = group - fairq_cache.ways;
-	const FairqGroupKey *key;
-
-	/* if it is not in the cache, it is an entry of a copy */
-	if ((uintptr_t) group - (uintptr_t) fairq_cache.ways >= size)
-	{
-		*set = NULL;
-		return true;
-	}
-	*set = &fairq_cache.sets[n / FAIRQ_SET_WAYS];
-	key = &(*set)->keys[n % FAIRQ_SET_WAYS];
-	SpinLockAcquire(&(*set)->mutex);
-	return key->lane_no == lane_no && key->group_no == group_no;
+	return make_entry(lane->recovery.lane_no, group_no, sets);
 }
 
 /*
  * If the entry is still the group's, record in it when the claimed task had
- * become ready.
+ * become ready.  The lane need not be locked.
  */
 void
 fairq_entry_claimed(FairqGroup *group, uint32 lane_no, int32 group_no,
 					TimestampTz since)
 {
-	FairqGroupSet *set;
+	FairqGroupSet *set = set_with(group);
+	const FairqGroupKey *key = set == NULL ? NULL :
+		&set->keys[(group - fairq_cache.ways) % FAIRQ_SET_WAYS];
 
-	if (lock_again(group, lane_no, group_no, &set))
+	if (set != NULL)
+		SpinLockAcquire(&set->mutex);
+	if (key == NULL || (key->lane_no == lane_no && key->group_no == group_no))
 		group->turn.since = since;
-	fairq_entry_unlock(set);
+	unlock_set(set);
 }
 
 /* Remove one pin from an entry, which has not moved while it was pinned. */
 void
 fairq_entry_unpin(FairqGroup *group)
 {
-	FairqGroupSet *set =
-		&fairq_cache.sets[(group - fairq_cache.ways) / FAIRQ_SET_WAYS];
-
-	SpinLockAcquire(&set->mutex);
+	SpinLockAcquire(&set_with(group)->mutex);
 	group->pins--;
-	fairq_entry_unlock(set);
+	fairq_entry_unlock(group);
 }
 
 /*

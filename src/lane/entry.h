@@ -10,9 +10,8 @@
 #define FAIRQ_TAIL_UNKNOWN INT64CONST(-2)
 
 extern FairqGroup *fairq_entry_lock(FairqLane *lane, int32 group_no,
-									bool create, bool *is_new,
-									FairqGroupSet **set);
-extern void fairq_entry_unlock(FairqGroupSet *set);
+									bool create, bool *is_new);
+extern void fairq_entry_unlock(const FairqGroup *group);
 extern void fairq_entry_claimed(FairqGroup *group, uint32 lane_no,
 								int32 group_no, TimestampTz since);
 extern void fairq_entry_unpin(FairqGroup *group);

@@ -282,15 +282,14 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 	{
 		for (int i = 0; i < n; i++)
 		{
-			FairqGroupSet *set;
-			FairqGroup *group = lock_group(lane, group_nos[i], false, &set);
+			FairqGroup *group = lock_group(lane, group_nos[i], false);
 
 			/*
 			 * an entry that is made after that reads the line from the start
 			 */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
 			let_in(lane, group_nos[i]);
-			unlock_group(lane, group_nos[i], group, set);
+			unlock_group(lane, group_nos[i], group);
 		}
 		lane->recovery.known = known;
 	}
@@ -332,13 +331,12 @@ FairqReserved
 fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 				   const FairqTail *looked_up, FairqReservation *reservation)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 	FairqReserved result = FAIRQ_RESERVED;
 
 	if (!lock_begun(lane))
 		return FAIRQ_LANE_UNKNOWN;
-	group = lock_group(lane, group_no, looked_up != NULL, &set);
+	group = lock_group(lane, group_no, looked_up != NULL);
 	if (group != NULL && group->tail.addr != FAIRQ_TAIL_UNKNOWN)
 		looked_up = &group->tail;
 	if (looked_up == NULL)
@@ -361,7 +359,7 @@ fairq_lane_reserve(FairqLane *lane, int32 group_no, int32 weight,
 			group->pins++;
 		}
 	}
-	unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group);
 	LWLockRelease(&lane->lock);
 	return result;
 }
@@ -374,17 +372,16 @@ void
 fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 					 FairqTail last, FairqTail before)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 
 	if (!lock_as_of(lane, lane_no))
 		return;
-	group = is_begun(lane) ? lock_group(lane, group_no, false, &set) : NULL;
+	group = is_begun(lane) ? lock_group(lane, group_no, false) : NULL;
 	if (group != NULL)
 	{
 		if (group->tail.addr == last.addr && group->tail.count == last.count)
 			group->tail = before;
-		fairq_entry_unlock(set);
+		fairq_entry_unlock(group);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -495,7 +492,6 @@ void
 fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 					  const FairqLeases *leases)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 
 	/* read these hints only after our leases have become visible */
@@ -505,9 +501,9 @@ fairq_lane_add_leases(FairqLane *lane, int32 group_no,
 		*fairq_seats_deadline(lane, group_no) <= leases->until)
 		return;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	group = is_begun(lane) ? lock_group(lane, group_no, false, &set) : NULL;
+	group = is_begun(lane) ? lock_group(lane, group_no, false) : NULL;
 	fairq_lane_note_leases(lane, group_no, group, leases);
-	unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group);
 	LWLockRelease(&lane->lock);
 }
 
@@ -551,8 +547,7 @@ static void
 has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 {
 	FairqRegion region = fairq_region(addr);
-	FairqGroupSet *set;
-	FairqGroup *group = lock_group(lane, group_no, false, &set);
+	FairqGroup *group = lock_group(lane, group_no, false);
 
 	if (group != NULL)
 		note_since(lane, group_no, group, fairq_due_time(addr));
@@ -572,7 +567,7 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	}
 	group->due.from[region] = Min(group->due.from[region], addr);
 	group->due.since[region] = Min(group->due.since[region], addr);
-	unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group);
 }
 
 /*
@@ -595,7 +590,6 @@ fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
 bool
 fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 	bool		finds;
 
@@ -604,7 +598,7 @@ fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
 		finds = true;
 	else if (is_out(lane, group_no))
 		finds = false;
-	else if ((group = lock_group(lane, group_no, false, &set)) == NULL)
+	else if ((group = lock_group(lane, group_no, false)) == NULL)
 		finds = has(lane, FAIRQ_LATE, group_no) ||
 			addr >= next_turn(lane, group_no);
 	else
@@ -612,7 +606,7 @@ fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
 		finds = addr >= group->upto;
 		for (int i = 0; i < group->in_hand.n; i++)
 			finds |= group->hand[group->in_hand.first + i].addr == addr;
-		fairq_entry_unlock(set);
+		fairq_entry_unlock(group);
 	}
 	LWLockRelease(&lane->lock);
 	return finds;
@@ -627,12 +621,11 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 					 TimestampTz lease_until)
 {
 	FairqRegion region = fairq_region(addr);
-	FairqGroupSet *set;
 	FairqGroup *group;
 	bool		will_look;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	group = lock_group(lane, group_no, false, &set);
+	group = lock_group(lane, group_no, false);
 	if (running)
 		will_look = (has(lane, FAIRQ_LAPSED, group_no) ||
 					 (has(lane, FAIRQ_LEASED, group_no) &&
@@ -650,7 +643,7 @@ fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
 	will_look |= !is_begun(lane) ||
 		(running && !fairq_tally_has_passed(&fairq_hints_of(lane)->tally));
 	if (group != NULL)
-		fairq_entry_unlock(set);
+		fairq_entry_unlock(group);
 	LWLockRelease(&lane->lock);
 	return will_look;
 }
@@ -670,7 +663,6 @@ void
 fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 					 int n, int64 more, TimestampTz since)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 	int64		lowest = n > 0 ? Min(items[0].addr, more) : more;
 	bool		had_nothing;
@@ -678,7 +670,7 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 	if (!lock_begun(lane))
 		return;
 	had_nothing = is_out(lane, group_no) && is_known(lane, group_no);
-	group = lock_group(lane, group_no, had_nothing, &set);
+	group = lock_group(lane, group_no, had_nothing);
 	if (group != NULL)
 	{
 		note_since(lane, group_no, group, since);
@@ -689,7 +681,7 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 	else if (had_nothing)
 		fairq_seats_remove(lane, FAIRQ_LATE, group_no);
 	let_in(lane, group_no);
-	unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group);
 	LWLockRelease(&lane->lock);
 }
 

@@ -251,10 +251,10 @@ waits_since(FairqLane *lane, int32 group_no, const FairqGroup *group)
  * create, makes a new one if necessary.
  */
 static inline FairqGroup *
-lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **set)
+lock_group(FairqLane *lane, int32 group_no, bool create)
 {
 	bool		is_new;
-	FairqGroup *group = fairq_entry_lock(lane, group_no, create, &is_new, set);
+	FairqGroup *group = fairq_entry_lock(lane, group_no, create, &is_new);
 
 	if (group != NULL && is_new)
 		fairq_lane_init_entry(lane, group_no, group);
@@ -266,8 +266,7 @@ lock_group(FairqLane *lane, int32 group_no, bool create, FairqGroupSet **set)
  * Then release the entry.  NULL: there is no entry.
  */
 static inline void
-unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
-			 FairqGroupSet *set)
+unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group)
 {
 	bool		aside = is_aside(lane, group_no);
 
@@ -281,7 +280,7 @@ unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group,
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
 	else
 		fairq_seats_remove(lane, FAIRQ_LATE, group_no);
-	fairq_entry_unlock(set);
+	fairq_entry_unlock(group);
 }
 
 /*

@@ -108,7 +108,6 @@ next_lapsed(FairqLane *lane, int64 from, int *steps)
 	{
 		int32		group_no = fairq_seats_next_but(lane, FAIRQ_LAPSED,
 													FAIRQ_PARKED, from);
-		FairqGroupSet *set;
 		FairqGroup *group;
 
 		if (group_no == FAIRQ_NO_SEAT ||
@@ -116,9 +115,9 @@ next_lapsed(FairqLane *lane, int64 from, int *steps)
 			return group_no;
 		if (--*steps < 0)
 			return FAIRQ_NO_SEAT;
-		group = lock_group(lane, group_no, false, &set);
+		group = lock_group(lane, group_no, false);
 		leave_ring(lane, group_no, FAIRQ_PARKED);
-		unlock_group(lane, group_no, group, set);
+		unlock_group(lane, group_no, group);
 	}
 }
 
@@ -440,14 +439,13 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 	while (taking->n < taking->most && taking->wanted > 0)
 	{
 		FairqTurn  *turn = &taking->turns[taking->n];
-		FairqGroupSet *set;
 		FairqGroup *group;
 		bool		taken;
 
 		result = choose_turn(lane, taking, &next);
 		if (result != FAIRQ_TAKEN)
 			break;
-		group = lock_group(lane, next.group_no, true, &set);
+		group = lock_group(lane, next.group_no, true);
 		if (group == NULL)
 		{
 			/* all entries that the group could get are pinned at the moment */
@@ -470,7 +468,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			(any_search ||
 			 (!fairq_hand_has_any(group) && group->upto != FAIRQ_ADDR_MAX)))
 		{
-			fairq_entry_unlock(set);
+			fairq_entry_unlock(group);
 			break;
 		}
 		lane->turn.left = 0;
@@ -484,7 +482,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			taking->wanted -= turn->tasks.want;
 			taking->n++;
 		}
-		unlock_group(lane, next.group_no, group, set);
+		unlock_group(lane, next.group_no, group);
 	}
 	taking->searches = pg_atomic_read_u64(&lane->searches);
 	LWLockRelease(&lane->lock);
@@ -499,7 +497,6 @@ bool
 fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 {
 	NextTurn	next = {0};
-	FairqGroupSet *set;
 	FairqGroup *group = NULL;
 	FairqTaken	result;
 
@@ -507,7 +504,7 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 	if (!begin_taking(lane, taking, &result))
 		return false;
 	if (find_next(lane, taking, &next) && is_covered(lane, &next))
-		group = lock_group(lane, next.group_no, false, &set);
+		group = lock_group(lane, next.group_no, false);
 	if (group != NULL)
 	{
 		FairqGroup	copy = *group;
@@ -519,7 +516,7 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 			account_if_any(lane, next.group_no)->level.tenant;
 		turn->queued.n = fairq_hand_take(&copy, FAIRQ_HAND,
 										 turn->queued.items);
-		fairq_entry_unlock(set);
+		fairq_entry_unlock(group);
 	}
 	LWLockRelease(&lane->lock);
 	return turn->queued.n > 0;
@@ -537,7 +534,6 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 {
 	FairqTurn  *turn = &taking->turns[0];
 	FairqGroup *group = NULL;
-	FairqGroupSet *set;
 	FairqTaken	result;
 	int64		seat;
 	int32		group_no;
@@ -552,7 +548,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 	if (group_no == FAIRQ_NO_SEAT && taking->order.steps >= 0)
 		group_no = next_lapsed(lane, 0, &taking->order.steps);
 	if (group_no != FAIRQ_NO_SEAT)
-		group = lock_group(lane, group_no, true, &set);
+		group = lock_group(lane, group_no, true);
 	if (group != NULL)
 	{
 		note_narrower(lane);
@@ -569,7 +565,7 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 			taking->weight_of(taking->arg, group_no);
 		turn->tasks.want = (int32) Min(turn->tasks.left, taking->wanted);
 		lane->full = (FairqFull) {.seat = group_no};
-		unlock_group(lane, group_no, group, set);
+		unlock_group(lane, group_no, group);
 		taking->n = 1;
 	}
 	taking->searches = pg_atomic_read_u64(&lane->searches);
@@ -592,7 +588,6 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 					  int most, TimestampTz lease_until, FairqItem *out,
 					  int64 *from, bool *by_row, bool *offers)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 	int			n = 0;
 
@@ -600,7 +595,7 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 	*by_row = *offers = false;
 	if (!lock_as_of(lane, lane_no))
 		return 0;
-	group = lock_group(lane, group_no, true, &set);
+	group = lock_group(lane, group_no, true);
 	if (group != NULL)
 	{
 		n = fairq_hand_take(group, most, out);
@@ -613,7 +608,7 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 			*by_row = group->by_row;
 			*offers = fairq_hand_read_begin(group, MyProcPid);
 		}
-		unlock_group(lane, group_no, group, set);
+		unlock_group(lane, group_no, group);
 	}
 	LWLockRelease(&lane->lock);
 	return n;
@@ -629,13 +624,12 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 					const FairqItem *found, int nfound, int64 end, int most,
 					TimestampTz lease_until, FairqItem *out)
 {
-	FairqGroupSet *set;
 	FairqGroup *group = NULL;
 	int			n;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	if (lane->recovery.lane_no == lane_no)
-		group = lock_group(lane, group_no, false, &set);
+		group = lock_group(lane, group_no, false);
 	if (group != NULL && group->pid.reader == MyProcPid)
 	{
 		note_narrower(lane);
@@ -650,7 +644,7 @@ fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
 	}
 	if (lane->recovery.lane_no == lane_no)
 		note_leased(lane, group_no, group, out, n, lease_until);
-	unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group);
 	LWLockRelease(&lane->lock);
 	return n;
 }
@@ -660,18 +654,17 @@ void
 fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
 					int64 addr)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 
 	if (!lock_as_of(lane, lane_no))
 		return;
-	group = lock_group(lane, group_no, false, &set);
+	group = lock_group(lane, group_no, false);
 	let_in(lane, group_no);
 	if (group != NULL)
 		fairq_hand_vanished(group, addr);
 	else
 		fairq_seats_add(lane, FAIRQ_LATE, group_no);
-	unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group);
 	LWLockRelease(&lane->lock);
 }
 
@@ -786,18 +779,17 @@ void
 fairq_lane_part_back(FairqLane *lane, uint32 lane_no, int32 group_no,
 					 int64 addr)
 {
-	FairqGroupSet *set;
 	FairqGroup *group = NULL;
 
 	if (!lock_as_of(lane, lane_no))
 		return;
 	if (!is_past(lane, addr))
-		group = lock_group(lane, group_no, false, &set);
+		group = lock_group(lane, group_no, false);
 	if (group != NULL)
 	{
 		if (group->turn.parts > 0 && --group->turn.parts == 0)
 			give_back(lane, group_no);
-		unlock_group(lane, group_no, group, set);
+		unlock_group(lane, group_no, group);
 	}
 	LWLockRelease(&lane->lock);
 }
@@ -897,14 +889,13 @@ bool
 fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 					const FairqFindings *findings, bool over)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 	int32		group_no = turn->group_no;
 	bool		in_vain = false;
 
 	if (!lock_as_of(lane, lane_no))
 		return false;
-	group = lock_group(lane, group_no, false, &set);
+	group = lock_group(lane, group_no, false);
 	if (turn->queued.next < turn->queued.n || turn->locked.n > 0)
 	{
 		if (group != NULL)
@@ -941,7 +932,7 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	}
 	if (!turn->state.given_back)
 		in_vain = end_part(lane, group, turn, over);
-	unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group);
 	if (turn->in_full && lane->full.seat == group_no)
 	{
 		if (turn->tasks.served > 0)
@@ -1020,8 +1011,7 @@ static bool
 put_group_aside(FairqLane *lane, FairqTurn *turn, bool throttled, int64 until)
 {
 	int32		group_no = turn->group_no;
-	FairqGroupSet *set;
-	FairqGroup *group = lock_group(lane, group_no, false, &set);
+	FairqGroup *group = lock_group(lane, group_no, false);
 	bool		first;
 
 	leave_ring(lane, group_no, throttled ? FAIRQ_THROTTLED : FAIRQ_PARKED);
@@ -1034,7 +1024,7 @@ put_group_aside(FairqLane *lane, FairqTurn *turn, bool throttled, int64 until)
 		(void) end_part(lane, group, turn, false);
 		turn->state.given_back = true;
 	}
-	unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group);
 	return first;
 }
 
@@ -1072,7 +1062,6 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 static void
 take_back(FairqLane *lane, int32 group_no)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 
 	if (has(lane, FAIRQ_SHUT, group_no))
@@ -1081,10 +1070,10 @@ take_back(FairqLane *lane, int32 group_no)
 		fairq_seats_add(lane, FAIRQ_TODO, group_no);
 		return;
 	}
-	group = lock_group(lane, group_no, false, &set);
+	group = lock_group(lane, group_no, false);
 	remove_group(lane, group_no);
 	let_in_lapsed(lane, group_no);
-	unlock_group(lane, group_no, group, set);
+	unlock_group(lane, group_no, group);
 }
 
 /*

@@ -92,7 +92,6 @@ is_throttled(FairqLane *lane, int32 group_no)
 static void
 copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 {
-	FairqGroupSet *set;
 	FairqGroup *group;
 	bool		is_new;
 
@@ -107,13 +106,13 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 	wait->deadline = has(lane, FAIRQ_LAPSED, group_no) ? DT_NOBEGIN :
 		wait->leased ? *fairq_seats_deadline(lane, group_no) : DT_NOEND;
 	wait->next_turn = next_turn(lane, group_no);
-	group = fairq_entry_lock(lane, group_no, false, &is_new, &set);
+	group = fairq_entry_lock(lane, group_no, false, &is_new);
 	wait->since = DT_NOBEGIN;
 	if (group != NULL)
 	{
 		wait->since = waits_since(lane, group_no, group);
 		copy_entry(group, wait);
-		fairq_entry_unlock(set);
+		fairq_entry_unlock(group);
 	}
 	else
 	{
