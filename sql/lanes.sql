@@ -1,7 +1,7 @@
 -- The contents of shared memory for lanes and their groups, as fairq.lanes and
 -- fairq.lane_groups() show them.
 --
--- Fails if invalid data is shown (is_shown() in lane_view.c). Fails if
+-- Fails if invalid data is shown (fairq_lane_view() in lane_view.c). Fails if
 -- lane_groups() visits only the groups of one set (fairq_lane_waits() in
 -- lane_view.c). Fails if the view creates a queue's hints.
 \a \t

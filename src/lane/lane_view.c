@@ -30,16 +30,6 @@
 /* groups that are examined at each end of the ordered set */
 #define MOST_LOOKED_AT 1000
 
-/*
- * Whether to show the set.  In an invalid lane (!begun), show only the sets of
- * leases.
- */
-static bool
-is_shown(bool begun, FairqSeatSet set)
-{
-	return set == FAIRQ_LAPSED || set == FAIRQ_LEASED || begun;
-}
-
 /* For the view fairq.lanes: copy the data of the lane. */
 void
 fairq_lane_view(FairqLane *lane, FairqLaneView *view)
@@ -57,8 +47,10 @@ fairq_lane_view(FairqLane *lane, FairqLaneView *view)
 	/* in a lane that is not task-fair, all seats count as passed */
 	if (!is_by_turns(&view->lane))
 		view->lane.present.seat = FAIRQ_NO_SEAT;
-	for (int set = 0; set < FAIRQ_SEAT_SETS; set++)
-		n[set] = is_shown(view->begun, set) ? n[set] : 0;
+	/* only the sets of leases are valid in an invalid lane */
+	for (int set = 0; set < FAIRQ_SEAT_SETS && !view->begun; set++)
+		if (set != FAIRQ_LAPSED && set != FAIRQ_LEASED)
+			n[set] = 0;
 }
 
 /* Copy the entry of a group, or one that is filled in for this purpose. */
