@@ -58,7 +58,7 @@
  * field, increments this.  A session with an old library must not share the
  * block with a session with a new one.
  */
-#define LAYOUT 40
+#define LAYOUT 41
 
 /* name of the block, or of its handle */
 #define NAME "fairq"
@@ -155,7 +155,7 @@ static void
 init_registry(FairqRegistry *r, int tranche)
 {
 	LWLockInitialize(&r->lock, tranche);
-	r->queues = r->counters = r->extensions = InvalidDsaPointer;
+	r->queues = r->counters = InvalidDsaPointer;
 	r->free = r->dropped = InvalidDsaPointer;
 	pg_atomic_init_u32(&r->nhints, 0);
 	pg_atomic_init_u32(&r->ncounters, 0);

@@ -241,7 +241,8 @@ typedef struct FairqQueueKey
 	Oid			database;		/* OID of the database */
 	Oid			task;			/* OID of fairq.task */
 	int32		queue_id;		/* id of the queue; 0: key of the extension */
-	int32		group_no;		/* the group's number; -1: key of the queue */
+	int32		group_no;		/* the group's number; -1: key of the queue.
+								 * -2: key of the extension */
 } FairqQueueKey;
 
 /* number of counters at which idle ones are freed */
@@ -253,11 +254,9 @@ typedef struct FairqRegistry
 	LWLock		lock;			/* lock of the handles, the lists, and keys in
 								 * hints */
 	/* under lock */
-	dsa_pointer queues;			/* handle of the hash table of queues; constant
-								 * once it is valid */
+	dsa_pointer queues;			/* handle of the hash table of queues and
+								 * extensions; constant once it is valid */
 	dsa_pointer counters;		/* handle of the hash table of counters;
-								 * constant once it is valid */
-	dsa_pointer extensions;		/* handle of the hash table of extensions;
 								 * constant once it is valid */
 	dsa_pointer free;			/* list of hints of no queue */
 	dsa_pointer dropped;		/* list of hints of dropped queues */

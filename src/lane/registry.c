@@ -3,8 +3,9 @@
  *		The queues and counters in shared memory: how to find, make and free
  *		them.
  *
- * There are three hash tables in the area of shmem.c.  They contain queues,
- * counters of groups, and extensions, one per CREATE EXTENSION in a database.
+ * There are two hash tables in the area of shmem.c.  One contains queues, and
+ * extensions, one per CREATE EXTENSION in a database.  The other one contains
+ * counters of groups.
  *
  * The hints of a deleted queue are given back for use by another queue.  They
  * are never freed, so a pointer to them can always be followed.  If a backend
@@ -79,10 +80,14 @@ StaticAssertDecl(HINTS_SIZE == 3 * 4096,
 /* least time between two sweeps for extensions that are gone */
 #define SWEEP_EVERY (INT64CONST(1) * USECS_PER_SEC)
 
+/* group_no in the key of an extension */
+#define OF_EXTENSION (-2)
+
 typedef struct QueueEntry
 {
 	FairqQueueKey key;
-	dsa_pointer hints;
+	dsa_pointer data;			/* FairqHints of the queue, or FairqTally of
+								 * the extension */
 } QueueEntry;
 
 typedef struct CounterEntry
@@ -91,19 +96,12 @@ typedef struct CounterEntry
 	FairqCounter counter;
 } CounterEntry;
 
-typedef struct ExtensionEntry
-{
-	FairqQueueKey key;			/* queue_id is 0 */
-	dsa_pointer tally;			/* its FairqTally */
-} ExtensionEntry;
-
 /* This backend's view of the registry; NULL until it has attached. */
 static struct
 {
 	FairqRegistry *registry;	/* handles and lists */
 	dshash_table *queues;		/* QueueEntry, by key */
 	dshash_table *counters;		/* CounterEntry, by key */
-	dshash_table *extensions;	/* entries of extensions, by key */
 }			view;
 
 /* the extension that this backend has entered, or has found */
@@ -146,7 +144,7 @@ attach(void)
 {
 	MemoryContext old;
 
-	if (view.extensions != NULL)
+	if (view.counters != NULL)
 		return;
 	fairq_when_full(free_some);
 	view.registry = fairq_shmem_attach();
@@ -154,8 +152,6 @@ attach(void)
 	LWLockAcquire(&view.registry->lock, LW_EXCLUSIVE);
 	open_table(&view.queues, &view.registry->queues, sizeof(QueueEntry));
 	open_table(&view.counters, &view.registry->counters, sizeof(CounterEntry));
-	open_table(&view.extensions, &view.registry->extensions,
-			   sizeof(ExtensionEntry));
 	LWLockRelease(&view.registry->lock);
 	MemoryContextSwitchTo(old);
 }
@@ -432,7 +428,7 @@ remove_entry(const FairqQueueKey *key, dsa_pointer self)
 
 	if (entry == NULL)
 		return;
-	if (entry->hints == self)
+	if (entry->data == self)
 		dshash_delete_entry(view.queues, entry);
 	else
 		dshash_release_lock(view.queues, entry);
@@ -536,39 +532,32 @@ is_of_extension(const FairqQueueKey *key, const FairqQueueKey *extension)
 		key->database == extension->database && key->task == extension->task;
 }
 
-/* Give back the hints of all queues of an extension. */
+/* Delete an extension, and give back the hints of all its queues. */
 static void
-release_queues(const FairqQueueKey *extension)
+delete_extension(const FairqQueueKey *extension)
 {
 	dshash_seq_status status;
 	QueueEntry *entry;
+	dsa_pointer tally = InvalidDsaPointer;
 
 	dshash_seq_init(&status, view.queues, true);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
 		if (is_of_extension(&entry->key, extension))
 		{
-			FairqHints *hints = fairq_at(entry->hints);
+			dsa_pointer data = entry->data;
 			FairqQueueKey key = entry->key;
 
 			dshash_delete_current(&status);
-			release_hints(hints, &key);
+			if (key.group_no == OF_EXTENSION)
+				tally = data;
+			else
+				release_hints(fairq_at(data), &key);
 		}
 	}
 	dshash_seq_term(&status);
-}
-
-static void
-delete_extension(const FairqQueueKey *key)
-{
-	ExtensionEntry *extension = dshash_find(view.extensions, key, true);
-	dsa_pointer tally;
-
-	if (extension == NULL)
-		return;
-	tally = extension->tally;
-	dshash_delete_entry(view.extensions, extension);
-	fairq_free(tally);
+	if (DsaPointerIsValid(tally))
+		fairq_free(tally);
 }
 
 /*
@@ -580,16 +569,19 @@ void
 fairq_shmem_sweep(void)
 {
 	dshash_seq_status status;
-	ExtensionEntry *entry;
+	QueueEntry *entry;
 	List	   *keys = NIL;
 	ListCell   *lc;
 
 	attach();
-	dshash_seq_init(&status, view.extensions, false);
+	dshash_seq_init(&status, view.queues, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
-		FairqQueueKey *key = palloc(sizeof(FairqQueueKey));
+		FairqQueueKey *key;
 
+		if (entry->key.group_no != OF_EXTENSION)
+			continue;
+		key = palloc(sizeof(FairqQueueKey));
 		*key = entry->key;
 		keys = lappend(keys, key);
 	}
@@ -597,10 +589,8 @@ fairq_shmem_sweep(void)
 	foreach(lc, keys)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!extension_is_gone(lfirst(lc)))
-			continue;
-		release_queues(lfirst(lc));
-		delete_extension(lfirst(lc));
+		if (extension_is_gone(lfirst(lc)))
+			delete_extension(lfirst(lc));
 	}
 	list_free_deep(keys);
 	pg_atomic_write_u64(&view.registry->swept_at, GetCurrentTimestamp());
@@ -636,8 +626,8 @@ fairq_shmem_sweep_if_crowded(void)
 static void
 enter_extension(void)
 {
-	FairqQueueKey key = own_key(0, -1);
-	ExtensionEntry *extension;
+	FairqQueueKey key = own_key(0, OF_EXTENSION);
+	QueueEntry *extension;
 	dsa_pointer tally;
 	bool		found;
 
@@ -646,7 +636,7 @@ enter_extension(void)
 	tally = fairq_tally_make(fairq_domain_index());
 	PG_TRY();
 	{
-		extension = insert(view.extensions, &key, &found);
+		extension = insert(view.queues, &key, &found);
 	}
 	PG_CATCH();
 	{
@@ -655,14 +645,27 @@ enter_extension(void)
 	}
 	PG_END_TRY();
 	if (!found)
-		extension->tally = tally;
-	own_tally = extension->tally;
-	dshash_release_lock(view.extensions, extension);
+		extension->data = tally;
+	own_tally = extension->data;
+	dshash_release_lock(view.queues, extension);
 	if (found)
 		fairq_free(tally);
 	else
 		fairq_shmem_sweep();
 	entered = key.task;
+}
+
+/* Returns the data of a queue or an extension; NULL: there is none. */
+static void *
+find_data(const FairqQueueKey *key, dsa_pointer *data)
+{
+	QueueEntry *entry = dshash_find(view.queues, key, false);
+
+	if (entry == NULL)
+		return NULL;
+	*data = entry->data;
+	dshash_release_lock(view.queues, entry);
+	return fairq_at(*data);
 }
 
 /*
@@ -671,17 +674,11 @@ enter_extension(void)
 FairqTally *
 fairq_shmem_tally(Oid task)
 {
-	FairqQueueKey key = fairq_key_of(task, 0, -1);
-	ExtensionEntry *extension;
+	FairqQueueKey key = fairq_key_of(task, 0, OF_EXTENSION);
 	dsa_pointer tally;
 
 	attach();
-	extension = dshash_find(view.extensions, &key, false);
-	if (extension == NULL)
-		return NULL;
-	tally = extension->tally;
-	dshash_release_lock(view.extensions, extension);
-	return fairq_at(tally);
+	return find_data(&key, &tally);
 }
 
 /* Whether these hints still belong to the queue. */
@@ -700,18 +697,12 @@ is_of_queue(FairqHints *hints, const FairqQueueKey *key)
 static FairqHints *
 find_queue(const FairqQueueKey *key)
 {
-	QueueEntry *entry = dshash_find(view.queues, key, false);
-	FairqHints *hints;
-	dsa_pointer ptr;
+	dsa_pointer data;
+	FairqHints *hints = find_data(key, &data);
 
-	if (entry == NULL)
-		return NULL;
-	ptr = entry->hints;
-	dshash_release_lock(view.queues, entry);
-	hints = fairq_at(ptr);
-	if (is_of_queue(hints, key))
+	if (hints == NULL || is_of_queue(hints, key))
 		return hints;
-	remove_entry(key, ptr);
+	remove_entry(key, data);
 	return NULL;
 }
 
@@ -738,8 +729,8 @@ enter_queue(const FairqQueueKey *key, FairqHints *hints)
 	}
 	PG_END_TRY();
 	if (!found)
-		entry->hints = hints->entry.self;
-	ptr = entry->hints;
+		entry->data = hints->entry.self;
+	ptr = entry->data;
 	dshash_release_lock(view.queues, entry);
 	if (!found)
 	{
@@ -821,9 +812,10 @@ fairq_shmem_queues(Oid task)
 	{
 		FairqHints *hints;
 
-		if (!is_of_extension(&entry->key, &key))
+		if (entry->key.group_no == OF_EXTENSION ||
+			!is_of_extension(&entry->key, &key))
 			continue;
-		hints = fairq_at(entry->hints);
+		hints = fairq_at(entry->data);
 		if (is_of_queue(hints, &entry->key))
 			all = lappend(all, hints);
 	}
@@ -841,12 +833,13 @@ fairq_registry_use(FairqShmemUse *use)
 {
 	const int64 overhead = 32;
 	dshash_seq_status status;
+	const QueueEntry *entry;
 
 	attach();
 	fairq_shmem_use(use);
 	dshash_seq_init(&status, view.queues, false);
-	while (dshash_seq_next(&status) != NULL)
-		use->nqueues++;
+	while ((entry = dshash_seq_next(&status)) != NULL)
+		use->nqueues += entry->key.group_no != OF_EXTENSION;
 	dshash_seq_term(&status);
 	use->ncounters = pg_atomic_read_u32(&view.registry->ncounters);
 	use->allocated += use->nqueues * (sizeof(QueueEntry) + overhead) +
@@ -871,7 +864,7 @@ read_queue_of(const FairqQueueKey *key, uint64 *current, uint64 *tenure)
 	entry = dshash_find(view.queues, &queue, false);
 	if (entry == NULL)
 		return false;
-	hints = fairq_at(entry->hints);
+	hints = fairq_at(entry->data);
 	*current = pg_atomic_read_u64(&fairq_tally_of(&hints->tally)->current);
 	*tenure = hints->entry.tenure;
 	dshash_release_lock(view.queues, entry);
