@@ -266,32 +266,27 @@ copy_queue(const FairqQueue *queue, int64 max_tasks)
 
 /* --------------------------------------------------------------------- */
 
-/* the lane that this backend searches, and its lane_no */
-static FairqLane *searched_lane = NULL;
-static uint32 searched_lane_no = 0;
-
-/* A search for tasks that have become due. */
-typedef struct DueSearch
+/* The search in progress for tasks that have become due. */
+static struct
 {
-	FairqQueue *queue;			/* queue that is searched */
-	int			priority;		/* priority of the lane that is searched */
+	FairqLane  *lane;			/* lane that is searched; NULL: none */
 	uint32		lane_no;		/* lane_no of the lane */
 	TimestampTz now;			/* time by which tasks have become due */
 	int64	   *found;			/* number of tasks that were published */
-} DueSearch;
+}			search;
 
 /*
  * Publish that the task has become due.  Returns false if another recovery of
  * the lane has begun since.
  */
 static bool
-publish_due(const DueSearch *search, const FairqTask *task)
+publish_due(const FairqTask *task)
 {
-	fairq_chunks_have(&search->queue->hints->chunks, task->group_no);
-	if (!fairq_lane_add_due(fairq_queue_lane(search->queue, search->priority),
-							search->lane_no, task->group_no, task->addr))
+	fairq_chunks_have(&fairq_hints_of(search.lane)->chunks, task->group_no);
+	if (!fairq_lane_add_due(search.lane, search.lane_no, task->group_no,
+							task->addr))
 		return false;
-	(*search->found)++;
+	(*search.found)++;
 	return true;
 }
 
@@ -301,11 +296,9 @@ publish_due(const DueSearch *search, const FairqTask *task)
  * next step begins.
  */
 static int64
-search_region(const DueSearch *search, FairqTable *tasks, FairqRegion region,
-			  int64 from)
+search_region(FairqTable *tasks, int32 lane, FairqRegion region, int64 from)
 {
-	int64		end = fairq_due_end(region, search->now);
-	int32		lane = fairq_task_lane(search->queue->id, search->priority);
+	int64		end = fairq_due_end(region, search.now);
 	int64		last = fairq_region_from(region) + (FAIRQ_TIMED_SIZE - 1);
 	FairqScan  *scan;
 	int64		next = FAIRQ_ADDR_MAX;
@@ -334,7 +327,7 @@ search_region(const DueSearch *search, FairqTable *tasks, FairqRegion region,
 		fairq_task_read(scan->slot, &task);
 		if (task.addr < end && task.running)
 			continue;
-		if (task.addr >= end || !publish_due(search, &task))
+		if (task.addr >= end || !publish_due(&task))
 		{
 			next = task.addr;
 			break;
@@ -356,29 +349,25 @@ fairq_find_timed(FairqQueue *queue, int priority, FairqTable *tasks,
 {
 	FairqLane  *lane = fairq_queue_lane(queue, priority);
 	int64		timers[FAIRQ_REGIONS];
-	DueSearch	search = {
-		.queue = queue,
-		.priority = priority,
-		.lane_no = fairq_lane_search_begin(lane, now, timers),
-		.now = now,
-		.found = found
-	};
 	bool		further = false;
 
+	search.lane_no = fairq_lane_search_begin(lane, now, timers);
 	if (search.lane_no == 0)
 		return false;
-	searched_lane = lane;
-	searched_lane_no = search.lane_no;
+	search.lane = lane;
+	search.now = now;
+	search.found = found;
 	fairq_stall("search");
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
 	{
 		int64		from = timers[r];
 
-		timers[r] = search_region(&search, tasks, r, from);
+		timers[r] = search_region(tasks, fairq_task_lane(queue->id, priority),
+								  r, from);
 		further |= timers[r] != from;
 	}
 	fairq_stall("search");
-	searched_lane = NULL;
+	search.lane = NULL;
 	fairq_lane_search_end(lane, search.lane_no, timers);
 	return further;
 }
@@ -987,9 +976,9 @@ fairq_serve_end(void)
 	fairq_turns_end();
 	fairq_running_end();
 	fairq_tally_end(false);
-	if (searched_lane != NULL)
-		fairq_lane_search_end(searched_lane, searched_lane_no, NULL);
-	searched_lane = NULL;
+	if (search.lane != NULL)
+		fairq_lane_search_end(search.lane, search.lane_no, NULL);
+	search.lane = NULL;
 	if (owed.hints != NULL)
 	{
 		pg_atomic_fetch_or_u32(&owed.hints->shares.first, owed.lanes);
