@@ -463,17 +463,6 @@ fairq_hand_vanished(FairqGroup *group, int64 addr)
 	group->by_row = true;
 }
 
-/* Begin a reading from upto on.  Returns whether the caller may offer it. */
-bool
-fairq_hand_read_begin(FairqGroup *group, int pid)
-{
-	if (group->pid.reader != 0 && group->pid.reader != pid)
-		return false;
-	group->pid.reader = pid;
-	group->lost = FAIRQ_ADDR_MAX;
-	return true;
-}
-
 /*
  * Offer a reading of the caller, which has found these tasks, in order, and
  * no other task up to end.  The first ones go to the caller at once, the next

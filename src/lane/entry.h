@@ -19,7 +19,6 @@ extern void fairq_hand_add(FairqGroup *group, const FairqItem *items, int n,
 						   int64 more);
 extern int	fairq_hand_take(FairqGroup *group, int most, FairqItem *out);
 extern void fairq_hand_vanished(FairqGroup *group, int64 addr);
-extern bool fairq_hand_read_begin(FairqGroup *group, int pid);
 extern int	fairq_hand_offer(FairqGroup *group, const FairqItem *found,
 							 int nfound, int64 end, int most, FairqItem *out);
 

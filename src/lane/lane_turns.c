@@ -576,6 +576,17 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 
 /* --------------------------------------------------------------------- */
 
+/* Begin a reading from upto on.  Returns whether the caller may offer it. */
+static bool
+begin_reading(FairqGroup *group)
+{
+	if (group->pid.reader != 0 && group->pid.reader != MyProcPid)
+		return false;
+	group->pid.reader = MyProcPid;
+	group->lost = FAIRQ_ADDR_MAX;
+	return true;
+}
+
 /*
  * Give the caller, whose turn has no task left, up to "most" tasks of the
  * group's hand.  Returns their number.  If that is 0, the caller must read
@@ -606,7 +617,7 @@ fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
 		{
 			*from = group->upto;
 			*by_row = group->by_row;
-			*offers = fairq_hand_read_begin(group, MyProcPid);
+			*offers = begin_reading(group);
 		}
 		unlock_group(lane, group_no, group);
 	}
