@@ -370,6 +370,37 @@ add_held(FairqHeld *held, FairqHeld more)
 	held->running += more.running;
 }
 
+/*
+ * Add later work to *work, and free it.  If *work is NULL, the later work
+ * becomes *work; it may be NULL, too.
+ */
+static void
+merge_work(FairqWork **work, FairqWork *from)
+{
+	FairqWork  *to = *work;
+
+	if (to == NULL || from == NULL)
+	{
+		*work = to == NULL ? from : to;
+		return;
+	}
+	fairq_work_as_of(to, from->lane_no);
+	if (to->tenant == FAIRQ_NO_NODE)
+		to->tenant = from->tenant;
+	to->begun += from->begun;
+	to->begun_since += from->begun_since;
+	to->ended += from->ended;
+	to->ended_since += from->ended_since;
+	to->over += from->over;
+	to->over_since += from->over_since;
+	to->taken += from->taken;
+	to->taken_since += from->taken_since;
+	to->took += from->took;
+	to->longest = Max(to->longest, from->longest);
+	to->lapsed += from->lapsed;
+	pfree(from);
+}
+
 /* Merge a change of a subtransaction that has committed into its parent's. */
 static void
 merge(FairqPending *pending, FairqPending *more)
@@ -400,7 +431,7 @@ merge(FairqPending *pending, FairqPending *more)
 	merge_news(&pending->at_commit, &more->at_commit);
 	merge_news(&pending->at_abort, &more->at_abort);
 	pending->highest = Max(pending->highest, more->highest);
-	fairq_work_merge(&pending->work, &more->work);
+	merge_work(&pending->work, more->work);
 }
 
 /* A subtransaction has committed: its changes are its parent's. */

@@ -561,38 +561,6 @@ fairq_work_as_of(FairqWork *work, uint32 lane_no)
 }
 
 /*
- * Add the later work *more to *work, and free *more.  If *work is NULL, *more
- * becomes *work; it may be NULL, too.
- */
-void
-fairq_work_merge(FairqWork **work, FairqWork **more)
-{
-	FairqWork  *to = *work;
-	FairqWork  *from = *more;
-
-	if (to == NULL || from == NULL)
-	{
-		*work = to == NULL ? from : to;
-		return;
-	}
-	fairq_work_as_of(to, from->lane_no);
-	if (to->tenant == FAIRQ_NO_NODE)
-		to->tenant = from->tenant;
-	to->begun += from->begun;
-	to->begun_since += from->begun_since;
-	to->ended += from->ended;
-	to->ended_since += from->ended_since;
-	to->over += from->over;
-	to->over_since += from->over_since;
-	to->taken += from->taken;
-	to->taken_since += from->taken_since;
-	to->took += from->took;
-	to->longest = Max(to->longest, from->longest);
-	to->lapsed += from->lapsed;
-	pfree(from);
-}
-
-/*
  * Apply the work of a transaction that has ended, in a time-fair lane.
  * Returns true if this has raised the group's amount: the caller then forgives
  * the part of its debt above the limit.  The time of an attempt was already

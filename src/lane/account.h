@@ -235,7 +235,6 @@ extern void fairq_account_correct(FairqFlows *flows, FairqAccount *account,
 extern void fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 								 FairqMoment at);
 extern void fairq_work_as_of(FairqWork *work, uint32 lane_no);
-extern void fairq_work_merge(FairqWork **work, FairqWork **more);
 extern bool fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 								const FairqWork *work, bool committed,
 								FairqMoment at);
