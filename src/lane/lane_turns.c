@@ -129,11 +129,8 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 	turn->sets.lapsed = has(lane, FAIRQ_LAPSED, turn->group_no);
 	if (!turn->sets.due && !turn->sets.lapsed)
 		return;
-	for (int r = 0; r < FAIRQ_REGIONS; r++)
-	{
-		turn->due.from[r] = group->due.from[r];
-		turn->run.low[r] = group->run.low[r];
-	}
+	memcpy(turn->due.from, group->due.from, sizeof(turn->due.from));
+	memcpy(turn->run.low, group->run.low, sizeof(turn->run.low));
 	turn->run.high = group->run.high;
 	turn->cycle = group->cycle;
 	if (group->pid.searcher != 0)

@@ -948,7 +948,6 @@ have_counter(FairqHints *hints, int32 group_no)
 	CounterEntry *entry;
 	bool		found;
 
-	attach();
 	/*
 	 * if there are many counters, free those that are only kept for their next
 	 * use
@@ -986,7 +985,6 @@ fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
 
 	if (fairq_in_shadow(hints))
 		return own_counter(hints, group_no);
-	attach();
 	entry = dshash_find(view.counters, &key, false);
 	if (entry != NULL && entry->counter.tenure != hints->entry.tenure)
 	{
