@@ -283,15 +283,18 @@ item_of(const FairqTask *task)
 	return (FairqItem) {task->addr, (uint32) task->id, task->root};
 }
 
-/* Search a group's tasks at or past an address, and before end. */
-static FairqScan *
-search_group(FairqService *s, FairqScan *scan, int32 group_no, int64 from,
-			 int64 end)
+/*
+ * Search the tasks of the turn's group at or past an address, and before end.
+ */
+static void
+search_group(FairqService *s, FairqScan **scan, const FairqTurn *turn,
+			 int64 from, int64 end)
 {
 	int32		lane = fairq_task_lane(s->queue->id, s->priority);
 
-	return fairq_scan_in_order(scan, s->tasks,
-							   fairq_range_line(lane, group_no, from, end));
+	*scan = fairq_scan_in_order(*scan, s->tasks,
+								fairq_range_line(lane, turn->group_no, from,
+												 end));
 }
 
 /* Whether this is a timed task of the turn's group that can be claimed. */
@@ -368,11 +371,8 @@ look_for_due(FairqService *s, Course *course, FairqRegion region)
 		FairqRowState state;
 
 		if (!search->begun)
-			s->scans.due[region] = search_group(s, s->scans.due[region],
-												course->turn->group_no,
-												search->from,
-												fairq_due_end(region,
-															  s->taken.by));
+			search_group(s, &s->scans.due[region], turn, search->from,
+						 fairq_due_end(region, s->taken.by));
 		search->begun = true;
 		state = fairq_task_next(s->scans.due[region], &search->task, true);
 		if (state == FAIRQ_ROW_END)
@@ -477,9 +477,8 @@ next_stretch(FairqService *s, Course *course)
 		return;
 	}
 	course->next_stretch++;
-	s->scans.lapsed = search_group(s, s->scans.lapsed,
-								   course->turn->group_no, stretch->from,
-								   stretch->end);
+	search_group(s, &s->scans.lapsed, course->turn, stretch->from,
+				 stretch->end);
 }
 
 /*
@@ -684,8 +683,7 @@ read_rows(FairqService *s, FairqTurn *turn, int64 from, int wanted,
 
 	reading->n = 0;
 	reading->end = FAIRQ_ADDR_MAX;
-	s->scans.queued = search_group(s, s->scans.queued, turn->group_no, from,
-								   FAIRQ_RETRIES);
+	search_group(s, &s->scans.queued, turn, from, FAIRQ_RETRIES);
 	for (int rows = 0;
 		 (state = fairq_task_next(s->scans.queued, &task,
 								  true)) != FAIRQ_ROW_END;
