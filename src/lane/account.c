@@ -298,8 +298,8 @@ end_lapsed(FairqLedger *ledger, FairqAccount *account, FairqAccount *tenant,
  * those of groups.  over: n is negative, and these tasks' leases have expired.
  */
 static void
-count_running(FairqLedger *ledger, FairqAccount *account,
-			  FairqAccount *tenant, int32 n, int64 started, bool over)
+change_running(FairqLedger *ledger, FairqAccount *account,
+			   FairqAccount *tenant, int32 n, int64 started, bool over)
 {
 	/*
 	 * SQL may have written pop times after "since" into rows of tasks that are
@@ -328,8 +328,8 @@ fairq_account_be_tenant(FairqLedger *ledger, FairqAccount *account,
 						FairqAccount *tenant)
 {
 	if (!account->level.is_tenant && ledger->fair_by == FAIRQ_BY_TIME)
-		count_running(ledger, account, tenant, -account->by.time.running,
-					  -account->by.time.started, false);
+		change_running(ledger, account, tenant, -account->by.time.running,
+					   -account->by.time.started, false);
 	account->level.is_tenant = account->level.resolved = true;
 }
 
@@ -387,8 +387,8 @@ void
 fairq_account_begins(FairqLedger *ledger, FairqAccount *account,
 					 FairqMoment at)
 {
-	count_running(ledger, account, at.tenant, 1, at.now - ledger->since,
-				  false);
+	change_running(ledger, account, at.tenant, 1, at.now - ledger->since,
+				   false);
 	fairq_account_rank(ledger, account, at);
 }
 
@@ -449,8 +449,8 @@ fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
 	if (ledger->fair_by == FAIRQ_BY_TIME)
 	{
 		if (charge->counted)
-			count_running(ledger, account, at.tenant, -1,
-						  ledger->since - charge->now, false);
+			change_running(ledger, account, at.tenant, -1,
+						   ledger->since - charge->now, false);
 		fairq_account_rank(ledger, account, at);
 	}
 	else
@@ -525,12 +525,12 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 	if (work->lane_no == account->lane_no)
 	{
 		/* separately, since the mean begin of all could be that of none */
-		count_running(ledger, account, at.tenant, -work->over,
-					  -work->over_since, true);
-		count_running(ledger, account, at.tenant, -work->ended,
-					  -work->ended_since, false);
-		count_running(ledger, account, at.tenant, -work->taken,
-					  -work->taken_since, false);
+		change_running(ledger, account, at.tenant, -work->over,
+					   -work->over_since, true);
+		change_running(ledger, account, at.tenant, -work->ended,
+					   -work->ended_since, false);
+		change_running(ledger, account, at.tenant, -work->taken,
+					   -work->taken_since, false);
 		if (work->taken > 0)
 		{
 			double		mean = (at.now - ledger->since) -
@@ -576,8 +576,8 @@ fairq_account_apply(FairqLedger *ledger, FairqAccount *account,
 	if (committed)
 		apply_commit(ledger, account, work, at);
 	else if (work->lane_no == account->lane_no)
-		count_running(ledger, account, at.tenant, -work->begun,
-					  -work->begun_since, false);
+		change_running(ledger, account, at.tenant, -work->begun,
+					   -work->begun_since, false);
 	fairq_account_rank(ledger, account, at);
 	return fairq_account_got(ledger, account, at.now) > before;
 }

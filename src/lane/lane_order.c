@@ -1129,7 +1129,7 @@ enter_again(FairqLane *lane, int32 tenant, TimestampTz now)
  * groups have all left the ring leaves the lane's order.
  */
 static int32
-next_group(FairqLane *lane, FairqTaking *taking)
+choose_group(FairqLane *lane, FairqTaking *taking)
 {
 	FairqVisits *visits = taking->order.visits;
 
@@ -1240,7 +1240,7 @@ fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
 	taking->order.lacks = false;
 	if (!add_those_that_come(lane, taking))
 		return false;
-	*group_no = next_group(lane, taking);
+	*group_no = choose_group(lane, taking);
 	visits->looked += steps - taking->order.steps;
 	return *group_no != FAIRQ_NO_NODE && taking->order.steps >= 0;
 }

@@ -58,7 +58,7 @@
  * groups of the order that are examined while the lane's lock is held, in less
  * than a millisecond
  */
-#define MOST_LOOKED 1000
+#define EXAMINED_AT_ONCE 1000
 
 /* Take back all groups, if that has been requested since the last time. */
 static void
@@ -398,7 +398,7 @@ static bool
 begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 {
 	taking->n = 0;
-	taking->order.steps = MOST_LOOKED;
+	taking->order.steps = EXAMINED_AT_ONCE;
 	taking->order.lacks = false;
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	/* the backend may have read another fair_by of the lane */

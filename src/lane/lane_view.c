@@ -10,7 +10,7 @@
  * The group that has got the least is the first group of some level of the
  * ordered set.  The group that has got the most is the last group of some
  * level.  A group that has left the ring can still be in the set, and is
- * skipped.  At most MOST_LOOKED_AT groups are examined.  If these do not
+ * skipped.  At most MOST_EXAMINED groups are examined.  If these do not
  * suffice, the answer is not known.
  *
  * The functions change no lane and make no entry.
@@ -28,7 +28,7 @@
 #define RUNNING (1 << FAIRQ_LEASED | 1 << FAIRQ_LAPSED)
 
 /* groups that are examined at each end of the ordered set */
-#define MOST_LOOKED_AT 1000
+#define MOST_EXAMINED 1000
 
 /* For the view fairq.lanes: copy the data of the lane. */
 void
@@ -210,7 +210,7 @@ find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
 	bool		found = false;
 	int			nlevels = 0;
 
-	for (int n = 0; n < MOST_LOOKED_AT && nlevels < FAIRQ_MOST_LEVELS; n++)
+	for (int n = 0; n < MOST_EXAMINED && nlevels < FAIRQ_MOST_LEVELS; n++)
 	{
 		int32		group_no = fairq_order_next_to(order, accounts, &at, !most);
 		const FairqAccount *account;

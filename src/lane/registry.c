@@ -711,7 +711,7 @@ find_queue(const FairqQueueKey *key)
  * other hints.  Returns the queue's hints.
  */
 static FairqHints *
-enter_queue(const FairqQueueKey *key, FairqHints *hints)
+enter_hints(const FairqQueueKey *key, FairqHints *hints)
 {
 	QueueEntry *entry;
 	bool		found;
@@ -775,7 +775,7 @@ fairq_shmem_queue(int32 queue_id)
 	if (hints == NULL)
 	{
 		enter_extension();
-		hints = enter_queue(&key, take_free());
+		hints = enter_hints(&key, take_free());
 	}
 	if (hints->entry.replayed && !RecoveryInProgress())
 		end_replay(hints);

@@ -590,7 +590,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 #define UNKNOWN (-1)
 
 /* A count of the tasks before a given task in its group's line. */
-typedef struct Look
+typedef struct LineCount
 {
 	FairqQueue *queue;
 	FairqTable *tasks;
@@ -601,29 +601,29 @@ typedef struct Look
 	int64		n;				/* tasks that were found */
 	int64		first;			/* address of the first task in the last
 								 * section; FAIRQ_ADDR_NONE: none */
-} Look;
+} LineCount;
 
 /* Count the tasks before the given one in a section of its group's line. */
 static void
-count_stretch(Look *look, int64 from, int64 end, bool lapsed)
+count_stretch(LineCount *count, int64 from, int64 end, bool lapsed)
 {
-	const FairqTask *own = look->task;
-	int32		lane = fairq_task_lane(look->queue->id, own->priority);
+	const FairqTask *own = count->task;
+	int32		lane = fairq_task_lane(count->queue->id, own->priority);
 	FairqScan  *scan;
 	FairqRowState state;
 
-	look->first = FAIRQ_ADDR_NONE;
-	if (from >= end || look->more)
+	count->first = FAIRQ_ADDR_NONE;
+	if (from >= end || count->more)
 		return;
-	scan = fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP,
+	scan = fairq_scan_some(count->tasks, FAIRQ_TASK_BY_GROUP,
 						   fairq_range_line(lane, own->group_no, from, end),
-						   look->budget);
+						   count->budget);
 	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
 	{
 		FairqTask	task;
 
-		look->more = state == FAIRQ_ROW_LATER;
-		if (look->more)
+		count->more = state == FAIRQ_ROW_LATER;
+		if (count->more)
 			break;
 		fairq_task_read(scan->slot, &task);
 		/*
@@ -631,52 +631,52 @@ count_stretch(Look *look, int64 from, int64 end, bool lapsed)
 		 * or be new
 		 */
 		if (lapsed ? state != FAIRQ_ROW_LIVE || !task.running ||
-			task.lease_until > look->now :
+			task.lease_until > count->now :
 			task.running || (task.addr == own->addr && task.id >= own->id))
 			continue;
-		if (look->n++ == 0 || look->first == FAIRQ_ADDR_NONE)
-			look->first = task.addr;
+		if (count->n++ == 0 || count->first == FAIRQ_ADDR_NONE)
+			count->first = task.addr;
 	}
-	look->budget = Max(scan->budget, 0);
+	count->budget = Max(scan->budget, 0);
 	fairq_scan_end(scan);
 }
 
 /* Count lapsed and due tasks. */
 static void
-count_begun(Look *look, const FairqWait *wait)
+count_begun(LineCount *count, const FairqWait *wait)
 {
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		count_stretch(look, wait->due_from[r], fairq_due_end(r, look->now),
+		count_stretch(count, wait->due_from[r], fairq_due_end(r, count->now),
 					  false);
-	if (wait->deadline > look->now)
+	if (wait->deadline > count->now)
 		return;
-	count_stretch(look, wait->run_low[FAIRQ_REGION_QUEUED],
+	count_stretch(count, wait->run_low[FAIRQ_REGION_QUEUED],
 				  Min(wait->run_high, FAIRQ_RETRIES - 1) + 1, true);
 	for (int r = FAIRQ_REGION_RETRIED; r < FAIRQ_REGIONS; r++)
-		count_stretch(look, wait->run_low[r], fairq_due_end(r, look->now),
+		count_stretch(count, wait->run_low[r], fairq_due_end(r, count->now),
 					  true);
 }
 
 /* Returns the greatest number of tasks of its group that precede the task. */
 static int64
-own_ahead(Look *look, const FairqWait *wait, int32 weight)
+own_ahead(LineCount *count, const FairqWait *wait, int32 weight)
 {
 	int64		begun;
 	int64		blocks;
 
-	count_begun(look, wait);
-	if (look->more)
+	count_begun(count, wait);
+	if (count->more)
 		return UNKNOWN;
-	begun = look->n;
-	count_stretch(look, Min(wait->from, look->task->addr),
-				  look->task->addr + 1, false);
-	if (!look->more)
-		return look->n;
-	if (look->first == FAIRQ_ADDR_NONE)
+	begun = count->n;
+	count_stretch(count, Min(wait->from, count->task->addr),
+				  count->task->addr + 1, false);
+	if (!count->more)
+		return count->n;
+	if (count->first == FAIRQ_ADDR_NONE)
 		return UNKNOWN;
-	blocks = fairq_block(look->task->addr, look->queue->block_length) -
-		fairq_block(look->first, look->queue->block_length) + 1;
-	return begun + Max(look->n - begun, blocks * weight - 1);
+	blocks = fairq_block(count->task->addr, count->queue->block_length) -
+		fairq_block(count->first, count->queue->block_length) + 1;
+	return begun + Max(count->n - begun, blocks * weight - 1);
 }
 
 /*
@@ -717,7 +717,7 @@ tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
 {
 	FairqLane  *lane = fairq_queue_lane(queue, task->priority);
 	int32		weight = fairq_group_setting(queue, task->group_no)->weight;
-	Look		look = {
+	LineCount	count = {
 		.queue = queue,
 		.tasks = tasks,
 		.task = task,
@@ -736,7 +736,7 @@ tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)
 	if (!view.begun || view.lane.recovery.known < FAIRQ_ALL_SEATS ||
 		!fairq_lane_wait_of(lane, task->group_no, &own))
 		return UNKNOWN;
-	n = own_ahead(&look, &own, weight);
+	n = own_ahead(&count, &own, weight);
 	if (n == UNKNOWN)
 		return UNKNOWN;
 	/* the group's next turn is in the present block, or in the next one */

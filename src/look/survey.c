@@ -27,7 +27,7 @@
  * For a whole queue, a call walks through the groups that wait or run, in the
  * order of their numbers.  It reads all lanes at the same time (lane_view.c).
  * Each group takes a quarter of a microsecond.  A call visits at most
- * MOST_LOOKED groups.
+ * MOST_VISITED groups.
  *
  * A group's entry has the earliest time since which its first task may have
  * waited.  If a task was published while the group had none, that is the time
@@ -92,7 +92,7 @@
 #include "survey.h"
 
 /* the most index entries that are read in one section of a line */
-#define MOST_ENTRIES 1000
+#define SECTION_ENTRIES 1000
 
 /* budget that a check of a blocked task uses up, in index entries */
 #define CHECK_ENTRIES 4
@@ -105,7 +105,7 @@
  * are counted at each turn
  */
 #define TURNS_COUNTED 8
-#define MOST_AT_TURN (MOST_ENTRIES / TURNS_COUNTED)
+#define MOST_AT_TURN (SECTION_ENTRIES / TURNS_COUNTED)
 
 /* Why ready tasks do not run.  The first reason that applies is shown. */
 typedef enum FairqReason
@@ -142,7 +142,7 @@ begin_stretch(const LaneSurvey *look, int64 from, int64 end)
 
 	return fairq_scan_some(look->tasks, FAIRQ_TASK_BY_GROUP,
 						   fairq_range_line(lane, look->group_no, from, end),
-						   MOST_ENTRIES);
+						   SECTION_ENTRIES);
 }
 
 /*
@@ -591,7 +591,7 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 /* --------------------------------------------------------------------- */
 
 /* the most groups that a call visits: about 5 ms */
-#define MOST_LOOKED 10000
+#define MOST_VISITED 10000
 
 /*
  * the most groups that are read to find the oldest task of each kind: about 2
@@ -731,7 +731,7 @@ typedef struct Look
 								 * in which each waits */
 	int			n;
 	Looked	   *groups;			/* groups that were visited; there is room for
-								 * MOST_LOOKED */
+								 * MOST_VISITED */
 	FairqWaiting *waiting;
 } Look;
 
@@ -776,7 +776,7 @@ note_group(Look *look, const FairqWaiter *waiter)
 	look->groups[look->n++] = looked;
 }
 
-/* Visit the groups from one seat to another, up to MOST_LOOKED. */
+/* Visit the groups from one seat to another, up to MOST_VISITED. */
 static void
 look_at_groups(Look *look, int64 from, int64 end)
 {
@@ -785,7 +785,7 @@ look_at_groups(Look *look, int64 from, int64 end)
 
 	while (fairq_walk_next(walk, &waiter))
 	{
-		if (look->nvisited == MOST_LOOKED)
+		if (look->nvisited == MOST_VISITED)
 		{
 			look->cut = true;
 			break;
@@ -1028,7 +1028,7 @@ look_at_queue(FairqQueue *queue, FairqWaiting *waiting)
 
 	look.none_queued = fairq_tally_read(&queue->hints->tally, n) &&
 		n[FAIRQ_TALLY_QUEUED] <= 0;
-	look.groups = palloc(MOST_LOOKED * sizeof(Looked));
+	look.groups = palloc(MOST_VISITED * sizeof(Looked));
 	all = look_at_all(&look);
 	look.tasks = fairq_try_open_tasks();
 	waiting->sampled = look.cut;

@@ -30,7 +30,7 @@
 
 /* Lock the row of a task, or check whether it could be locked. */
 static FairqClaimResult
-lock_row(FairqService *s, FairqTask *task)
+lock_or_peek(FairqService *s, FairqTask *task)
 {
 	return s->call.foresees ? fairq_task_peek(s->tasks, task, true) :
 		fairq_task_lock(s->tasks, task, LockTupleExclusive);
@@ -156,7 +156,7 @@ end_ready(FairqService *s, FairqTask *task, bool expired)
 		s->got.saw_over |= !expired || s->got.expired == FAIRQ_MAX_ENDED;
 		return FAIRQ_LOCKED;
 	}
-	result = lock_row(s, task);
+	result = lock_or_peek(s, task);
 	if (result == FAIRQ_CLAIMED &&
 		!(expired ? fairq_is_expired(task, s->call.now) : task->blocked))
 		result = FAIRQ_GONE;
@@ -306,7 +306,7 @@ runs_on(FairqService *s, const FairqTask *task)
 static FairqClaimResult
 lock_lapsed(FairqService *s, FairqTask *task, FairqSlot *slot)
 {
-	FairqClaimResult result = lock_row(s, task);
+	FairqClaimResult result = lock_or_peek(s, task);
 
 	if (result == FAIRQ_CLAIMED &&
 		(!task->running || task->lease_until > s->taken.by))
