@@ -85,25 +85,39 @@ function readSchedules(schedules, firstQueue) {
   return Object.entries(schedules).map(([name, fields]) => new Schedule(name, fields, firstQueue));
 }
 
-// Enqueues the tasks that are due.  Resolves to the seconds until the next call.
-async function tick(schedules, client) {
+// Enqueues the schedule's tasks that are due.  Resolves to the schedule's next time.
+async function enqueueDue(schedule, client, now) {
+  for (const at of schedule.due(now)) await schedule.enqueue(client, at);
+  schedule.seen = now;
+  return schedule.next(now);
+}
+
+// Does that for all schedules.  Resolves to the seconds until the next call.  An error of one
+// schedule, which goes to the function failed, delays no other schedule.
+async function tick(schedules, client, failed) {
   const [row] = await client.query('SELECT extract(epoch FROM clock_timestamp())::float8 AS now', []);
   const now = Number(row.now);
+  let soonest = now + LOOK;
   for (const schedule of schedules) {
-    for (const at of schedule.due(now)) await schedule.enqueue(client, at);
-    schedule.seen = now;
+    const next = await enqueueDue(schedule, client, now).catch((error) => {
+      failed(`schedule ${schedule.name}`, error);
+      return now + RETRY;
+    });
+    soonest = Math.min(soonest, next);
   }
-  const soonest = Math.min(...schedules.map((schedule) => schedule.next(now)));
-  return Math.max(LEAST, Math.min(LOOK, soonest - now));
+  return Math.max(LEAST, soonest - now);
 }
 
 // Keeps a worker's schedules until it stops.  Another transaction may hold a key, and the
 // connection also ends tasks, so the statements wait for locks only briefly.
 async function keepSchedules({ schedules, stopping, log }, database) {
   const client = { query: (sql, values) => database.query(sql, values, { brief: true }) };
+  const failed = (what, error) => {
+    if (!stopping.aborted) log.error(`${what}: ${explain(error)}`);
+  };
   while (!stopping.aborted) {
-    const rest = await tick(schedules, client).catch((error) => {
-      if (!stopping.aborted) log.error(`schedules: ${explain(error)}`);
+    const rest = await tick(schedules, client, failed).catch((error) => {
+      failed('schedules', error);
       return RETRY;
     });
     await pause(rest, stopping);

@@ -29,6 +29,9 @@ UNITS = {"s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hou
 # longest time in seconds between reads of the server's clock
 TO_LOOK = 60
 
+# seconds until a retry after an error
+PROBLEM = 5
+
 # the time for which a key stays taken in addition to catch_up
 MARGIN = timedelta(minutes=5)
 
@@ -113,12 +116,20 @@ def tick(schedules: List[Schedule], database: "Database") -> float:
     call."""
     try:
         [(epoch,)] = database.query("SELECT extract(epoch FROM clock_timestamp())::float8")
-        now = datetime.fromtimestamp(epoch, timezone.utc)
-        for schedule in schedules:
-            for at in schedule.due(now):
-                schedule.enqueue(database, at)
-            schedule.seen = now
     except psycopg.Error as error:
         log.error("schedules: %s", error)
-        return 5
-    return max(0.01, min(schedule.next_in(now) for schedule in schedules))
+        return PROBLEM
+    now = datetime.fromtimestamp(epoch, timezone.utc)
+    return max(0.01, min(enqueue_due(schedule, database, now) for schedule in schedules))
+
+
+def enqueue_due(schedule: Schedule, database: "Database", now: datetime) -> float:
+    """The same for one schedule.  An error delays no other schedule."""
+    try:
+        for at in schedule.due(now):
+            schedule.enqueue(database, at)
+        schedule.seen = now
+        return schedule.next_in(now)
+    except Exception as error:      # this includes errors of the application's time zone
+        log.error("schedule %s: %s", schedule.name, error)
+        return PROBLEM

@@ -82,9 +82,11 @@ async function hindered() {
   await held.stop();
   await other.end();
 
-  const worker = work(name, HANDLERS, { schedules: { bad: { every: 1, task: 'tidy', queue: 'nowhere' } } });
+  const worker = work(name, HANDLERS, {
+    schedules: { bad: { every: 1, task: 'tidy', queue: 'nowhere' }, good: { every: 1, task: 'tidy' } } });
   equal((await ended(await add(name, {}, 'other'))).status, 'completed', 'a queue that does not exist');
-  check(await until(() => worker.lines.includes('schedules: queue "nowhere" does not exist')), 'is in the log', worker.lines);
+  check(await until(() => worker.lines.includes('schedule bad: queue "nowhere" does not exist')), 'is in the log', worker.lines);
+  check(await until(() => count(name, 'good'), 10), 'and delays no other schedule', worker.lines);
   await worker.stop();
   await drop(name);
 }
