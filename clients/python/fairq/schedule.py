@@ -108,7 +108,8 @@ class Schedule:
         sql, values = enqueue_statement(
             self.queue, self.group, self.payload, task=self.task, headers=headers,
             dedup_key=f"schedule {self.name} {text}", dedup_for=self.catch_up + MARGIN)
-        database.query(sql, *values)
+        # brief: another transaction may hold the key, and the connection also renews leases
+        database.query(sql.replace("SELECT * FROM", "SELECT", 1), *values, brief=True)
 
 
 def tick(schedules: List[Schedule], database: "Database") -> float:
