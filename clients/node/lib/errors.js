@@ -148,19 +148,38 @@ function isOfHandler(line) {
 
 // The texts with the stacks, without the lines of this package and of JavaScript itself.
 function stackOf(error) {
-  return chained(error, (one) => {
-    const text = textOfOne(one);
-    if (!isError(one) || isPlain(one) || typeof one.stack !== 'string') return text;
-    const head = String(one);
-    const stack = one.stack.startsWith(head) ? text + one.stack.slice(head.length) : one.stack;
-    return stack.split('\n').filter(isOfHandler).join('\n');
-  }, IN_LINES);
+  return chained(error, stackOfOne, IN_LINES);
+}
+
+function stackOfOne(error) {
+  const text = textOfOne(error);
+  if (!isError(error) || isPlain(error)) return text;
+  let stack;
+  try {
+    stack = error.stack; // the first access calls the error's own methods
+  } catch (problem) {
+    return text;
+  }
+  if (typeof stack !== 'string') return text;
+  const head = stringOf(error);
+  return (stack.startsWith(head) ? text + stack.slice(head.length) : stack)
+    .split('\n').filter(isOfHandler).join('\n');
 }
 
 function textOfOne(error) {
   if (!isError(error)) return typeof error === 'object' ? inspect(error) : String(error);
   if (isPlain(error)) return error.message;
-  return error.message === '' && error.code ? `${error}: ${error.code}` : String(error);
+  const text = stringOf(error);
+  return error.code && text === error.name ? `${text}: ${error.code}` : text;
+}
+
+// The error as a string, also if a getter of its class throws.
+function stringOf(error) {
+  try {
+    return String(error);
+  } catch (problem) {
+    return `an error without a text, since ${problem}`;
+  }
 }
 
 function isError(value) {

@@ -46,6 +46,21 @@ def failure(error: BaseException) -> End:
     return End("fail", (text_with_stack(error),), {"dead": isinstance(error, Dead)}, error)
 
 
+def sent_texts(error: BaseException) -> Optional[Tuple[str, str]]:
+    """The texts that a process has sent with the error; see rebuilt()."""
+    # the attributes of an error may be computed, and return anything
+    texts: Optional[Tuple[str, str]] = vars(error).get("fairq_texts")
+    return texts
+
+
+def parts_of(error: BaseException) -> List[BaseException]:
+    """The errors of an ExceptionGroup."""
+    try:
+        return [part for part in getattr(error, "exceptions", ()) if isinstance(part, BaseException)]
+    except Exception:       # another kind of attribute
+        return []
+
+
 LEVELS = {"completed": logging.INFO, "released": logging.INFO, "lost": logging.INFO,
           "retried": logging.WARNING, "failed": logging.ERROR}
 
@@ -58,7 +73,7 @@ def log_end(task: Task, outcome: str, error: Optional[BaseException]) -> None:
              "outcome": outcome}
     text = "" if error is None or outcome in ("released", "lost") else f": {text_of(error)}"
     stack = error if text and not isinstance(error, PLAIN) else None
-    if stack is not None and hasattr(stack, "fairq_texts"):
+    if stack is not None and sent_texts(stack):
         text, stack = f": {text_with_stack(stack)}", None
     log.log(LEVELS[outcome], "task %s (%s), queue %s, group %s, attempt %s: %s after %.3f s%s",
             task.id, task.name, task.queue, task.group_key, task.attempt, outcome, took, text,
@@ -69,8 +84,9 @@ def log_end(task: Task, outcome: str, error: Optional[BaseException]) -> None:
 
 def text_of(error: BaseException) -> str:
     """The messages of the error and its causes, without zero bytes."""
-    if hasattr(error, "fairq_texts"):       # a process has sent the error
-        return str(error.fairq_texts[0])
+    sent = sent_texts(error)
+    if sent:
+        return sent[0]
     texts: List[str] = []
     seen: Set[int] = set()
     what = ""
@@ -78,8 +94,8 @@ def text_of(error: BaseException) -> str:
     while cause is not None and id(cause) not in seen and len(seen) < 10:
         seen.add(id(cause))
         texts.append(what + own_text(cause))
-        for part in getattr(cause, "exceptions", ()):       # the errors of an ExceptionGroup
-            if isinstance(part, BaseException) and id(part) not in seen and len(seen) < 10:
+        for part in parts_of(cause):
+            if id(part) not in seen and len(seen) < 10:
                 seen.add(id(part))
                 texts[-1] += ", with " + own_text(part)
         what = "caused by "
@@ -106,8 +122,9 @@ def own_text(error: BaseException) -> str:
 
 def text_with_stack(error: BaseException) -> str:
     """The messages, and the stack of the handler's code on further lines."""
-    if hasattr(error, "fairq_texts"):
-        return str(error.fairq_texts[1])
+    sent = sent_texts(error)
+    if sent:
+        return sent[1]
     text = text_of(error)
     if isinstance(error, PLAIN) or error.__traceback__ is None:
         return text

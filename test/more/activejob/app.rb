@@ -148,6 +148,12 @@ class RecordJob < Base
   end
 end
 
+class MuteError < StandardError
+  def message
+    raise IOError, "no message"
+  end
+end
+
 class RaiseJob < Base
   retry_on StandardError, wait: 0, attempts: 1
 
@@ -167,6 +173,7 @@ class RaiseJob < Base
         say("swallowed")
       end
     when "nested" then nested
+    when "mute" then raise MuteError
     else raise how
     end
     say("end")

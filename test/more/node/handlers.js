@@ -42,6 +42,10 @@ async function results() {
   await drop(name);
 }
 
+class Odd extends Error {
+  get message() { return this.response.text; }
+}
+
 async function failures() {
   const name = await queue('failures', "backoff => '0.1 s'");
   const circle = {};
@@ -56,6 +60,7 @@ async function failures() {
       const cause = Object.assign(new AggregateError(parts), { code: 'ECONNREFUSED' });
       throw new TypeError('fetch failed', { cause });
     },
+    odd: () => { throw new Odd(); },
     plain: () => { throw new fairq.Dead('no invoice', { cause: { code: 5 } }); },
     circle: () => {
       const error = new Error('a', { cause: new Error('b') });
@@ -77,6 +82,7 @@ async function failures() {
     ['mute', {}, 'AggregateError: ECONNREFUSED'],
     ['caused', {}, 'TypeError: fetch failed; caused by AggregateError: ECONNREFUSED'
       + ' (Error: connect ::1; Error: connect 127.0.0.1)'],
+    ['odd', {}, 'an error without a text, since TypeError: Cannot read properties of undefined (reading \'text\')'],
     ['plain', {}, 'no invoice; caused by { code: 5 }'],
     ['circle', {}, 'Error: a; caused by Error: b; caused by Error: a'],
     ['many', {}, `AggregateError: many (${Array.from('0123456789', (i) => `Error: ${i}`).join('; ')}; 2 more)`],

@@ -57,6 +57,8 @@ module Fairq
 
     def text(error)
       "#{error.class}: #{utf8(error.message.to_s)}"
+    rescue StandardError => problem
+      "#{error.class}: (message of this error raised #{problem.class})"
     end
 
     # The first frames of the error's backtrace, without those of OUTER.
