@@ -405,7 +405,7 @@ class Worker:
         for hook in self.hooks[kind]:
             try:
                 hook(task, *args)
-            except Exception:
+            except BaseException:       # SystemExit, for example, would keep the slot
                 log.exception("a hook of task %s, attempt %s", task.id, task.attempt)
 
     def call_last_hooks(self, task: Task, error: Optional[BaseException]) -> None:
@@ -691,7 +691,7 @@ class Worker:
         with self.changed:
             if self.loop is None:
                 self.loop = asyncio.new_event_loop()
-                self.helpers.run(self.loop.run_forever)
+                self.helpers.run(run_loop, self.loop)
             return self.loop
 
     def end_of(self, task: Task, error: Optional[BaseException], result: Any = None) -> End:
@@ -1007,6 +1007,18 @@ class Worker:
         if self.working:
             exit_besides(status)
         sys.exit(status)
+
+
+def run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the loop until stop().  A SystemExit in a task that a handler has created ends
+    the run of the loop, and must not end other handlers.
+    """
+    while True:
+        try:
+            loop.run_forever()
+            return
+        except BaseException:
+            log.exception("in the event loop")
 
 
 def exit_besides(status: int) -> NoReturn:
