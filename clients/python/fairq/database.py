@@ -107,7 +107,11 @@ class Database:
         if self.socket is not None:
             self.socket.close()
         connection = connect(self.uri, self.name)
-        self.socket = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self.socket = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+        except OSError as error:        # too many open files
+            connection.close()
+            raise psycopg.OperationalError(str(error)) from error
         self.begun = time.monotonic()
         connection.adapters.register_loader("text", TextLoader)
         if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
