@@ -34,6 +34,12 @@ if ENV["NOTIFY"]
   end
 end
 
+if ENV["NOTIFY"] == "broken"
+  %w[start.fairq attempt.fairq].each do |name|
+    ActiveSupport::Notifications.subscribe(name) { raise IOError, "no subscriber of this kind" }
+  end
+end
+
 if ENV["HOOKS"]
   Fairq.on(:error) { raise IOError, "no hook of this kind" }
   Fairq::Hooks::NAMES.each do |name|

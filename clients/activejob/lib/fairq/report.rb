@@ -17,7 +17,7 @@ module Fairq
         format("fairq %<client>s: worker %<worker>s takes tasks of %<queues>s, %<concurrency>d at a time; " \
                "extension %<extension>s, PostgreSQL %<server>s", **settings, queues: settings[:queues].join(", "))
       end
-      ActiveSupport::Notifications.instrument("start.fairq", settings)
+      notify("start.fairq", settings)
     end
 
     # outcome: completed, retried, failed, released, or stopped. A stopped task was cancelled, or
@@ -29,8 +29,14 @@ module Fairq
         line = format("%<task>s: %<outcome>s after %<seconds>.3f s", task: task.label, outcome: outcome, seconds: seconds)
         error ? "#{line}: #{with_causes(error).gsub(/\s*\n\s*/, "; ")}" : line
       end
-      ActiveSupport::Notifications.instrument("attempt.fairq", task: task, outcome: outcome, error: error,
-                                                               duration: seconds)
+      notify("attempt.fairq", { task: task, outcome: outcome, error: error, duration: seconds })
+    end
+
+    # An error of the application's subscriber must not prevent the end of an attempt.
+    def notify(name, payload)
+      ActiveSupport::Notifications.instrument(name, payload)
+    rescue StandardError => error
+      Fairq.logger.error("a subscriber of #{name} failed: #{with_causes(error)}")
     end
 
     # The error and its causes.
