@@ -68,10 +68,15 @@ module Fairq
     # The thread that waits for a new process; nil: there is none, since Puma ends.
     def spawn(reader)
       @lock.synchronize do
-        return if @stopping
-
-        @pid = Process.spawn(*@command, in: reader)
-        Process.detach(@pid)
+        until @stopping
+          begin
+            @pid = Process.spawn(*@command, in: reader)
+            return Process.detach(@pid)
+          rescue SystemCallError => error # the machine may have no room for a process
+            @log.call("fairq-worker cannot start: #{error.message}; the next try is in #{PAUSE} seconds")
+            @changed.wait(@lock, PAUSE)
+          end
+        end
       end
     end
   end
