@@ -1384,6 +1384,29 @@ def unprintable(case):
     worker.stop()
 
 
+@situation(42, "a task that runs alone waits for another one that takes long: a warning", seconds=15)
+def waits_alone(case):
+    queue = case.queue()
+    lapsed = case.enqueue({"do": "ok"}, "alone")
+    case.ask("SELECT count(*) FROM fairq.pop(%s, lease => '0.01 s')", queue)
+    time.sleep(0.1)
+    case.ask("SELECT fairq.expire_leases(%s)", queue)
+    case.ask("SELECT fairq.reschedule(%s, now() + interval '1 hour')", lapsed)
+    worker = case.work(LEASE=4, CONCURRENCY=2)
+    long = case.enqueue({"do": "sleep", "seconds": 12})
+    case.wait_for_line("start", long)
+    case.ask("SELECT fairq.reschedule(%s, now())", lapsed)
+
+    def warnings():
+        return [line for line in worker.said().splitlines() if str(lapsed) in line and "waits for all other" in line]
+    wait_until("a warning names the task that waits", warnings)
+    expect(case.count("start", lapsed) == 0 and case.count("end", long) == 0, "the warning is late:", case.lines())
+    case.was_done_once(long)
+    case.wait_for_status(lapsed, "completed")
+    expect(len(warnings()) == 1, "it warns:", warnings())
+    worker.stop()
+
+
 # ---- the driver
 
 class Driver:

@@ -57,6 +57,8 @@ class Claim:
         self.held = False           # another transaction had locked its row
         self.channel = None         # the channel that has delivered it
         self.delivered = False      # Celery has the task
+        self.popped = time.monotonic()
+        self.warned = False         # the log has a warning that it waits to run alone
         self.started = False        # a process has reported that it has begun the task
         self.stopped = False        # the task was lost, or cancelled
 
@@ -247,7 +249,16 @@ class Ledger:
             self.ending = []
         time.sleep(1)
 
+    def warn_of_wait(self):
+        claim = self.apart
+        if (claim is not None and self.has_apart() and not claim.delivered and not claim.warned
+                and time.monotonic() - claim.popped > self.lease):
+            claim.warned = True
+            log.warning("%s: its lease has expired before, so it waits for all other tasks of the worker;"
+                        " if one hangs, set a time limit", claim)
+
     def keep(self):
+        self.warn_of_wait()
         with self.changed:
             held = sorted([*self.claims.values(), *(claim for claim, _, _ in self.held)],
                           key=lambda claim: claim.attempt)

@@ -258,7 +258,9 @@ class Worker {
     // there is a free slot, unless a shard has answered late
     const room = () => (attempt === this.suspect ? this.isAlone(attempt)
       : this.working.size < this.concurrency);
+    const limit = setTimeout(() => this.tellOfWait(attempt), milliseconds(this.lease));
     while (!room() && !this.stopping.aborted && attempt.stopped === null) await this.change(0.5);
+    clearTimeout(limit);
     if (this.stopping.aborted) attempt.giveUp(ENDING);
     attempt.begun = now();
     this.working.add(attempt); // before any await, since other attempts also look for a free slot
@@ -274,6 +276,12 @@ class Worker {
       attempt.ended = now();
       this.changed();
     }
+  }
+
+  tellOfWait(attempt) {
+    if (attempt !== this.suspect) return;
+    this.log.warn(`${attempt.describe()}: its lease has expired before, so it waits for all other tasks of the worker;`
+      + ' if one hangs, set a timeout', attempt.fields());
   }
 
   // Calls the hook "before", and one of "after", "error" and "lost".

@@ -553,6 +553,7 @@ class Worker:
             self.begin_now(task)
 
     def begin_alone(self, task: Task) -> None:
+        late = time.monotonic() + self.lease.total_seconds()
         with self.changed:
             # If this task kills the process before the server has the end of
             # another task, that other task runs again.  The row of the other
@@ -561,6 +562,11 @@ class Worker:
                     other.ended > time.monotonic() - ALONE
                     for other in self.running if other is not task):
                 self.changed.wait(0.5)
+                if time.monotonic() > late:
+                    late = math.inf
+                    log.warning("task %s (%s), queue %s, group %s, attempt %s: it waits for all other tasks of"
+                                " the worker, since its lease has expired before. If one hangs, set a timeout",
+                                task.id, task.name, task.queue, task.group_key, task.attempt)
         self.begin_now(task)
 
     def begin_now(self, task: Task) -> None:

@@ -226,7 +226,7 @@ module Fairq
     def run_alone(task)
       @lock.synchronize do
         @running << task
-        @changed.wait(@lock) until @stop.set? || @running == [task]
+        wait_to_run_alone(task)
         @running.delete(task) if @stop.set?
       end
       return release([task]) if @stop.set?
@@ -234,6 +234,18 @@ module Fairq
       Fairq.logger.warn("#{task}: its lease has expired #{task.lapses} times: it runs alone")
       start(task)
       @lock.synchronize { @changed.wait(@lock) while !@stop.set? && @running.include?(task) }
+    end
+
+    def wait_to_run_alone(task)
+      late = now + @lease
+      until @stop.set? || @running == [task]
+        @changed.wait(@lock, late && [late - now, 0].max)
+        next unless late && now >= late
+
+        late = nil
+        Fairq.logger.warn("#{task.label}: its lease has expired before, so it waits for all other tasks of the " \
+                          "worker; if one hangs, set a timeout")
+      end
     end
 
     def wait_for_tasks
