@@ -1407,6 +1407,33 @@ def waits_alone(case):
     worker.stop()
 
 
+@situation(43, "the server cannot store some ends for a while: other tasks end meanwhile", own_server=True, seconds=10)
+def unstored(case):
+    case.queue()
+    case.ask("ALTER FUNCTION fairq.complete RENAME TO complete_for_test")
+    case.ask("CREATE TABLE refused (task bigint, state text)")
+    case.ask("GRANT SELECT ON refused TO PUBLIC")
+    case.ask("CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL, result jsonb DEFAULT NULL,"
+             " took interval DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$ DECLARE state text; BEGIN"
+             " SELECT r.state INTO state FROM public.refused r WHERE task = $1;"
+             " IF FOUND THEN RAISE 'it cannot be stored' USING ERRCODE = state; END IF;"
+             " RETURN fairq.complete_for_test($1, $2, $3, $4); END $$")
+    worker = case.work(CONCURRENCY=6)
+    bad = {case.enqueue({"do": "sleep", "seconds": 2}, state): state for state in ("53200", "40001", "58030")}
+    for id, state in bad.items():
+        case.ask("INSERT INTO refused VALUES (%s, %s)", id, state)
+    for id in bad:
+        case.wait_for_line("end", id, 1)
+    for _ in range(3):
+        case.was_done_once(case.enqueue({"do": "ok"}, "good"))
+    for id in bad:
+        expect(case.task(id).status == "running", "a task whose end is not stored is", case.task(id))
+    case.ask("DELETE FROM refused")
+    for id in bad:
+        case.was_done_once(id)
+    worker.stop()
+
+
 # ---- the driver
 
 class Driver:
@@ -1438,7 +1465,7 @@ class Driver:
         case = None
         try:
             # with_clock() has its own servers
-            own = number in (5, 30, 41)
+            own = number in (5, 30, 41, 43)
             case = Case(client, number, self, OwnServer() if own else None)
             function(case)
             for queue in case.queues:

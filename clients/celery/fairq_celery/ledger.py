@@ -284,21 +284,23 @@ class Ledger:
             try:
                 self.complete_all(done)
                 self.ending = [end for end in self.ending if end[1] != "complete" or end[0].held]
-            except HELD:
-                pass            # the code below ends them one by one
+            except psycopg.Error as error:
+                if self.is_lost(error):
+                    raise
+                # the code below ends them one by one
         while self.ending:
             claim, verb, arguments = self.ending[0]
             try:
                 getattr(self, verb)(claim, **arguments)
-            except HELD as error:
+            except LOST as error:
+                if self.is_lost(error):
+                    raise
                 if not self.held and not claim.held:
-                    log.warning("task %s, %s: another transaction has locked the task: %s; retrying",
-                                claim.id, verb, str(error).strip())
+                    why = "another transaction has locked the task: " if isinstance(error, HELD) else ""
+                    log.warning("task %s, %s: %s%s; retrying", claim.id, verb, why, str(error).strip())
                 claim.held = True
                 self.held.append(self.ending[0])
                 self.again = time.monotonic() + HELD_PAUSE
-            except LOST:
-                raise
             except psycopg.Error as error:      # such as a missing privilege: the lease expires
                 log.error("task %s, %s: %s", claim.id, verb, str(error).strip())
                 if verb == "fail" and arguments.get("retry_in") is not None:
@@ -306,6 +308,11 @@ class Ledger:
                     self.ending[0] = claim, verb, {"error": str(error).strip()}
                     continue
             self.ending.pop(0)
+
+    def is_lost(self, error):
+        """Whether the error concerns the connection, not only its statement."""
+        return isinstance(error, LOST) and (
+            self.connection.closed or isinstance(error, psycopg.errors.ReadOnlySqlTransaction))
 
     def end_held(self):
         """Retries one claim whose row is locked, so that others need not wait.  Once it

@@ -45,7 +45,17 @@ class Database {
   async query(sql, values = [], { once = false, brief = false, limit = CALL } = {}) {
     const statement = () => (brief
       ? `${sql} FROM set_config('lock_timeout', '${this.heldLately() ? 10 : 100}ms', true)` : sql);
-    const call = () => this.inTurn(() => this.persist(statement, values, once, limit));
+    const call = async () => {
+      for (;;) {
+        try {
+          return await this.inTurn(() => this.persist(statement, values, once, limit));
+        } catch (error) {
+          if (once || this.stopping.aborted || !isTransient(error) || isLost(error) || isHeld(error)) throw error;
+        }
+        // the server refuses only this statement, so others are next
+        await pause(RETRY, this.stopping);
+      }
+    };
     try {
       return await call();
     } catch (error) {
@@ -97,7 +107,7 @@ class Database {
         }
         if (!isTransient(error)) throw error;
         this.tell(error);
-        if (once || this.closed || (this.stopping.aborted && failures > 1)) throw error;
+        if (once || this.closed || !isLost(error) || (this.stopping.aborted && failures > 1)) throw error;
       }
       if (!this.stopping.aborted) await pause(RETRY, this.stopping);
     }

@@ -274,6 +274,23 @@ async function silence() {
   database.close();
 }
 
+// A statement that fails for a temporary reason is repeated, and others are served meanwhile.
+async function refusals() {
+  await ask(`CREATE FUNCTION refuse() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+    RAISE 'no memory' USING ERRCODE = '53200'; END $$`);
+  const lines = [];
+  const database = new Database(placesOf({}), {
+    pg: pathOf('pg'), name: 'refusals', stopping: new AbortController().signal, warn: (line) => lines.push(line) });
+  const refused = database.query('SELECT refuse() AS n');
+  const other = await Promise.race([database.query('SELECT 5 AS n'), sleep(5000, [])]);
+  equal(other, [{ n: 5 }], 'another statement is served');
+  await ask('CREATE OR REPLACE FUNCTION refuse() RETURNS int LANGUAGE sql AS $$ SELECT 6 $$');
+  equal(await refused, [{ n: 6 }], 'the statement is repeated');
+  equal(lines.length, 1, 'that is reported');
+  database.close();
+  await ask('DROP FUNCTION refuse');
+}
+
 // A task fails if its result or error has characters that the database's
 // encoding lacks.
 async function encodings() {
@@ -328,5 +345,5 @@ async function lostAtTheEnd() {
 }
 
 module.exports = {
-  lost, lostAtTheEnd, heartbeats, databases, hosts, hopeless, vanished, silence, encodings,
+  lost, lostAtTheEnd, heartbeats, databases, hosts, hopeless, vanished, silence, refusals, encodings,
 };

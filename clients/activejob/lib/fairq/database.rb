@@ -18,9 +18,9 @@ module Fairq
 
   # Connections, and the meaning of their errors.
   module Database
-    # Errors that a new connection may fix.  25006, read-only: the server was the primary,
-    # or the database is being moved.
-    LOST = /\A(08|25006|53|57P)/.freeze
+    # Errors that time or a new connection may fix.  25006, read-only: the server was the primary,
+    # or the database is being moved.  40: another transaction was in the way.
+    LOST = /\A(08|25006|40|53|57P|58)/.freeze
     # The server cannot print a text, because of its limits or its memory.
     UNPRINTABLE = [PG::ProgramLimitExceeded, PG::OutOfMemory].freeze
     # Errors that only a change of the database or of the call fixes.
@@ -64,7 +64,7 @@ module Fairq
         error.message.include?("FATAL:") && !AWAY.match?(error.message)
     end
 
-    # Whether the error concerns the connection, not the statement.
+    # Whether the error concerns the connection or the moment, not the statement.
     def lost?(error)
       state = sqlstate(error)
       state ? LOST.match?(state) : error.is_a?(PG::Error)
