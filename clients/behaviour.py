@@ -1434,6 +1434,40 @@ def unstored(case):
     worker.stop()
 
 
+@situation(44, "pop and fairq.wait fail for a while: the worker continues, without a busy loop",
+           own_server=True, seconds=14)
+def failing(case):
+    case.queue()
+    case.ask("CREATE SEQUENCE calls")
+    case.ask("GRANT USAGE ON SEQUENCE calls TO PUBLIC")
+    worker = case.work()
+    case.is_idle(worker)
+
+    def fails(kind, name, types, arguments, state):
+        case.ask(f"ALTER {kind} fairq.{name}({types}) RENAME TO {name}_for_test")
+        case.ask(f"CREATE {kind} fairq.{name}({arguments} LANGUAGE plpgsql AS $$ BEGIN"
+                 f" PERFORM nextval('public.calls'); RAISE 'it is broken' USING ERRCODE = '{state}'; END $$")
+        begun = case.ask("SELECT nextval('calls')")
+        id = case.enqueue({"do": "ok"})
+        time.sleep(5)
+        calls = case.ask("SELECT nextval('calls')") - begun - 1
+        expect(1 <= calls <= 50, f"calls of {name} in 5 s:", calls)
+        expect(worker.is_alive(), "the worker has ended")
+        if name == "wait":
+            case.was_done_once(id)
+        case.ask(f"DROP {kind} fairq.{name}({types})")
+        case.ask(f"ALTER {kind} fairq.{name}_for_test RENAME TO {name}")
+        case.was_done_once(id)
+        case.goes_on()
+
+    fails("FUNCTION", "pop", "text[], int, interval, text",
+          "queues text[], max_tasks int DEFAULT 1, lease interval DEFAULT NULL, worker text DEFAULT NULL)"
+          " RETURNS SETOF fairq.claim", "XX000")
+    fails("PROCEDURE", "wait", "text[], interval, boolean",
+          "queues text[], timeout interval DEFAULT '30 s', INOUT ready boolean DEFAULT NULL)", "53200")
+    worker.stop()
+
+
 # ---- the driver
 
 class Driver:
@@ -1465,7 +1499,7 @@ class Driver:
         case = None
         try:
             # with_clock() has its own servers
-            own = number in (5, 30, 41, 43)
+            own = number in (5, 30, 41, 43, 44)
             case = Case(client, number, self, OwnServer() if own else None)
             function(case)
             for queue in case.queues:

@@ -452,7 +452,8 @@ class Transport(virtual.Transport):
     default_port = None
     can_parse_url = False
 
-    connection_errors = virtual.Transport.connection_errors + LOST
+    # after an internal error of the server, too, Celery's worker reconnects
+    connection_errors = virtual.Transport.connection_errors + LOST + (psycopg.InternalError,)
     channel_errors = virtual.Transport.channel_errors
     recoverable_connection_errors = connection_errors
     recoverable_channel_errors = ()

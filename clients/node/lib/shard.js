@@ -237,6 +237,8 @@ class Shard {
         [worker.queues, WAIT], { once: true, limit: WAIT + MARGIN });
     } catch (error) {
       if (!isCancelled(error) && !isTransient(error)) throw error;
+      // the pop may succeed, and the next wait fail again
+      if (!isCancelled(error)) await pause(1, worker.stopping);
     } finally {
       this.waiting = false;
     }

@@ -21,6 +21,9 @@ log = logging.getLogger("fairq")
 # if its shard is being moved.
 LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
+# Errors of pop and fairq.wait that a later call may not have.
+PASSING = (*LOST, psycopg.InternalError)
+
 # Another transaction has a lock that the statement needs, or the statement was cancelled.
 HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 

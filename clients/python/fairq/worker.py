@@ -34,7 +34,7 @@ from typing import (TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Dict
 import psycopg
 
 from . import __version__, schedule
-from .database import LOST, TOO_LARGE, UNPRINTABLE, WAIT, Database, WorkerError as WorkerError, explain
+from .database import HELD, LOST, PASSING, TOO_LARGE, UNPRINTABLE, WAIT, Database, WorkerError as WorkerError, explain
 from .ends import STOPPED, End, failure, log_end
 from .handler import Handler, arguments_of, close_old_connections, is_async
 from .processes import Processes, place_of
@@ -479,7 +479,9 @@ class Worker:
             tasks = self.pop(shard)
         except psycopg.errors.QueryCanceled:
             pass        # cancelled by end_shard(), or by a statement_timeout
-        except LOST:
+        except PASSING as error:
+            if not isinstance(error, LOST):     # the others are logged already
+                log.warning("%s; retrying", explain(error))
             shard.got([])
             # so count_groups() reconnects, while this shard has no slots
             shard.counted = -math.inf
@@ -541,8 +543,10 @@ class Worker:
         try:
             shard.popper.query("CALL fairq.wait(%s::text[], %s)", self.queues,
                                timedelta(seconds=WAIT), once=True)
-        except LOST:
-            pass    # the call was cancelled, or the connection was lost
+        except HELD:
+            pass    # the call was cancelled
+        except PASSING:
+            self.stopping.wait(1)       # the pop may succeed, and the next wait fail again
 
     # ---- running tasks
 

@@ -81,6 +81,11 @@ module Fairq
       lost?(error) || held?(error)
     end
 
+    # Whether a later pop or fairq.wait may succeed.  XX: an internal error of the server.
+    def passing?(error)
+      transient?(error) || /\A(25|XX)/.match?(sqlstate(error))
+    end
+
     def sqlstate(error)
       error.result&.error_field(PG::PG_DIAG_SQLSTATE) if error.respond_to?(:result)
     end

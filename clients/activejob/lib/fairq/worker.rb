@@ -166,10 +166,15 @@ module Fairq
     rescue PG::QueryCanceled # cancelled by a statement_timeout
       []
     rescue PG::Error => error
-      raise unless Database.transient?(error)
-
-      @stop.wait(1)
+      survive(error)
       nil
+    end
+
+    def survive(error)
+      raise error unless Database.passing?(error)
+
+      Fairq.logger.warn(Database.one_line(error)) unless Database.lost?(error) # which is logged already
+      @stop.wait(1)
     end
 
     # Logs the start.  Without an answer from the server, the next pop tries again.
@@ -256,7 +261,7 @@ module Fairq
     rescue PG::QueryCanceled
       nil # cancelled by the worker's end, or a statement_timeout
     rescue PG::Error => error
-      raise unless Database.transient?(error)
+      survive(error) # the pop may succeed, and the next wait fail again
     end
 
     def notice_pooler
