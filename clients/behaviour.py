@@ -1082,7 +1082,7 @@ def silence(case):
         way.close()
 
 
-@situation(28, "the server refuses the end of a task: a warning names the task", seconds=6)
+@situation(28, "the server refuses the end of a task: a warning names the task", seconds=10)
 def refused(case):
     queue = case.queue()
     worker = case.work()
@@ -1092,9 +1092,18 @@ def refused(case):
     case.wait_for_line("end", id, 1)
     case.wait_for_line("start", id, 2)
     case.wait_for_status(id, "completed")
+    cancelled = case.enqueue({"do": "sleep", "seconds": 2}, "locked28")
+    case.wait_for_line("start", cancelled)
+    holder = case.server.connect()
+    with holder, holder.transaction():
+        holder.execute("SELECT fairq.cancel(%s)", [cancelled])
+        case.wait_for_line("end", cancelled, 1)
+        time.sleep(1.5)
+    case.wait_for_status(cancelled, "cancelled")
     worker.stop()
-    told = [line for line in worker.said().splitlines() if "group28" in line]
-    expect(len(told) == 1 and str(id) in told[0] and queue in told[0], "it warns:", told)
+    for id, group in (id, "group28"), (cancelled, "locked28"):
+        told = [line for line in worker.said().splitlines() if group in line]
+        expect(len(told) == 1 and str(id) in told[0] and queue in told[0], "it warns:", told)
 
 
 @situation(29, "the client's producer refuses an empty group", seconds=1)

@@ -714,12 +714,15 @@ func failValues(task *Task, err error, took time.Duration) []any {
 // call calls a function of fairq, and returns whether the attempt still held
 // the lease.  It also returns true if the answer to an earlier try was lost.
 func (r *run) call(sql string, args ...any) (held bool, err error) {
-	tries := 0
+	answered := true
 	err = r.keeper.do(r.keeping, func(ctx context.Context, db DB) error {
-		tries++
-		return db.QueryRow(ctx, sql+r.keeper.briefly(), args...).Scan(&held)
+		err := db.QueryRow(ctx, sql+r.keeper.briefly(), args...).Scan(&held)
+		if err != nil && isLost(err) {
+			answered = false
+		}
+		return err
 	})
-	return err == nil && (held || tries > 1), err
+	return err == nil && (held || !answered), err
 }
 
 // heartbeat renews the leases of running tasks, and stops tasks that have lost theirs.

@@ -25,6 +25,7 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** A worker that runs. */
@@ -575,12 +576,16 @@ final class Run {
      * earlier try was lost.
      */
     private boolean call(String sql, Object... values) throws SQLException, InterruptedException {
-        AtomicInteger tries = new AtomicInteger();
+        AtomicBoolean unanswered = new AtomicBoolean();
         boolean held = keeper.retrying(ending, Database.CALL, db -> {
-            tries.incrementAndGet();
-            return Sql.is(db, sql + keeper.briefly(), values);
+            try {
+                return Sql.is(db, sql + keeper.briefly(), values);
+            } catch (SQLException problem) {
+                unanswered.compareAndSet(false, Problem.isLost(problem));
+                throw problem;
+            }
         });
-        return held || tries.get() > 1;
+        return held || unanswered.get();
     }
 
     /** The tasks that have not ended. */
