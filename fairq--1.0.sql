@@ -1459,6 +1459,9 @@ COMMENT ON FUNCTION fairq.shared_memory()
 REVOKE ALL ON SCHEMA fairq_internal FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA fairq, fairq_internal FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
+-- Default privileges may have revoked this.  Views call functions of both schemas
+-- with their reader's privileges.
+GRANT EXECUTE ON ALL ROUTINES IN SCHEMA fairq, fairq_internal TO PUBLIC;
 REVOKE ALL ON FUNCTION fairq.create_queue, fairq.set_shard, fairq.reset_hints,
 	fairq.shared_memory, fairq_internal.check_tables,
 	fairq_internal.task_changed, fairq_internal.group_number_changed,

@@ -1,9 +1,11 @@
--- CREATE EXTENSION in a database that is not empty. The script does not depend
--- on the caller's schemas.
+-- CREATE EXTENSION in a database that is not empty. The script depends neither
+-- on the caller's schemas nor on default privileges.
 --
--- Fails if the extension belongs to the schema public (fairq.control).
+-- Fails if the extension belongs to the schema public (fairq.control). Fails if
+-- the script does not grant EXECUTE to PUBLIC (fairq--1.0.sql).
 \a \pset footer off
 SET client_min_messages = warning;
+DROP ROLE IF EXISTS regress_fairq_script;	-- of an interrupted run
 \set VERBOSITY sqlstate
 
 -- A schema is first in the search path. Its functions fit the views' calls
@@ -36,3 +38,29 @@ SELECT status, cardinality(waits_for) AS waits_for FROM fairq.tasks ORDER BY id;
 DROP SCHEMA script_evil CASCADE;
 SELECT worker, queues FROM fairq.workers;
 ROLLBACK;
+
+-- By default, new functions may be called by their owner only. Still, the
+-- privileges on a queue are enough.
+CREATE ROLE regress_fairq_script;
+BEGIN;
+ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON ROUTINES FROM PUBLIC;
+DROP EXTENSION fairq CASCADE;
+CREATE EXTENSION fairq;
+SELECT fairq.create_queue('script');
+SELECT fairq.grant_queue('script', 'regress_fairq_script', 'manage');
+SET LOCAL ROLE regress_fairq_script;
+SELECT fairq.enqueue('script', 'a') > 0 AS ok;
+SELECT count(*) FROM fairq.pop('script');
+SELECT queue, status FROM fairq.tasks;
+SELECT queue, running FROM fairq.stats;
+SELECT queue, running FROM fairq.groups;
+SELECT queue, running FROM fairq.queues;
+SELECT count(*) FROM fairq.lanes, fairq.fairness, fairq.workers, fairq.tenants;
+SELECT fairq.maintain();
+-- these functions stay the owner's
+SELECT oid::regprocedure FROM pg_proc
+WHERE pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
+	AND NOT has_function_privilege(oid, 'EXECUTE')
+ORDER BY oid::regprocedure::text COLLATE "C";
+ROLLBACK;
+DROP ROLE regress_fairq_script;
