@@ -120,6 +120,10 @@ CREATE TABLE fairq.dedup (queue_id int, dedup_key text COLLATE "C", PRIMARY KEY 
 SELECT fairq.enqueue('messages', 'a', dedup_key => 'k');
 ROLLBACK;
 BEGIN;
+ALTER TYPE fairq.claim ADD ATTRIBUTE added text;
+SELECT fairq.pop('messages');
+ROLLBACK;
+BEGIN;
 ALTER TABLE fairq.dedup ALTER COLUMN id TYPE numeric;
 SELECT fairq.enqueue('messages', 'a', dedup_key => 'k');
 ROLLBACK;

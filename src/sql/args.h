@@ -121,6 +121,21 @@ fairq_put_interval(FairqRow *row, int64 usecs, bool isnull)
 	fairq_put(row, IntervalPGetDatum(interval), isnull);
 }
 
+/*
+ * Check that the row is complete for its type.  It is not if this library and
+ * the extension's script have different versions.
+ */
+static inline void
+fairq_check_row(const FairqRow *row, TupleDesc desc)
+{
+	if (row->n != desc->natts)
+		ereport(ERROR,
+				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				errmsg("a result of fairq must have %d columns, not %d",
+					   row->n, desc->natts),
+				errhint("Restart the server, and run ALTER EXTENSION fairq UPDATE."));
+}
+
 /* The complete row as a function's only result. */
 static inline Datum
 fairq_row_result(FunctionCallInfo fcinfo, FairqRow *row)
@@ -129,7 +144,7 @@ fairq_row_result(FunctionCallInfo fcinfo, FairqRow *row)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	Assert(row->n == desc->natts);
+	fairq_check_row(row, desc);
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 											 row->values, row->nulls));
 }
@@ -138,7 +153,7 @@ fairq_row_result(FunctionCallInfo fcinfo, FairqRow *row)
 static inline void
 fairq_put_row(ReturnSetInfo *rsinfo, FairqRow *row)
 {
-	Assert(row->n == rsinfo->setDesc->natts);
+	fairq_check_row(row, rsinfo->setDesc);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row->values,
 						 row->nulls);
 }
