@@ -87,7 +87,7 @@ COMMENT ON COLUMN fairq.queue.separator IS 'Character between tenant and user in
 -- The indexes are not unique on purpose: see src/task/group.c.
 CREATE TABLE fairq.group_number (
 	queue_id int NOT NULL,
-	group_no int NOT NULL,
+	group_no int NOT NULL CHECK (group_no >= 0),
 	group_key text COLLATE "C" NOT NULL
 ) USING heap;
 CREATE INDEX group_number_by_key ON fairq.group_number (queue_id, group_key);
@@ -103,7 +103,7 @@ COMMENT ON COLUMN fairq.group_number.group_key IS 'Its key in calls.';
 
 CREATE TABLE fairq.group_setting (
 	queue_id int NOT NULL,
-	group_no int NOT NULL,
+	group_no int NOT NULL CHECK (group_no >= 0),
 	weight int NOT NULL DEFAULT 1 CHECK (weight BETWEEN 1 AND 1000),
 	paused boolean NOT NULL DEFAULT false,
 	concurrency int CHECK (concurrency > 0),
@@ -166,7 +166,7 @@ CREATE TABLE fairq.task (
 	addr bigint NOT NULL,
 	enqueued_at timestamptz NOT NULL,
 	queue_id int NOT NULL,
-	group_no int NOT NULL,
+	group_no int NOT NULL CHECK (group_no >= 0),
 	lane int NOT NULL GENERATED ALWAYS AS (queue_id * 10 + priority) STORED,
 	priority smallint NOT NULL CHECK (priority BETWEEN 0 AND 9),
 	cancelled boolean NOT NULL DEFAULT false,

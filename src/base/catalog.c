@@ -99,8 +99,9 @@ static const Shape shapes[FAIRQ_RELATIONS] = {
 
 /* The check constraints that the script gives to tables which fairq writes. */
 static const char *const own_checks[] = {
-	"task_priority_check", "task_max_attempts_check", "task_cost_check",
-	"task_until_started_check", "task_blocked_check", "task_attempt_log_check",
+	"task_group_no_check", "task_priority_check", "task_max_attempts_check",
+	"task_cost_check", "task_until_started_check", "task_blocked_check",
+	"task_attempt_log_check", "group_number_group_no_check",
 	"archive_status_check", "archive_attempt_log_check"
 };
 
