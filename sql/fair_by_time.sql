@@ -4,9 +4,9 @@
 -- Fails if levels do not count (next_by_time() with E of 0). Fails if an
 -- end in an open transaction is charged at once. Fails if a newly active group
 -- is not charged, or an abort does not undo starts. Fails if nothing is
--- forgiven (fairq_account_apply(), forgive()). Fails if tasks that may have
--- lapsed count as running, for the group or its priority, or their time grows
--- (fairq_account_lapses()).
+-- forgiven (fairq_account_apply(), forgive(), find_got()). Fails if tasks that
+-- may have lapsed count as running, for the group or its priority, or their time
+-- grows (fairq_account_lapses()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -246,6 +246,16 @@ BEGIN;
 SELECT fairq.complete(id, took => '0') FROM fairq.pop('time_mixed');
 COMMIT;
 SELECT left(pg_temp.pop('time_mixed'), 1);
+
+-- A worker with four tasks of priority 0 dies. Its leases are 400 times as long
+-- as E, but the priority owes 16 E for them.
+SELECT fairq.create_queue('time_debt', fair_by => 'time', shares => '{1,1}');
+SELECT pg_temp.add('time_debt', 'a', 1, 50), pg_temp.add('time_debt', 'b', 1, 50, 1);
+CALL pg_temp.work('time_debt', 2, '{"a": "10 ms", "b": "10 ms"}');
+SELECT count(*) FROM fairq.pop('time_debt', 8, lease => '1 s');
+SELECT pg_temp.done('time_debt', 'b', '10 ms');
+DO $$BEGIN PERFORM pg_sleep(1.1); END$$;
+CALL pg_temp.work('time_debt', 40, '{"a": "10 ms", "b": "10 ms"}');
 
 -- peek() returns the tasks of the next pop
 SELECT fairq.create_queue('time_peek', fair_by => 'time');

@@ -544,6 +544,7 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 	if (account->level.is_tenant)
 		return;
 	ledger->work += (int64) took + work->lapsed;
+	ledger->expired += work->lapsed > 0;
 	if (took > 0 || longest > 0)
 		note_longest(ledger, account, took, longest, at.now);
 }

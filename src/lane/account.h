@@ -42,6 +42,8 @@ typedef struct FairqLedger
 	bool		recovering;		/* true: not all seats are known */
 	bool		ranks_lapsed;	/* true: a group's rank changes when it lapses,
 								 * and when its lapsed tasks are served */
+	uint8		expired;		/* if time-fair, number of times that expired
+								 * leases were charged, modulo 256 */
 	TimestampTz since;			/* when the recovery began: time 0 */
 	double		longest;		/* if time-fair, E: the longest recent task in
 								 * microseconds; 0: none has ended */

@@ -1286,6 +1286,8 @@ fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
 			   (ledger->lapsed >= 0 && ledger->lapsed <= ledger->running));
 		/* without lapsed tasks, since no call may visit the lane for long */
 		work->running = ledger->running - ledger->lapsed;
+		work->lapsed = ledger->lapsed;
+		work->expired = ledger->expired;
 		work->got = (double) ledger->work +
 			(double) work->running * (now - ledger->since);
 	}

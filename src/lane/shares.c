@@ -208,9 +208,20 @@ is_before(const Choice *c, int priority, int64 more, int other)
 }
 
 /*
+ * Whether a lane has got time of leases that expired since the last choice, or
+ * may have expired.  Their tasks need not have run for that time.
+ */
+static bool
+owes_for_leases(const FairqShareAccounts *accounts, const Choice *c, int p)
+{
+	return c->works[p].lapsed > 0 || c->works[p].expired != accounts->expired[p];
+}
+
+/*
  * In a time-fair queue, compute the amounts that the lanes have got.  A lane
  * that had no task, or was recovered again, is credited with the least amount
- * of the others.  Its debt is limited, in units of the longest task.
+ * of the others.  Its debt is limited, in units of the longest task.  So is
+ * the debt of a lane for expired leases.
  */
 static void
 find_got(FairqShareAccounts *accounts, Choice *c)
@@ -254,8 +265,16 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 	}
 	most = least + (FAIRQ_MOST_OWED + 2.0 * running) * c->longest;
 	for (int p = 0; p < FAIRQ_PRIORITIES && least >= 0; p++)
+	{
 		if (accounts->idle[p])
 			c->got[p] = Min(Max(c->got[p], least), most);
+		else if (owes_for_leases(accounts, c, p) && c->got[p] > most)
+		{
+			accounts->given[p] -= c->got[p] - most;
+			c->got[p] = most;
+		}
+		accounts->expired[p] = c->works[p].expired;
+	}
 }
 
 /*

@@ -37,6 +37,9 @@ typedef struct FairqLaneWork
 	bool		counts;			/* true: a task that is claimed counts as
 								 * running */
 	int64		running;		/* number of tasks that count as running */
+	int64		lapsed;			/* number of tasks that may have lapsed */
+	uint8		expired;		/* number of times that expired leases were
+								 * charged, modulo 256 */
 	double		got;			/* microseconds of work, including running
 								 * tasks so far */
 	double		longest;		/* the longest recent task in microseconds; 0:
@@ -60,7 +63,10 @@ typedef struct FairqShareAccounts
 											 * were chosen last */
 	double		given[FAIRQ_PRIORITIES];	/* credits in microseconds per
 											 * share that the lanes got when
-											 * they joined */
+											 * they joined, and debts that
+											 * they were forgiven */
+	uint8		expired[FAIRQ_PRIORITIES];	/* FairqLaneWork.expired of the
+											 * lanes, at the last choice */
 	bool		idle[FAIRQ_PRIORITIES]; /* true: the lane had no task when it
 										 * was chosen last */
 } FairqShareAccounts;
