@@ -28,7 +28,7 @@ No history resets or restarts a time-fair queue.
 from accounts import Flows, Ledger
 from cost import TIMES
 from model import Model
-from state import RUNNING, Fault
+from state import READY, RUNNING, Fault
 from tenants import TenantsModel, tenant_of
 
 
@@ -123,7 +123,7 @@ class TimeModel(TenantsModel):
             if self.recovered is None and settings.max_running is None:
                 self.recovered = self.pops
             if self._queue_places(session) > 0 and not self.blind:
-                self._see_who_is_out()
+                self._see_who_is_out(bool(claims))
 
     def _waiting(self, session, lane):
         steady = {group for group, fifo in lane.groups.items()
@@ -192,21 +192,26 @@ class TimeModel(TenantsModel):
                     for flow in order.of.values():
                         flow.leaves()
 
-    def _see_who_is_out(self):
-        """The pop has found all tasks: flows without any have left their orders."""
+    def _see_who_is_out(self, searched):
+        """The pop has found all tasks: flows without any have left their orders.  If it
+        found none, it may not have searched the orders."""
         for priority, lane in self.lanes.items():
             time_lane = self._time_lane(priority)
             for group, fifo in lane.groups.items():
                 if not self._has_nothing(group, fifo):
                     continue
-                flow = self._account(priority, group)
-                flow.lapsed = False
-                flow.is_out()
+                self._is_out(self._account(priority, group), searched)
             if self.settings.separator is not None:
                 for name, flow in time_lane.order().of.items():
                     if self._is_away(name, priority):
-                        flow.is_out()
-                        flow.lapsed = False
+                        self._is_out(flow, searched)
+
+    def _is_out(self, flow, searched):
+        if searched:
+            flow.is_out()
+            flow.lapsed = False
+        else:
+            flow.leaves()
 
     def _lapse(self, lane, sure):
         """The server notes the end of a lease for 64 groups at once."""
@@ -318,9 +323,13 @@ class TimeModel(TenantsModel):
             self._apply([entry], (self.clock.start, self.clock.end))
 
     def _change(self, session, task, status, last=False, lease=0, **values):
-        if task.status == RUNNING and (status != RUNNING
-                                       or "attempt" in values):
-            self._attempt_ends(session, task, "lapses" in values)
+        if task.status == RUNNING:
+            if status != RUNNING or "attempt" in values:
+                self._attempt_ends(session, task, "lapses" in values)
+        elif status not in (READY, RUNNING):
+            # the group may have arrived with this task, although no pop served it
+            for _, flow in self._path(task.lane, task.group):
+                flow.there = flow.there or None
         super()._change(session, task, status, last, lease, **values)
 
     def _attempt_ends(self, session, task, lapsed):
