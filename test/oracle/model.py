@@ -78,7 +78,8 @@ behind    the expired tasks of a group are served in cycles.  The ready ones are
           behind the one that was served last, or else the first.  So a task that
           expires repeatedly delays none of the others.  (In a group with a weight
           a released task may be anywhere in its turn here, too.  And any task may
-          follow one from before a restart, as places may begin again.)
+          follow one from before a restart, or one whose enqueue was rolled back,
+          as places may begin again.)
 
 The address of a service names a turn: a block, and the group's seat in it.
 Services at one address are one turn.  (Expired tasks that are served in a full
@@ -147,11 +148,8 @@ additional one, because an empty lane begins with its first block.
 from batches import Batches
 from life import due_at, due_order
 from shares import PARTS, Shares
-from state import (COMPLETED, GONE, NO_LIMIT, READY, RUNNING, SCHEDULED,
-                   UNKNOWN, Fault)
-
-
-ANYWHERE = "anywhere"   # a cycle may continue with any task
+from state import (ANYWHERE, COMPLETED, GONE, NO_LIMIT, READY, RUNNING,
+                   SCHEDULED, UNKNOWN, Fault)
 
 
 class Model(Batches):

@@ -10,6 +10,7 @@ COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 NO_LIMIT = 1 << 60
 FOREVER = 1 << 62               # an instant that never comes
 UNKNOWN = -1                    # an unknown turn: the group may have had one
+ANYWHERE = "anywhere"           # a cycle may continue with any task
 
 
 class Fault(Exception):

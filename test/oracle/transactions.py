@@ -5,8 +5,8 @@ changes are recorded in their order, with the previous state, and undone from
 the end.
 """
 
-from state import (GONE, PURGED, READY, RUNNING, SCHEDULED, Counts, Fifo,
-                   Lane, Settings)
+from state import (ANYWHERE, GONE, PURGED, READY, RUNNING, SCHEDULED, Counts,
+                   Fifo, Lane, Settings)
 
 
 class Transactions:
@@ -76,6 +76,8 @@ class Transactions:
             if task.status == GONE and task.owner is None and not task.outcome:
                 self._forget(task)
                 self.ids.discard(task.id)   # a crash may return it
+                if any(last and last[-1] == task.id for last in fifo.cycles):
+                    fifo.cycles.add(ANYWHERE)   # its address is used again
                 if task.group not in self.groups:
                     self._unknown(task.group)
             self._changed(fifo)
