@@ -4,9 +4,9 @@
 -- Fails if levels do not count (next_by_time() with E of 0). Fails if an
 -- end in an open transaction is charged at once. Fails if a newly active group
 -- is not charged, or an abort does not undo starts. Fails if nothing is
--- forgiven (fairq_account_apply(), forgive(), find_got()). Fails if tasks that
--- may have lapsed count as running, for the group or its priority, or their time
--- grows (fairq_account_lapses()).
+-- forgiven (fairq_account_apply(), fairq_account_forgive(), find_got()). Fails if
+-- tasks that may have lapsed count as running, for the group or its priority, or
+-- their time grows (fairq_account_lapses()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
