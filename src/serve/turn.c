@@ -1065,8 +1065,12 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	bool		full = false;
 	bool		stops = false;
 
-	/* a turn that has yielded no task may be kept, and that must not fail */
-	have_space(turn->block);
+	/*
+	 * A turn that has yielded no task may be kept, and that must not fail.  A
+	 * turn in a full queue is not kept, and has no block.
+	 */
+	if (!turn->in_full)
+		have_space(turn->block);
 	turn->state.begun = true;
 	course.turn = turn;
 	begin_course(s, &course,
