@@ -1,5 +1,5 @@
--- Addresses are group_no + block_length * block. Both factors are bounded, and
--- the block length can be changed.
+-- Addresses are group_no + block_length * block. The block length and the
+-- number of blocks are bounded, and the block length can be changed.
 --
 -- Fails if a block past a group's last one has an address (fairq_address() in
 -- address.h).
@@ -85,7 +85,7 @@ SELECT * FROM fairq.check_queue('addresses_2');
 -- Block numbers
 --
 
--- Two blocks, then no more.
+-- The block length is so large that addresses have only two blocks.
 SELECT fairq.create_queue('addresses_huge', block_length => 2305843009213693952);
 SELECT pg_temp.add('addresses_huge', 'a', 1, 2), pg_temp.add('addresses_huge', 'b', 1, 1);
 SELECT payload, addr, fairq.block_of('addresses_huge', addr) AS block
@@ -237,8 +237,8 @@ SELECT payload, addr FROM fairq.tasks WHERE queue = 'addresses_middle' ORDER BY 
 SELECT pg_temp.hint($$SELECT fairq.enqueue('addresses_middle', 'a')$$);
 SELECT * FROM fairq.check_queue('addresses_middle');
 
--- In a queue without tasks, each block length is valid that has a seat for
--- each group.
+-- In a queue without tasks, a block length is valid if each group has a seat in
+-- the block.
 SELECT fairq.purge('addresses_middle'), count(*) - cardinality(fairq.complete_batch(array_agg(id)))
 FROM fairq.tasks WHERE queue = 'addresses_middle';
 SELECT fairq.alter_queue('addresses_middle', block_length => 1);

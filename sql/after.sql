@@ -199,7 +199,7 @@ SELECT count(*) FROM fairq.take('first');
 SELECT id = :b AS b, fairq.complete(id) FROM fairq.pop('then');
 
 -- Before the commit the taken task can be put back. So the waiting task stays
--- blocked, and after a check it is still due for the next one.
+-- blocked. After a check it stays due for another check.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('first', 'g', after => ARRAY[:a]) AS b \gset
 SELECT fairq.enqueue('first', 'g', after => ARRAY[:b], after_any => true) AS c \gset
@@ -232,8 +232,8 @@ SELECT sum(done) FROM generate_series(1, 9) n,
 	LATERAL (SELECT count(fairq.complete(id)) AS done FROM fairq.pop('then', 100 + n)) p;
 SELECT count(*) FROM fairq.live_tasks;
 
--- A waiting task that is already due for a check hides no other one. This
--- holds for the end of the predecessor, and for a pop of another queue.
+-- A waiting task that is already due for a check hides no other one. The end of
+-- the predecessor finds both waiting tasks, and so does a pop of another queue.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS x \gset
 SELECT count(*) FROM fairq.enqueue_batch('first', array_fill('g'::text, '{99}'), array_fill('1'::jsonb, '{99}'), after => ARRAY[:a]);

@@ -2,14 +2,14 @@
 -- of the oldest one that has none. It also shows how many groups wait.
 --
 -- Fails if survey.c reads at most one group, counts groups without tasks, or
--- leaves out a cause that delays all groups. Fails if it requires a slot for
--- an expired task, reads no due tasks, or takes an active lease for an ended
--- one. Fails if it shows nothing when there are more groups without tasks than
--- it reads, or when a thousand dead index entries come first. Fails if it
--- always begins at the first seat, or does not estimate. Fails if it shows
--- zeros for a queue that is not known. Fails if it shows ages although commits
--- show that no task is ready. Fails if claims record nothing
--- (fairq_entry_claimed() in entry.c).
+-- leaves out a cause that delays all groups. Fails if it requires a slot for an
+-- expired task, reads no due tasks, or takes an active lease for an ended one.
+-- Fails if it shows nothing when there are more groups without tasks than it
+-- reads, or when a thousand dead index entries come first. Fails if it always
+-- begins at the first seat, or does not estimate the number of groups that
+-- wait. Fails if it shows zeros for a queue that is not known. Fails if it
+-- shows ages although commits show that no task is ready. Fails if claims
+-- record nothing (fairq_entry_claimed() in entry.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -200,7 +200,7 @@ SELECT count(*) FROM fairq.pop('ages_old', 100);
 UPDATE fairq.task t SET enqueued_at = now() - interval '0.5 s' * 1.6 ^ (40 - group_no)
 FROM fairq.queue q WHERE q.queue_id = t.queue_id AND q.name = 'ages_old' AND lease_until IS NULL;
 SELECT count(*) FROM fairq.pop('ages_old', 100);
--- Is the age that is shown that of the oldest queued task?
+-- Does the view show the age of the oldest queued task?
 CREATE FUNCTION pg_temp.agrees(of text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	began timestamptz := clock_timestamp();
@@ -277,7 +277,7 @@ SELECT * FROM pg_temp.show('ages_gone');
 -- Leases that have ended, before a call finds them
 --
 
--- Is the age that is shown the time since the first of those leases ended?
+-- Does the view show the time since the first of those leases ended?
 CREATE FUNCTION pg_temp.ended(of text, OUT ready boolean, OUT limited boolean) LANGUAGE plpgsql AS $$
 DECLARE
 	began timestamptz := clock_timestamp();
@@ -336,7 +336,7 @@ SELECT group_key, s.reason, waiting_since = run_at AS since FROM fairq.group_sta
 	JOIN fairq.tasks USING (group_key) WHERE queue = 'ages_ended';
 SELECT fairq.maintain('ages_ended');
 SELECT * FROM pg_temp.show('ages_ended');
--- maintain() makes the ages known also if only an enqueue has used the queue
+-- maintain() makes the ages known even if only an enqueue has used the queue
 SELECT fairq.reset_hints();
 SELECT fairq.enqueue('ages_ended', 'b', '"n2"') > 0 AS ok;
 SELECT fairq.maintain('ages_ended');

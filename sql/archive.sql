@@ -58,7 +58,7 @@ SELECT fairq.drop_queue('archive');
 SELECT count(*) FROM fairq.archive;
 
 --
--- With retain all finished tasks are kept, except taken and purged ones
+-- If retain is set, all finished tasks are kept, except taken and purged ones
 --
 
 SELECT fairq.create_queue('archive', retain => '1 hour');
@@ -188,7 +188,7 @@ SELECT * FROM fairq.check_queue('archive');
 VACUUM fairq.task;
 SELECT status, md5(payload::text) = md5(jsonb_build_object('is', 'large', 'noise', noise)::text) AS same, length(result::text), length(error)
 FROM noise, fairq.tasks WHERE queue = 'archive' ORDER BY id;
--- and redriven, with the values that are not stored in the task's row
+-- and they are redriven, with the values that are not stored in the task's row
 BEGIN;
 SELECT fairq.redrive('archive');
 ROLLBACK;
@@ -238,7 +238,7 @@ SELECT pg_temp.pop('archive');
 SELECT count(fairq.fail(id, attempt, 'no ' || attempt, '0')) FROM (SELECT id, attempt FROM fairq.tasks WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"') ORDER BY id) t;
 SELECT * FROM pg_temp.tasks('archive');
 SELECT * FROM fairq.check_queue('archive');
--- only the tasks of one group
+-- only the tasks of one group are redriven
 SELECT pg_temp.fail('archive', 'b1', 'b2', 'a3', 'c1', 'b3');
 SELECT fairq.redrive('archive', 'b', 2);
 SELECT task, status FROM pg_temp.tasks('archive');

@@ -51,7 +51,7 @@ SELECT fairq.complete(id, NULL) FROM fairq.tasks WHERE queue = 'arguments';
 SELECT fairq_internal.counters(NULL);
 
 --
--- No such queue, group, task
+-- The queue, group or task does not exist
 --
 
 SELECT fairq.alter_queue('arguments_none');
@@ -177,7 +177,7 @@ SELECT count(*) FROM fairq.enqueue_batch('arguments',
 	(SELECT array_agg(key) FROM key), (SELECT array_agg(to_jsonb(key)) FROM key));
 SELECT count(fairq.enqueue('arguments', key, to_jsonb(key))) FROM key;
 SELECT count(*) FROM fairq.groups JOIN key ON key = group_key WHERE queue = 'arguments' AND ready = 2;
--- each key is a group of its own: a round serves each of them
+-- each of these keys is a group of its own, which a round serves
 SELECT count(*), count(DISTINCT group_key), bool_and(payload = to_jsonb(group_key)) AS equal
 FROM fairq.pop('arguments', (SELECT count(*) FROM key)::int);
 SELECT bool_and(fairq.purge('arguments', key) = 1), bool_and(fairq.address('arguments', key, 0) >= 0)
@@ -208,7 +208,7 @@ SELECT fairq.complete_batch('{1,2}', '{{1,2}}');
 SELECT fairq.complete_batch('{0,-1,9223372036854775807}', '{0,-1,2147483647}');
 SELECT count(*) FROM fairq.tasks WHERE queue = 'arguments' AND status = 'queued';
 
--- the lower bound has no effect; ids are in the order of the input
+-- the lower bound of an array has no effect; ids are in the order of the input
 SELECT count(*), bool_and(id > previous) AS in_order
 FROM (SELECT id, lag(id, 1, 0::bigint) OVER () AS previous
 	FROM fairq.enqueue_batch('arguments', '[5:7]={a,b,a}', '[-1:1]={1,2,3}') AS id) s;

@@ -1,10 +1,10 @@
 -- The log of a task's failed attempts: what it contains, when it gets an
 -- entry, and how large it can be.
 --
--- Fails if the end of a lapsed lease adds no entry, or the end of a blocked task
--- adds one (archive_task()). Fails if a released attempt adds one
--- (fairq_task_return()). Fails if an error is not cut, or an entry is not
--- dropped (fairq_task_log()). Fails if an entry gets the error of a
+-- Fails if the end of a lapsed lease adds no entry, or the end of a blocked
+-- task adds one (archive_task()). Fails if a released attempt adds one
+-- (fairq_task_return()). Fails if a long error is not cut, or the oldest entry
+-- is not dropped (fairq_task_log()). Fails if an entry gets the error of a
 -- later one (past_log()), or a redriven task has no log (maintain.c).
 \a \t
 SET client_min_messages = warning;
@@ -95,7 +95,7 @@ SELECT min(attempt), max(attempt), count(*), min(octet_length(error)), max(octet
 	bool_and(error ~ E'^\\d+\u00fc+$') AS whole
 FROM pg_temp.log WHERE task = 'c';
 SELECT octet_length(attempt_log::text) < 15000 AS small, octet_length(error) FROM fairq.tasks WHERE id = :task;
--- a log that SQL stores must be one that the view can show
+-- SQL can only store a log that the view can show
 UPDATE fairq.task SET attempt_log = 'x' WHERE id = :task;
 UPDATE fairq.task SET attempt_log = '' WHERE id = :task;
 UPDATE fairq.task SET attempt_log = '["x",1]' WHERE id = :task;

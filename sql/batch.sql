@@ -105,8 +105,9 @@ SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;
 SELECT fairq.close_batch(:batch), fairq.complete(id) FROM fairq.pop('parts');
 SELECT headers, fairq.complete(id) FROM fairq.pop('whole');
 
--- The last end makes the next check due, which would otherwise never happen.
--- The first end without success does the same, if all tasks have to succeed.
+-- The last end of a task makes the next check due, which would otherwise never
+-- happen. If all tasks have to succeed, the first end without success does the
+-- same.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT count(fairq.enqueue('parts', 'x', batch => :batch)) FROM generate_series(1, 3);
 SELECT fairq.close_batch(:batch);
@@ -136,7 +137,7 @@ SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT count(fairq.enqueue('whole', 'x', expires_at => now(), batch => :batch)) FROM generate_series(1, 2);
 SELECT fairq.close_batch(:batch), fairq.reschedule(:batch, 'infinity');
 SELECT id = :batch AS same, headers, fairq.complete(id) FROM fairq.pop('whole');
--- The commit of a take is the end of the task.
+-- A taken task ends when the transaction that took it commits.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;
 SELECT fairq.close_batch(:batch), fairq.reschedule(:batch, 'infinity');
@@ -178,8 +179,8 @@ SELECT fairq.reschedule(:outer_batch);
 SELECT count(*) FROM fairq.pop('whole', 10);
 SELECT payload, status FROM fairq.tasks WHERE id = :outer_batch;
 
--- cancel_batch() cancels tasks that are not running. A batch ends with its
--- task.
+-- cancel_batch() cancels tasks that are not running. A batch ends when the task
+-- that waits for it ends.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT count(*) FROM fairq.enqueue_batch('parts', ARRAY['x', 'x', 'x'], array_fill('{}'::jsonb, ARRAY[3]), batch => :batch);
 SELECT count(*) FROM fairq.pop('parts');
@@ -246,7 +247,7 @@ SELECT fairq.drop_queue('parts', force => true);
 
 -- When the last taken task ends, so does the batch, which changes its waiting
 -- task. That adds a pending change, and the array of 16 changes moves to get
--- more room. Fails if serve_task() in claim.c uses its old place.
+-- more room. Fails if serve_task() in claim.c uses the array's old place.
 SELECT fairq.create_queue('many');
 SELECT fairq.create_batch('many', 'w') AS batch \gset
 SELECT count(fairq.enqueue('many', 'g' || i, batch => :batch)) FROM generate_series(1, 16) i;

@@ -36,8 +36,8 @@ SELECT id = :b AS "then", headers -> 'batch' ->> 'completed' AS completed, fairq
 -- many calls have added tasks to a batch, and each call has left a row that a
 -- check could read
 SELECT fairq.create_batch('batch_cost', 'then', on_success => true) AS b \gset
--- each check in its own transaction, because a check reads all earlier row versions
--- of its transaction
+-- each check runs in its own transaction, because a check reads all earlier row
+-- versions of its transaction
 CREATE PROCEDURE pg_temp.check(batch bigint, INOUT buffers int) LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1 .. 5 LOOP

@@ -1,8 +1,8 @@
 -- Groups whose blocked tasks are due for a check, again and again, do not keep the others
 -- from their turns.
 --
--- Fails if calls give such a turn back (end_part() in lane_turns.c), because these groups
--- are then next in each call.
+-- Fails if calls give the turn of such a group back (end_part() in
+-- lane_turns.c). Then these groups are next in each call.
 \a \t
 
 SELECT fairq.create_queue('first'), fairq.create_queue('blocked_turns');

@@ -88,8 +88,8 @@ SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
 SELECT * FROM fairq.check_queue('cancel');
 SELECT cancelled FROM pg_temp.counters('cancel');
 SELECT lease_until > now() AS leased FROM fairq.tasks WHERE queue = 'cancel' AND payload = '"e1"';
--- extend reports the cancellation, with and without the attempt, and with a
--- lease
+-- extend reports the cancellation, whether or not the call gives the attempt or
+-- a lease
 SELECT fairq.extend(pg_temp.id('cancel', 'e1'), 1), fairq.extend(pg_temp.id('cancel', 'e1')),
 	fairq.extend(pg_temp.id('cancel', 'e1'), 1, '1 hour'), fairq.extend(pg_temp.id('cancel', 'e7'), 1) > now() AS other;
 -- Whatever the worker calls, the task ends as cancelled. Each call returns

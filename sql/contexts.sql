@@ -32,8 +32,8 @@ $$;
 SELECT fairq.create_queue('contexts_set');
 SELECT pg_temp.add('contexts_set', 'a1', 'a2', 'b1', 'b2', 'c1', 'c2');
 SELECT fairq.enqueue('contexts_set', 'z', '"z1"', priority => 9, dedup_key => 'z') > 0 AS ok;
--- a part of a function makes the transaction read-only; after that part it can
--- write again
+-- a part of a function makes the transaction read-only; after that part the
+-- transaction can write again
 CREATE FUNCTION pg_temp.pop_read_only(queue text) RETURNS text
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -308,7 +308,7 @@ DROP TABLE contexts_note, contexts_as;
 -- Parallel query
 --
 
--- The setting has another name from PostgreSQL 16 on.
+-- The setting has another name since PostgreSQL 16.
 SELECT count(*) FROM (
 	SELECT set_config(name, 'on', false) FROM pg_settings
 	WHERE name IN ('force_parallel_mode', 'debug_parallel_query')) s;

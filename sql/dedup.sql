@@ -19,8 +19,8 @@ BEGIN
 	FROM fairq.tasks t WHERE id = task;
 END $$;
 
--- Enqueues a batch of tasks with keys. Returns the same for each task, in the
--- order of the input.
+-- Enqueues a batch of tasks with keys. For each task returns "new" or the
+-- payload of the task that has the key, in the order of the input.
 CREATE FUNCTION pg_temp.put_batch(queue text, payloads text[], dedup_keys text[]) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -84,7 +84,8 @@ SELECT fairq.purge('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 
 --
--- In use as long as the task is unfinished, in each of its states
+-- A key is in use as long as its task is unfinished, in each of the task's
+-- states
 --
 
 SELECT pg_temp.put('dedup', 'a1', 'queued'), pg_temp.put('dedup', 'b1', 'later', 'infinity');
@@ -127,10 +128,11 @@ SELECT * FROM fairq.check_queue('dedup');
 SELECT fairq.purge('dedup');
 
 --
--- Free when the task is finished, in each way
+-- A key is free when its task is finished, in each way
 --
 
--- by complete, complete_batch, take, fail, cancel, purge, expiry
+-- the task ends by complete, complete_batch, take, fail, cancel, purge or
+-- expiry
 SELECT fairq.alter_queue('dedup', max_attempts => 1);
 SELECT pg_temp.put('dedup', p, p) FROM unnest('{a1,a2,a3,a4,a5,a6,a7}'::text[]) p;
 SELECT payload FROM fairq.take('dedup');
@@ -154,7 +156,7 @@ SELECT pg_temp.pop('dedup', lease => '1 microsecond');
 SELECT fairq.fail(pg_temp.id('dedup', 'a1'), 1, 'x', '1 hour'), fairq.fail(pg_temp.id('dedup', 'a2'), 1, 'x', dead => true),
 	fairq.cancel(pg_temp.id('dedup', 'a3'));
 SELECT * FROM pg_temp.keys('dedup');
--- by the end of a cancelled task
+-- the end of a cancelled task frees its key
 SELECT fairq.expire_leases('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
@@ -347,8 +349,8 @@ SELECT pg_temp.put('dedup', 'g10', 'g'), pg_temp.put('dedup', 'm4', 'm');
 COMMIT;
 SELECT * FROM pg_temp.keys('dedup') WHERE key IN ('g', 'm');
 SELECT * FROM fairq.check_queue('dedup');
--- the id of a key's row is that of a task without the key, or of a task in
--- another queue
+-- a key's row has the id of a task without the key, or of a task in another
+-- queue
 UPDATE fairq.dedup SET id = pg_temp.id('dedup', 'j1') WHERE dedup_key = 'g';
 UPDATE fairq.task SET dedup_key = NULL WHERE dedup_key = 'g';
 SELECT pg_temp.put('dedup', 'g11', 'g');

@@ -34,7 +34,8 @@ CREATE VIEW pg_temp.stand AS
 SELECT fairq.create_queue('until', retain => '1 hour');
 
 --
--- Free once the task starts: an enqueue while it runs is not lost
+-- A key is free once its task starts, so an enqueue while the task runs is not
+-- lost
 --
 
 SELECT pg_temp.put('a1', 'a', 'started'), pg_temp.put('a2', 'a', 'started'), pg_temp.found('a');
@@ -87,7 +88,7 @@ SELECT pg_temp.put('d1', NULL, 'started', '1 hour'), pg_temp.put('d2', NULL, 'st
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND status = 'running';
 
 --
--- Held for a time
+-- A key is held for a time
 --
 
 -- a key is held after its task has finished, in each way, if the task was

@@ -1,9 +1,9 @@
--- Due tasks come behind the tasks of their group that were ready before, and
--- before tasks that were released since. Failed tasks come before all of these
--- once they are due.
+-- Due tasks come behind the tasks of their group that were ready before they
+-- became due, and before tasks that were released after that. Tasks that are
+-- due for a retry come before all of these.
 --
--- Fails if failed tasks come in the order of scheduled ones (run_again()
--- in outcome.c).
+-- Fails if retried tasks come in the order of scheduled ones (run_again() in
+-- outcome.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 SELECT fairq.create_queue('due_order');
@@ -31,8 +31,8 @@ SELECT count(DISTINCT pop_and_release) AS served, count(*) FROM (
 DROP FUNCTION pop_and_release;
 SELECT * FROM fairq.check_queue('due_order');
 
--- a retried task comes before the due one, and a redriven task behind those
--- that were ready before it
+-- a retried task comes before a scheduled task that is due; a redriven task
+-- comes behind those that were ready before it
 SELECT fairq.purge('due_order');
 SELECT fairq.enqueue('due_order', 'g', '"retried"') > 0 AS ok,
 	fairq.enqueue('due_order', 'g', '"redriven"') > 0 AS ok,

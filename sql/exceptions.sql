@@ -172,7 +172,8 @@ FROM call ORDER BY n \gexec
 \o
 \set ECHO all
 SELECT call, how, problem FROM call WHERE problem <> '' ORDER BY n;
--- b1 comes first, or c2 if an undone pop has used b's turn in this round
+-- b1 comes first, unless an undone pop has used b's turn in this round: then c2
+-- comes first
 SELECT DISTINCT served FROM call WHERE served NOT IN ('b1 c2 b2 - a2 -', 'c2 b1 b2 - a2 -');
 SELECT DISTINCT call FROM call WHERE served = 'c2 b1 b2 - a2 -' AND call !~ 'fairq\.(pop|take)\(';
 SELECT DISTINCT c FROM call, fairq.check_queue(queue) c;

@@ -22,7 +22,7 @@ CREATE FUNCTION pg_temp.pop(n int DEFAULT 100) RETURNS text
 LANGUAGE sql AS $$ SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.pop('expires', n) $$;
 CREATE FUNCTION pg_temp.id(payload text) RETURNS bigint
 LANGUAGE sql AS $$ SELECT id FROM fairq.tasks WHERE queue = 'expires' AND payload = to_jsonb($1) $$;
--- "there" is false once a call has finished the task
+-- column "there" is false once a call has finished the task
 CREATE VIEW pg_temp.stand AS
 	SELECT payload #>> '{}' AS task, status, reason, attempt, expires_at <= clock_timestamp() AS is_past,
 		finished_at IS NULL AS there
@@ -69,7 +69,7 @@ CALL fairq.wait('expires', '0.1 s');
 SELECT pg_temp.pop();
 CALL fairq.wait('expires', '0.1 s');
 SELECT * FROM fairq.check_queue('expires');
--- take and scheduled tasks behave the same
+-- take() does not return expired tasks either; a scheduled task expires, too
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1'), pg_temp.add('1 hour', 'a2');
 SELECT fairq.enqueue('expires', 'a', '"a3"', run_at => clock_timestamp() + '1 ms', expires_at => clock_timestamp() + '2 ms') > 0 AS ok;
 SELECT pg_sleep(0.01);
@@ -125,7 +125,7 @@ SELECT pg_temp.pop(2);
 SELECT pg_temp.finished() - :before AS finished;
 SELECT pg_temp.pop(5);
 SELECT * FROM fairq.check_queue('expires');
--- a rollback restores them
+-- a rollback restores the finished tasks
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'a2'), pg_temp.add(NULL, 'a3');
 BEGIN;
 SELECT pg_temp.pop();
@@ -133,8 +133,8 @@ ROLLBACK;
 SELECT task, status, there FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('expires');
 SELECT pg_temp.pop();
--- maintain() finishes them in all states: of a paused group, and scheduled
--- ones
+-- maintain() finishes expired tasks in all states: those of a paused group, and
+-- scheduled ones
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'b1'), pg_temp.add('1 hour', 'a2');
 SELECT fairq.enqueue('expires', 'a', '"a3"', run_at => 'infinity', expires_at => clock_timestamp()) > 0 AS ok;
 SELECT fairq.pause('expires', 'a');
@@ -143,7 +143,7 @@ SELECT pg_temp.pop();
 SELECT fairq.maintain('expires');
 SELECT task, status, there FROM pg_temp.stand;
 SELECT fairq.resume('expires', 'a'), pg_temp.pop();
--- maintain() also deletes them if they need not be retained
+-- maintain() also deletes such tasks if they need not be retained
 UPDATE fairq.archive SET finished_at = finished_at - interval '2 days' WHERE status = 4;
 SELECT fairq.maintain('expires');
 SELECT task, status, there FROM pg_temp.stand;
@@ -205,7 +205,7 @@ SELECT task, status FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('expires');
 
 --
--- In order: an expired task does not hold up its group
+-- In an in_order queue an expired task does not hold up its group
 --
 
 SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 1, in_order => true);
@@ -215,7 +215,7 @@ SELECT pg_temp.pop();
 SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 0, in_order => false);
 
 --
--- Very many expired tasks
+-- Very many tasks have expired
 --
 
 -- 500 expired tasks of one group do not keep a call from the ended lease of

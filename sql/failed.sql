@@ -2,9 +2,9 @@
 -- some time.
 --
 -- Fails if any role can redrive a task (find_failed() in maintain.c). Fails if
--- maintain() applies retain to failed tasks (maintain_tasks()). Fails if the
--- archive loses released attempts (archive_task() in outcome.c). Fails if a
--- redrive decompresses a task's values (redrive_task()).
+-- maintain() applies the setting retain to failed tasks (maintain_tasks()).
+-- Fails if the archive loses released attempts (archive_task() in outcome.c).
+-- Fails if a redrive decompresses a task's values (redrive_task()).
 \a \pset footer off
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_fairq_failed;	-- of an interrupted run
@@ -28,7 +28,8 @@ SELECT fairq.create_queue('failed', max_attempts => 1, retain => '1 hour');
 SELECT pg_temp.fail('a1', 'a2', 'b1', 'b2', 'c1');
 
 --
--- Attempts used and left, as pop shows them; the number continues
+-- pop shows the attempts used and left; after a redrive the attempt number
+-- continues
 --
 
 SELECT fairq.create_queue('failed_attempts', max_attempts => 3, retain => '1 hour', concurrency => 1, in_order => true);
@@ -171,7 +172,7 @@ SELECT * FROM fairq.check_queue('failed');
 SELECT fairq.purge('failed');
 SELECT queue, retain, retain_failed FROM fairq.queues WHERE queue = 'failed';
 SELECT pg_temp.fail('b1', 'b2'), pg_temp.later('2 hours');
--- until they are redriven or purged
+-- without retain_failed they are kept until they are redriven or purged
 SELECT fairq.maintain('failed');
 SELECT * FROM pg_temp.stand;
 SELECT fairq.alter_queue('failed', retain_failed => '1 day');

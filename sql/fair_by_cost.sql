@@ -22,8 +22,8 @@ LANGUAGE sql AS $$
 	FROM fairq.pop(queue, n, per_group => per_group)
 $$;
 
--- A group with tasks of cost 3 is served once while others are served three
--- times.
+-- A group whose tasks cost 3 is served once while others, whose tasks cost 1,
+-- are served three times.
 SELECT fairq.create_queue('cost', fair_by => 'cost');
 SELECT fair_by FROM fairq.queues WHERE queue = 'cost';
 SELECT pg_temp.add('cost', 'a', 1, 6, 3), pg_temp.add('cost', 'b', 1, 20);
@@ -39,7 +39,7 @@ SELECT count(*), count(DISTINCT cost), sum(cost) FROM fairq.tasks WHERE queue = 
 SELECT * FROM fairq.check_queue('cost');
 
 -- A group that was idle while others were served then gets the same as the
--- others. A group that got more than its part still owes the excess.
+-- others. A group that got more than its share still owes the excess.
 SELECT fairq.create_queue('cost_idle', fair_by => 'cost');
 SELECT pg_temp.add('cost_idle', 'a', 1, 100), pg_temp.add('cost_idle', 'idle', 1, 1);
 SELECT pg_temp.pop('cost_idle', 40) LIKE '%idle1%' AS served;
@@ -49,7 +49,7 @@ SELECT pg_temp.add('cost_idle', 'debtor', 1, 1, 5), pg_temp.pop('cost_idle', 1);
 SELECT pg_temp.add('cost_idle', 'debtor', 2, 3, 5), pg_temp.pop('cost_idle', 14);
 SELECT * FROM fairq.check_queue('cost_idle');
 
--- Weights: twice the cost. They apply at once.
+-- A group of weight 2 gets twice the cost. Weights apply at once.
 SELECT fairq.create_queue('cost_weights', fair_by => 'cost');
 SELECT fairq.set_group('cost_weights', 'a', weight => 2);
 SELECT pg_temp.add('cost_weights', 'a', 1, 20, 2), pg_temp.add('cost_weights', 'b', 1, 20, 2);
@@ -192,9 +192,9 @@ CREATE TEMP TABLE peeked AS
 SELECT fairq.pop('cost_peek', 3), (SELECT array_agg(id) FROM fairq.peek('cost_peek', 20)) AS ids LIMIT 1;
 SELECT (SELECT array_agg(id) FROM fairq.pop('cost_peek', 20)) = ids AS same FROM peeked;
 
--- The same applies to groups that per_group has passed over and that are
--- notified of ended leases. peek() once returned "a b b a", because such
--- groups entered the order again.
+-- The same applies to groups that per_group has passed over and that have ended
+-- leases. peek() once returned "a b b a", because such groups entered the order
+-- again.
 SELECT fairq.create_queue('cost_passed', fair_by => 'cost');
 SELECT pg_temp.add('cost_passed', 'c', 1, 2, 7), pg_temp.pop('cost_passed');
 SELECT pg_temp.add('cost_passed', 'a', 1, 2, 0.7), pg_temp.add('cost_passed', 'b', 1, 2, 0.1);

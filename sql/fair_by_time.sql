@@ -53,9 +53,9 @@ SELECT pg_temp.add('time', 'a', 1, 90), pg_temp.add('time', 'b', 1, 90);
 SELECT pg_temp.pop('time', 5);
 SELECT pg_temp.add('time', 'c', 1, 90);
 SELECT pg_temp.pop('time', 4);
--- a's tasks took an hour, those of b and c a minute. While each group has one
--- running task, b and c are served as long as they are behind by two of the
--- longest tasks.
+-- The tasks of a took an hour, and those of b and c took a minute. While each
+-- group has one running task, b and c are served as long as they are behind by
+-- two of the longest tasks.
 SELECT pg_temp.done('time', 'a', '1 h'), pg_temp.done('time', 'b', '1 min'), pg_temp.done('time', 'c', '1 min');
 SELECT pg_temp.pop('time', 8);
 SELECT * FROM fairq.check_queue('time');
@@ -68,7 +68,7 @@ CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min"}');
 -- a newly active group is next, and has saved nothing
 SELECT pg_temp.add('time_one', 'new', 1, 20);
 CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min", "new": "20 min"}');
--- a group that was inactive owes what it got, and no more
+-- a group that was inactive owes only what it got before
 SELECT pg_temp.add('time_one', 'away', 1, 1);
 CALL pg_temp.work('time_one', 1, '{"away": "2 h"}');
 SELECT pg_temp.add('time_one', 'away', 2, 9);
@@ -174,7 +174,7 @@ SELECT pg_temp.add('time_changed', 'a', 1, 12), pg_temp.add('time_changed', 'b',
 SELECT pg_temp.pop('time_changed', 3);
 SELECT fairq.alter_queue('time_changed', fair_by => 'time');
 SELECT pg_temp.pop('time_changed', 3);
--- tasks that ran before have no level, and are charged
+-- tasks that ran before the change have no level, but their time is charged
 SELECT pg_temp.done('time_changed', 'a', '1 h'), pg_temp.done('time_changed', 'b', '1 s');
 SELECT pg_temp.pop('time_changed', 3);
 SELECT fairq.alter_queue('time_changed', fair_by => 'cost');
@@ -207,8 +207,9 @@ SELECT statement_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.
 SELECT count(*) FROM fairq.pop('time_ages', 500);
 SELECT statement_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'time_ages';
 
--- A dead worker had 30 tasks of a. The group has lapsed, so its amount does not
--- grow: it is before b at level 0, and does not hide b from the choice.
+-- A dead worker had 30 tasks of a. Their leases have lapsed, so the amount of
+-- group a does not grow. The group is before b at level 0, and b is still
+-- chosen in its turn.
 SELECT fairq.create_queue('time_lapsed', fair_by => 'time', max_attempts => 100);
 SELECT pg_temp.add('time_lapsed', 'x', 1, 1);
 SELECT fairq.complete(id, took => '10 ms') FROM fairq.pop('time_lapsed');
@@ -248,7 +249,7 @@ COMMIT;
 SELECT left(pg_temp.pop('time_mixed'), 1);
 
 -- A worker with four tasks of priority 0 dies. Its leases are 400 times as long
--- as E, but the priority owes 16 E for them.
+-- as E, but the priority owes only 16 times E for them.
 SELECT fairq.create_queue('time_debt', fair_by => 'time', shares => '{1,1}');
 SELECT pg_temp.add('time_debt', 'a', 1, 50), pg_temp.add('time_debt', 'b', 1, 50, 1);
 CALL pg_temp.work('time_debt', 2, '{"a": "10 ms", "b": "10 ms"}');

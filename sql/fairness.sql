@@ -80,7 +80,7 @@ SELECT pg_temp.add('fairness_new', 'c', 2);
 SELECT pg_temp.pop('fairness_new', 100);
 SELECT * FROM fairq.check_queue('fairness_new');
 
--- A group that becomes active is next also if service has passed its seat. It
+-- A group that becomes active is next even if service has passed its seat. It
 -- still has one turn per round, and pop returns the turn's address.
 SELECT fairq.create_queue('fairness_front', block_length => 10);
 SELECT pg_temp.add('fairness_front', 'x', 1), pg_temp.add('fairness_front', 'a', 4),
@@ -163,7 +163,7 @@ FROM (SELECT count(*) AS tasks FROM served WHERE queue = 'fairness_ten' GROUP BY
 SELECT * FROM fairq.check_queue('fairness_ten');
 
 -- per_group spans the turns of this number of blocks, beginning with the first
--- turn. So the last block may end in the middle.
+-- turn. So a call may end in the middle of its last block.
 SELECT fairq.create_queue('fairness_per_group');
 SELECT pg_temp.add('fairness_per_group', 'a', 9), pg_temp.add('fairness_per_group', 'b', 2),
 	pg_temp.add('fairness_per_group', 'c', 4);

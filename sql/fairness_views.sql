@@ -64,7 +64,7 @@ SELECT pg_temp.add('fairness_cost', 'last', 50);
 SELECT pg_temp.pop('fairness_cost', 2);
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_cost';
 SELECT group_key, got, ahead FROM fairq.groups WHERE queue = 'fairness_cost' ORDER BY 1;
--- each priority separately
+-- the view shows each priority separately
 SELECT pg_temp.add('fairness_cost', 'a', 1, 9, priority => 3), pg_temp.add('fairness_cost', 'b', 7, 9, priority => 3);
 SELECT count(*) FROM fairq.pop('fairness_cost', 25);
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_cost' ORDER BY priority;
@@ -112,7 +112,7 @@ SELECT pg_temp.done('fairness_time', 'b', '0'), pg_temp.done('fairness_time', 'c
 SELECT pg_temp.add('fairness_time', 'new', n => 3);
 SELECT pg_temp.pop('fairness_time');
 SELECT group_key, floor(got / 10) AS got, running FROM pg_temp.shares('fairness_time') ORDER BY 1;
--- the end in an open transaction counts when it commits
+-- the end of a task in an open transaction counts when the transaction commits
 BEGIN;
 SELECT pg_temp.done('fairness_time', 'new', '9 s');
 SELECT floor(got / 10) AS got FROM pg_temp.shares('fairness_time') WHERE group_key = 'new';
@@ -122,7 +122,7 @@ SELECT floor(got) AS got FROM pg_temp.shares('fairness_time') WHERE group_key = 
 SELECT fairq.create_queue('fairness_other', fair_by => 'time');
 SELECT pg_temp.add('fairness_other', 'a', n => 9);
 
--- Arguments, and unknown values.
+-- Invalid arguments, an unknown queue, and hints that are lost.
 \set VERBOSITY sqlstate
 SELECT * FROM fairq.group_shares('fairness_cost', 0);
 SELECT * FROM fairq.group_shares('fairness_cost', 1001);

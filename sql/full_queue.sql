@@ -81,7 +81,7 @@ SELECT pg_temp.pop('full_turns', 1);
 SELECT pg_temp.pop('full_turns', 2, lease => '1 hour');
 SELECT $$SELECT pg_temp.pop('full_turns', 1)$$ FROM generate_series(1, 3) \gexec
 SELECT fairq.alter_queue('full_turns', max_running => 0);
--- (by now two leases of a1 have expired, so it is served alone)
+-- (by now a1's lease has expired twice, so a1 is served alone)
 SELECT $$SELECT pg_temp.pop('full_turns', lease => '1 hour')$$ FROM generate_series(1, 3) \gexec
 SELECT * FROM fairq.check_queue('full_turns');
 

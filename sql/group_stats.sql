@@ -10,7 +10,7 @@
 \a \t
 \set VERBOSITY sqlstate
 
--- The columns, with each time replaced by its event: a task's enqueue, the
+-- The columns, with each time replaced by its event: the enqueue of a task, the
 -- moment it became due, or the end of its lease.
 CREATE FUNCTION pg_temp.show(of text, top int DEFAULT 20) RETURNS TABLE (group_key text,
 	reason text, since text, ready bigint, running int, "limit" int, weight int)
@@ -50,8 +50,8 @@ SELECT pg_temp.add('group_stats', 'a', 'a2');
 SELECT fairq.set_group('group_stats', 'b', weight => 3);
 SELECT * FROM pg_temp.show('group_stats');
 SELECT * FROM pg_temp.show('group_stats', 1);
--- a task that an open transaction has popped does not wait, also not in that
--- transaction
+-- a task that an open transaction has popped does not wait, not even in the
+-- view of that transaction
 BEGIN;
 SELECT pg_temp.pop('group_stats', 2);
 SELECT * FROM pg_temp.show('group_stats');
@@ -139,7 +139,7 @@ SELECT group_key, reason, queued FROM fairq.group_stats('group_stats_expired', 5
 
 --
 -- Many tasks: their number is an estimate. Tasks that were taken out of turn
--- make it wrong. All priorities count.
+-- make the estimate wrong. Tasks of all priorities count.
 --
 
 SELECT fairq.create_queue('group_stats_many');
@@ -161,7 +161,7 @@ SELECT count(*) FROM fairq.pop('group_stats_many', 3000);
 SELECT group_key, reason, queued, running FROM fairq.group_stats('group_stats_many');
 
 --
--- Arguments, and unknown values
+-- Invalid arguments, and unknown names
 --
 
 SELECT * FROM fairq.group_stats('group_stats', 0);

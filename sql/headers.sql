@@ -16,7 +16,8 @@ SELECT count(*) FROM fairq.enqueue_batch('headers', '{a,a,a}', '{3,4,5}',
 SELECT queue, payload, headers, attempt, attempts_left FROM fairq.pop('headers', 2);
 SELECT payload, status, headers FROM fairq.tasks WHERE queue = 'headers' ORDER BY id;
 
--- after a retry, a failure, a redrive, and in the archive
+-- headers are the same after a retry, a failure and a redrive, and in the
+-- archive
 SELECT fairq.fail(:first, retry_in => '0');
 SELECT attempt, attempts_left, headers->>'task' AS task FROM fairq.pop('headers');
 SELECT fairq.release(:first);

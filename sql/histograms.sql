@@ -146,7 +146,7 @@ SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 BEGIN;
 SELECT count(*) FROM fairq.pop('histograms_1', 10);
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.live_tasks WHERE status = 'running';
--- samples appear at the commit
+-- the views show samples once their transaction commits
 SELECT * FROM pg_temp.times('histograms_1');
 ROLLBACK;
 SELECT * FROM pg_temp.times('histograms_1');

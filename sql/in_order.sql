@@ -98,7 +98,7 @@ SELECT pg_temp.fail('a0', '1 hour');
 SELECT pg_temp.enqueue('a', 'a3');
 SELECT pg_temp.pop(3);
 SELECT * FROM pg_temp.throttled;
--- in_order is switched off, and on again
+-- in_order is turned off, and on again
 SELECT fairq.alter_queue('in_order', in_order => false);
 SELECT pg_temp.pop(3);
 SELECT fairq.alter_queue('in_order', in_order => true);
@@ -149,8 +149,8 @@ SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a13');
 SELECT fairq.purge('in_order');
 
--- an expired lease is taken over by the next worker, or is ended and comes
--- first
+-- a task with an expired lease is taken over by the next worker; if a call ends
+-- the lease, the task comes first
 SELECT pg_temp.enqueue('a', 'a14'), pg_temp.enqueue('a', 'a15');
 SELECT payload FROM fairq.pop('in_order', lease => '1 microsecond');
 SELECT pg_temp.pop(3);

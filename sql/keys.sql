@@ -28,7 +28,7 @@ LANGUAGE sql AS $$ SELECT id FROM fairq.tasks WHERE queue = 'keys' AND payload =
 SELECT fairq.create_queue('keys'), fairq.create_queue('keys_2');
 
 --
--- Added or not
+-- Was the task added?
 --
 
 SELECT pg_temp.put('a1', 'x'), pg_temp.put('a2', 'x'), pg_temp.put('a3', 'y'), pg_temp.put('a4', NULL), pg_temp.put('a5', NULL);
@@ -52,7 +52,7 @@ SELECT fairq.enqueue_or_find('keys', 'g');
 COMMIT;
 
 --
--- Found as long as the task is unfinished
+-- A task is found as long as it is unfinished
 --
 
 SELECT pg_temp.find('x'), pg_temp.find('y'), pg_temp.find('z'), pg_temp.find('x', 'keys_2'), pg_temp.find('X'), pg_temp.find('x ');

@@ -50,7 +50,7 @@ SELECT fairq.create_queue('lapses', max_attempts => 4, retain => '1 day', backof
 
 SELECT fairq.enqueue('lapses', 'a', '"a1"') > 0 AS ok;
 SELECT pg_temp.pop();
--- an expired lease counts once another call finds it
+-- an expired lease counts when another call finds it
 SELECT pg_temp.lapse();
 SELECT * FROM pg_temp.stand;
 SELECT pg_temp.pop();
@@ -96,7 +96,7 @@ COMMIT;
 SELECT * FROM pg_temp.stand WHERE task = 'd1';
 
 --
--- redrive: a new start
+-- a redriven task has no lapses
 --
 
 SELECT fairq.redrive(pg_temp.id('b1'));
@@ -235,9 +235,9 @@ COMMIT;
 SELECT * FROM fairq.check_queue('lapses_1');
 SELECT pg_temp.done('lapses_1');
 
--- Priorities: the next call continues with the task before which a call
--- stopped, even if earlier ones have been added since. Otherwise one task could
--- hold up its lane.
+-- Priorities: a call stopped before a task. The next call continues with this
+-- task, even if tasks of earlier priorities have been added since. Otherwise
+-- one task could hold up its lane.
 SELECT pg_temp.poison('lapses_1', 'b1', 5), pg_temp.add('lapses_1', 'a1 a2'), pg_temp.add('lapses_1', 'd1 d2', 5);
 SELECT pg_temp.serve('lapses_1'), pg_temp.add('lapses_1', 'a3 a4');
 \t on
@@ -266,7 +266,7 @@ SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 
--- Shares, cost-fair, time-fair, and a full queue.
+-- The same with shares, in cost-fair and time-fair queues, and in a full queue.
 SELECT fairq.create_queue('lapses_s', block_length => 1000, shares => '{3,1}');
 SELECT pg_temp.poison('lapses_s', 'b1', 1), pg_temp.add('lapses_s', 'a1 a2 a3 a4 a5 a6 a7 a8'), pg_temp.add('lapses_s', 'd1 d2', 1);
 SELECT fairq.create_queue('lapses_c', fair_by => 'cost'), fairq.create_queue('lapses_t', fair_by => 'time');

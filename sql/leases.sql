@@ -9,7 +9,7 @@
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/tasks.psql
 
--- Its lease expires now.
+-- Ends the lease of a task now.
 CREATE FUNCTION pg_temp.lapse(queue text, payload text) RETURNS boolean
 LANGUAGE sql AS $$
 	SELECT fairq.extend(pg_temp.id(queue, payload), lease => '1 microsecond') IS NOT NULL
@@ -104,8 +104,8 @@ SELECT * FROM fairq.check_queue('leases');
 -- Order
 --
 
--- An expired task has begun before, so it comes before the others of its
--- group.
+-- A task whose lease has expired has begun before, so it comes before the
+-- others of its group.
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3');
 SELECT pg_temp.pop('leases', 1);
 SELECT pg_temp.lapse('leases', 'a1');
@@ -277,7 +277,7 @@ RELEASE s;
 COMMIT;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT * FROM fairq.check_queue('leases');
--- popped and finished in one
+-- a task is popped and finished in one transaction
 SELECT pg_temp.lapse('leases', 'a1'), pg_temp.lapse('leases', 'b1');
 BEGIN;
 SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('leases', 100);
@@ -287,7 +287,7 @@ BEGIN;
 SELECT fairq.complete(id, attempt) FROM fairq.pop('leases');
 COMMIT;
 SELECT * FROM pg_temp.tasks('leases');
--- leased, expired and extended within a transaction
+-- a lease begins, expires and is extended within a transaction
 BEGIN;
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 SELECT fairq.extend(pg_temp.id('leases', 'b1'), 3) > now() AS extended;

@@ -112,7 +112,7 @@ SELECT pg_temp.pop('levels', 1), pg_temp.pop('levels', 1), pg_temp.pop('levels',
 SELECT pg_temp.pop('levels', 100);
 SELECT * FROM fairq.check_queue('levels');
 
--- Neither has saved anything while it was inactive.
+-- Neither of them has saved anything while it was inactive.
 SELECT pg_temp.add('levels', 'beta/dan', 1, 1, 1, 1), pg_temp.add('levels', 'acme/bob', 1, 1, 1, 1, 1, 1);
 SELECT pg_temp.pop('levels', 6);
 SELECT pg_temp.add('levels', 'coco/fay', 1, 1, 1), pg_temp.add('levels', 'acme/ann', 1, 1, 1);
@@ -171,7 +171,7 @@ SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_limit', 100);
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'levels_limit' AND status = 'running';
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_limit', 100);
 
--- SQL on fairq.task invalidates hints. Tenants are found again.
+-- SQL on fairq.task invalidates hints. Later calls find the tenants again.
 SELECT pg_temp.clear(), fairq.create_queue('levels_lost', separator => '/');
 SELECT pg_temp.add('levels_lost', 'acme/ann', 1, 1), pg_temp.add('levels_lost', 'acme/bob', 1, 1),
 	pg_temp.add('levels_lost', 'beta/cid', 1, 1, 1, 1);
@@ -340,8 +340,8 @@ ROLLBACK;
 SELECT count(fairq.enqueue('levels_work', 'bill/bob')) FROM generate_series(1, 4);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_work', 8);
 
--- When a user's task ends, the user's tenant has another number, and no ready
--- task so far.
+-- A user's task ends after the user's tenant has got another number, and before
+-- the tenant has a ready task.
 SELECT fairq.create_queue('levels_number', separator => '/', fair_by => 'time');
 SELECT count(fairq.enqueue('levels_number', 'acme/ann'));
 SELECT count(fairq.enqueue('levels_number', 'bill/' || i, delay => '1 h')) FROM generate_series(1, 100) i;
@@ -353,9 +353,9 @@ SELECT group_key, fairq.complete(id, attempt) FROM popped;
 SELECT * FROM fairq.check_queue('levels_number');
 DROP TABLE popped;
 
--- A user has a lapsed task, is paused, and visited by a pop. After that the task
--- runs again, although its tenant has no other slot. Fails if the user keeps its
--- rank without such a task (let_in_word() in seats.c).
+-- A user with a lapsed task is paused, and a pop visits the user. After that
+-- the task runs again, although its tenant has no other slot. Fails if the user
+-- keeps its rank without such a task (let_in_word() in seats.c).
 SELECT fairq.create_queue('levels_lapsed', separator => '/');
 SELECT fairq.set_group('levels_lapsed', 'acme', concurrency => 1);
 SELECT count(fairq.enqueue('levels_lapsed', group_key))

@@ -63,7 +63,7 @@ SELECT pg_temp.got('timed');
 CALL pg_temp.work('timed', 18, '{"acme/ann": "2 h", "beta/dan": "30 min"}');
 SELECT pg_temp.got('timed');
 -- A user that becomes active is next among its tenant's users, and a tenant
--- among tenants. Neither has saved anything.
+-- among tenants. Neither of them has saved anything while it was inactive.
 SELECT pg_temp.add('timed', 9, 'acme/eve', 'coco/fay');
 CALL pg_temp.work('timed', 12, '{"acme/ann": "2 h", "beta/dan": "30 min"}');
 SELECT pg_temp.got('timed');
@@ -115,7 +115,8 @@ SELECT pg_temp.got('timed_ends');
 CALL pg_temp.work('timed_ends', 8);
 SELECT * FROM fairq.check_queue('timed_ends');
 
--- A tenant's limit. Its users wait as one, and have saved nothing afterwards.
+-- A tenant is at its limit. All of its users wait, and have saved nothing
+-- afterwards.
 SELECT fairq.create_queue('timed_limit', separator => '/', fair_by => 'time');
 SELECT fairq.set_group('timed_limit', 'acme', concurrency => 2);
 SELECT pg_temp.add('timed_limit', 30, 'acme/ann', 'acme/bob', 'beta/cid', 'beta/dan');
@@ -145,7 +146,7 @@ SELECT pg_temp.pop('timed_leases', 3);
 SELECT * FROM fairq.check_queue('timed_leases');
 
 -- After SQL on tasks all tenants and users are equal. Tasks that run are
--- charged to both at their ends.
+-- charged to their tenant and their user when they end.
 SELECT fairq.create_queue('timed_sql', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_sql', 20, 'acme/ann', 'acme/bob', 'beta/cid');
 CALL pg_temp.work('timed_sql', 3, '{"beta/cid": "9 h"}');
@@ -189,8 +190,8 @@ SELECT string_agg(group_key, ' ') FROM fairq.peek('timed_enter', 2);
 SELECT pg_temp.pop('timed_enter', 2);
 
 
--- A new user starts with the worker time of the users that were already
--- active. That of a user that returns at the same pop does not matter.
+-- A new user starts with the worker time of the users that were already active.
+-- The worker time of a user that returns at the same pop does not matter.
 SELECT fairq.create_queue('timed_meet', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_meet', 1, 'acme/ann');
 CALL pg_temp.work('timed_meet', 1, '{"acme/ann": "3 h"}');
@@ -210,7 +211,7 @@ SELECT pg_temp.pop('timed_back', 3);
 SELECT pg_temp.got('timed_back');
 
 -- A dead worker had 10 tasks of acme/ann. Their time does not grow for acme,
--- although no pop finds them while ann is paused.
+-- although no pop finds these tasks while ann is paused.
 SELECT fairq.create_queue('timed_dead', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_dead', 1, 'old/old');
 CALL pg_temp.work('timed_dead', 1, '{"old/old": "10 ms"}');

@@ -1,8 +1,8 @@
 -- Failed and released attempts: when the task runs again, which attempts
 -- count, and when the task fails permanently.
 --
--- Fails if failed tasks come in the order of scheduled ones (run_again()
--- in outcome.c).
+-- Fails if retried tasks come in the order of scheduled ones (run_again() in
+-- outcome.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
@@ -39,7 +39,8 @@ SELECT fairq.create_queue('retries');
 SELECT pg_temp.add('retries', 'a1', 'a2', 'a3', 'b1');
 SELECT pg_temp.pop('retries', 1);
 SELECT pg_temp.id('retries', 'a1') AS id \gset
--- at once: before the others of its group, with no address
+-- a task that is retried at once comes before the others of its group, and has
+-- no address
 SELECT fairq.fail(:id, 1, 'first', '0');
 SELECT * FROM pg_temp.tasks('retries');
 SELECT addr, lease_until, run_at > enqueued_at AND run_at <= now() AS put_back, finished_at FROM fairq.tasks WHERE id = :id;
@@ -75,7 +76,7 @@ SELECT length(error), status FROM fairq.tasks WHERE queue = 'retries' AND payloa
 SELECT fairq.complete(pg_temp.id('retries', 'b2'), 2);
 SELECT fairq.purge('retries');
 
--- After some time, without a call.
+-- The task is retried after some time, without a call.
 SELECT pg_temp.add('retries', 'a1', 'a2');
 SELECT pg_temp.pop('retries');
 SELECT fairq.release(pg_temp.id('retries', 'a2'), 1, '1 second');
@@ -363,7 +364,7 @@ SELECT * FROM pg_temp.tasks('retries_t');
 SELECT * FROM pg_temp.counters('retries_t');
 SELECT * FROM fairq.check_queue('retries_t');
 SELECT pg_temp.pop('retries_t');
--- all leases are as before
+-- the leases are the same as before that transaction
 SELECT count(fairq.extend(id, 1)) FROM fairq.tasks WHERE queue = 'retries_t';
 BEGIN;
 SAVEPOINT s;
