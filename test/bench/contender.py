@@ -19,8 +19,9 @@
                            replace pop.sql or take.sql while the group is
                            blocked, if these are not enough
 
-All scripts except setup.sql and fairq's pops are optional.  A contender is
-measured with the scripts that it has.  $payload is the same for all contenders.
+All scripts except setup.sql and fairq's pops are optional.  Each measurement
+leaves out the contenders that lack its scripts.  $payload is the same for all
+contenders.
 """
 
 import os
@@ -74,7 +75,7 @@ class Contender:
     def fill(self, connection, tasks, key, chunk=10000, until=None, lanes=1):
         """Adds tasks from within the server, `chunk` tasks per statement.
 
-        Returns False if it took too long.  With lanes, a contender that has
+        Returns False if that took too long.  With lanes, a contender that has
         priorities gets tasks of this number of priorities.
         """
         script = "enqueue_batch"
@@ -113,8 +114,8 @@ class Contender:
         """A worker's turn in three runs of the script.  The third run sleeps.
 
         So pgbench's log has the time of each run.  The log does not say which
-        run was which.  But the sleep is longer than an empty run and than a
-        completion, and each turn has only one of those two.
+        run was which.  But the sleep is longer than an empty run and longer
+        than a completion, and each turn has only one of those two.
         """
         return ("\\set step (:step + 1) % 3\n"
                 "\\if :step = 1\n"

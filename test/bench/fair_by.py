@@ -11,8 +11,8 @@ GROUPS = 10, 1000, 30000        # about as many tasks as other measurements have
 WARMUP = 20                     # rounds
 
 # The greatest ratios of the time of a pop and its completion. The first ratio
-# is to the time in a task-fair queue. The second is that of the time with many
-# groups to the time with few.
+# is to the time in a task-fair queue. The second ratio is that of the time with
+# many groups to the time with few groups.
 SLOWER = {1: 1.25, 10: None, 100: 2.0}
 MORE_GROUPS = 1.3
 

@@ -2,10 +2,10 @@
 
 Each measurement first draws a line for every contender, as the contents grow.
 Then it checks fairq's promise.  It makes the same calls alternately in two
-databases, of which one has few contents and the other has many.  A round pops
-100 tasks, completes them, and adds the same number, ten of them by single
-enqueues.  So the backlog keeps its size.  No call waits until its commit is
-flushed, since such waits would hide differences.
+databases: the queue of one has small contents, and that of the other has large
+contents.  A round pops 100 tasks, completes them, and adds the same number, ten
+of them by single enqueues.  So the backlog keeps its size.  No call waits until
+its commit is flushed, since such waits would hide differences.
 """
 
 import random
@@ -19,8 +19,8 @@ from server import Cancelled, Session, connect, create_database, \
 N = 100                 # tasks per pop
 SINGLES = 10            # the number of these tasks that are enqueued one by one
 WARMUP = 20             # rounds
-# A slower statement ends its contender's line, and so does slower preparation
-# of a point.
+# A contender's line ends at a statement, or at the preparation of a point, that
+# takes longer than this.
 STATEMENT_SECONDS = 5
 POINT_SECONDS = 5
 POINT_ROUNDS = 60
@@ -104,8 +104,8 @@ class Place:
         connection = self.session.connection
         counts = []
         for _ in range(5):
-            # EXPLAIN discards what a pop returns, unless that goes into a
-            # table.  The buffers of a temporary table are not shared buffers.
+            # EXPLAIN discards the rows that a pop returns, unless they go into
+            # a table.  The buffers of a temporary table are not shared buffers.
             turn = explain(connection,
                            "CREATE TEMP TABLE popped AS " + self.pop_sql)
             _, rows = self.session.run("SELECT * FROM popped")
@@ -230,7 +230,7 @@ LOOKS = {
 
 
 def watched(name, bench, tasks):
-    """A queue of this number of tasks in ten groups, of which two run."""
+    """A queue with this number of tasks in ten groups; two of the tasks run."""
     place = Place(name, bench.contenders["fairq"], 10)
     place.fill(tasks)
     place.session.run(place.contender.sql("pop", n=2))

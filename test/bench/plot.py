@@ -94,7 +94,7 @@ class LogAxis:
         self.zero = min(values) == 0
         if self.high == self.low:
             self.high *= 10
-        # 0 takes as much space as a factor of 3.
+        # The space between 0 and the lowest value is that of a factor of 3.
         self.from_ = math.log10(self.low) - (0.5 if self.zero else 0)
         self.scale = (end - start) / (math.log10(self.high) - self.from_)
         self.start = start

@@ -4,7 +4,7 @@ The file is JSON: "machine" and "sizes", and under "measurements", by name,
 
   tables   title, columns (two names), and rows: what, a and b (medians), unit,
            ratio (the median of the pairs' ratios).  With a promise also
-           at_least or at_most, and whether it is met
+           at_least or at_most, and whether the promise is met
   lines    per plot and contender: points [x, y]; for a line that ended early
            also "cut", the x of its end, and "why"
   bars     per work and contender: a rate
@@ -28,8 +28,8 @@ class Results:
         self.promised = 0
 
     def add_to(self, path):
-        """Reads the file's results.  Returns False if they have other
-        sizes."""
+        """Reads the file's results.  Returns False if the results have other
+        sizes than this run."""
         if not os.path.exists(path):
             return True
         with open(path, encoding="utf-8") as file:

@@ -75,7 +75,7 @@ class Cancelled(Exception):
 class Session:
     """One connection, with statements prepared as pgbench does it.
 
-    It calls libpq itself, so the measured time is the server's, without
+    This class calls libpq itself, so the measured time is the server's, without
     psycopg's own work.
     """
 

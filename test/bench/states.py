@@ -1,9 +1,10 @@
 """States: the cost of pops in a queue with a history.
 
 test/states/state.py makes the queues.  Each queue is compared with a pristine
-queue, which only had enqueues and pops in order.  Then it is compared with the
-floor, which is fifo_lease.  Each queue has its own database, and the databases
-take turns.  No task is put back, and no call waits until its commit is flushed.
+queue, which only had enqueues and pops in order.  Then each queue is compared
+with the floor, which is fifo_lease.  Each queue has its own database, and the
+databases take turns.  No task is put back, and no call waits until its commit
+is flushed.
 """
 
 import math
@@ -45,7 +46,7 @@ class Place(flat.Place):
         self.refill = refill
 
     def start(self):
-        """From here on, only the timed calls change anything."""
+        """From here on, only the timed calls change the databases."""
         with connect(self.database) as connection:
             vacuum(connection)
         self.open()

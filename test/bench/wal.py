@@ -23,7 +23,8 @@ def set_full_page_writes(value):
 
 
 def life(contender, session, tasks, enqueue_by, by):
-    """The bytes per task that each phase writes. A take has no third phase."""
+    """The bytes per task that each phase writes. If the second phase is a take,
+    there is no third phase."""
     spent = dict.fromkeys(PHASES, 0)
     at = lsn(session)
 
@@ -59,7 +60,8 @@ def wal(bench):
     """Measures single calls, and batches: 1,000 tasks are enqueued, 100 are
     popped and completed.
 
-    Runs without full page writes, whose number depends only on checkpoints.
+    Runs without full page writes, because their number depends only on
+    checkpoints.
     """
     set_full_page_writes("SET full_page_writes = off")
     names = ["fairq", "fifo_lease"]

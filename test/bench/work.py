@@ -19,10 +19,10 @@ EQUILIBRIUM = 1.0
 # The greatest ratio to the time of the floor.
 POP_TIME = 0.4
 TAIL = 1.0
-# The ratio of two producers in one group to two in two groups: about 1, except
-# for noise.
+# The ratio of the rate of two producers in one group to that of two producers
+# in two groups: about 1, except for noise.
 SAME_RATE = 0.85
-# Tasks of a batch take at most 1.05 times the time of others.
+# Tasks of a batch take at most 1.05 times the time of tasks without a batch.
 OF_BATCH = 1 / 1.05
 
 
@@ -177,8 +177,8 @@ def workers(bench, names, floor, title, bar, script, promise):
     rows = []
     for clients in (1, 8):
         for n in (1, 10, 100):
-            # all runs of a row must find enough tasks; one worker runs fewer of
-            # them
+            # all runs of a row must find enough tasks; a single worker runs
+            # fewer tasks
             tasks = min(sizes["work_tasks"][n] // (2 if clients == 1 else 1),
                         int(0.9 * sizes["stock"]) // sizes["repeats"])
             stock.top_up()
@@ -313,7 +313,7 @@ def many(bench):
 
 
 def turns(run):
-    """The times of pops that found something, from steps_script()."""
+    """The times of the pops of steps_script() that returned tasks."""
     times = []
     for client in run.latencies():
         for i in range(0, len(client) - 2, 3):
@@ -344,7 +344,8 @@ def equilibrium(bench):
         with connect("work") as connection:
             left = connection.execute("SELECT count(*) FROM %s.task"
                                       % contender.name).fetchone()[0]
-        # Tasks by which the backlog grows are not done.
+        # The rate does not include tasks by which the backlog grows, because
+        # they are not done.
         done = produced - max(0, left - start) / seconds
         times = turns(consumers)
         return done, percentile(times, 50), percentile(times, 99)

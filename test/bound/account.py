@@ -40,7 +40,7 @@ class Account:
         self.joined = {a.group: a for a in load.arrivals
                        if a.group in self.shape.joiners
                        and a.ids[0] in self.first_turn}
-        self.beyond = 0     # how many differences only tasks in flight explain
+        self.beyond = 0     # differences that only tasks in flight explain
         self.came = 0
 
     # ---- one turn per block
@@ -83,7 +83,7 @@ class Account:
                         f" {number}; the last one is {self.last_block}")
 
     def few_lost(self):
-        """Turns are lost only by calls that were cancelled or disturbed."""
+        """Only calls that were cancelled or disturbed lose turns."""
         lost = sum(tasks for _, _, tasks in self.missed())
         held = sum(call.most for call in self.failed)
         for sent, returned in self.load.changes:
@@ -146,9 +146,10 @@ class Account:
 
     def by_time(self):
         """
-        Over any stretch of time, counts the tasks of the calls that return in it.  The
-        difference is at most the bound, plus tasks in flight.  These tasks are of the first
-        group at the beginning, and of the second at the end.
+        Over any stretch of time, counts the tasks of the calls that return in
+        it.  The difference is at most the bound, plus tasks in flight.  The
+        tasks in flight are those of the first group at the beginning, and those
+        of the second group at the end.
         """
         # ties: tasks in flight are counted too high rather than too low
         events = sorted(
@@ -186,8 +187,9 @@ class Account:
         block if the group has had its turn.  So it waits for the tasks in flight, and for
         one turn of each other group.
 
-        A turn without a task, of a group without a slot, may have begun a block.  Clients
-        cannot see that.  But then no more turns are taken in the previous block.
+        A turn without a task, of a group without a slot, may have begun a
+        block.  Clients cannot see such a turn.  But then no more turns are
+        taken in the previous block.
         """
         sent = [call.sent for call in self.calls]
         reached = list(accumulate(

@@ -7,12 +7,12 @@ last to be evicted.  The other entry belongs to group x of the queue "l", which
 a pop visits.  In the gap after each search another group of "m" becomes active
 and takes the entry of x.
 
-In another case a pop searches for expired tasks, and then finds another entry
-of the group.  Later it must search again for the tasks that it has left.
+In another case a pop searches for expired tasks, and then finds that the group
+has a new entry.  Later it must search again for the tasks that it has left.
 
 A pop is also held up in the middle of a load.  Other sessions begin another
 load, and the limit must hold.  A free slot is used once.  If the first load has
-become invalid, it must not mark a queue as counted by the other one.
+become invalid, it must not report that the second load has counted a queue.
 """
 
 import os
@@ -110,7 +110,7 @@ class Gaps:
 
     def begin_pop(self, kind, n, tasks, result):
         """Begins a pop that is held up at the n-th point of a kind, if there
-        are that many points."""
+        are n points."""
         stall = Stall(self.data, self.pid, kind, n)
         thread = threading.Thread(target=self.pop, args=[tasks, result], daemon=True)
         thread.start()
@@ -160,7 +160,7 @@ class Gaps:
         return None
 
     def held_up(self, n, how):
-        """Holds up a pop at its n-th search.  Returns whether it has that many
+        """Holds up a pop at its n-th search.  Returns whether the pop has n
         searches, and the fault."""
         result = []
         thread, stall = self.begin_pop("load" if how == "load" else "entry", n, 10, result)

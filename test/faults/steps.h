@@ -36,13 +36,13 @@ typedef struct FairqStep
 typedef struct FairqSteps
 {
 	char		what;			/* 'e' or 'c' */
-	bool		watched;		/* the call continues */
+	bool		watched;		/* whether steps are counted */
 	int			n;				/* step at which the call ends; 0: at none */
 	int			passed;			/* steps so far */
 	int			lane_locks;		/* locks of lanes that are held */
 	int			spinlocks;
-	bool		reached;		/* whether step n was reached */
-	char		wrong[256];		/* a step in such a section, or "" */
+	bool		reached;		/* whether the call has made step n */
+	char		wrong[256];		/* a step at which nothing may fail, or "" */
 	FairqStep	steps[FAIRQ_MAX_STEPS];
 } FairqSteps;
 

@@ -16,7 +16,8 @@ class Fault(Exception):
 
 
 class TooSlow(Fault):
-    """A moment passed before the test had prepared everything for it."""
+    """An event happened before the test had finished its preparations for
+    it."""
 
 
 def connect(name="life"):

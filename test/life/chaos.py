@@ -1,20 +1,21 @@
 """Chaos: workers die at every point of a task's life, and records show that no
 task is lost or run twice.
 
-4 producers and 10 workers use four queues with and without limits.  The producers make
-single and batch enqueues, some with a dedup_key, a run_at, an expires_at or a priority.
-Some tasks are in a batch for which another task waits, and some enqueues are rolled
-back.  Workers pop with leases of 100 to 500 ms, take, wait, extend, complete, fail and
-release.  They die all the time.  Their server process is terminated, or their end of the
-connection is closed.  That happens before and after the commits of pop and of complete,
-while they work or wait, and between a COMMIT and its answer.  In a shorter part the
-whole server dies.  Other workers are only slow, and return long after their lease has
-ended.  Meanwhile tasks are cancelled, limits changed, groups paused and failed tasks
-redriven.
+4 producers and 10 workers use four queues with and without limits.  The
+producers make single and batch enqueues, some with a dedup_key, a run_at, an
+expires_at or a priority.  Some tasks are in a batch for which another task
+waits, and some enqueues are rolled back.  Workers pop with leases of 100 to 500
+ms, take, wait, extend, complete, fail and release.  They die all the time.
+Their server process is terminated, or their end of the connection is closed.
+Workers die before and after the commits of pop and of complete, while they work
+or wait, and between a COMMIT and its answer.  In a shorter part the whole
+server dies.  Other workers are only slow, and return long after their lease has
+ended.  Meanwhile tasks are cancelled, limits changed, groups paused and failed
+tasks redriven.
 
-fairq.maintain(), expire_leases() and reset_hints() run at times.  They would hide a pop
-that does not find a task on its own, or finds it too late.  So in the first half they
-act on one queue only.
+fairq.maintain(), expire_leases() and reset_hints() run at times.  These calls
+could hide that a pop does not find a task on its own, or finds it too late.  So
+in the first half they act on one queue only.
 
 The records are tables, written in the transactions that they describe.  "The
 work" of a task is its row in life_done, in the transaction of complete.  So the

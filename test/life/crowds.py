@@ -13,7 +13,7 @@ from wakes import as_timestamp
 
 TASKS = 100000
 
-# Pops find the last task within this number of calls, since each call reads
+# Within this number of calls pops find the last task, since each call reads
 # about ten thousand tasks.
 WITHIN = 8
 
@@ -105,8 +105,7 @@ class Outage:
                 f" {TASKS} were popped in {self.took:.1f} s")
 
     def expired(self, run):
-        """Alice's lease has expired together with bob's leases, and is the last
-        that expired."""
+        """Alice's lease expires first, and then all of bob's leases."""
         db, lease = run.db, 3 * self.took + 0.5
         for _ in range(3):
             # new tasks, because a task whose lease has expired twice is served

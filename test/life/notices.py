@@ -35,7 +35,7 @@ class Listener:
 
 def steps(q):
     """Yields (name, number of notifications, the transaction). The number None
-    means at most one, since every change of settings may send one.
+    means at most one, since every change of settings may send a notification.
     """
     db = q.db
 

@@ -1,8 +1,8 @@
 """The sessions of chaos.py: clients that die, a session that acts from outside,
 and sessions that check.
 
-Each records its work on tasks in tables, in the same transaction.  self.chaos is the
-run, which they share.
+Each session records its work on tasks in tables, in the transaction of that
+work.  self.chaos is the run, which all sessions share.
 """
 
 import json
@@ -30,8 +30,8 @@ KINDS = [
 ]
 HELPED = "life_kept"            # expire_leases() runs for this queue all the
                                 # time, for others only in the second half
-REDRIVEN = "life_tight"         # its failed tasks are redriven meanwhile
-SHAKY = ("life_groups", "g5")   # its limit is changed all the time
+REDRIVEN = "life_tight"         # the queue whose failed tasks are redriven
+SHAKY = ("life_groups", "g5")   # this queue's limit changes all the time
 MOST_SHAKY = 4
 GROUPS = [f"g{n}" for n in range(8)]
 MOST_BACKLOG = 250
@@ -98,7 +98,7 @@ class Session(threading.Thread):
         self.chaos.deaths[where] += 1
         if self.random.random() < 0.5:
             self.chaos.end(self.pid)
-            # the client notices that at its next statement
+            # the client notices the loss at its next statement
             while True:
                 self.db.execute("SELECT pg_sleep(0.001)")
         cut(self.db)
@@ -327,7 +327,7 @@ class Worker(Session):
             self.fail(id, attempt)
         elif way < 0.95:
             self.release(id, attempt)
-        # or the lease is lost
+        # otherwise the lease is lost
 
     def extend(self, id, attempt):
         return value(self.db,
@@ -401,7 +401,7 @@ class Worker(Session):
         """Records the end of a cancelled task. The call returned false, as for
         a lost lease.
 
-        The archive shows the end, by a row of this transaction.
+        The archive shows the end, in a row that this transaction has added.
         """
         self.db.execute("INSERT INTO life_untold SELECT id, attempt"
                         " FROM fairq.archive WHERE id = %s AND attempt = %s"
@@ -411,7 +411,8 @@ class Worker(Session):
 
 
 class Admin(Session):
-    """Causes events from outside. This session is not killed."""
+    """Disturbs the other sessions: redrives, pauses, changed limits, calls of
+    maintain(). This session is not killed."""
 
     def is_over(self):
         return self.chaos.calm

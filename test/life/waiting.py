@@ -1,4 +1,5 @@
-"""Waiting workers: which worker wakes, when it wakes, and what sleep costs."""
+"""Waiting workers: which worker wakes, when it wakes, and what a sleeping
+worker costs."""
 
 import contextlib
 import os
@@ -138,8 +139,7 @@ def wakes(run, name, function):
             # the pop has ended a task, and the slot is free when the pop commits
             expect(value(run.db, f"CALL fairq.wait('{q.name}', '1 s')"),
                    "one was ended, but the next one is not ready")
-            # or the other waiter, which the clock wakes, is the one that
-            # searches
+            # or the other waiter searches, which the clock has woken
             until(q.pop, "one was ended, but the next one is not there", 1)
         sound(run.db, q.name)
         q.close()
@@ -184,8 +184,8 @@ def one_for_one(run):
         until(lambda: sum(w.look() for w in waiters) >= 5, "5 don't come")
         time.sleep(0.1)
         came = sum(waiter.look() for waiter in waiters)
-        # if one of these workers has watched the clock, another one is woken to
-        # do so. It may find tasks that no worker has taken yet
+        # if one of these workers has watched the clock, another worker is woken
+        # to watch it. It may find tasks that no worker has taken yet
         expect(5 <= came <= 6 + 5 * int(now() - start),
                f"{came} workers returned for 5 tasks")
 

@@ -7,10 +7,10 @@ The records are in the database, in tables limits_sent, limits_done and limits_p
 written in the transactions that they describe.  So the records are correct
 whatever happens to sessions and servers.
 
-In a "risky" transaction, statements may be cancelled. It deregisters the claims
-of its innermost level before each statement, since an error would end these
-claims before the session notices it. It registers them again when the statement
-has succeeded.
+In a "risky" transaction, statements may be cancelled. The session deregisters
+the claims of its innermost level before each statement, since an error would
+end these claims before the session notices the error. The session registers
+them again when the statement has succeeded.
 """
 
 import random
@@ -164,7 +164,8 @@ class Session(threading.Thread):
     # ---- the queue
 
     def label(self):
-        """Distinguishes the claims of one call of pop from all others."""
+        """A number that the claims of one call of pop share with no other
+        claims."""
         self.serial += 1
         label = f"{self.name}.{self.serial}"
         self.load.labels[label] = [now(), None]

@@ -10,7 +10,7 @@ some instant.  One of them was made last, and at that moment all the others were
 running.  So their number is at most the limit that was in effect at that
 moment.  The moment is between the sending of the last claim's statement and its
 return.  The test does not know which claim was the last.  But it is not a claim
-that returned before another one was sent.  Hence the bound:
+that returned before another one was sent.  This gives the bound:
 
     number of claims <= the greatest limit in effect between sending and return
                         of any of them that may have been the last
@@ -87,8 +87,8 @@ class Claim:
 
 
 def exceeds(claims, limit):
-    """(the number, the bound) if there are more claims than the bound allows,
-    or None."""
+    """(the number of claims, the bound) if there are more claims than the bound
+    allows, or None."""
     if not limit.ever or not claims:
         return None
     count = len({claim.id for claim in claims})
@@ -102,7 +102,7 @@ class Outside:
     """The registered claims of one queue, and its limits."""
 
     def __init__(self, groups, concurrency=None, max_running=None):
-        """groups: also the tenants of groups, which have keys without a "/"."""
+        """groups: also the tenants of groups; a tenant's key has no "/"."""
         self.tenants = {tenant_of(group) for group in groups} - {None}
         self.lock = threading.RLock()
         self.running = defaultdict(dict)        # group -> key -> claim
