@@ -97,7 +97,7 @@ class Model(Explorer):
         return state._replace(rows=tuple(rows))
 
     def ended(self, state, n):
-        """Releases the locks.  A pop can be made again later."""
+        """Releases the locks.  The pop can be repeated later."""
         then = "begin" if self.does[n] == "look" else "over"
         return self.at(state._replace(
             shared=state.shared - {n},

@@ -18,13 +18,13 @@ these data of the group
 
 All of these data are hints, and the rows are the truth.  A step is atomic for
 all other backends.  It is a section under the lane's lock, a read of an index
-entry, or a claim (tuple lock, verify, update).  Or it is the moment at which a
-transaction's end becomes visible.  The callback that publishes the end is the
-next step.
+entry, or a claim (tuple lock, verify, update).  The moment at which a
+transaction's end becomes visible is also a step.  The callback that publishes
+the end is the next step.
 
 A pop takes the first task of the hand, and then claims the row at the TID in
 the hand.  If the hand is used up, the pop reads the line from upto on, entry by
-entry, and offers what it has read.
+entry, and offers the entries to the hand.
 
 The rules make these promises
 
@@ -34,8 +34,9 @@ stranded    Assume that every pop is over, and every transaction has ended and
 not ready   only ready tasks are claimed.
 forever     that session ends.
 
-The model leaves out two parts that only affect costs. They are the choice of
-pops that read for themselves, and the removal of a reader's name at its end.
+The model leaves out two parts that only affect costs. These parts are the
+choice of pops that read for themselves, and the removal of a reader's name when
+the reader ends.
 """
 
 from collections import namedtuple
@@ -84,8 +85,9 @@ Entry = namedtuple("Entry", "hand upto lost reader by_row")
 # evictions, rewrites and resets may still happen.
 State = namedtuple("State", "rows announced bit entry pops evictions rewrites"
                    " locked known resets")
-# left: calls to make.  found, at: the entries read, and how far.  taken: (address,
-# place).  offers, by_row: how the pop reads.  as_of: resets left at its start.
+# left: calls to make.  found, at: the entries that were read, and the address
+# up to which.  taken: (address, place).  offers, by_row: how the pop reads.
+# as_of: resets left at its start.
 Pop = namedtuple("Pop", "phase left found at taken offers by_row as_of")
 IDLE = Pop("idle", 0, (), INFINITE, None, False, 0, 0)
 
@@ -229,9 +231,9 @@ class Model(Explorer):
         return s._replace(entry=empty(upto)._replace(hand=hand))
 
     def vanished(self, s, address):
-        """The row is gone. The rest of the hand is probably as old, so the line
-        is read again from the lowest of these addresses. A reading that has
-        begun is not used beyond it.
+        """The row is gone. The rest of the hand is probably outdated, too, so
+        the line is read again from the lowest of these addresses. A reading
+        that has begun is not used beyond that address.
         """
         if not self.on("vanished lowers upto"):
             return s
@@ -386,7 +388,7 @@ class Model(Explorer):
         return s._replace(rows=replaced(s.rows, i, (status, place)))
 
     # Each of these functions is a phase of a pop. It yields (step, the state
-    # after it).
+    # after the step).
 
     @staticmethod
     def then(s, me, phase, **values):

@@ -90,12 +90,12 @@ class Lane:
     last        the last turn, and how many more tasks of its group it may take
     groups      see Group
     turns       in flight: (group, address of the turn, a task or READ, the
-                address from which to read, is it the turn's first task)
+                address from which to read, whether it is the turn's first task)
     version     of the TIDs of rows
     recovery    its number, the turn with which it began, and the number of
                 known seats from there on, wrapping around
-    scans       steps whose result is not stored yet: (number, the first of
-                their seats, the last, the groups that were found)
+    scans       steps whose result is not stored yet: (number, first seat, last
+                seat, the groups that were found)
 
     A task in a hand is a number, see item().
     """
@@ -172,8 +172,8 @@ class Lane:
         return self.seats_off(g) < self.known
 
     def is_unsure(self, g):
-        """Whether the seat was passed in the block in which recovery began, and
-        is not known yet.
+        """Whether service passed the seat in the block in which recovery began,
+        and the seat is not known yet.
         """
         return (not self.is_known(g)
                 and self.turn(g, 0) < self.first)
@@ -184,7 +184,8 @@ class Lane:
             self.position -= self.position % self.of.length + 1
         for g, group in enumerate(self.groups):
             had = restart or group.had
-            # turns that yielded no task, or are in flight, are not given back
+            # turns that yielded no task are not given back, nor are turns in
+            # flight
             served = restart or (group.served and self.on("served stays"))
             self.groups[g] = Group((0, 0, int(served), 0, 0, None, None,
                                      int(had), 0))
@@ -231,7 +232,7 @@ class Lane:
     # ---- published tasks
 
     def enter(self, g):
-        """The only way into the ring."""
+        """Every group enters the ring here."""
         group = self.groups[g]
         if group.parked:
             return
@@ -535,8 +536,8 @@ class Lane:
             and group.entry[1] < INFINITE
 
     def read_beside(self, held):
-        """The other reading changes the entry. This one serves only the turn,
-        and changes no data of the group.
+        """The other reading changes the entry. This reading serves only the
+        turn, and changes no data of the group.
         """
         g, turn, _, _, _ = held
         group = self.groups[g]

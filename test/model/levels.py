@@ -21,12 +21,12 @@ the flows that it concerns, and an order has only flows with ready tasks.
     todo        has become active, and the next call that takes turns adds it
     aside       has no slot, and no call tries it until it has one
 
-Plain is the rule itself: before each service it reads all tasks and slots.  Both see
-the same history of enqueues, services, ends, locked rows, purges and dead workers.
-It also has limits, holds and pauses of tenants and of users.  Two calls are in
-progress at a time.  Each takes a turn, and claims the task later.  Costs and times
-have too many values to try all orders, so histories are random; a seed repeats each
-of them.
+Plain is the rule itself: before each service it reads all tasks and slots.
+Both see the same history of enqueues, services, ends, locked rows, purges and
+dead workers.  The history also has limits, holds and pauses of tenants and of
+users.  Two calls are in progress at a time.  Each takes a turn, and claims the
+task later.  Costs and times have too many values to try all orders, so
+histories are random; a seed repeats each of them.
 
 Promises:
 
@@ -34,18 +34,21 @@ turn        The service is of the tenant and the user that the rule names, also 
             several are equal.
 stranded    If the rule names a user, a user is served.
 endless     A call does not try a flow again that has yielded no task.
-flat        A call tries a tenant without a slot once, however many users it has.
+flat        A call tries a tenant without a slot once, however many users the
+            tenant has.
 bound       Assume that two tenants, or two users of one tenant, have work and
             slots.  Over any stretch, what they get per weight differs by at most
             l_i / w_i + l_j / w_j, where l is the largest cost of each.  In a
             time-fair lane this holds between tenants if no flow comes or goes,
             and l is the longest task.  Otherwise i is ahead of j by at most
             2 * (E * H_j + l_i), or by its first lead and the tasks in hand
-            then.  H is the most tasks of j that ran at once, per weight.
+            then.  H_j is the largest number of tasks of j that ran at once, per
+            weight.
 
-The model leaves out these parts, which are the same with one level.  They are the
-expected cost of a turn, which is corrected later, the search through levels, and
-the maximum debt.  E is the longest task from the start, and never changes.
+The model leaves out these parts, which are the same with one level.  These
+parts are the expected cost of a turn, which is corrected later, the search
+through levels, and the maximum debt.  E is the longest task from the start, and
+never changes.
 
 `levels.py` prints the largest lead of each scenario, divided by its bound.
 """
@@ -292,7 +295,7 @@ class Plain(Books):
                         if user in self.present))
 
     def leave(self):
-        """A flow without a task, or without a slot, is left out."""
+        """The rule leaves out a flow without a task, or without a slot."""
         for flow in self.flows:         # users precede tenants
             has = (flow.has_work() if flow.parent else
                    any(user in self.present for user in flow.users))
@@ -515,7 +518,7 @@ class Lane(Books):
                 self.remove(user)
                 self.touch(tenant)
             elif user is None and not self.orders[tenant]:
-                self.bits[tenant].ring = False      # it returned without a task
+                self.bits[tenant].ring = False      # the call returned without a task
                 self.remove(tenant)
             elif user is None:
                 if self.rule("the tenant is passed over"):

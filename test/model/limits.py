@@ -155,7 +155,7 @@ class Model:
         self.quiet = {}
 
     def begin(self, number, own, fate=""):
-        """Prepare the next call, or the end."""
+        """Prepare the next call, or the end of the transaction."""
         calls = self.scripts[number]
         if own["call"] == len(calls) or fate == "open":
             return {**OWN, "call": len(calls), "served": own["served"]}

@@ -1,14 +1,14 @@
 """The load: one pass over the table, which finds the numbers of tasks and of
 running tasks.  Commits then maintain them.
 
-A queue has one group, and a few tasks that are ready or running (src/serve/load.c,
-counter.c, running.c).  Commits maintain its numbers of tasks.  The group's
-counter has two numbers.  "committed" has the running tasks according to
-commits.  "open" has the slots of transactions that have not ended here.  A load
-reads all rows of a snapshot, row by row, and adds the numbers that it has
-found.  There are two books of numbers: one for the last load that is over, and
-one for the load in progress.  A load's number is even in book 0, and odd in
-book 1.  The rules make these promises
+A queue has one group, and a few tasks that are ready or running
+(src/serve/load.c, counter.c, running.c).  Commits maintain its numbers of
+tasks.  The group's counter has two numbers.  "committed" has the running tasks
+according to commits.  "open" has the slots of transactions whose ends are not
+published here.  A load reads all rows of a snapshot, row by row, and adds the
+numbers that it has found.  There are two books of numbers: one for the last
+load that is over, and one for the load in progress.  A load's number is even in
+book 0, and odd in book 1.  The rules make these promises
 
 strict          when a task is claimed with a slot, or continues to run with
                 another worker, the limit is not exceeded.  A task runs
@@ -87,13 +87,13 @@ READY, RUNNING = "ready", "running"
 KINDS = (READY, RUNNING)
 EACH = -1                       # counts_since: no load counts so far
 
-# xid. savepoint: 0 (none), or its number. number, known: of the load as read, at
-# first the number of resets. mine: number, snapshot and resets of the own load.
-# noted, below: changes of tasks (ready, running), of the counter, slots; below:
-# those outside the savepoint. slot: whether one is taken for the next claim.
-# call: None, "counts" or "not". limit: that of the old settings. kept: whether
-# the session is among the calls that do not count. decided: the books to which
-# the commit adds.
+# xid. savepoint: 0 (none), or its number. number, known: those of the load that
+# was read; at first the number of resets. mine: number, snapshot and resets of
+# the own load. noted, below: changes of tasks (ready, running), of the counter,
+# slots; below: those outside the savepoint. slot: whether one is taken for the
+# next claim. call: None, "counts" or "not". limit: that of the old settings.
+# kept: whether the session is registered as one that does not count. decided:
+# the books to which the commit adds.
 NOTHING = (0, 0, 0, 0)
 Session = namedtuple("Session", "at xid sub number known mine snapshot rows"
                      " resets noted below slot call limit kept pins seen decided")
@@ -111,7 +111,7 @@ State = namedtuple("State", "next ended aborted versions resets number counting"
 
 BOOKS = (0, 1)
 NEW = (((0, 0), (0, 0)), 0)
-FIRST = 3                       # number of the first load
+FIRST = 3                       # the first load's number
 
 
 def with_book(books, book, value):
@@ -744,8 +744,8 @@ class Model(Explorer):
         return state, session._replace(snapshot=None)
 
     def resets(self, state, session, _):
-        """This is in one section with the previous step, but others can read
-        in between.
+        """This step and the previous one are one section, but other sessions
+        can read in between.
         """
         if self.is_mine(state, session):
             state = state._replace(known=session.resets, over=session.resets)

@@ -9,7 +9,7 @@ mutex in the middle.  Steps have the names of the functions in C.
 
 A state is a tuple: the shared part, then each backend's own.  A step is a
 function (rules, shared, own, number) that changes both records, and names the
-next step; NOT_NOW if it has to wait.
+next step.  It returns NOT_NOW if it has to wait.
 
 The model leaves out these parts, without losing a fault:
 
@@ -17,13 +17,13 @@ The model leaves out these parts, without losing a fault:
   irregular while one of its tasks is ready.  Only the state of the group's
   hints exists: in service (IRREGULAR), put aside (PARKED), or not known to
   have a task (REGULAR).  A pop skips a REGULAR group.
-- The queue's own counter.  The same functions maintain it as a group's, and it
-  parks no group.
+- The queue's own counter.  The same functions maintain it as a group's counter,
+and it parks no group.
 - The read of a row and its claim are one step.  A row that has changed in
   between counts as not ready.
 - A load is one step, because load.py has its steps.  But it may come between
-  the moment at which an end is visible and its steps here.  A load that is not
-  available is not tried again, and the group is skipped.
+the moment at which a transaction's end is visible and the steps of that end
+here.  A pop that cannot load does not try again, and skips the group.
 - A pop is for one task, and ends if the group has none.  A pop of several tasks
   is like several calls.
 
@@ -102,7 +102,8 @@ def visible(row, me):
 
 
 def is_running(row):
-    """The truth: from the claim until the end is visible."""
+    """The true number of running tasks: each runs from its claim until its end
+    is visible."""
     return row[0] == RUNNING or (
         row[1] != NOBODY and row[2] in (RUNNING, GONE))
 

@@ -40,13 +40,13 @@ stranded    Assume that all calls and transactions are over and no group is
 passed over A turn is taken only if no group with a ready task and a slot has a
             lower next turn.  (A turn that yielded no task, because the group
             had none or no slot, does not count.)
-twice       No group has two turns in a block.  A turn counts also if the claim
+twice       No group has two turns in a block.  A turn counts even if its claim
             is rolled back, or the row was locked.
 back        The blocks of the turns that are taken never decrease.
-the front   It is empty when the position enters another block.
+the front   The front is empty when the position enters another block.
 address     A task is served at its address, unless a task is late, rolled back,
-            purged, parked or locked.  This rule does not apply to an enqueue in
-            the middle of its group's own turn.
+            purged, parked or locked.  This promise does not apply to an enqueue
+            in the middle of its group's own turn.
 
 One exception: a group that was in front when SQL changed rows, and is not known
 yet, may be passed over in that block.
@@ -146,7 +146,7 @@ class Model(Explorer):
         self.length = len(self.seats)
         self.group = ["abc".index(letter) for letter in self.tasks]
         self.regular = getattr(self, "regular", False)
-        # the busy group has just been served, and all groups are known
+        # at first the busy group has just been served, and all groups are known
         self.start = (((ABSENT, 0),) * len(self.tasks),
                       self.seats[BUSY] + self.length, (-1, 0),
                       (Group().freeze(),) * (len(self.seats) - 1), (), 0,

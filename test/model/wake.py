@@ -11,14 +11,14 @@ late            a search that comes a second later is only needed if a client is
                 gone.  Otherwise no session sleeps while a task is ready.
 crowd           as many sessions are notified as there were tasks.  One more is
                 notified for each search without a call.  Such searches are the
-                first one of a session, the one after a second, and the one
-                after another session was ended.
+                first search of a session, the search after a second, and the
+                search after another session was ended.
 
 A step is atomic for all other sessions.  It is a search, an access to an
 atomic, or a change of the list of sleepers.  The names of steps that happen
-only as time passes begin with "later".  A signal is for the first session in
-the list, and removes it.  The model leaves out the timekeeper's clock, because
-it is only one more reason to call.
+only as time passes begin with "later".  A signal goes to the first session in
+the list, and removes that session from the list.  The model leaves out the
+timekeeper's clock, because it is only one more reason to call.
 """
 
 from collections import namedtuple
@@ -48,8 +48,9 @@ State = namedtuple("State", "tasks waiters calls recheck sleepers woken announce
 
 ASLEEP, COMES, ENDS, GONE = "asleep", "comes", "ends", "gone"
 
-# The states of waiters, and how many tasks each producer makes ready.  A waiter is asleep
-# or arriving at first.  A sleeping one may be ended, or its client may be gone.
+# The states of waiters, and how many tasks each producer makes ready.  A waiter
+# is asleep or arriving at first.  A sleeping waiter may be ended, or its client
+# may be gone.
 SCENARIOS = {
     "one of three": ((ASLEEP, ASLEEP, ASLEEP), (1,)),
     "two of three": ((ASLEEP, ASLEEP, ASLEEP), (2,)),

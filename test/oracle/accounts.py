@@ -7,12 +7,13 @@ has the lowest key among those with a task to serve:
                             ones so far, per weight.  level: running tasks per
                             weight, rounded down.  E: the longest recent task
 
-Before any task has ended, the level decides, and got decides between equal levels.
-When a flow becomes active, its got is raised to the least got of the active ones.  If
-that raises it, or if the flow is new, the flow precedes all others with that key,
-except those that arrived before.  Flows that arrive at the same call are in the order
-of their seats.  All others are in the order of their last services.  A flow that owes
-more than 16 E, and 2 E for each running task, is forgiven the rest.
+Before any task has ended, the level decides, and got decides between equal
+levels.  When a flow becomes active, its got is raised to the least got of the
+active ones.  If got was raised, or if the flow is new, the flow precedes all
+others with the same key, except those that arrived before.  Flows that arrive
+at the same call are in the order of their seats.  All others are in the order
+of their last services.  A flow that owes more than 16 E, and 2 E for each
+running task, is forgiven the rest.
 
 A quantity that is not known has two bounds.  Times are in microseconds.  A moment is
 a pair: the earliest and the latest possible time.
@@ -32,7 +33,8 @@ class Flow:
         self.running = {}       # task: the moment at which it began
         # whether it is in its order; None: not known
         self.there = False if new else None
-        # its got is at least this, if it was out of its order and arrived since
+        # lower bound of its got, if it has left its order and arrived again
+        # since
         self.floor = None
         self.new = new          # the flow never arrived
         self.tie = None         # (kind, services or calls); None: not known

@@ -6,7 +6,7 @@ from state import COMPLETED
 
 
 class EndsWithRunning(Fake):
-    """A batch is over as soon as none of its tasks waits."""
+    """A batch is over although some of its tasks are still running."""
 
     def is_over(self, row, members, ends):
         return row.closed and not any(
@@ -15,7 +15,7 @@ class EndsWithRunning(Fake):
 
 
 class EndsUncommitted(Fake):
-    """A batch counts the end of a task before that is committed."""
+    """A batch counts the end of a task before this end is committed."""
 
     def is_over(self, row, members, ends):
         return row.closed and all(member.state == "done"
@@ -28,7 +28,8 @@ class EndsBeforeItIsClosed(Fake):
 
 
 class EndsTwice(Fake):
-    """A batch ends once more when its task has been completed."""
+    """A batch ends once more when the task that waits for it has been
+    completed."""
 
     def complete(self, session, id, attempt, result):
         done = super().complete(session, id, attempt, result)

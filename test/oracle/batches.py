@@ -2,11 +2,11 @@
 
 A waiting task is *blocked*, and has no instant for which it is scheduled.  Pops
 check its batch, at times that the model does not know.  So after each pop the
-driver reads the blocked tasks.  A pop may serve a task that it has made ready,
-if it finds no other task.  fairq makes these promises (kind "batch")
+driver reads the blocked tasks.  If a pop finds no other task, it may serve a
+task that it has made ready.  fairq makes these promises (kind "batch")
 
-early     a task becomes ready only if its batch is closed.  A committed
-          transaction or the session itself has ended each task of the batch.
+early     a task becomes ready only if its batch is closed.  Each task of the
+          batch was ended by a committed transaction or by the session itself.
 twice     it becomes ready once, if that is not rolled back.  (After that it is a
           task like any other, so the second time is "doubled" or "unknown".)
 numbers   the headers of the waiting task and fairq.batches have the number of
@@ -17,7 +17,8 @@ lost      when no other task is left, the waiting task of each finished batch
           has run.
 
 A session that pops or ends tasks may lock the row of a waiting task.  Other
-sessions would block on it, so they do not change that task (may_change).
+sessions would block on this lock, so they do not change the waiting task
+(may_change).
 """
 
 from life import Life
@@ -89,7 +90,7 @@ class Batches(Life):
             self.members[task.batch].append(task)
 
     def close_batch(self, session, task):
-        """Close the batch in the model.  Returns what the call must return."""
+        """Closes the batch in the model.  Returns what the call must return."""
         if not task.blocked or not task.unfinished() or task.closed:
             return False
         self._change(session, task, SCHEDULED, closed=True)
@@ -110,7 +111,8 @@ class Batches(Life):
             self.end_batch(session, row)
 
     def end_failed_batches(self, session, ends):
-        """End failed batches, inner ones first.  Returns the other rows."""
+        """End failed batches, inner ones first.  Returns the rows of the other
+        batches."""
         for id in sorted(ends, reverse=True):
             if ends[id].status == FAILED:
                 self.end_batch(session, ends[id])

@@ -3,17 +3,18 @@
 accounts.py has the rule.  This file keeps the accounts of the groups of a lane or,
 if there are tenants, of the tenants and of the users of each.  A service is a fault
 (kind "order") if another flow that waits properly surely precedes the one that is
-served.  This replaces the promises that cost.py also replaces.
+served.  This promise ("order") replaces the same promises as that of cost.py.
 
-Workers report seconds to minutes for some tasks, while a history lasts a second.  A
-pop's time is known from the leases that it grants, so each key is known at that time.
-In these cases the model has only bounds, and accepts each possible order.
+Workers report seconds to minutes for some tasks, while a history lasts a
+second.  A pop's time is known from the leases that it grants, so each key is
+known at that time.  In the following cases the model knows only bounds, and
+accepts each possible order.
 
 - The worker reported no time, or the task was taken: the time of a call is
   used.
 - A flow without a task, or one that could not serve it, may have left its order.  Then
   it may get the least got of the others when it returns.
-- A lease has ended, also if its task had ended before.  Each flow of the lane
+- A lease has ended, even if its task had ended before.  Each flow of the lane
   may have level 0 then, and the order of the lane is no longer checked.
 - A transaction ended tasks of several groups: the order of these ends is not
   known.

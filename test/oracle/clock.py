@@ -82,7 +82,7 @@ class Clock:
         return now
 
     def planned(self, ahead):
-        """A planned instant in the future, 1 being the first."""
+        """The n-th planned instant in the future; 1 is the first."""
         now = self.now()
         self.plan = [instant for instant in self.plan
                      if instant > now + self.margin]

@@ -35,7 +35,7 @@ from state import NO_LIMIT, READY, RUNNING, SCHEDULED, Fault
 
 UNIT = 1 << 32
 DOUBT = "doubt"
-TIMES = 1 << 62                 # addresses from there on are times
+TIMES = 1 << 62                 # addresses from this one on are times
 SOON = 3600 * 1000000           # microseconds: an instant that may come
 
 
@@ -50,10 +50,10 @@ def units(cost, weight):
 class Account:
     def __init__(self, most=0, known=True):
         self.low, self.high = 0, most
-        self.tie = None         # services before its last one; None: it has had none
+        self.tie = None         # services before its own last service; None: it has had none
         self.known = known      # False: it may be another group's account
-        # When it became active: (services, calls) in the lane so far. None: not
-        # since its last service.
+        # When it became active: (services, calls) in the lane so far. None: it
+        # has not become active since its last service.
         self.came = None
         self.away = known       # whether it has no task that could be served
         self.ran = False        # whether its tasks ran when the lane was recovered
@@ -175,7 +175,7 @@ class CostModel(Model):
         return name in waiting
 
     def _passed(self, group):
-        """Whether the group had all its turns in the call."""
+        """Whether the group has had all of its turns in the call."""
         return (self.per_group is not None and self.each.get(group, 0)
                 >= self.per_group * self._weight(group)[0])
 

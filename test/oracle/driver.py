@@ -106,7 +106,7 @@ class Driver:
             raise Fault("batch", f"{cancelled} cancelled, not {due}")
 
     def _batch_ends(self, s):
-        """The ends of batches in a pop or a wait that has returned."""
+        """The ends of batches during a pop or a wait that has returned."""
         blocked = [task.id for task in self.model.blocked(s)]
         rows = self.sessions[s].batches(blocked) if blocked else {}
         return {id: row for id, row in rows.items() if row.status != "blocked"}
@@ -155,8 +155,8 @@ class Driver:
         return run_at
 
     def _blocked(self, s, *arguments):
-        """The call must wait. It is made only outside a transaction, because
-        its timeout would fail the transaction."""
+        """Makes a call that must wait. It is made only outside a transaction,
+        because its timeout would fail the transaction."""
         if s in self.model.undo:
             return None
         try:
@@ -230,8 +230,9 @@ class Driver:
         """lapsed: whether leases of tasks had expired."""
         served = self._served(claims)
         if self.model.settings.fair_by == "time":
-            # Keys have grown since then, at different paces.  So another task can be
-            # first.  If a lapsed task is, it needs no slot, and others may lack one.
+            # Keys have grown since the peek, at different rates.  So another
+            # task can be first.  If a lapsed task is first, it needs no slot,
+            # and other tasks may lack one.
             if lapsed:
                 return
             foreseen, served = len(foreseen), len(served)
@@ -243,7 +244,7 @@ class Driver:
         if lease is None:
             return DAY
         ahead, short = lease
-        beside = self.clock.margin * 2 // 3     # this is not near the instants of scheduled tasks
+        beside = self.clock.margin * 2 // 3     # no instant of a task is that close
         until = self.clock.planned(ahead) + (-beside if short else beside)
         return max(until - self.clock.now(), 1000)
 
@@ -276,7 +277,7 @@ class Driver:
             self.model.finished(s, id, result)
 
     def complete_batch(self, s, tasks, took=None):
-        """took: what the worker reports for each task."""
+        """took: the time that the worker reports for each task."""
         lost = self._call(s, "complete_batch", [task.id for task in tasks],
                           [task.attempt for task in tasks], took)
         if lost != [task.id for task in tasks if task.cancelled]:

@@ -416,7 +416,7 @@ class Fake:
 
     @staticmethod
     def is_alone(row):
-        """Whether it is served alone."""
+        """Whether the task is served alone."""
         return row.lapses + (row.state == "running") >= LAPSES_ALONE
 
     def peek(self, session):

@@ -95,7 +95,7 @@ class RejoinsInItsBlock(Fake):
 
 
 class RollbackGivesBack(Fake):
-    """The turn of a rolled back pop does not count."""
+    """A turn does not count if its pop is rolled back."""
 
     def end(self, session, commit):
         rows = [] if commit else [row for row, _ in self.undo[session] if row]
@@ -161,7 +161,7 @@ class TurnsWithoutEnd(Fake):
 
 
 class LiesAboutTurns(FirstComeFirstServed):
-    """Each service is a turn in a block of its own."""
+    """The address of each service names a turn in a new block."""
     turns = 0
 
     def addr(self, row):
@@ -391,7 +391,7 @@ class EqualShares(Fake):
 
 
 class BanksShares(Fake):
-    """A priority without tasks catches up when it has some."""
+    """A priority that had no tasks catches up when it gets some."""
 
     def have_shares(self, session):
         super().have_shares(session)
@@ -399,7 +399,7 @@ class BanksShares(Fake):
 
 
 class ChargesRollbacksNothing(Fake):
-    """A rolled back pop returns its share."""
+    """The rollback of a pop also undoes its charge to the share."""
 
     def end(self, session, commit):
         rows = [] if commit else [row for row, _ in self.undo[session]

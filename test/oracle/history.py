@@ -3,9 +3,9 @@
 A history is a list of steps.  A random number generator draws all of them
 before the start, so the seed determines the history.  A step names its session
 and its operation.  The task of a step is a number, which selects one of the
-running tasks when the step runs.  An impossible step is skipped.  So any part of
-a history is also a history.  A history that finds a fault is reduced: steps are
-left out while the same kind of fault is found.
+running tasks when the step runs.  An impossible step is skipped.  So a history
+without some of its steps is also a history.  A history that finds a fault is
+reduced: steps are left out while the same kind of fault is found.
 
 One thread runs the steps of several sessions, with transactions that stay open in
 between.  No call may wait for another session.  So histories reach every order of
@@ -133,7 +133,7 @@ class History:
     def _draws(self):
         """For each kind of step with arguments, the function that draws them."""
         rng = self.rng
-        # a look at the view reads rows that others write
+        # the step that reads the view reads rows that other sessions write
         levels = LEVELS[:1] if not self.has("levels") else (
             LEVELS[:2] if self._needs_looks() else LEVELS)
 

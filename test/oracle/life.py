@@ -129,8 +129,8 @@ class Life(Transactions):
                      retry=None, instant=due_at(run_at), **values)
 
     def _retry(self, session, task, since=None, **values):
-        """The task is due at once.  It has been due since the given time, or
-        since some moment of this call.  Times may be whole milliseconds.
+        """The task is due at once.  The task has been due since the given time,
+        or since some moment of this call.  Times may be whole milliseconds.
         """
         self._fifo(task).regular = False
         low, high = self.clock.start - 1000, self.clock.end

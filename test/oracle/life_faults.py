@@ -139,7 +139,8 @@ class ExpiresTooEarly(Fake):
 
 
 class ExpiredNeedsRoom(Fake):
-    """The slot of the dead worker is not taken over."""
+    """An expired task needs a free slot, instead of the slot of the dead
+    worker."""
 
     def candidates(self, session):
         lane, rows = super().candidates(session)
@@ -321,7 +322,8 @@ class FailsAtOnce(Fake):
 
 
 class ReadyAgainSinceEver(Fake):
-    """A task that is ready again is served as one ready since its enqueue."""
+    """A task that is ready again is served as if it had been ready since its
+    enqueue."""
 
     def again(self, session, row, **values):
         super().again(session, row, **values)

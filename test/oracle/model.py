@@ -7,15 +7,16 @@ model raises Fault if a result breaks a promise.  It does not know how the serve
 chooses, or the place of a task.  Calls are made one at a time, but by several
 sessions, whose transactions may stay open for any time.
 
-Terms.  An *expired* task is one whose lease has expired.  A task is *visible* to a
-session if it is ready, due or expired.  A commit or the session's own open
+Terms.  An *expired* task is one whose lease has expired.  A task is *visible*
+to a session if it is ready, due or expired.  A commit or the session's own open
 transaction makes it visible.  A task *runs* from its claim until its end is
-visible to all.  That is the commit of the transaction that completed, failed,
-released or took it, or the abort of the one that claimed it.  A claim of an
-expired task takes over the task's slot.  A group has a *slot* for a session if
-fewer tasks run than its limit.  The settings are the session's own uncommitted
-ones, or else the committed ones.  The same holds for the queue.  Expired tasks
-need no slot, but their number never makes more run than the limit.
+visible to all.  Its end is the commit of the transaction that completed,
+failed, released or took it, or the abort of the transaction that claimed it.  A
+claim of an expired task takes over the task's slot.  A group has a *slot* for a
+session if fewer tasks run than its limit.  The settings are the session's own
+uncommitted ones, or else the committed ones.  The same definition applies to
+the queue.  Expired tasks need no slot, but they are served only while no more
+tasks run than the limit allows.
 
 The model knows whether a group has a slot, with these exceptions.  A task that
 a transaction releases and claims again counts twice until the transaction ends.
@@ -32,30 +33,32 @@ return too few tasks waits for the read, and so does peek(), so neither is blind
 A *service* is one task in the result of a pop or take.  Services are ordered by
 call, then by their place in the result, and they count also if the pop is rolled
 back later.  A group with a slot *waits properly* at a service if one of its
-tasks is due, or its first in FIFO order is visible.  That order includes the tasks
-that are visible to the session, and those that another open transaction adds,
-returns or removes.  (A group's tasks come behind its own uncommitted ones, which
-delay no other group.)  A group with an expired task also waits properly.  (A session
-may or may not find out that leases of its own open transaction, or those that it
-has extended, have expired.)
+tasks is due, or its first in FIFO order is visible.  The FIFO order includes
+the tasks that are visible to the session, and those that another open
+transaction adds, returns or removes.  (A group's tasks come behind its own
+uncommitted ones, which delay no other group.)  A group with an expired task
+also waits properly.  (A session may or may not find out that leases of its own
+open transaction, or those that it has extended, have expired.)
 
 Properties, checked at every service (and every wait):
 
 count     pop(n) returns min(n, visible) tasks.  Only tasks with a slot in their
           group and in the queue count.  It returns no task that another session
-          has, or has not committed.  It returns none that is finished, purged
-          or rolled back (kinds "lost", "doubled", "uncommitted", "unknown").
+          has claimed, or has added without a commit.  It returns none that is
+          finished, purged or rolled back (kinds "lost", "doubled",
+          "uncommitted", "unknown").
 per_group a call with per_group c serves turns of one lane in a window of
           addresses.  It begins at the call's first turn, the lowest, and has a
           length of c * block_length.  So no group has more than c turns.  The call
           serves all turns of groups that wait properly in this window, up to the
-          requested number (else "lost").  It serves at least one task if one is
-          visible and has a slot.
+          requested number (else "lost").  It serves at least one task if a task
+          is visible and has a slot.
 limit     a claim exceeds neither the limit of the group nor max_running of the
           queue, and no task of a paused group is claimed.
-priority  no task is served while a lane of a lower number has a visible one of
-          a group with a slot.  In a queue with shares, these decide which lane is
-          first (shares.py, kind "shares").  A call with per_group serves one lane.
+priority  no task is served while a lane of a lower number has a visible task of
+          a group with a slot.  In a queue with shares, these decide which lane
+          is first (shares.py, kind "shares").  A call with per_group serves one
+          lane.
 claim     group, priority, attempt, lapses, the time of the enqueue and the end of
           the lease are correct.  The attempt increases with every service, and
           only a rollback undoes that.  The lapses increase when an expired lease
@@ -63,8 +66,8 @@ claim     group, priority, attempt, lapses, the time of the enqueue and the end 
 alone     a task with two lapses or more, including the one that this claim
           takes over, is the only one of its call.  A call ends with such a
           task, or stops before one that could be served, and then need not
-          return more.  The next call continues in the lane where one has
-          stopped, whatever its priority.
+          return more.  The next call continues in the lane in which the call
+          has stopped, whatever the priority of the lane.
 fifo      within lane and group an expired task is first.  Next is a due task that
           failed, or that was returned when its lease had expired.  These are in
           the order of their instants, in milliseconds, and of their ids.  Then
@@ -101,7 +104,8 @@ turn      of the groups that wait properly, the one with the lowest next turn is
           c  while h waits and is not served, any other group g has at most w_g
              services.  It may have 2 * w_g if g did not wait when h's last
              turn began.  In a full queue it is w_g, and only groups with
-             expired tasks are compared.  The wait of others continues after it.
+             expired tasks are compared.  The wait of other groups continues
+             after such a service.
 
           Proof of c: h's next turn is in the present block or in the next one.
           g has one turn in each, so two at most.  Both precede the turn of h only
@@ -112,12 +116,13 @@ turn      of the groups that wait properly, the one with the lowest next turn is
           The wait also ends if a purge or a rollback removes all of the group's
           tasks.  It ends if a pop visits the group while it has no slot.  A group
           that gets a slot again, or becomes active, has its turn in the present block, if it
-          has had none there.  Then it is next, together with others in the same state.  (But
-          while transactions are open, a pop that cannot serve the group may use its turn,
-          since it may not know about slots and tasks.  And a
-          new group may have the seat of a rolled back one, and its used turn.)  For g and h of weight 1 it follows that
-          |n_g - n_h| <= 2 over every stretch of services with both waiting.  From the point
-          where both have had a turn in the stretch, it is <= 1.
+          has had none there.  Then this group is next, together with other
+          groups in the same state.  (But while transactions are open, a pop
+          that cannot serve the group may use its turn, since it may not know
+          about slots and tasks.  And a new group may have the seat of a rolled
+          back one, and its used turn.)  For g and h of weight 1 it follows that
+          |n_g - n_h| <= 2 over every stretch of services with both waiting.
+          From the point where both have had a turn in the stretch, it is <= 1.
 
 share     consider a stretch of services at which g and h both wait properly with at
           least w_g and w_h visible tasks and slots.  Both are regular (below).  From
@@ -171,8 +176,9 @@ class Model(Batches):
     # ---- calls and their results
 
     def doubtful(self, session):
-        """The expired tasks that a pop may have ended, or returned because more
-        run than the limit. The driver must read these tasks after the pop.
+        """The expired tasks that a pop may have ended, or has returned to the
+        queue because more tasks run than the limit allows. The driver must read
+        these tasks after the pop.
         """
         return [task for task in self.expired(session)
                 if self.ending(session, task)
@@ -307,7 +313,7 @@ class Model(Batches):
         return PARTS
 
     def _window(self, session, lane, turns, per_group, short):
-        """Checks the turns of a call with per_group.  None is outside of the
+        """Checks the turns of a call with per_group.  No turn is outside of the
         window.  If the call returned less than requested, no turn is left in
         the window.
         """
@@ -458,7 +464,8 @@ class Model(Batches):
         return bool(self._expired(session, fifo))
 
     def _keeps_out(self, session, task):
-        """Whether the task may have left other groups without room."""
+        """Whether the task may have used the last slots, so that other groups
+        had none."""
         return self._queue_places(session) <= 0
 
     def _has_room(self, session, group):

@@ -158,8 +158,8 @@ COSTS = (
             max_running=1, leases=0.3, tick=1,
             **{**SERVE, **OPEN, "complete": 10}),
     # Without leases. A group with running tasks may count as one with an ended
-    # lease, and so be active before it has a task. The model cannot predict this
-    # case.
+    # lease, and so become active before it has a ready task. The model cannot
+    # predict this case.
     Profile("cost-fair, everything", 5, (1, 2, 3, 4), cost=1,
             **{**ALL, **CHANGES, "limits": 0.4, "most": 0.3}),
     Profile("cost-fair, hints thrown away", 2, (1, 2, 3), exclusive=True,

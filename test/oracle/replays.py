@@ -1,12 +1,12 @@
 """Short histories that once found a fault, or that resemble one that did.
 
-Each is one line: steps between semicolons, each with a session and a call.  Tasks
-have numbers in the order of their enqueues, from 1: "release 3" releases the
-third.  "a/1" is group a with priority 1, and "a@2" is scheduled two instants
-ahead.  "a#k" has the dedup key k, and "a!1" one attempt.  A limit without a group
-belongs to the queue.  In a history's name, "own" tasks and calls are those of
-the same transaction.  A number after "lease", "release 3", "fail 3" or "extend
-3" is the number of instants until then.  "fail 3 dead" is permanent, and a tick
+Each is one line: steps between semicolons, each with a session and a call.
+Tasks have numbers in the order of their enqueues, from 1: "release 3" releases
+the third.  "a/1" is group a with priority 1, and "a@2" is scheduled two
+instants ahead.  "a#k" has the dedup key k, and "a!1" one attempt.  A limit
+without a group belongs to the queue.  In a history's name, "own" means: of the
+same transaction.  A number after "lease", "release 3", "fail 3" or "extend 3"
+is the number of instants until then.  "fail 3 dead" is permanent, and a tick
 waits for the next instant.  At the end all tasks are served.  All properties
 are checked throughout.
 """
@@ -124,7 +124,7 @@ REPLAYS = {
         "1 enqueue c; 1 complete 1; 3 enqueue a; 1 enqueue a; 3 enqueue c;"
         "3 pop 3; 1 pop 3",
 
-    # limits: a check of a full group takes no future turn
+    # limits: a check of a full group does not use a later turn of the group
     "limit: a check of a full group, then others":
         "0 limit a 1; 0 enqueue a a; 0 pop 5; 0 enqueue b b; 0 complete 1;"
         "0 pop 2",
@@ -152,7 +152,8 @@ REPLAYS = {
     "limit: own settings raise the limit, parked by another session":
         "0 pause a; 0 begin; 0 resume a; 1 enqueue a; 1 pop 1; 0 pop 1",
 
-    # a first limit, in the middle of a transaction that has not counted running tasks
+    # the first limit is set during a transaction that has not counted running
+    # tasks
     "limit: the first one, after own completion":
         "0 enqueue a a a; 0 pop 1; 0 begin; 0 complete 1; 1 limit a 1;"
         "0 pop 1",

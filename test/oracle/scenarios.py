@@ -154,7 +154,7 @@ def burst_of_late_commits(driver, count):
 
 def burst_of_a_rollback(driver, tasks):
     """A large pop, mostly of one group, is rolled back after other groups were
-    served for many rounds. This happens twice.
+    served for many rounds. This sequence happens twice.
     """
     driver.batch(0, ["back"] * (tasks * 9 // 10))
     others(driver, 2 * tasks)

@@ -338,9 +338,9 @@ class Session:
         return self._rows(ROWS + "id = ANY(%s::bigint[])", ids)
 
     def look_at_changed(self, ids):
-        """The rows of tasks that this transaction has changed, as look() returns
-        them, but from the tables. An old snapshot may lack the group's key, and may show an
-        old version of the row.
+        """The rows of tasks that this transaction has changed, in the form that
+        look() returns, but read from the tables. An old snapshot may lack the
+        group's key, and may show an old version of the row.
         """
         return self._rows(ROWS_CHANGED + "id = ANY(%s::bigint[])", ids)
 
@@ -405,9 +405,9 @@ class Server:
         return "FAIRQ_RESTART_COMMAND" in os.environ
 
     def restart(self, crash):
-        """Runs the command, or the same with "fast" for a clean restart. If
-        possible, the table is small at that time, so the first call reads it
-        at once.
+        """Runs the command, or the same with "fast" for a clean restart.
+        Vacuums the table before, so that the first call reads it at once if few
+        rows are left.
         """
         last = Session("vacuum", None, [])
         last.call("VACUUM fairq.task")

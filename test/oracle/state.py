@@ -8,7 +8,7 @@ READY, SCHEDULED, RUNNING = "ready", "scheduled", "running"
 PURGED, GONE = "purged", "gone"     # ended before it ran, or by its worker
 COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 NO_LIMIT = 1 << 60
-FOREVER = 1 << 62               # an instant that never comes
+FOREVER = 1 << 62               # an instant that never arrives
 UNKNOWN = -1                    # an unknown turn: the group may have had one
 ANYWHERE = "anywhere"           # a cycle may continue with any task
 
@@ -21,13 +21,13 @@ class Fault(Exception):
         self.kind = kind
 
 
-LAPSES_ALONE = 2                # with this many lapses a task is served alone
+LAPSES_ALONE = 2                # a task with this number of lapses is served alone
 
 
 class Task:
     """The fields in CHANGING change, and a rollback restores them."""
     CHANGING = ("status",       # see above
-                "owner",        # session whose open transaction changed it
+                "owner",        # the session whose open transaction changed it
                 "born",         # session that has not committed its enqueue
                 "place",        # its place in its group's line; 0: none
                 "attempt",
@@ -37,7 +37,7 @@ class Task:
                 "since",        # ready: since a moment between these two
                 "leases",       # see Terms
                 "run_at",
-                "instant",      # when it is due, or its lease expires
+                "instant",      # when it is due, or when its lease expires
                 "begun",        # scheduled: whether for a retry
                 "retry",        # due at once: since a moment between these two
                 "stands",       # running: its place among expired tasks
@@ -108,8 +108,8 @@ class Settings:
         self.backoff = 1000000      # microseconds
         self.retain = False
         self.fair_by = "tasks"
-        self.separator = None       # between tenant and user; None: no tenants
-        self.shares = ()            # of priorities; (): strict priority
+        self.separator = None       # separator between tenant and user; None: no tenants
+        self.shares = ()            # shares of priorities; (): strict priority
 
     def changed(self, **values):
         other = Settings()

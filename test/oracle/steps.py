@@ -1,7 +1,7 @@
 """One step of a history: makes its call, if that is possible at that point.
 
-A step is (session, name, ...).  Its task is a number that selects one of the
-tasks that are possible when the step runs.
+A step is (session, name, ...).  The task of a step is a number, which selects
+one of the tasks for which the call is possible when the step runs.
 """
 
 from state import FAILED
@@ -38,7 +38,7 @@ def perform(driver, s, name, *rest):
         _batch(driver, s, name, *rest)
     elif name == "purge" and rest[0] in {None, *model.groups}:
         if not model.batches_are_busy(s):
-            driver.purge(s, *rest)      # other groups may not exist
+            driver.purge(s, *rest)      # other groups may not exist yet
     elif name == "weight" and not inside and model.may_set(s):
         driver.set_weight(s, *rest)
     elif name == "shares" and not inside and model.may_set(s):

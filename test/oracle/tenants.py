@@ -6,8 +6,8 @@ service chooses the first tenant with a user that waits properly, and the first
 such user of that tenant.  Both are charged the task's cost, divided by the
 weight of the tenant, or of the user.  If fair_by is "tasks", each task costs 1.
 
-A tenant can have a limit of the running tasks of all its users.  A user has room
-only if its tenant has room.  If a tenant is paused, so are its users.
+A tenant can have a limit of the running tasks of all its users.  A user has a
+slot only if its tenant has one.  If a tenant is paused, so are its users.
 
 A tenant becomes active with its first user that has a task.  Tenants that become
 active between the same two pops have an order that the model does not know.

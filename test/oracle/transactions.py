@@ -42,7 +42,7 @@ class Transactions:
         self.settings = self.pending.pop(session, self.settings)
         for task, _ in self.undo.pop(session):
             if task is None or task.owner != session:
-                continue        # already settled: it occurs twice in the list
+                continue        # the task is settled already, because it occurs twice in the list
             self._settle(task)
 
     def rollback(self, session):
@@ -75,9 +75,9 @@ class Transactions:
             fifo.regular = False
             if task.status == GONE and task.owner is None and not task.outcome:
                 self._forget(task)
-                self.ids.discard(task.id)   # a crash may return it
+                self.ids.discard(task.id)   # after a crash the id may be used again
                 if any(last and last[-1] == task.id for last in fifo.cycles):
-                    fifo.cycles.add(ANYWHERE)   # its address is used again
+                    fifo.cycles.add(ANYWHERE)   # another task gets its address
                 if task.group not in self.groups:
                     self._unknown(task.group)
             self._changed(fifo)
@@ -178,7 +178,7 @@ class Transactions:
             self.pending[session] = settings
 
     def set(self, session, **values):
-        """Changes settings. They apply only to the session until it
+        """Changes settings. The new settings apply only to the session until it
         commits."""
         settings = self.settings_of(session).changed(**values)
         if session in self.undo:

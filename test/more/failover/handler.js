@@ -1,6 +1,6 @@
 // The handler of worker.js in this test.  A task takes 50 ms, and writes a line
 // at its beginning and at its end.  The clock is the one of Python's
-// time.monotonic().  With Date.now(), which can be 1 ms early, tasks would seem
+// time.monotonic().  Date.now() can be 1 ms early, so with it tasks would seem
 // to overlap.
 'use strict';
 const fs = require('fs');

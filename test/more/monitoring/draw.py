@@ -135,8 +135,8 @@ def draw(connect, programs, path):
     with open(os.path.join(TREE, "deploy/monitoring/grafana.json")) as file:
         panels = json.load(file)["panels"]
     parts = []
-    # the panels of fairness and dead letters are left out: these events leave
-    # them empty
+    # the panels of fairness and dead letters are left out: these events produce
+    # no data for them
     drawn = [(panel, found) for panel in panels if (found := series(programs.ask, panel, begin, end))]
     for number, (panel, found) in enumerate(drawn):
         parts += draw_panel(panel, found, GAP + number % 2 * (WIDTH + GAP),

@@ -44,7 +44,7 @@ async function lost() {
   await lock.query('COMMIT');
   await doneOnce(id, 'in pop: no task is lost');
 
-  // an end that waits for the lock of the task's row
+  // a completion that waits for the lock of the task's row
   id = await add(name, { seconds: 4 });
   await until(async () => (await taskOf(id)).status === 'running');
   await lock.query('BEGIN');
@@ -196,8 +196,8 @@ async function hosts() {
   none.close();
 }
 
-// A worker waits until its database is created.  If that does not happen, it
-// gives up.
+// A worker waits until its database is created.  If its database is not
+// created, it gives up.
 async function hopeless() {
   const lines = [];
   const options = {

@@ -309,7 +309,7 @@ async function undecodable() {
     equal((await ended(beside)).status, 'completed', 'a task popped with a payload that is too large is completed');
     await until(async () => (await bombed()).status === 'failed');
     const failed = await bombed();
-    // PostgreSQL 18 says it in other words
+    // PostgreSQL 18 has another message for this error
     failed.error = failed.error.replace(/string buffer exceeds maximum allowed length .*/, 'out of memory');
     equal(failed, { status: 'failed', attempt: 1, error }, 'the payload that is too large fails alone');
   }

@@ -243,8 +243,8 @@ async function computing() {
   await other.stop();
   const apart = tasks.map((task) => +task.finished_at).sort();
   check(apart[2] - apart[0] > 1500, 'each end is reported before the next task computes', apart);
-  // this does not use the column "got", since a newly active group starts with another
-  // group's value
+  // the column "got" would not show this, since a newly active group starts
+  // with another group's value
   const longest = await ask(`SELECT extract(epoch FROM longest)::float8 FROM fairq.fairness
     WHERE queue = $1`, second);
   const took = [...program.stdout.matchAll(/took (.*)/g)].slice(1).map(([, seconds]) => +seconds);
