@@ -16,8 +16,8 @@ Starts = namedtuple("Starts", "since by count")
 # BURST at once.
 Epoch = namedtuple("Epoch", "since to rate per burst")
 
-# The result: by how much the starts in that stretch exceed the allowed number.
-# If negative, more starts were allowed.
+# The result for a stretch: by how much its starts exceed the allowed number.
+# The result is negative if more starts were allowed.
 Worst = namedtuple("Worst", "above since by starts")
 
 
@@ -99,7 +99,8 @@ class Account:
         self.starts = found
 
     def worst(self, queue, key, epochs):
-        """The stretch of these epochs that exceeds the allowed starts most."""
+        """The stretch of these epochs whose starts exceed the allowed number
+        most."""
         every = [w for w in (worst(self.starts[queue, key], epoch)
                              for epoch in epochs) if w]
         return max(every, default=None)
@@ -107,8 +108,8 @@ class Account:
     def reached(self, queue, key, epochs):
         """The greatest ratio of an epoch's starts to its allowed starts.
 
-        None: no epoch was so long that the rate allows two bursts and more.  On a slow
-        machine a shorter epoch may have no starts beyond its burst.
+        None: no epoch was so long that the rate allows at least two bursts.  On
+        a slow machine a shorter epoch may have no starts beyond its burst.
         """
         part = None
         for epoch in epochs:

@@ -1,10 +1,10 @@
 """The load: workers, and disturbances.
 
-A worker is a process with its own connection.  It logs the result of each call, with
-the times before the send and after the result.  The times are those of the monotonic
-clock, which all processes and the server share.  In the same statement, each
-call also writes its result into a table.  So a committed result is also known
-if it has not reached its worker.
+A worker is a process with its own connection.  It logs the result of each call,
+with the times before the send and after the result.  The times are those of the
+monotonic clock, which all processes and the server share.  In the same
+statement, each call also writes its result into a table.  So the test knows a
+committed result even if it has not reached its worker.
 """
 
 import logging
@@ -130,7 +130,7 @@ class Worker(multiprocessing.Process):
                f"fairq.pop('{queue}', {r.choice((1, 1, 3, 100))},"
                f" lease => '{r.choice((20, 50, 200, 2000))} ms')")
         if r.random() < 0.05:
-            # the call usually ends earlier
+            # usually the call ends before this timeout
             db.execute(f"SET statement_timeout = {r.randint(1, 3)}")
         since = now()
         try:
@@ -167,7 +167,7 @@ class Worker(multiprocessing.Process):
             db.execute(f"CALL fairq.wait('{queue}', '100 ms')")
 
     def finish(self, db, ids):
-        """Ends the tasks, or leaves them until their leases end."""
+        """Ends the tasks, or keeps them running until their leases end."""
         fate = self.random.random()
         if fate < 0.6:
             db.execute("SELECT fairq.complete_batch(%s::bigint[])", [ids])
@@ -224,7 +224,7 @@ class Settings:
 
     def end_holds(self, queue=None, key=None):
         """Ends the known holds of one key, or of all keys.  From now on it is
-        unknown whether they last."""
+        unknown whether these holds continue."""
         for at, holds in self.holds.items():
             if holds and queue in (None, at[0]) and (queue is None
                                                       or key == at[1]):

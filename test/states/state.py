@@ -13,10 +13,11 @@ has tasks of other queues, so indexes are as high as those of a table in use.
     ...
     queue.close()
 
-There are GROUPS groups, and each has the same number of tasks. Random choices are always
-the same.  make() pops and completes the tasks that hide the state, so from then on each
-pop is like the next.  A state whose "refill" is set has no backlog: this number of tasks
-is enqueued before each pop.
+There are GROUPS groups, and each has the same number of tasks.  Random choices
+are always the same.  make() pops and completes the first tasks, whose pops
+would not show the state.  From then on each pop is like the next.  A state
+whose "refill" is set has no backlog: this number of tasks is enqueued before
+each pop.
 """
 
 import random

@@ -1,5 +1,5 @@
-# Backends and the postmaster are killed during work: each task whose enqueue
-# has committed is done once.
+# Backends and the postmaster are killed during work, and still each task whose
+# enqueue has committed is done once.
 #
 # Fails if a new recovery of a lane leaves out one group (find_groups() in
 # line.c).

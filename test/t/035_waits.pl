@@ -76,7 +76,8 @@ sub begin_victim
 }
 
 # Ends the victim's call with the given function, once the call waits. One
-# statement does both, since some calls do not wait for long.
+# statement watches for the wait and ends the call, since some calls do not wait
+# for long.
 sub end_victim
 {
 	my ($function, $what) = @_;
@@ -237,7 +238,7 @@ foreach my $end (@ends)
 	like($victim->{stderr}, qr/$sqlstate/, "$name: fairq.wait");
 	$victim->{stderr} = '';
 }
-# and the wake-up is passed on to another waiter
+# the session that ends passes its wake-up on to another waiter
 $holder->query_until(qr/begun/, "\\echo begun\nCALL fairq.wait('empty', '1 minute');\n");
 usleep(100_000);
 $control->query_safe(q{SELECT fairq.enqueue('empty', 'a')});

@@ -55,7 +55,7 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 	qr/\d groups of queue "q" are not used: forgotten/, 'groups are forgotten');
 
 # A session reads a queue's settings once, and again only after they have
-# changed, by any session and in any way.
+# changed, by whichever session and in whichever way.
 {
 	my $pop = q{SELECT fairq.pop('q')};
 	my $session = $node->background_psql('postgres');

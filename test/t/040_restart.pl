@@ -196,7 +196,7 @@ foreach my $mode ('fast', 'immediate')
 	cmp_ok(most_ahead($served), '<=', 2,
 		"$mode: no group gains from a rollback: $served");
 
-	# The same, if part of the tasks are served before the restart.
+	# The same holds if some of the tasks are served before the restart.
 	$q = "part_$mode";
 	make_gap($q);
 	is(served($q, 5), 'a1 b1 a11 b2 a12', "$mode: in turns before");

@@ -3,10 +3,10 @@
 # fairq.group_setting, and measures no time.
 #
 # Fails if all settings are read again after each change (find_stale() in
-# queue.c), also after a change by this session, or of the queue's settings.
-# Fails if changes past the ring's end are lost (changes_since() in queue.c).
-# Fails if a rolled back change is not published (publish_versions() in
-# transaction.c). Fails if a tenant without a slot is not shut
+# queue.c), including changes by this session and changes of the queue's
+# settings. Fails if changes past the ring's end are lost (changes_since() in
+# queue.c). Fails if a rolled back change is not published (publish_versions()
+# in transaction.c). Fails if a tenant without a slot is not shut
 # (fairq_lane_put_aside() in lane_turns.c). Fails if a paused tenant is visited
 # for lapsed tasks (is_active() in lane_internal.h). Fails if a paused tenant's
 # users are visited in a full queue (next_lapsed() in lane_turns.c), or do not

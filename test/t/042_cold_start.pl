@@ -25,7 +25,7 @@ $node->safe_psql(
 
 crash($node);
 
-# The buffers that a call reads, of the 80,000 for all groups.
+# The number of buffers that a call reads; 80,000 would be those of all groups.
 sub buffers
 {
 	my ($call) = @_;
@@ -46,7 +46,7 @@ is( $node->safe_psql(
 	'g101 g102 g103',
 	'which begins where service was');
 
-# Each task is there once.
+# Each task exists once.
 is( $node->safe_psql(
 		'postgres',
 		"SELECT count(DISTINCT id), count(*) FROM fairq.pop('cold', 1000000, lease => '1 hour');

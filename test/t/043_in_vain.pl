@@ -3,7 +3,7 @@
 # and measures no time.
 #
 # Fails if each search begins at the first group (visits_passed() in
-# lane_order.c returns NULL). Fails if groups are ignored that were added before
+# lane_order.c returns NULL). Fails if a call ignores added groups that precede
 # those that the call has passed (lower_for_added() in lane_order.c).
 use strict;
 use warnings FATAL => 'all';

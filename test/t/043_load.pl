@@ -1,7 +1,7 @@
 # After a restart one pass over the table finds the running tasks. If the table
-# is large, a background worker makes this pass. The call that needs it does so
-# if no worker is available (load.c). Meanwhile no limit is exceeded, and no
-# group that was skipped has to wait for others.
+# is large, a background worker makes this pass. If no worker is available, the
+# call that needs the pass makes it (load.c). Meanwhile no limit is exceeded,
+# and no group that was skipped has to wait for others.
 #
 # Fails if a load sees changes of its own transaction (fairq_tally_begin() in
 # tally.c). Fails if a queue that is being dropped counts as loaded
@@ -25,7 +25,7 @@ sub sql
 	return $node->safe_psql('postgres', $sql);
 }
 
-# Whether the call makes the pass itself, and no background worker does.
+# Whether the call itself makes the pass, instead of a background worker.
 sub loads
 {
 	my ($sql) = @_;
@@ -106,8 +106,8 @@ foreach (0, 1)
 	$node->restart;
 }
 
-# The first pop after a crash uses a free slot, and a wait reports the task for
-# it.
+# The first pop after a crash uses a free slot, and a wait reports that a task
+# can use it.
 sub complete_one
 {
 	return

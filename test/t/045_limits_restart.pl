@@ -1,6 +1,6 @@
-# Limits after a restart. Running tasks count again, and changes of
-# transactions that were open do not count. Waiting tasks are served if a slot
-# was free at the restart, or became free by it.
+# Limits after a restart. Running tasks count again, and changes of transactions
+# that were open do not count. Waiting tasks are served if a slot was free at
+# the restart, or if the restart freed it.
 #
 # Fails if running tasks that the load finds do not count (publish_group() in
 # load.c), or do not count for their tenant. Fails if a claim searches only its

@@ -1,12 +1,12 @@
 # fairq.stats shows how many tasks are ready, scheduled and running, whatever
-# loses or delays these numbers. The test has open transactions during the
+# events lose or delay these numbers. The test has open transactions during the
 # load, killed sessions and servers, restarts, and changes by SQL. It also has
 # more rows than a call loads on its own.
 #
 # Fails if a load does not record which transactions were running
-# (keep_snapshot() in tally.c), including its own. Fails if the first queue
-# does not load (fairq_load_first() in load.c). Fails if a subtransaction's
-# changes do not reach its parent (merge() in transaction.c).
+# (keep_snapshot() in tally.c), including its own. Fails if no load follows the
+# creation of the first queue (fairq_load_first() in load.c). Fails if a
+# subtransaction's changes do not reach its parent (merge() in transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

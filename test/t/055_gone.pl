@@ -1,5 +1,5 @@
 # Dropped or rolled back queues, extensions and databases leave nothing behind
-# in shared memory. Others reuse their memory, and never see their hints.
+# in shared memory. Other queues reuse their memory, and never see their hints.
 #
 # Fails if hints of dropped queues are not reused (fairq_shmem_release(),
 # reclaim_dropped() in registry.c), or if counters of dropped queues stay

@@ -25,9 +25,9 @@ $primary->append_conf('postgresql.conf',
 	"synchronous_standby_names = 'standby'");
 $primary->reload;
 
-# During the work, another queue does not change. a is limited, a1 is leased
-# for an hour and a2 waits for it. b1 was leased for a moment, c1 is scheduled
-# for soon, d1 for never, e1 has a key, and f is paused.
+# While one queue is in use, another queue does not change. a is limited, a1 is
+# leased for an hour and a2 waits for it. b1 was leased for a moment, c1 is
+# scheduled for soon, d1 for never, e1 has a key, and f is paused.
 $primary->safe_psql(
 	'postgres', q{
 	SELECT fairq.create_queue('still', max_attempts => 2, lease => '1 hour');

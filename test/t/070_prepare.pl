@@ -89,7 +89,7 @@ foreach my $call (
 	q{SELECT * FROM fairq.queues, fairq.groups},
 	q{SELECT * FROM fairq.tasks},
 	q{SELECT * FROM fairq.task FOR UPDATE},
-	# or their changes are undone
+	# transactions whose changes were undone
 	q{SAVEPOINT s; SELECT fairq.pop('q'); ROLLBACK TO s},
 	q{SAVEPOINT s; SAVEPOINT t; SELECT fairq.enqueue('q', 'new'); RELEASE t; ROLLBACK TO s; SAVEPOINT s; SELECT fairq.complete(1), fairq.pause('q'); ROLLBACK TO s},
 	q{SAVEPOINT s; UPDATE fairq.task SET payload = '3'; DELETE FROM fairq.group_number; ROLLBACK TO s; RELEASE s})

@@ -6,13 +6,13 @@
 # drop_queue() work for queues for which there is no room.
 #
 # Fails if nothing limits the area (init_area() in shmem.c), so the area grows.
-# Fails if no counter is idle (fairq_counter_is_idle() in counter.c), so other
-# groups get none. Fails if the hints of deleted queues are not freed
-# (give_back_deleted() in maintain.c). Fails if an enqueue makes no accounts
-# (fairq_make_task_row() in add.c). Fails if a view or maintain() needs room for
-# each queue (hints_if_room() in queue.c). Fails if the hints of a dropped extension
-# (object_access() in fairq.c) or of a dropped database (free_some() in registry.c)
-# are not freed.
+# Fails if no counter counts as idle (fairq_counter_is_idle() in counter.c),
+# because other groups then get no counter. Fails if the hints of deleted queues
+# are not freed (give_back_deleted() in maintain.c). Fails if an enqueue makes
+# no accounts (fairq_make_task_row() in add.c). Fails if a view or maintain()
+# needs room for each queue (hints_if_room() in queue.c). Fails if the hints of
+# a dropped extension (object_access() in fairq.c) or of a dropped database
+# (free_some() in registry.c) are not freed.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -181,7 +181,7 @@ for ([ 'cost', undef ], [ 'time', undef ], [ 'tasks', '/' ])
 }
 
 # After a restart the groups of some queues take all memory, before other
-# queues have any. Views, maintain() and drop_queue() need none.
+# queues have any. Views, maintain() and drop_queue() need no memory.
 sql(q{DO $$ BEGIN FOR i IN 1 .. 60 LOOP
 	PERFORM fairq.create_queue('f' || i, concurrency => 1); PERFORM fairq.enqueue('f' || i, 'a'); COMMIT; END LOOP; END $$});
 $node->restart;

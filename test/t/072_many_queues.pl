@@ -2,7 +2,7 @@
 # only the locks of queues in which it has changed something.
 #
 # Fails if maintain keeps the lock of every queue (maintain_each() in
-# maintain.c), or releases that of a queue in which it has written.
+# maintain.c), or releases the lock of a queue in which it has written.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

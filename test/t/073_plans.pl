@@ -38,7 +38,7 @@ $node->safe_psql('postgres', qq{
 	$import});
 
 # The plans of all statements in a call, without loops that are allowed. The
-# first reads the counters of each queue.
+# first allowed loop reads the counters of each queue.
 sub plans
 {
 	my ($sql) = @_;

@@ -252,8 +252,8 @@ $session->query_safe(
 $session->quit;
 goes_on($node, 'known');
 
-# Sessions work while rows are restored. They must check again what they found
-# empty or free before the restore.
+# Sessions work while rows are restored. They must check again whether tables
+# are empty and keys are free, as they were before the restore.
 $node->safe_psql('busy',
 	'CREATE EXTENSION fairq; CREATE TABLE ids (id bigint)');
 my ($list) = run_command([ 'pg_restore', '-l', "$dump-Fc" ]);

@@ -148,7 +148,7 @@ like($idle->{stderr}, qr/could not find function "fairq_added"/,
 	'but not for sessions with the old library');
 $idle->{stderr} = '';
 
-# Work continues in all of them.
+# Work continues in all of these sessions.
 is($open->query_safe($popped->(1)), 'b3',
 	'the open transaction continues');
 $open->query_safe(q{SELECT fairq.complete(id) FROM fairq.tasks WHERE payload = '1' AND status = 'running'});
@@ -165,8 +165,8 @@ is($sql->(q{SELECT fairq.check_queue(name) FROM fairq.queue}),
 	'', 'the queues are sound');
 $_->quit foreach ($open, $idle, $waits);
 
-# After a restart all have the new library. A dump names no version, and is
-# restored with the installed one.
+# After a restart all sessions have the new library. A dump names no version,
+# and is restored with the installed one.
 $node->restart;
 is($sql->('SELECT fairq.version(), fairq.added(1)'),
 	'1.1|2', 'restarted: all is new');

@@ -2,9 +2,9 @@
 # records are checked.
 #
 # Tables record the work of a transaction, in the same transaction: "sent",
-# "popped", "ended". When a client has seen the commit, it prints the record. So
-# after any failure of the server, all that clients have seen must be there,
-# and all numbers must add up.
+# "popped", "ended". When a client has seen a commit, it prints the record of
+# that transaction. So after any failure of the server, all that clients have
+# seen must be there, and all numbers must add up.
 package Life;
 
 use strict;

@@ -124,8 +124,8 @@ sub new_server
 	return $node;
 }
 
-# Restart without a shutdown. The node's own restart() has no mode, and ignores
-# the argument or fails.
+# Restarts the server without a clean shutdown. The node's own restart() has no
+# mode, and ignores the argument or fails.
 sub crash
 {
 	my ($node) = @_;
