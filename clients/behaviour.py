@@ -253,7 +253,7 @@ class Client:
             self.command.insert(0, python)
         self.builds = os.path.join(builds, name)
         os.mkdir(self.builds)
-        self.skips = {}     # reasons, by the situation's number; "*" is the reason for all of them
+        self.skips = {}     # why the client skips situations, by their numbers; "*": all situations
 
     def ask_skips(self):
         """Asks the client which situations it skips.
@@ -718,7 +718,7 @@ def graceful(case):
     worker = case.work(GRACE=90)
     case.wait_for_line("start", id)
     expect(case.task(later).status == "queued", "it has taken a task without a free slot")
-    worker.stop()           # the worker ends with its task, before the grace is over
+    worker.stop()           # the worker ends with its task's end, before the grace is over
     case.was_done_once(id)
     expect(case.task(later).status == "queued" and not case.starts(later),
            "another was begun:", case.task(later))

@@ -13,7 +13,7 @@ import (
 type NewTask struct {
 	Group       string         // the unit of fairness, such as a tenant or user
 	NoGroup     bool           // Group may be empty; otherwise an empty Group is an error
-	Name        string         // of the handler: the header "task"
+	Name        string         // the handler's name: the header "task"
 	Args        any            // encoded as JSON: the payload; nil: {}
 	Priority    int            // from 0, which runs first, to 9
 	RunAt       time.Time      // the task does not run before this time; not together with Delay
@@ -25,10 +25,10 @@ type NewTask struct {
 	ExpiresAt   time.Time      // the task does not run if it has not started by this time
 	Replace     bool           // an unfinished task with the DedupKey gets this task's values
 	DedupUntil  string         // the key is taken until the task is "finished" or "started"
-	DedupFor    time.Duration  // how long the key stays taken after that
-	Batch       int64          // the id of the batch to which it is added; 0: none
-	After       []int64        // it waits until the tasks with these ids have succeeded
-	AfterAny    bool           // it waits only until they have ended
+	DedupFor    time.Duration  // how long the key stays taken after DedupUntil's event
+	Batch       int64          // the id of the batch to which the task is added; 0: none
+	After       []int64        // the task waits until the tasks with these ids have succeeded
+	AfterAny    bool           // the task waits only until the tasks of After have ended
 }
 
 // Enqueue adds a task to a queue and returns its id.  If an unfinished task of the

@@ -25,10 +25,10 @@ var kinds = map[string]string{
 // RedriveOptions select failed tasks, and change them.
 type RedriveOptions struct {
 	Group      *string // only tasks of this group; nil: of all groups
-	MaxTasks   int     // how many tasks at most; 0: all
-	ToQueue    string  // they move to this queue; "": they stay
-	ToPriority *int    // they get this priority; nil: they keep theirs
-	ToGroup    *string // they move to this group; nil: they stay
+	MaxTasks   int     // the maximum number of tasks; 0: all
+	ToQueue    string  // the tasks move to this queue; "": they stay
+	ToPriority *int    // the tasks get this priority; nil: they keep theirs
+	ToGroup    *string // the tasks move to this group; nil: they stay
 }
 
 // EnsureQueues creates the queues that are missing, and gives all of them their settings.

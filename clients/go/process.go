@@ -13,7 +13,7 @@ type gate struct {
 	mu      sync.Mutex
 	sharing int           // tasks, and workers that are about to take tasks
 	waiting int           // tasks that wait to run alone
-	alone   bool          // a task runs alone
+	alone   bool          // whether a task runs alone
 	changed chan struct{} // closed and replaced when one of these changes
 }
 

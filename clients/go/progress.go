@@ -15,7 +15,7 @@ import (
 type progress struct {
 	plain  json.RawMessage            // without steps and cursor; nil: none
 	steps  map[string]json.RawMessage // results by name; not changed in place
-	cursor json.RawMessage            // of the last Checkpoint; nil: none
+	cursor json.RawMessage            // value of the last Checkpoint; nil: none
 	noted  int                        // number of calls of Checkpoint
 }
 
@@ -26,7 +26,7 @@ type resume struct {
 
 // keep holds the progress of a task.  Several goroutines of its handler may change it.
 type keep struct {
-	interval time.Duration // between saves of the cursor
+	interval time.Duration // time between saves of the cursor
 	saving   sync.Mutex    // held during a save, so that no save overwrites a later one
 
 	mu      sync.Mutex // protects the fields below

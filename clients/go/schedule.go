@@ -21,7 +21,7 @@ const (
 // schedule's name and the time.
 type Schedule struct {
 	Name    string         // all workers use this name; "": the name of the Task
-	Queue   string         // of the tasks; "": the worker's first one
+	Queue   string         // the queue of the tasks; "": the worker's first queue
 	Task    NewTask        // with neither a Group nor NoGroup, its group is "schedule"
 	Times   Times          // such as [Every]
 	Zone    *time.Location // the time zone of Times; nil: UTC

@@ -491,7 +491,7 @@ func (r *run) start(ctx context.Context, task *Task, leave func()) {
 func (r *run) do(ctx context.Context, task *Task) <-chan struct{} {
 	returned := make(chan struct{})
 	if ctx.Err() != nil {
-		task.stop(handedBack) // the worker stops: nothing new begins
+		task.stop(handedBack) // the worker stops, so no handler begins
 	}
 	if task.stopped() != 0 {
 		close(returned)

@@ -299,9 +299,9 @@ export interface Schedule {
   cron?: string;
   /** The time zone of cron.  Default: UTC. */
   zone?: string;
-  /** The name of the handler.  Default: the schedule's. */
+  /** The name of the handler.  Default: the schedule's name. */
   task?: FreeName | keyof TaskMap;
-  /** Default: the worker's first one. */
+  /** Default: the worker's first queue. */
   queue?: string;
   /** Default: schedule. */
   group?: string;

@@ -58,7 +58,7 @@ class Claim:
         self.channel = None         # the channel that has delivered it
         self.delivered = False      # Celery has the task
         self.popped = time.monotonic()
-        self.warned = False         # the log has a warning that it waits to run alone
+        self.warned = False         # the log has a warning that the task waits to run alone
         self.started = False        # a process has reported that it has begun the task
         self.stopped = False        # the task was lost, or cancelled
 
@@ -159,7 +159,7 @@ class Ledger:
         """The number of tasks that run here, as far as the server knows.
 
         It includes tasks that have ended, until the server confirms their ends.
-        After a second it includes only those of them whose rows are locked.
+        After a second it includes only the ended tasks whose rows are locked.
         """
         late = time.monotonic() - 1
         with self.changed:
@@ -301,7 +301,7 @@ class Ledger:
                 claim.held = True
                 self.held.append(self.ending[0])
                 self.again = time.monotonic() + HELD_PAUSE
-            except psycopg.Error as error:      # such as a missing privilege: the lease expires
+            except psycopg.Error as error:      # the error is lasting, so the lease expires
                 log.error("task %s, %s: %s", claim.id, verb, str(error).strip())
                 if verb == "fail" and arguments.get("retry_in") is not None:
                     # the arguments may be invalid

@@ -92,8 +92,8 @@ async function enqueueDue(schedule, client, now) {
   return schedule.next(now);
 }
 
-// Does that for all schedules.  Resolves to the seconds until the next call.  An error of one
-// schedule, which goes to the function failed, delays no other schedule.
+// Enqueues the due tasks of all schedules.  Resolves to the seconds until the
+// next call.  An error of one schedule delays no other schedule, and goes to failed().
 async function tick(schedules, client, failed) {
   const [row] = await client.query('SELECT extract(epoch FROM clock_timestamp())::float8 AS now', []);
   const now = Number(row.now);

@@ -45,12 +45,12 @@ class Shard {
       pg, name, stopping, giveUp, warn: (text) => worker.log.warn(text),
     };
     this.worker = worker;
-    this.number = number; // the index in the worker's shards
+    this.number = number; // this shard's index in the worker's shards
     this.popper = new Database(places, options); // for pop and fairq.wait
     // keeper is for calls that must not wait behind fairq.wait, and ends tasks
     // until the worker ends
     this.closing = new AbortController();
-    setMaxListeners(0, this.closing.signal); // each retry listens
+    setMaxListeners(0, this.closing.signal); // each retry adds a listener
     this.keeper = new Database(places, { ...options, stopping: this.closing.signal });
     this.leaving = new AbortController();
     // resolves once the worker's row in fairq.workers is removed
@@ -77,8 +77,8 @@ class Shard {
   }
 
   // Whether ends of tasks have waited for the server since before "late".  If
-  // the shard answers, the rows of these tasks may be locked.  Then it is stuck
-  // only if there are as many of them as the worker has slots.
+  // the shard answers, the rows of these tasks may be locked.  Then the shard
+  // is stuck only if there are as many such tasks as the worker has slots.
   isStuck(late) {
     const unreported = this.attempts().filter((attempt) => attempt.ended <= late).length;
     return unreported >= (this.keeper.answered > late ? this.worker.concurrency : 1);
@@ -117,7 +117,7 @@ class Shard {
         const others = this.answering().filter((s) => s !== this);
         if (others.length > 0 && !this.answers()) {
           // A shard gets nothing extra for the time when it was idle.  The
-          // random part prevents that all workers choose it at once.
+          // random part prevents all workers from choosing this shard at once.
           this.service = Math.max(this.service,
             Math.min(...others.map((s) => s.service)) + Math.random() / this.groups);
         }
@@ -237,7 +237,7 @@ class Shard {
         [worker.queues, WAIT], { once: true, limit: WAIT + MARGIN });
     } catch (error) {
       if (!isCancelled(error) && !isTransient(error)) throw error;
-      // the pop may succeed, and the next wait fail again
+      // even if the next pop succeeds, the next wait may fail
       if (!isCancelled(error)) await pause(1, worker.stopping);
     } finally {
       this.waiting = false;

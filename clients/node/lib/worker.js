@@ -44,12 +44,12 @@ class Worker {
     this.name = this.name || `${os.hostname()}:${process.pid}`;
     this.id = randomUUID(); // known only to the worker and the server
     this.stopping = this.#stop.signal;
-    events.setMaxListeners(0, this.stopping); // each shard listens
+    events.setMaxListeners(0, this.stopping); // each shard adds a listener
     this.running = new Set(); // attempts that have not ended
     this.working = new Set(); // attempts whose handlers run
     this.deaf = new Set(); // those attempts whose handlers ignore their timeout
     this.suspect = null; // the attempt that has to run alone
-    this.careful = false; // the last pop had a suspect, and the next may have one
+    this.careful = false; // whether the last pop had a suspect, since the next may have one
     this.shards = [];
     this.waiting = new Set(); // callbacks to call when one of these sets changes
     this.ended = null; // the promise of the worker's end, after its start

@@ -21,7 +21,7 @@ log = logging.getLogger("fairq")
 # if its shard is being moved.
 LOST = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
 
-# Errors of pop and fairq.wait that a later call may not have.
+# Errors of pop and fairq.wait after which a later call may succeed.
 PASSING = (*LOST, psycopg.InternalError)
 
 # Another transaction has a lock that the statement needs, or the statement was cancelled.
@@ -33,15 +33,15 @@ TOO_LARGE = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooCom
 # The server cannot print a text.
 UNPRINTABLE = (*TOO_LARGE, psycopg.errors.OutOfMemory)
 
-# seconds until a retry after HELD, and seconds after it during which threads retry one at
-# a time
+# seconds until a retry after HELD, and seconds after such an error during which
+# threads retry one at a time
 HELD_PAUSE, HELD_LATELY = 0.5, 2
 
 # seconds for which fairq.wait sleeps
 WAIT = 30
 
 # If a host vanishes silently, the kernel detects that when it sends data or
-# keepalives.  If there is a proxy, only the time limit of a statement does.
+# keepalives.  Behind a proxy, only the time limit of a statement detects it.
 NETWORK: Dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5,
                            "keepalives_count": 3, "tcp_user_timeout": 25000}
 
@@ -112,7 +112,7 @@ class Database:
         connection = connect(self.uri, self.name)
         try:
             self.socket = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
-        except OSError as error:        # too many open files
+        except OSError as error:        # for example, too many files are open
             connection.close()
             raise psycopg.OperationalError(str(error)) from error
         self.begun = time.monotonic()

@@ -57,7 +57,7 @@ def parts_of(error: BaseException) -> List[BaseException]:
     """The errors of an ExceptionGroup."""
     try:
         return [part for part in getattr(error, "exceptions", ()) if isinstance(part, BaseException)]
-    except Exception:       # another kind of attribute
+    except Exception:       # the attribute is not that of an ExceptionGroup
         return []
 
 
@@ -131,7 +131,7 @@ def text_with_stack(error: BaseException) -> str:
     try:
         raised = traceback.TracebackException.from_exception(error, limit=-MOST_FRAMES)
         stack = "".join(frames_of(raised))
-    except Exception:           # an exception that raises, or that is nested too deeply
+    except Exception:           # the exception's methods raise, or it is nested too deeply
         return text
     return f"{text}\n{storable(stack[-MOST_CHARACTERS:])}".rstrip() if stack else text
 

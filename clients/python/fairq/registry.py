@@ -25,8 +25,8 @@ EVERY = 10
 class Registration:
     """A worker's row in one database.
 
-    Nothing depends on it, so an error is only logged. The server may be older than
-    this package, for example, or may have become a standby.
+    Nothing depends on this row, so an error is only logged. The server may be
+    older than this package, for example, or may have become a standby.
     """
 
     def __init__(self, shard: "Shard"):

@@ -108,7 +108,8 @@ class Schedule:
         sql, values = enqueue_statement(
             self.queue, self.group, self.payload, task=self.task, headers=headers,
             dedup_key=f"schedule {self.name} {text}", dedup_for=self.catch_up + MARGIN)
-        # brief: another transaction may hold the key, and the connection also renews leases
+        # brief, since another transaction may hold the key, and the connection
+        # also renews leases
         database.query(sql.replace("SELECT * FROM", "SELECT", 1), *values, brief=True)
 
 
@@ -125,7 +126,8 @@ def tick(schedules: List[Schedule], database: "Database") -> float:
 
 
 def enqueue_due(schedule: Schedule, database: "Database", now: datetime) -> float:
-    """The same for one schedule.  An error delays no other schedule."""
+    """Enqueues the due tasks of one schedule.  An error delays no other
+    schedule."""
     try:
         for at in schedule.due(now):
             schedule.enqueue(database, at)

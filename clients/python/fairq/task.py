@@ -210,7 +210,8 @@ class Task:
             self.steps, self.cursor = ours.get("steps") or {}, ours.get("cursor")
 
     def complete(self, connection: Any, result: Any = None) -> None:
-        """Completes the task in the handler's transaction, so that it is done exactly once.
+        """Completes the task in the handler's transaction, so that its work is
+        done exactly once.
 
         The connection is one that enqueue() takes.  Raises Stopped if the worker has lost
         the task: then roll back.

@@ -151,8 +151,9 @@ class Shard:
     def is_stuck(self, late: float) -> bool:
         """Whether ends of tasks have waited for the server since before "late".
 
-        If the shard answers, the rows of these tasks may be locked.  Then it is
-        stuck only if there are as many of them as the worker has slots.
+        If the shard answers, the rows of these tasks may be locked.  Then the
+        shard is stuck only if there are as many such tasks as the worker has
+        slots.
         """
         untold = sum(task.ended <= late for task in self.tasks())
         return untold >= (self.worker.concurrency if self.keeper.answered > late else 1)
@@ -189,8 +190,8 @@ class Shard:
                     others = [s.service for s in self.others() if s.answers()]
                     if others and not self.answers():
                         # A shard gets nothing extra for the time when it was
-                        # idle.  The random part prevents that all workers
-                        # choose it at once.
+                        # idle.  The random part prevents all workers from
+                        # choosing this shard at once.
                         self.service = max(self.service,
                                            min(others) + random.random() / self.groups)
                     self.taking = time.monotonic()
@@ -480,7 +481,7 @@ class Worker:
         except psycopg.errors.QueryCanceled:
             pass        # cancelled by end_shard(), or by a statement_timeout
         except PASSING as error:
-            if not isinstance(error, LOST):     # the others are logged already
+            if not isinstance(error, LOST):     # the other errors are logged already
                 log.warning("%s; retrying", explain(error))
             shard.got([])
             # so count_groups() reconnects, while this shard has no slots
@@ -546,7 +547,7 @@ class Worker:
         except HELD:
             pass    # the call was cancelled
         except PASSING:
-            self.stopping.wait(1)       # the pop may succeed, and the next wait fail again
+            self.stopping.wait(1)       # even if the next pop succeeds, the next wait may fail
 
     # ---- running tasks
 

@@ -18,8 +18,9 @@ module Fairq
 
   # Connections, and the meaning of their errors.
   module Database
-    # Errors that time or a new connection may fix.  25006, read-only: the server was the primary,
-    # or the database is being moved.  40: another transaction was in the way.
+    # Errors that time or a new connection may fix.  25006, read-only: the
+    # server was the primary, or the database is being moved.  40: the
+    # transaction was in conflict with another one.
     LOST = /\A(08|25006|40|53|57P|58)/.freeze
     # The server cannot print a text, because of its limits or its memory.
     UNPRINTABLE = [PG::ProgramLimitExceeded, PG::OutOfMemory].freeze
@@ -64,7 +65,8 @@ module Fairq
         error.message.include?("FATAL:") && !AWAY.match?(error.message)
     end
 
-    # Whether the error concerns the connection or the moment, not the statement.
+    # Whether the error is due to the connection or to a temporary state, and
+    # not to the statement.
     def lost?(error)
       state = sqlstate(error)
       state ? LOST.match?(state) : error.is_a?(PG::Error)

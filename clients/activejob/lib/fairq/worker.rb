@@ -173,7 +173,7 @@ module Fairq
     def survive(error)
       raise error unless Database.passing?(error)
 
-      Fairq.logger.warn(Database.one_line(error)) unless Database.lost?(error) # which is logged already
+      Fairq.logger.warn(Database.one_line(error)) unless Database.lost?(error) # logged already
       @stop.wait(1)
     end
 
@@ -261,7 +261,7 @@ module Fairq
     rescue PG::QueryCanceled
       nil # cancelled by the worker's end, or a statement_timeout
     rescue PG::Error => error
-      survive(error) # the pop may succeed, and the next wait fail again
+      survive(error) # even if the next pop succeeds, the next wait may fail
     end
 
     def notice_pooler

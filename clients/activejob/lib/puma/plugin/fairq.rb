@@ -44,7 +44,8 @@ module Fairq
         Process.kill(:TERM, @pid) if @pid
         @changed.broadcast
       end
-      # other processes of Puma may have copies of it, so SIGTERM is needed too
+      # other processes of Puma may have copies of the pipe, so SIGTERM is
+      # needed, too
       @writer.close
       @keeper.join
     end
@@ -72,7 +73,7 @@ module Fairq
           begin
             @pid = Process.spawn(*@command, in: reader)
             return Process.detach(@pid)
-          rescue SystemCallError => error # the machine may have no room for a process
+          rescue SystemCallError => error # the system may lack memory for a new process
             @log.call("fairq-worker cannot start: #{error.message}; the next try is in #{PAUSE} seconds")
             @changed.wait(@lock, PAUSE)
           end

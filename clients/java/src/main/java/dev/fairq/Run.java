@@ -40,8 +40,8 @@ final class Run {
     private static final Duration LEAST_LIMIT = Duration.ofSeconds(5);
     private static final Duration REGISTER = Duration.ofSeconds(10);
     private static final Duration PARTING = Duration.ofSeconds(1);
-    private static final Duration LOOK = Duration.ofMinutes(1); // between reads of the server's clock
-    private static final Duration REFUSED = Duration.ofSeconds(5); // until a schedule tries again
+    private static final Duration LOOK = Duration.ofMinutes(1); // time between reads of the clock
+    private static final Duration REFUSED = Duration.ofSeconds(5); // time until the next try
 
     private final Worker worker;
     private final Log log;

@@ -79,7 +79,7 @@ public final class Tests {
 
     // ---- producers
 
-    /** Covers most arguments.  It failed with the payload in place of the group. */
+    /** Covers most arguments.  The test failed with the payload in place of the group. */
     void testEnqueue() throws Exception {
         Instant at = Instant.parse("2030-05-01T08:00:00.123456Z");
         long id = Fairq.enqueue(db, QUEUE, NewTask.named("send").group("bob").payload("{\"to\": \"x\"}").priority(3)
@@ -102,7 +102,7 @@ public final class Tests {
         equal(true, Fairq.enqueueOrFind(db, QUEUE, NewTask.unnamed().emptyGroup()).added());
     }
 
-    /** It failed without dedup_until, and without dedup_for. */
+    /** The test failed without dedup_until, and without dedup_for. */
     void testKeys() throws Exception {
         Fairq.enqueue(db, QUEUE, task().dedupKey("until").dedupUntil("started"));
         Fairq.enqueue(db, QUEUE, task().dedupKey("for").dedupFor(Duration.ofHours(1)));
@@ -122,7 +122,7 @@ public final class Tests {
         equal("t", text("SELECT run_at > now() + interval '50 minutes' FROM fairq.tasks WHERE id = " + third));
     }
 
-    /** It failed with dedup_keys in place of headers. */
+    /** The test failed with dedup_keys in place of headers. */
     void testEnqueueBatch() throws Exception {
         List<Long> ids = Fairq.enqueueBatch(db, QUEUE, List.of(task().priority(2).dedupKey("k\"1\\"),
                 NewTask.named("b").group("al,ice").payload("{\"a\": \"{\\\"}\"}").header("h", "1")
@@ -189,7 +189,7 @@ public final class Tests {
         refused("no setting", () -> Fairq.redrive(db, QUEUE, Map.of("group", "alice")));
     }
 
-    /** It failed when enqueue used a connection of its own. */
+    /** The test failed when enqueue used a connection of its own. */
     void testTransactions() throws Exception {
         db.setAutoCommit(false);
         Fairq.enqueue(db, QUEUE, task());
@@ -220,7 +220,7 @@ public final class Tests {
 
     // ---- handlers, in a transaction
 
-    /** It failed when runTasks did not store the result. */
+    /** The test failed when runTasks did not store the result. */
     void testRunTasks() throws Exception {
         db.setAutoCommit(false);
         Worker worker = new Worker().queues(QUEUE).json(new GsonJson())
@@ -248,7 +248,7 @@ public final class Tests {
         refused("a bug", () -> worker.runTasks(db));
     }
 
-    /** It failed when load() ignored the steps. */
+    /** The test failed when load() ignored the steps. */
     void testProgress() throws Exception {
         db.setAutoCommit(false);
         AtomicInteger calls = new AtomicInteger();
@@ -277,7 +277,7 @@ public final class Tests {
 
     // ---- workers
 
-    /** It failed when completeTx did not call complete. */
+    /** The test failed when completeTx did not call complete. */
     void testExactlyOnce() throws Exception {
         long id = Fairq.enqueue(db, QUEUE, task());
         with(new Worker().queues(QUEUE).handle("send", task -> {
@@ -292,7 +292,7 @@ public final class Tests {
     }
 
     /**
-     * It failed when a hook's exception ended the attempt, and when nothing
+     * The test failed when a hook's exception ended the attempt, and when nothing
      * wrote the file.
      */
     void testHooksAndFile() throws Exception {
@@ -315,7 +315,7 @@ public final class Tests {
         Files.delete(file);
     }
 
-    /** It failed when status() returned no tasks. */
+    /** The test failed when status() returned no tasks. */
     void testStatus() throws Exception {
         CountDownLatch begun = new CountDownLatch(1);
         CountDownLatch seen = new CountDownLatch(1);
@@ -337,7 +337,7 @@ public final class Tests {
         equal(new Worker.Status("me", List.of(QUEUE), 2, true, List.of()), worker.status());
     }
 
-    /** stop() releases the tasks that do not end in time.  It failed when the attempt was failed
+    /** stop() releases the tasks that do not end in time.  The test failed when the attempt was failed
      * instead.  */
     void testStop() throws Exception {
         long id = Fairq.enqueue(db, QUEUE, task().maxAttempts(1));
@@ -399,7 +399,7 @@ public final class Tests {
                 () -> waitFor("completed", () -> text("SELECT status FROM fairq.tasks WHERE id = " + id)));
     }
 
-    /** An error ends a thread of the worker.  It failed when nothing replaced the thread. */
+    /** An error ends a thread of the worker.  The test failed when nothing replaced the thread. */
     void testThreads() throws Exception {
         AtomicInteger calls = new AtomicInteger();
         with(new Worker().queues(QUEUE).handle("send", task -> { })
@@ -432,7 +432,7 @@ public final class Tests {
 
     // ---- without a server
 
-    /** It failed when due() returned all missed times at first. */
+    /** The test failed when due() returned all missed times at first. */
     void testSchedules() throws Exception {
         Schedule minutes = Schedule.every(Duration.ofMinutes(5), NewTask.named("tidy"));
         Instant now = Instant.parse("2026-05-01T08:07:00Z");
