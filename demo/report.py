@@ -39,8 +39,8 @@ class Outcome:
             waited = [row for row in self.served
                       if self.enqueued < row.started < self.alice.started]
             self.wait_tasks = len(waited)
-            # The number of these that had an earlier turn.  Tasks that start
-            # while a worker already holds her task have later turns.
+            # The number of these tasks that had an earlier turn.  Tasks that
+            # start while a worker already holds her task have later turns.
             self.wait_turns = sum(
                 1 for row in waited
                 if self.alice.turn is None or row.turn < self.alice.turn)

@@ -43,15 +43,15 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	pid=''
 	took=$((($(date +%s%N) - begun) / 1000))	# time-fair queues need it
 	sql+=(-v "took=$((took > 0 ? took : 0)) microseconds")
-	# Not TERM, which a subshell that has just begun would lose.
+	# Not TERM, because a subshell that has just begun would lose that signal.
 	{ kill -KILL "$heart" && wait "$heart"; } 2>/dev/null
 	cat "$errors" >&2
 
 	if [ "$status" -eq 0 ]; then
 		end="SELECT fairq.complete(:id, :attempt, took => :'took')"
 	elif [ -n "$stopped" ]; then
-		# Returns the task.  If it is cancelled, it ends.  If it is lost, it is
-		# not changed.
+		# Returns the task to the queue. A cancelled task ends. A lost task does
+		# not change.
 		end="SELECT fairq.release(:id, :attempt)"
 	else
 		end="SELECT fairq.fail(:id, :attempt, :'error', took => :'took')"
