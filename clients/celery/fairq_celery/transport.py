@@ -669,7 +669,7 @@ class Transport(virtual.Transport):
                 while messages and (every or not delivered):
                     try:
                         message = messages.popleft()
-                    except IndexError:      # another thread has taken it
+                    except IndexError:      # another thread has taken the message
                         break
                     self._deliver(message, queue)
                     delivered = True
