@@ -108,7 +108,7 @@ SELECT fairq.resume('pause_queue', NULL);
 SELECT * FROM pg_temp.pop_groups('pause_queue');
 SELECT * FROM fairq.check_queue('pause_queue');
 
--- both are paused: either pause is enough
+-- queue and group are paused: either pause is enough
 SELECT fairq.create_queue('pause_both');
 SELECT pg_temp.add('pause_both', 'a', 1, 4), pg_temp.add('pause_both', 'b', 1, 4);
 SELECT fairq.pause('pause_both', 'a');

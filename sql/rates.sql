@@ -229,7 +229,7 @@ ROLLBACK;
 BEGIN;
 SELECT pg_temp.popped('rates_mine', 100);
 ROLLBACK;
--- the tasks are back, but their starts are used
+-- after the rollback the tasks are back, but their starts stay used
 SELECT fairq.maintain();
 SELECT queued FROM fairq.stats WHERE queue = 'rates_mine';
 SELECT pg_temp.popped('rates_mine', 100);

@@ -139,7 +139,7 @@ SELECT pg_temp.take();
 SELECT fairq.release(pg_temp.id('b1'), 1);
 COMMIT;
 SELECT * FROM pg_temp.stand;
--- a return that is rolled back has no effect
+-- a release that is rolled back has no effect
 BEGIN;
 SELECT pg_temp.take();
 SELECT fairq.release(pg_temp.id('b1'));
