@@ -240,7 +240,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		{
 			lane->present.block = Max(block, 0);
 			lane->present.seat = by_tasks ? FAIRQ_NO_SEAT : PG_INT32_MAX;
-			fairq_seats_clear(lane, FAIRQ_SERVED);
+			fairq_seats_clear_served(lane, false);
 		}
 		lane->recovery.resets = resets;
 		lane->recovery.lane_no = fairq_new_lane_no();

@@ -814,7 +814,7 @@ copy_order(FairqLane *copy, int32 tenant, int64 wanted)
 void
 fairq_lane_order_copy(FairqLane *copy, int64 wanted)
 {
-	fairq_seats_clear(copy, FAIRQ_SERVED);
+	fairq_seats_clear_served(copy, false);
 	copy_order(copy, FAIRQ_NO_NODE, wanted);
 }
 

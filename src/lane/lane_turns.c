@@ -259,7 +259,7 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 		return;
 	if (next->block != lane->present.block)
 	{
-		fairq_seats_begin_block(lane);
+		fairq_seats_clear_served(lane, true);
 		if (fairq_address(next->group_no, next->block,
 						  lane->recovery.block_length) != FAIRQ_ADDR_NONE)
 			lane->present.block = next->block;

@@ -380,20 +380,6 @@ empty(FairqLane *lane, FairqSeatSet set, WordAction action)
 	lane->seats.n[set] = 0;
 }
 
-static void
-clear_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
-		   void *arg)
-{
-	first_set[*(FairqSeatSet *) arg * stride] = 0;
-}
-
-/* Empty a set. */
-void
-fairq_seats_clear(FairqLane *lane, FairqSeatSet set)
-{
-	empty(lane, set, clear_word);
-}
-
 typedef struct Count
 {
 	FairqSeatSet set;
@@ -440,6 +426,13 @@ add_bits(FairqLane *lane, FairqSeatSet set, uint64 *first_set, int64 stride,
 }
 
 static void
+clear_served_word(FairqLane *lane, uint64 *first_set, int64 stride,
+				  int64 seat, void *arg)
+{
+	first_set[FAIRQ_SERVED * stride] = 0;
+}
+
+static void
 begin_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 		   void *arg)
 {
@@ -449,14 +442,15 @@ begin_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 }
 
 /*
- * Begin a block: no group of the ring has been served in it.  All groups of
- * the ring were served in the last block, so only served groups are visited.
+ * No group has been served.  With begins, this begins a block, in which each
+ * group of the ring will have a turn.  All groups of the ring were served in
+ * the last block, so only served groups are visited.
  */
 void
-fairq_seats_begin_block(FairqLane *lane)
+fairq_seats_clear_served(FairqLane *lane, bool begins)
 {
-	Assert(lane->seats.n[FAIRQ_TODO] == 0);
-	empty(lane, FAIRQ_SERVED, begin_word);
+	Assert(!begins || lane->seats.n[FAIRQ_TODO] == 0);
+	empty(lane, FAIRQ_SERVED, begins ? begin_word : clear_served_word);
 }
 
 /* Put the groups of a word into the ring, like let_in_lapsed(). */

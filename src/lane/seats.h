@@ -53,9 +53,8 @@ extern int32 fairq_seats_next(FairqLane *lane, FairqSeatSet set,
 							  int64 from);
 extern int32 fairq_seats_next_but(FairqLane *lane, FairqSeatSet set,
 								  FairqSeatSet but, int64 from);
-extern void fairq_seats_clear(FairqLane *lane, FairqSeatSet set);
 extern int32 fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last);
-extern void fairq_seats_begin_block(FairqLane *lane);
+extern void fairq_seats_clear_served(FairqLane *lane, bool begins);
 extern void fairq_seats_unpark(FairqLane *lane);
 extern void fairq_seats_unpark_lapsed(FairqLane *lane);
 extern volatile int64 *fairq_seats_deadline(FairqLane *lane, int32 seat);
