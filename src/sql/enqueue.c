@@ -583,6 +583,26 @@ time_ahead(TimestampTz run_at, TimestampTz now)
 	return run_at > now ? run_at : DT_NOBEGIN;
 }
 
+/* Add all tasks of the call to a batch; an error if it is closed. */
+static void
+add_to_batch(FairqEnqueue *e, int64 batch)
+{
+	if (!fairq_batch_join(e->tasks, batch, false))
+		ereport(ERROR,
+				errcode(ERRCODE_FAIRQ_NO_BATCH),
+				errmsg("batch " INT64_FORMAT " takes no more tasks", batch),
+				errhint("It is closed, or you may not add to it."));
+	for (int i = 0; e->after != NULL && i < e->after->n; i++)
+	{
+		if (e->after->ids[i] == batch)
+			ereport(ERROR,
+					errcode(ERRCODE_FAIRQ_NO_TASK),
+					errmsg("no task of a batch can wait for the task that waits for the batch"),
+					errdetail("The batch is " INT64_FORMAT ".", batch));
+	}
+	e->batch = batch;
+}
+
 /*
  * Begin a call that adds tasks now, to a batch if that argument has a value.
  * All other fields of *e are 0, except "after".
@@ -596,7 +616,7 @@ begin_adding(FunctionCallInfo fcinfo, const char *function, text *queue_name,
 							   AccessShareLock);
 	e->tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
 	if (!PG_ARGISNULL(batch))
-		fairq_add_to_batch(e, PG_GETARG_INT64(batch));
+		add_to_batch(e, PG_GETARG_INT64(batch));
 	new->enqueued_at = GetCurrentTimestamp();
 	new->run_at = time_ahead(new->run_at, new->enqueued_at);
 }

@@ -31,26 +31,6 @@
 #include "outcome.h"
 #include "tools.h"
 
-/* Add all tasks of the call to a batch; an error if it is closed. */
-void
-fairq_add_to_batch(FairqEnqueue *e, int64 batch)
-{
-	if (!fairq_batch_join(e->tasks, batch, false))
-		ereport(ERROR,
-				errcode(ERRCODE_FAIRQ_NO_BATCH),
-				errmsg("batch " INT64_FORMAT " takes no more tasks", batch),
-				errhint("It is closed, or you may not add to it."));
-	for (int i = 0; e->after != NULL && i < e->after->n; i++)
-	{
-		if (e->after->ids[i] == batch)
-			ereport(ERROR,
-					errcode(ERRCODE_FAIRQ_NO_TASK),
-					errmsg("no task of a batch can wait for the task that waits for the batch"),
-					errdetail("The batch is " INT64_FORMAT ".", batch));
-	}
-	e->batch = batch;
-}
-
 /* End a call that adds tasks; any: the call has added some tasks. */
 void
 fairq_add_end(FairqEnqueue *e, bool any)

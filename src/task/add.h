@@ -70,7 +70,6 @@ typedef struct FairqNewTask
 								 * blocked too */
 } FairqNewTask;
 
-extern void fairq_add_to_batch(FairqEnqueue *e, int64 batch);
 extern void fairq_add_end(FairqEnqueue *e, bool any);
 extern void fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new,
 								Datum *values, bool *nulls);

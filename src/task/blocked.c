@@ -49,7 +49,7 @@
  * not searched yet, and will find the rows.  Otherwise the enqueue fails.
  *
  * Only existing tasks can be predecessors, so these waits alone form no cycle.
- * With a batch a cycle is possible.  fairq_add_to_batch() refuses the shortest
+ * With a batch a cycle is possible.  add_to_batch() refuses the shortest
  * one: a task of a batch waits for the task that waits for the batch.
  *
  * Hints.  FairqHints.awaited is true if other tasks may wait for tasks of that
