@@ -19,7 +19,7 @@
  * So a group that has had no turn in the present block joins it.  If its seat
  * was passed, it is in front of all others (let_in() in lane_internal.h).
  * This is the rule of the article "An unfair advantage: multi-tenant queues in
- * Postgres".  README has the proof that it is fair.
+ * Postgres".  README has the proof that this rule is fair.
  *
  * No function here locks, allocates or fails.  A caller that moves a tail
  * holds the lane's lock.

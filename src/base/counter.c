@@ -18,10 +18,10 @@
  *
  * 3.  A transaction that commits closes its slots once the commit is visible.
  *	  In the same critical section it adds the change in the number of its
- *	  leased tasks.  It adds that to each of the two books whose load has not
- *	  seen it (tally.c).  The end of a task is such a change; until it is
- *	  applied, the task is in committed.  A task that was taken, or claimed and
- *	  finished in one transaction, changes nothing.
+ *	  leased tasks.  It adds this change to each of the two books whose load
+ *	  has not seen the commit (tally.c).  The end of a task is such a change;
+ *	  until it is applied, the task is in committed.  A task that was taken,
+ *	  or claimed and finished in one transaction, changes nothing.
  *
  * 4.  A counter's numbers in a book are invalid if they are from an older load
  *	  than the book's.  committed then begins at 0.  The counter is known when
@@ -30,15 +30,16 @@
  *	  has read.  If the counter's numbers in that load's book are of another
  *	  load, the call treats the counter as unknown.
  *
- *	  The sum is never too low.  Take a moment at which the counter is known,
- *	  and a task that is running.  A transaction C has claimed the task, and no
- *	  end of the task is visible.  If C has not ended here, the task is in
- *	  open, which no load touches.  If C has ended, and the load's snapshot had
- *	  not seen this, C has added the task to committed when it closed its slot.
- *	  If the snapshot had seen C end, the row was leased in it, and the load
- *	  found it.  A transaction E that has ended the task since subtracts it at
- *	  its own end, which is not visible yet.  If no transaction is between its
- *	  visible end and its end here, the counter is exact, by the same cases.
+ *	  The sum committed + open is never too low.  Take a moment at which the
+ *	  counter is known, and a task that is running.  A transaction C has
+ *	  claimed the task, and no end of the task is visible.  If C has not
+ *	  ended here, the task is in open, which no load touches.  If C has
+ *	  ended, and the load's snapshot had not seen this, C has added the task
+ *	  to committed when it closed its slot.  If the snapshot had seen C end,
+ *	  the row was leased in it, and the load found it.  A transaction E that
+ *	  has ended the task since subtracts it at its own end, which is not
+ *	  visible yet.  If no transaction is between its visible end and its end
+ *	  here, the counter is exact, by the same cases.
  *
  * 5.  Park: if a known counter shows that a group has no free slot, the pop
  *	  that finds this puts the group aside.  The next backend to close a slot
@@ -57,14 +58,15 @@
  * 7.  A counter is freed if it is 0 according to the last finished load and
  *	  any later one.  A new counter would have the same numbers.
  *
- * 8.  Start: after the slot, each claim takes a start from the counter, if the
- *	  pace allows it.  The algorithm is GCRA (the generic cell rate algorithm
- *	  of ATM).  Each counter keeps one number: the time that the last start
- *	  would have if starts were evenly spaced.  The next start is allowed one
- *	  gap later.  After a long pause that time is as far in the past as the
- *	  burst allows.  So in any stretch of time t there are at most burst + t /
- *	  gap starts.  Time is that of the monotonic clock, in nanoseconds, read
- *	  under the mutex.  So a step of the wall clock does not start more tasks.
+ * 8.  Start: once it has a slot, each claim also takes a start from the
+ *	  counter, if the pace allows one.  The algorithm is GCRA (the generic
+ *	  cell rate algorithm of ATM).  Each counter keeps one number: the time
+ *	  that the last start would have if starts were evenly spaced.  The next
+ *	  start is allowed one gap later.  After a long pause that time is as far
+ *	  in the past as the burst allows.  So in any stretch of time t there are
+ *	  at most burst + t / gap starts.  Time is that of the monotonic clock,
+ *	  in nanoseconds, read under the mutex.  So a step of the wall clock does
+ *	  not start more tasks.
  *
  *	  If a task was claimed, the start is not given back, since two tasks could
  *	  then start in less than a gap.  If no task was claimed, the start goes
@@ -385,8 +387,8 @@ fairq_counter_starts_matter(FairqCounter *counter)
 }
 
 /*
- * Returns 0 if a task may start now, else the time from which one may.  Then
- * records that the group is throttled in the given lanes.
+ * Returns 0 if a task may start now, else the time from which one may.  In the
+ * latter case, it also records that the group is throttled in the given lanes.
  */
 int64
 fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace,

@@ -10,11 +10,11 @@
  * by name (compat.h).
  *
  * At the beginning of the block are structs that always exist.  Behind them,
- * in its first half, is the cache of groups (entry.c).  The rest is an area of
- * PostgreSQL's allocator, a DSA made in place, which holds queues, sets of
- * groups and counters.  That area never gets a second segment.  So a backend
- * maps nothing more once it has attached, and pointers are always valid, even
- * in callbacks.
+ * in the block's first half, is the cache of groups (entry.c).  The rest is an
+ * area of PostgreSQL's allocator, a DSA made in place, which holds queues,
+ * sets of groups and counters.  That area never gets a second segment.  So a
+ * backend maps nothing more once it has attached, and pointers are always
+ * valid, even in callbacks.
  *
  * When the area is full, a call that needs more of it fails before it has
  * changed anything.  The end of a transaction allocates no memory there.
@@ -30,10 +30,10 @@
  * Data per seat is in chunks, so that the data can grow but never moves.  The
  * first chunk is for seats 0 to 63, the next for 64 to 127, then for 128 to
  * 255, and so on.  A chunk is allocated when the first of its seats is used,
- * before the lane is locked, because the allocation can fail.  So 26 chunks
- * are enough for all seats, and at most half of the memory is unused.  A chunk
- * is put in its place by a compare-and-exchange, and stays there as long as
- * the queue does.
+ * before the lane is locked, because the allocation can fail.  With these
+ * sizes, 26 chunks are enough for all seats, and at most half of the memory is
+ * unused.  A chunk is put in its place by a compare-and-exchange, and stays
+ * there as long as the queue does.
  *
  * Locking: AddinShmemInitLock while the segment is made or found.  The
  * comments of the structs name the lock of each field; README has the order.

@@ -258,7 +258,7 @@ typedef struct FairqRegistry
 								 * extensions; constant once it is valid */
 	dsa_pointer counters;		/* handle of the hash table of counters;
 								 * constant once it is valid */
-	dsa_pointer free;			/* list of hints of no queue */
+	dsa_pointer free;			/* list of hints that belong to no queue */
 	dsa_pointer dropped;		/* list of hints of dropped queues */
 	/* without the lock */
 	pg_atomic_uint32 nhints;	/* number of hints, whether or not they belong

@@ -117,7 +117,7 @@ static struct
 								 * was taken */
 }			loading;
 
-/* The load that makes counters of the copy for peek known. */
+/* For the copy that peek uses: the load that makes its counters known. */
 static FairqKnown of_copy;
 
 /* Changes of one queue by the transaction that commits. */

@@ -200,7 +200,7 @@ add_sample(const Sample *new)
 void
 fairq_sample(FairqHistogram *histogram, TimestampTz from, TimestampTz until)
 {
-	/* SQL may have set both to infinity */
+	/* SQL may have set both times to infinity */
 	uint64		usecs = from >= until ? 0 :
 		Min((uint64) until - (uint64) from, LONGEST_SPAN);
 	uint64		ms = usecs / 1000;

@@ -90,7 +90,7 @@ fairq_compare_uint32(const void *a, const void *b)
  *	 published (test/held_up, test/evict).
  *
  * Tests use them through test/stall.py.  The points of one kind are in one
- * file, which counts them.  In other builds this does nothing.
+ * file, which counts them.  In other builds these points do nothing.
  */
 #ifdef FAIRQ_STALL
 #include "../../test/stall.h"

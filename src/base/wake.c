@@ -5,11 +5,11 @@
  *
  * Workers sleep on a condition variable in the queue's shared memory.  A
  * transaction calls one waiter for each task that it made ready, after its end
- * is visible (transaction.c).  It adds that number to the queue's calls, and
- * signals.  A waiter that wakes up searches for tasks only if it can take one
- * of the calls.  So as many waiters search as there are calls.  A waiter that
- * finds nothing sleeps again in the server (pop.c), and its client does not
- * notice.
+ * is visible (transaction.c).  It adds the number of these tasks to the
+ * queue's calls, and signals the condition variable.  A waiter that wakes up
+ * searches for tasks only if it can take one of the calls.  So as many waiters
+ * search as there are calls.  A waiter that finds nothing sleeps again in the
+ * server (pop.c), and its client does not notice.
  *
  * This protocol loses no wake-up.  A waiter counts itself before it searches
  * for work.  It sleeps only if there is no call once it has joined the
