@@ -63,8 +63,8 @@
  * leases on, these tasks do not count in the level, and their time does not
  * grow.  Otherwise lapsed tasks, which wait for a call, would themselves keep
  * calls from the group, its tenant and its lane.  Tasks that begin later count
- * as usual.  The search ends all this: tasks that still run count again, with
- * their whole time.  A lapsed task is charged up to the end of its lease.
+ * as usual.  After the search, tasks that still run count again, with their
+ * whole time.  A lapsed task is charged up to the end of its lease.
  *
  * Among groups with equal accounts, those that were credited on arrival are
  * first, in the order of arrival.  The others follow in the order of their
@@ -494,8 +494,8 @@ fairq_account_correct(FairqFlows *flows, FairqAccount *account,
 
 /*
  * Update E of a time-fair lane after tasks have ended.  Their time lowers E,
- * but not below the longest of them.  If no task of the account may have
- * lapsed, nor below the mean time so far of its running tasks.
+ * but not below the longest of them.  Nor does it lower E below the mean time
+ * so far of the account's running tasks, unless some of these may have lapsed.
  */
 static void
 note_longest(FairqLedger *ledger, const FairqAccount *account, double took,

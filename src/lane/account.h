@@ -28,7 +28,7 @@ typedef enum FairqFairBy
 	FAIRQ_BY_COST,				/* costs of tasks */
 	FAIRQ_BY_TIME,				/* time of workers */
 	FAIRQ_BY_UNITS				/* tasks, in queues with tenants: like costs,
-								 * and each task costs 1 */
+								 * where each task costs 1 */
 } FairqFairBy;
 
 /*

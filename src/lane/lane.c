@@ -3,8 +3,8 @@
  *		The data of a lane in shared memory: the sets of its groups, their
  *		tails and leases, recovery, and publication.
  *
- * A lane is one priority of a queue.  The tables hold the truth.  The hints
- * here save reading them, and may be lost at any time.  Service is
+ * A lane is one priority of a queue.  The tables are authoritative.  The hints
+ * here save reading the tables, and may be lost at any time.  Service is
  * round-robin: in a block each group that has a ready task gets one turn, in
  * the order of the seats.  The lane has the present block and the seat that
  * was passed last.  It has some bits for each group, one for each of these
@@ -107,8 +107,8 @@
  * the group set's mutex, its groups' entries; see README.  Lock order: lane,
  * then the mutex of one group set or of one counter.  Nothing here allocates,
  * fails, or waits for anything except these locks; only a copy of a lane makes
- * entries (entry.c).  So commit and abort callbacks can call all of it, for
- * groups whose chunk of bits exists.
+ * entries (entry.c).  So commit and abort callbacks can call all functions
+ * here, for groups whose chunk of bits exists.
  */
 #include "postgres.h"
 

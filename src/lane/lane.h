@@ -50,7 +50,7 @@ typedef struct FairqTurn
 	int64		addr;			/* address of the turn; in a full queue, that
 								 * of a future turn */
 	int64		block;			/* block in which the turn was taken; past the
-								 * last block rounds continue the count */
+								 * last block, each round counts as one more */
 	bool		in_full;		/* true: service in a full queue, which does
 								 * not count as a turn of a block */
 
@@ -250,10 +250,9 @@ typedef struct FairqTaking
 typedef enum FairqTaken
 {
 	FAIRQ_TAKEN,				/* some turns were taken */
-	FAIRQ_NO_TURN,				/* no group of the lane has a ready task, or
-								 * the next turns are past those that may be
-								 * taken.  Or no entry is available for their
-								 * groups */
+	FAIRQ_NO_TURN,				/* no group has a ready task, or the next turns
+								 * are past those that may be taken, or
+								 * their groups get no entry */
 	FAIRQ_NOT_KNOWN,			/* recover more of the lane, and try again */
 	FAIRQ_NOT_READY,			/* read the lane's fair_by, make accounts, and
 								 * try again */

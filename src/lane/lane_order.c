@@ -13,8 +13,8 @@
  *
  * served	The group is in the ordered set, at the rank in its account.
  *
- * todo		The group is in the ring and has just entered it, or has lapsed, in
- *			a time-fair lane or as a tenant's group.  The next call that takes
+ * todo		The group has just entered the ring; or it has lapsed, and the lane
+ *			is time-fair or the group has a tenant.  The next call that takes
  *			turns adds it to the ordered set, or adds it again.  So a call that
  *			publishes a task, or takes groups back into the ring, only sets
  *			bits and needs no account.

@@ -587,8 +587,8 @@ begin_reading(FairqGroup *group)
 /*
  * Give the caller, whose turn has no task left, up to "most" tasks of the
  * group's hand.  Returns their number.  If that is 0, the caller must read
- * at or past *from; FAIRQ_ADDR_MAX: there is nothing to read.  *by_row says
- * whether the caller examines rows, and *offers whether it may offer what it
+ * at or past *from; FAIRQ_ADDR_MAX: there is nothing to read.  *by_row becomes
+ * true if the caller must examine rows, and *offers if it may offer what it
  * finds.
  */
 int
@@ -1037,10 +1037,11 @@ put_group_aside(FairqLane *lane, FairqTurn *turn, bool throttled, int64 until)
 }
 
 /*
- * Shut the tenant of a turn's group, or put the group aside (FAIRQ_NO_SEAT),
- * if the cause still holds.  If the cause is a pace, the tenant or group stays
- * aside at least until the given time of the monotonic clock.  Returns true if
- * it is throttled and no other throttled group or tenant returns earlier.
+ * If the cause still holds, shut the given tenant of the turn's group;
+ * FAIRQ_NO_SEAT: put the group aside.  If the cause is a pace, the tenant or
+ * group stays aside at least until the given time of the monotonic clock.
+ * Returns true if it is throttled and no other throttled group or tenant
+ * returns earlier.
  */
 bool
 fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,

@@ -3,9 +3,9 @@
  *		The queues and counters in shared memory: how to find, make and free
  *		them.
  *
- * There are two hash tables in the area of shmem.c.  One contains queues, and
- * extensions, one per CREATE EXTENSION in a database.  The other one contains
- * counters of groups.
+ * There are two hash tables in the area of shmem.c.  One contains queues and
+ * extensions; each CREATE EXTENSION in a database makes one extension.  The
+ * other one contains counters of groups.
  *
  * The hints of a deleted queue are given back for use by another queue.  They
  * are never freed, so a pointer to them can always be followed.  If a backend

@@ -86,7 +86,7 @@ summary_of(uint64 *words, int chunk)
 
 /* --------------------------------------------------------------------- */
 
-/* Initialize the records of groups, and the orders that these are in. */
+/* Initialize the records of groups, and the orders that contain them. */
 void
 fairq_lane_records_init(FairqLane *lane)
 {
@@ -553,7 +553,10 @@ note_lapsed(FairqLane *lane, int64 seat, uint64 bits, TimestampTz at)
 			continue;
 		tenant = tenant_if_any(lane, account);
 		fairq_account_lapses(&lane->order.ledger, account, tenant, at);
-		/* a throttled group brings its tenant only when its time comes */
+		/*
+		 * a throttled group enters the ring, and brings its tenant, only when
+		 * its time has come
+		 */
 		if (tenant != NULL &&
 			fairq_seats_has(lane, FAIRQ_THROTTLED, group_no))
 			fairq_seats_add(lane, FAIRQ_TODO, account->level.tenant);

@@ -208,8 +208,8 @@ is_before(const Choice *c, int priority, int64 more, int other)
 }
 
 /*
- * Whether a lane has got time of leases that expired since the last choice, or
- * may have expired.  Their tasks need not have run for that time.
+ * Whether a lane was charged for expired leases since the last choice, or has
+ * leases that may have expired.  Their tasks need not have run until then.
  */
 static bool
 owes_for_leases(const FairqShareAccounts *accounts, const Choice *c, int p)
