@@ -41,9 +41,9 @@
  * tasks there.  No load is valid for the queue's counters before that
  * transaction is over (tally.c).
  *
- * The news of a change are the tasks that an end publishes.  News keep the
- * lowest ready tasks, with their TIDs, up to the size of a hand (entry.c), and
- * the address from which others follow.
+ * The news of a change are the tasks that a commit or an abort publishes.
+ * News keep the lowest ready tasks, with their TIDs, up to the size of a hand
+ * (entry.c), and the address from which others follow.
  *
  * Locking: lanes' locks, one at a time, to publish.  The callbacks also take
  * counters' mutexes under the tally's lock.  They must neither fail (an ERROR
@@ -371,8 +371,8 @@ add_held(FairqHeld *held, FairqHeld more)
 }
 
 /*
- * Add later work to *work, and free it.  If *work is NULL, the later work
- * becomes *work; it may be NULL, too.
+ * Add the later work "from" to *work, and free "from".  If *work is NULL, it
+ * becomes "from", which may be NULL, too.
  */
 static void
 merge_work(FairqWork **work, FairqWork *from)
@@ -578,8 +578,9 @@ fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 }
 
 /*
- * Record a reserved address.  Its row is inserted next, or after the earlier
- * rows of the batch.  No code may fail between the reservation and this call.
+ * Record a reserved address.  The row with this address is inserted next, or
+ * after the earlier rows of the batch.  No code may fail between the
+ * reservation and this call.
  */
 void
 fairq_pending_reserved(FairqPending *pending,
@@ -806,7 +807,7 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 	FairqPending *pending = find_pending(lane, -1);
 
 	own_settings = true;
-	/* a change of all groups takes all of them back */
+	/* a change of the settings of all groups takes all groups back */
 	if (pending != NULL &&
 		(pending->done & (FAIRQ_ALL_SETTINGS | FAIRQ_REMOVED)) != 0)
 		return;
@@ -868,11 +869,14 @@ static int	written_at = 0;
 StaticAssertDecl(FAIRQ_DOMAINS == 64, "a set of domains is a uint64");
 static uint64 changed = 0;
 
-/* the same for changes to groups, and the level at which numbers were freed */
+/*
+ * the same sets for changes to groups, and the level at which numbers were
+ * freed
+ */
 static uint64 groups_changed = 0;
 static int	groups_freed_at = 0;
 
-/* the same for changes of settings of queues that had no hints */
+/* the same sets for changes of settings of queues that had no hints */
 static uint64 settings_changed = 0;
 
 /* functions of other modules, see fairq_transactions_init() */
@@ -1076,8 +1080,8 @@ slots_are_closed(FairqPending *pending, bool committed)
 
 /*
  * Apply the changes from an index on, the last one first.  These are the
- * changes of the subtransaction, or all.  The hints of queues that this
- * removes are given back after all their changes.
+ * changes of the subtransaction, or all.  The hints of queues that these
+ * changes remove are given back after all their changes.
  */
 static void
 apply_from(int first, bool committed)

@@ -88,7 +88,7 @@ typedef struct FairqPending
 	struct
 	{
 		FairqCounter *counter;	/* counter of the group or tenant, pinned;
-								 * NULL: none are held */
+								 * NULL: no slots are held */
 		FairqHeld	own;		/* slots in that counter */
 		FairqHeld	in_queue;	/* slots in the queue; none for a tenant */
 		uint16		parked;		/* lanes that have parked the group or shut

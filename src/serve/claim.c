@@ -12,8 +12,8 @@
  * that it has visited as running from then on, and locks no row.
  *
  * Locking: a ready task's row needs at most the tuple lock, for a moment.  If
- * it was locked or changed before, it may be locked with SKIP LOCKED.  The row
- * of a lapsed, expired or blocked task is also locked with SKIP LOCKED
+ * the row was locked or changed before, the call may lock it with SKIP LOCKED.
+ * The row of a lapsed, expired or blocked task is also locked with SKIP LOCKED
  * (store_task.c).  A call waits for none of these rows.
  */
 #include "postgres.h"

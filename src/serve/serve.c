@@ -104,10 +104,10 @@
  * has come are taken back in the copy, as by the next call.  After that, no
  * other groups are taken back in the copy as time passes.
  *
- * For tasks that it does not return, a call only moves hints.  The exceptions
- * are a bounded number of expired, lapsed and blocked tasks, which it ends or
- * checks (claim.c).  So a transaction that stays open after its pop delays
- * only its own tasks and these.
+ * For tasks that it does not return, a call changes only hints.  The
+ * exceptions are a bounded number of expired, lapsed and blocked tasks, which
+ * it ends or checks (claim.c).  So a transaction that stays open after its pop
+ * delays only its own tasks and these.
  *
  * Locking: tuple locks of rows, or rows with SKIP LOCKED (store_task.c), so a
  * call never waits for a row.  Lanes' locks are held briefly, see lane.c.  One
@@ -746,7 +746,10 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 
 		if (queue->shares.of[p] == 0)
 			continue;
-		/* no call may reach a lane whose lapsed tasks count as running */
+		/*
+		 * find lapsed tasks first: while they count as running, their lane
+		 * might never be chosen
+		 */
 		owed.found += fairq_lane_lapse(lane, s->call.now);
 		fairq_lane_work(lane, s->call.now, &works[p]);
 	}
@@ -990,17 +993,17 @@ fairq_serve_end(void)
 }
 
 /*
- * Whether this backend's worker uses take, and not pop.  A wait is for either
- * pop or take, because a worker uses one of them.  The difference matters for
- * a row that is locked FOR KEY SHARE, which blocks only take.
+ * Whether this backend's worker uses take instead of pop.  A wait is for
+ * either pop or take, because a worker uses one of them.  The difference
+ * matters for a row that is locked FOR KEY SHARE, which blocks only take.
  */
 static bool takes = false;
 
 /*
  * Choose up to max_tasks tasks in the order of service, and serve each of
  * them.  Returns the number of tasks that were served.  If *stopped, the
- * caller gets no more tasks, not even from other queues.  Either a task is
- * served alone, or the call has stopped before such a task.
+ * caller gets no more tasks, not even from other queues.  In this case a task
+ * is served alone, or the call has stopped before such a task.
  */
 int64
 fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,

@@ -176,7 +176,8 @@ have_space(int64 block)
 
 /*
  * Keep a turn that has yielded no task, although the group may have one.  The
- * group gets the turn back when the call leaves the lane.  There is room.
+ * group gets the turn back when the call leaves the lane.  The caller has made
+ * room for it.
  */
 static void
 keep_in_vain(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
@@ -1066,8 +1067,8 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	bool		stops = false;
 
 	/*
-	 * A turn that has yielded no task may be kept, and that must not fail.  A
-	 * turn in a full queue is not kept, and has no block.
+	 * make room now: if the turn yields no task, it may be kept, which must
+	 * not fail. A turn in a full queue is not kept, and has no block.
 	 */
 	if (!turn->in_full)
 		have_space(turn->block);
