@@ -183,7 +183,7 @@ typedef struct Candidate
 								 * tasks */
 } Candidate;
 
-/* One queue's share of a call. */
+/* The part of a call that concerns one queue. */
 typedef struct Stats
 {
 	FairqQueue *queue;

@@ -56,7 +56,7 @@
  * reads them from the index of times.
  *
  * If more groups wait than a call may visit, it begins with those whose turns
- * come next.  They have waited longest for service.  It extrapolates the
+ * come next.  They have waited longest for service.  The call extrapolates the
  * numbers from the groups that it has visited.
  *
  * If shared memory has no lane of a queue, the table may contain any tasks.
@@ -129,7 +129,7 @@ typedef struct LaneSurvey
 	int			priority;
 	int32		group_no;
 	TimestampTz now;
-	bool		counts;			/* tasks are counted */
+	bool		counts;			/* true: tasks are counted */
 	bool		counts_running;
 	FairqSurvey *survey;
 } LaneSurvey;

@@ -216,7 +216,7 @@ check_setting(FunctionCallInfo fcinfo, int n, const Setting *setting,
 	}
 }
 
-/* Begin after the arguments that identify the row, which follow. */
+/* Begin a list of columns, after nargs arguments that identify the row. */
 static void
 begin_given(Given *given, int nargs)
 {

@@ -1,7 +1,7 @@
 /*
  * args.h
- *		The arguments of SQL functions: defaults, ranges, errors.  Also rows
- *		that the functions return, which are made column by column.
+ *		The arguments of SQL functions: defaults, ranges, errors.  It also
+ *		makes the rows that the functions return, column by column.
  */
 #ifndef FAIRQ_ARGS_H
 #define FAIRQ_ARGS_H

@@ -604,7 +604,7 @@ add_to_batch(FairqEnqueue *e, int64 batch)
 }
 
 /*
- * Begin a call that adds tasks now, to a batch if that argument has a value.
+ * Begin a call that adds tasks now, to a batch if argument "batch" names one.
  * All other fields of *e are 0, except "after".
  */
 static void

@@ -16,9 +16,9 @@
  *
  * fairq's direct writes (store.c) fire no triggers, and record their own
  * changes.  All other changes fire them: SQL by hand, COPY, the apply worker
- * of logical replication, and fairq's writes through SPI.  These writes change
- * settings and privileges.  All triggers are ENABLE ALWAYS or ENABLE REPLICA,
- * because the apply worker fires no others.
+ * of logical replication, and fairq's writes through SPI.  Writes through SPI
+ * change settings and privileges.  All triggers are ENABLE ALWAYS or ENABLE
+ * REPLICA, because the apply worker fires no others.
  *
  * Tasks and groups: a statement on fairq.task invalidates all hints, and one
  * on fairq.group_number all cached groups.  If there are tenants, a statement
@@ -162,7 +162,8 @@ refuse_found(const char *sql, const char *reason)
 
 /*
  * In queues with tenants, check that no key has an empty part, and that the
- * tenant of each key has a number.  Check that no task's key is a tenant.
+ * tenant of each key has a number.  Check that no task's key is that of a
+ * tenant.
  */
 static void
 check_keys(void)
@@ -186,7 +187,7 @@ check_keys(void)
 				 TASK_OF_TENANT);
 }
 
-/* Check that no new row of a statement is a task of a tenant. */
+/* Check that no new row of a statement is a task with the key of a tenant. */
 static void
 check_new_tasks(Tuplestorestate *rows, TupleDesc desc)
 {

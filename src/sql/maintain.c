@@ -507,7 +507,10 @@ maintain_groups(FairqQueue *queue, TimestampTz end)
 	return done && forgetting.written;
 }
 
-/* Returns whether any row was changed. */
+/*
+ * Do the parts of maintain() for one queue's tasks.  Returns whether any row
+ * was changed.
+ */
 static bool
 maintain_tasks(FairqQueue *queue)
 {

@@ -243,7 +243,7 @@ arg_max_tasks(FunctionCallInfo fcinfo)
 	return FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
 }
 
-/* Serve one queue, for fairq.pop() and (remove) fairq.take(). */
+/* Serve one queue, for fairq.pop(), or with remove for fairq.take(). */
 static Datum
 pop_queue(FunctionCallInfo fcinfo, bool remove)
 {
@@ -518,7 +518,7 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 
 /*
  * Look at the queues.  If there are only tasks that a pop would end and not
- * return, end them.  That commit may free slots.
+ * return, end them.  The commit of that look may free slots.
  */
 static int
 look(text *const *names, int n, Looks *looks)

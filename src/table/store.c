@@ -141,7 +141,7 @@ is_of_timed(Node *predicate)
 		DatumGetInt64(from->constvalue) == FAIRQ_RETRIES;
 }
 
-/* Whether it is "... IS NOT NULL" of that column. */
+/* Whether the predicate is "... IS NOT NULL" of that column. */
 static bool
 is_of_not_null(Node *predicate, AttrNumber attno)
 {

@@ -601,8 +601,8 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 				return true;
 			case FAIRQ_GONE:
 				/*
-				 * The task is gone, or the current command has changed its
-				 * row: UPDATE ...  RETURNING
+				 * The task is gone, or the current command, such as an
+				 * UPDATE with RETURNING, has changed its row.
 				 */
 				CommandCounterIncrement();
 				break;

@@ -16,9 +16,9 @@
  * task's row for the same time.  To replace a task, the call waits for another
  * transaction that is changing the row, such as an enqueue of an equal key.  A
  * call does not finish an expired task whose row is being changed.  A pop that
- * began the task in time may stay open during its work.  So the call checks
- * this first.  Then it waits only if the row is locked, or if another
- * transaction changes the row after the check.
+ * began the task in time may stay open during its work.  So the call first
+ * checks whether the row is being changed.  Then it waits only if the row is
+ * locked, or if another transaction changes the row after the check.
  */
 #include "postgres.h"
 
@@ -160,7 +160,7 @@ finish_expired(FairqEnqueue *e, int64 id)
 
 /*
  * Take a key for a task, as fairq_dedup_take() does, but also from an expired
- * task, which this finishes.
+ * task, which this function finishes.
  */
 int64
 fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)

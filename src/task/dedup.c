@@ -51,7 +51,8 @@ typedef struct KeyRow
 	TimestampTz free_at;		/* when the key is free; DT_NOEND: the task has
 								 * it */
 	TransactionId other;		/* if there is no row, the transaction that
-								 * inserts or changes one, or invalid */
+								 * inserts or changes one; invalid: none
+								 * does */
 } KeyRow;
 
 /* Read the row that the scan is at. */

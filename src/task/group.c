@@ -156,7 +156,7 @@ fairq_groups_settle(bool committed, bool all)
 		uncommitted = false;
 }
 
-/* Cache the number of a key, instead of another key with the same id. */
+/* Cache the number of a key, in place of any other key with the same id. */
 static void
 remember_key(const KeyId *id, const text *key, int32 group_no)
 {
@@ -183,8 +183,8 @@ key_at(FairqScan *scan)
 }
 
 /*
- * Find the key.  Returns its number or -1; *committed is whether a row of it
- * is committed, or our own.
+ * Find the key.  Returns its number or -1; *committed is true if a row of the
+ * key is committed, or our own.
  */
 static int32
 find_group_key(FairqTable *table, FairqQueue *queue, text *key,

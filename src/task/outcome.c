@@ -35,8 +35,8 @@
  * have ended.  The longer the task has waited, the later the next check.  The
  * end of a task that may be the last one makes the blocked task due.  If many
  * tasks wait for one task, the end of that task visits the first MAX_LOOKS of
- * them.  A check that ends a wait visits the next waiting tasks, up to one of
- * its queue that is already due.
+ * them.  A check that ends a wait visits the next waiting tasks, up to the
+ * first one of its queue that is already due.
  *
  * Locking: the caller has fairq.task open with RowExclusiveLock.  The call
  * locks the queue with AccessShareLock, and then the row, both to the end of

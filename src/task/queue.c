@@ -436,8 +436,8 @@ tell_others(void)
 }
 
 /*
- * Record a change of queues or privileges, and with all possibly changes of
- * settings of any group.  It applies to this backend from now on, and to other
+ * Record a change of queues or privileges; with all, settings of any groups
+ * may have changed, too.  It applies to this backend from now on, and to other
  * backends once it has committed.
  */
 void

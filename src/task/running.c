@@ -91,7 +91,8 @@ unpin(Place *place)
 
 /*
  * Give back the unused slot and start in a group or tenant.  Returns the lanes
- * in which another call may have put it aside because of them.
+ * in which another call may have put the group or tenant aside because these
+ * were taken.
  */
 static uint16
 place_back(Place *place)
@@ -294,8 +295,8 @@ setting_at(const Place *place, int32 no)
 
 /*
  * Ensure that there is a start in the turn's group, or in its tenant if it has
- * one.  With look, only check that.  If there is none, throttle the group or
- * tenant.
+ * one.  With look, only check whether there is one.  If there is none,
+ * throttle the group or tenant.
  */
 static bool
 start_in(Place *place, FairqLane *lane, uint32 lane_no, FairqTurn *turn,
@@ -337,7 +338,7 @@ fairq_start_lapsed_done(void)
 
 /*
  * Ensure that a lapsed task, which keeps its slot, has a start.  Returns false
- * if it may not start yet.  If it may, the caller ends this with
+ * if it may not start yet.  If it may, the caller then calls
  * fairq_start_lapsed_done().
  */
 bool
