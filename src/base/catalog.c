@@ -1,6 +1,6 @@
 /*
  * catalog.c
- *		fairq's tables: their identity, and whether they still match its
+ *		fairq's tables: their OIDs, and whether they still match fairq's
  *		script.
  *
  * A backend looks up the OIDs of the extension's objects once.  It keeps them
@@ -29,8 +29,8 @@
  * would not.
  *
  * Locking: none for a look-up.  A table can be dropped between the look-up and
- * fairq_open_relation(), which reports that.  To check a table, the caller
- * holds a lock on it, and keeps the result until the relcache entry is
+ * fairq_open_relation(), which then raises an error.  To check a table, the
+ * caller holds a lock on it, and keeps the result until the relcache entry is
  * invalidated.  Each command that adds one of these objects invalidates that
  * entry, and takes a lock that conflicts with a writer's RowExclusiveLock.  So
  * a writer can rely on the result until its transaction ends.  The exception

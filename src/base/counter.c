@@ -20,8 +20,8 @@
  *	  In the same critical section it adds the change in the number of its
  *	  leased tasks.  It adds this change to each of the two books whose load
  *	  has not seen the commit (tally.c).  The end of a task is such a change;
- *	  until it is applied, the task is in committed.  A task that was taken,
- *	  or claimed and finished in one transaction, changes nothing.
+ *	  until that change is applied, committed includes the task.  A task that
+ *	  was taken, or claimed and finished in one transaction, changes nothing.
  *
  * 4.  A counter's numbers in a book are invalid if they are from an older load
  *	  than the book's.  committed then begins at 0.  The counter is known when
@@ -68,15 +68,15 @@
  *	  in nanoseconds, read under the mutex.  So a step of the wall clock does
  *	  not start more tasks.
  *
- *	  If a task was claimed, the start is not given back, since two tasks could
- *	  then start in less than a gap.  If no task was claimed, the start goes
- *	  back unless other tasks have started since.  Neither a reset nor a load
- *	  invalidates starts, since only shared memory has them.  A restart loses
- *	  them, and a promoted standby has none.  So a new counter begins as if a
- *	  task had just started when its queue's hints were created, or were first
- *	  found after a promotion.  Right after that moment the whole burst is used
- *	  up.  A counter is freed only when its whole burst is available, because a
- *	  new counter is then equivalent.
+ *	  If a task was claimed, the start is not given back, since otherwise two
+ *	  tasks could start within one gap.  If no task was claimed, the start
+ *	  goes back unless other tasks have started since.  Neither a reset nor a
+ *	  load invalidates starts, since only shared memory has them.  A restart
+ *	  loses them, and a promoted standby has none.  So a new counter begins
+ *	  as if a task had just started when its queue's hints were created, or
+ *	  were first found after a promotion.  Right after that moment the whole
+ *	  burst is used up.  A counter is freed only when its whole burst is
+ *	  available, because a new counter is then equivalent.
  *
  * 9.  Throttle: if a group may not start a task yet, the pop that finds this
  *	  puts it aside until it may.  A call that gives a start back takes the

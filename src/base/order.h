@@ -17,7 +17,7 @@ typedef struct FairqAmount
 	uint32		part;			/* the rest, in units of 2^-32 */
 } FairqAmount;
 
-/* units of part in a whole */
+/* number of units of "part" in one whole */
 #define FAIRQ_PARTS 4294967296.0
 
 /* The rank of a group: the least is first. */

@@ -19,8 +19,8 @@
  * When the area is full, a call that needs more of it fails before it has
  * changed anything.  The end of a transaction allocates no memory there.
  *
- * The block can be lost at any time (a crash, an immediate shutdown). fairq
- * then reads the tables again.
+ * The block can be lost at any time, by a crash or an immediate shutdown.
+ * fairq then reads the tables again.
  *
  * The hints of an extension are found by a key: the database's OID, a hash
  * that identifies its creation, and the OID of fairq.task.  So an extension

@@ -266,8 +266,9 @@ typedef struct FairqRegistry
 	pg_atomic_uint32 ncounters; /* number of counters of groups */
 	pg_atomic_uint32 many_counters; /* number of counters at which idle ones
 									 * are freed */
-	pg_atomic_uint32 crowded;	/* 1: a group found no entry in the cache; 0:
-								 * none did */
+	pg_atomic_uint32 crowded;	/* 1: some group has found no entry in the
+								 * cache, which calls for a sweep; 0: none
+								 * has */
 	pg_atomic_uint64 swept_at;	/* time of the last search for extensions that
 								 * are gone, a TimestampTz */
 	pg_atomic_uint64 tenures;	/* number of times that hints were assigned to

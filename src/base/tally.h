@@ -66,7 +66,7 @@ typedef struct FairqTally
 	pg_atomic_uint64 passed;	/* resets of the domain before the last load
 								 * that is over; PG_UINT64_MAX: none is */
 	FairqBook	books[FAIRQ_BOOKS]; /* a load in progress uses the book that
-									 * the current one does not use */
+									 * the current load does not use */
 	uint32		running[FLEXIBLE_ARRAY_MEMBER]; /* xids, minus xmin, that each
 												 * book's load has seen
 												 * running, ascending */
@@ -111,7 +111,7 @@ fairq_tally_of(FairqQueueTally *queue)
 	return fairq_at(queue->tally);
 }
 
-/* The end of fairq_tally_enter(). */
+/* Allow loads to begin again, after fairq_tally_enter(). */
 static inline void
 fairq_tally_leave(FairqQueueTally *queue)
 {

@@ -267,10 +267,10 @@ own_sleepers(void)
 }
 
 /*
- * End waiting.  pass_on: an error has ended it, so another waiter checks the
- * tasks for which this one may have been woken.  due, unless NULL, has the
- * time at which a task of each queue becomes due; possibly only this backend
- * was woken for it.
+ * End waiting.  pass_on: an error has ended the wait, so another waiter checks
+ * the tasks for which this one may have been woken.  due, unless NULL, has the
+ * time at which a task of each queue becomes due; possibly no other backend
+ * was woken for that time.
  */
 void
 fairq_wait_end(bool pass_on, const TimestampTz *due)
