@@ -443,7 +443,7 @@ fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
 	FairqRank  *rank = &account->node.rank;
 	bool		same = rank->tie == charge->tie;
 
-	/* before the rank is computed */
+	/* restore the weight before the rank is computed from it */
 	if (same)
 		account->weight = charge->weight;
 	if (ledger->fair_by == FAIRQ_BY_TIME)
@@ -524,7 +524,10 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 
 	if (work->lane_no == account->lane_no)
 	{
-		/* separately, since the mean begin of all could be that of none */
+		/*
+		 * separately, because end_lapsed() uses the mean of the times at which
+		 * these tasks began
+		 */
 		change_running(ledger, account, at.tenant, -work->over,
 					   -work->over_since, true);
 		change_running(ledger, account, at.tenant, -work->ended,

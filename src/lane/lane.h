@@ -236,7 +236,7 @@ typedef struct FairqTaking
 	FairqOfGroup weight_of;		/* function that returns a group's weight */
 	void	   *arg;			/* first argument of weight_of */
 
-	/* these are results */
+	/* results of the attempt */
 	uint32		lane_no;		/* lane_no of the lane */
 	uint32		renewals;		/* renewals of the lane */
 	TimestampTz clock;			/* clock of the lane */

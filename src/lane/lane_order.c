@@ -281,7 +281,7 @@ fairq_lane_have_records(FairqLane *lane, int32 group_no, int32 tenant)
 }
 
 /*
- * Record the tenant of a group that was read without the lock.  Both have
+ * Record a group's tenant, which was read without the lock.  Both have
  * records.
  */
 static void
@@ -1281,7 +1281,7 @@ fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
 		work->lane_no = lane->recovery.lane_no;
 		work->counts = now > ledger->since;
 		work->longest = ledger->longest;
-		/* in a copy, accounts may be newer than the ledger */
+		/* in a copy, accounts may have been copied later than the ledger */
 		Assert(fairq_in_shadow(lane) ||
 			   (ledger->lapsed >= 0 && ledger->lapsed <= ledger->running));
 		/* without lapsed tasks, since no call may visit the lane for long */

@@ -573,7 +573,10 @@ fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 
 /* --------------------------------------------------------------------- */
 
-/* Begin a reading from upto on.  Returns whether the caller may offer it. */
+/*
+ * Begin a reading from upto on.  Returns whether the caller may offer its
+ * result.
+ */
 static bool
 begin_reading(FairqGroup *group)
 {

@@ -390,7 +390,8 @@ free_chunks(FairqHints *hints)
 
 /*
  * Remove hints at which no session waits any more from the list of dropped
- * ones.  *key is set to the key of their queue.  NULL if there are none.
+ * ones.  *key is set to the key of their queue.  Returns NULL if there are
+ * none.
  */
 static FairqHints *
 pop_dropped(FairqQueueKey *key)
