@@ -129,7 +129,7 @@ peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
 	return FAIRQ_LOCKED;
 }
 
-/* Record that the call has ended a task, or its wait. */
+/* Record that the call has ended a task, or the wait of a blocked task. */
 static void
 note_ended(FairqService *s, const FairqTask *task)
 {
