@@ -99,7 +99,7 @@ typedef struct Setting
 	const char *instead;		/* SQL of the value that is written when the
 								 * setting is removed; NULL: the value is
 								 * NULL */
-	void		(*check) (text *value); /* checks a text */
+	void		(*check) (text *value); /* function that checks a text */
 } Setting;
 
 /*

@@ -10,7 +10,7 @@
  * row, so it searches again if the counter has changed meanwhile.
  *
  * Each change of a row writes a new version of it, with some columns changed.
- * The row was locked or read before.
+ * The caller has locked or read the row before.
  *
  * The log of a task's failed attempts has one line per attempt, the latest
  * one last.  A line is a JSON array: the time in microseconds since 2000, the

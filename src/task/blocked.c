@@ -22,7 +22,8 @@
  * Numbers.  fairq.batch_delta gets a row for each call that adds tasks, and
  * one for each end without success.  A redriven task reduces the failures by
  * one.  The transaction that finishes the batch adds them up and deletes them.
- * Tasks that were added and have no such end have succeeded.
+ * Added tasks that have not ended in this way have succeeded, once the batch
+ * is over.
  *
  * Adding while finishing.  A transaction that adds a task holds RowShareLock
  * on the batch as an object, to its end.  It checks under that lock that the

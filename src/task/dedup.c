@@ -184,8 +184,8 @@ is_void(FairqTable *tasks, int32 queue_id, Datum key, const KeyRow *row,
 /*
  * Take a key for a task, which must be written before an equal key is taken.
  * Returns the id of the key's owner: the new task, or the task that has the
- * key, or had it and still holds it.  Without wait, returns 0 if that is not
- * known yet.
+ * key, or had it and still holds it.  Without wait, returns 0 if the owner is
+ * not known yet.
  */
 int64
 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,

@@ -463,8 +463,8 @@ fairq_queue_group_changed(int32 queue_id, int32 group_no)
 }
 
 /*
- * Settle such changes at the end of a transaction, or of a subtransaction
- * (!all), which has committed or aborted.
+ * Settle changes of queues and settings at the end of a transaction, or of a
+ * subtransaction (!all), which has committed or aborted.
  */
 void
 fairq_queues_settle(bool committed, bool all)

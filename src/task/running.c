@@ -371,8 +371,8 @@ fairq_start_is_used(void)
 /*
  * Whether there is a slot in the turn's group, or in its tenant if it has one.
  * It is taken if the call has a slot in the queue.  If there is none, the
- * group is parked or the tenant shut (with may_park).  The counter is then
- * pinned.
+ * group is parked or the tenant shut (with may_park).  If counts are known,
+ * the counter is pinned afterwards.
  */
 static bool
 slot_in(Place *place, FairqLane *lane, uint32 lane_no, FairqTurn *turn,
