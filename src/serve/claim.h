@@ -93,8 +93,8 @@ typedef struct FairqService
 		uint32		lane_no;	/* lane_no of the lane */
 		uint64		searches;	/* searches of the lane */
 		TimestampTz by;			/* time by which tasks are due or lapsed; it
-								 * may be in the future, from another backend's
-								 * clock */
+								 * may be ahead of our clock, since another
+								 * backend may have read it */
 	}			taken;
 
 	/* where the call takes turns of this lane */

@@ -15,14 +15,14 @@
  * whichever became ready first.
  *
  * Its queued tasks come from its hand, or from the index when the hand is used
- * up (entry.c).  That is enough for most turns.  If the group is in the set
+ * up (entry.c).  Most turns search no other place.  If the group is in the set
  * "due" or "lapsed", its turn searches three more places of its line.  These
  * are the tasks that wait for a retry, the scheduled tasks, and the addresses
  * at which the group may have running tasks.  A search for due tasks begins at
  * an address below which the only due tasks are those in the group's entry.
  * The end of the turn records the results of a search.  It keeps the next few
- * due tasks of a region, or lapsed ones, in the entry.  So most turns need no
- * search.
+ * due tasks of a region, or the next few lapsed tasks, in the entry.  So most
+ * turns need no search.
  *
  * Lapsed tasks keep their addresses, so a task that expires repeatedly would
  * always be first.  Turns therefore serve them in cycles: a search begins
