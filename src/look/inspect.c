@@ -234,8 +234,8 @@ fairq_visible_groups(PG_FUNCTION_ARGS)
 }
 
 /*
- * visible_queues(): the number of tasks with a free slot depends on their
- * groups.  So it is NULL for a caller that may not monitor the queue.
+ * visible_queues(): the columns "ready" and "limited" depend on groups.  So
+ * they are NULL for a caller that may not monitor the queue.
  */
 Datum
 fairq_visible_queues(PG_FUNCTION_ARGS)

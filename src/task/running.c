@@ -517,8 +517,8 @@ fairq_slot_is_left(FairqQueue *queue, FairqPending *pending)
 }
 
 /*
- * Whether the running tasks are within the limit.  FAIRQ_SLOT_UNKNOWN: not
- * known.
+ * Whether the number of running tasks is within the limit.
+ * FAIRQ_SLOT_UNKNOWN: not known.
  */
 static FairqSlot
 is_within(FairqCounter *counter, FairqKnown now, int32 limit)
