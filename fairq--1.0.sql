@@ -13,7 +13,7 @@ CREATE SCHEMA fairq_internal;
 COMMENT ON SCHEMA fairq_internal IS 'Parts of fairq that no application calls.';
 
 --
--- Tables hold the truth, and fairq fills shared memory from them.  The C code
+-- The tables are authoritative: fairq fills shared memory from them.  The C code
 -- finds their columns by number (src/base/catalog.h).  It refuses tables with
 -- objects that it would bypass (src/base/catalog.c).  So add a new column, NOT
 -- NULL or check constraint there as well.
@@ -59,7 +59,7 @@ COMMENT ON TABLE fairq.queue IS 'Queues and their settings.';
 COMMENT ON COLUMN fairq.queue.queue_id IS 'Number of the queue. It is never used again for another queue.';
 COMMENT ON COLUMN fairq.queue.block_length IS 'Number of addresses per block, and so the maximum number of groups.';
 COMMENT ON COLUMN fairq.queue.paused IS 'No task of the queue is popped while this is true.';
-COMMENT ON COLUMN fairq.queue.name IS 'Its name in calls.';
+COMMENT ON COLUMN fairq.queue.name IS 'The queue''s name in calls.';
 COMMENT ON COLUMN fairq.queue.lease IS 'How long a popped task belongs to its worker, unless pop gives another lease.';
 COMMENT ON COLUMN fairq.queue.max_attempts IS 'Number of attempts after which a task fails for good, unless the task has its own number.';
 COMMENT ON COLUMN fairq.queue.notify IS 'NOTIFY "fairq.<name>" when tasks become ready.';
@@ -74,7 +74,7 @@ COMMENT ON COLUMN fairq.queue.per IS 'Interval of rate, max_rate and the rates o
 COMMENT ON COLUMN fairq.queue.burst IS 'How many tasks may start at once if none has started for a long time.';
 COMMENT ON COLUMN fairq.queue.max_rate IS 'How many tasks of the queue may start per interval "per"; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1 and so on. A priority without a share is served when no '
-	'other has work. NULL: lower priorities strictly first.';
+	'other has work. NULL: priorities are strict, and 0 is first.';
 COMMENT ON COLUMN fairq.queue.in_order IS 'True: no task of a group runs while another one of the group waits for its retry.';
 COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before this time; NULL, or a time in the past: no hold.';
 COMMENT ON COLUMN fairq.queue.retain_failed IS 'How long failed tasks stay in the archive; NULL: until they are redriven or purged.';
@@ -93,13 +93,13 @@ CREATE TABLE fairq.group_number (
 CREATE INDEX group_number_by_key ON fairq.group_number (queue_id, group_key);
 CREATE INDEX group_number_by_no ON fairq.group_number (queue_id, group_no);
 -- The table has no primary key.  If equal rows exist, a subscriber deletes one for
--- each that is deleted here.
+-- each one that is deleted here.
 ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE fairq.group_number IS 'Numbers of groups. A group may have several equal rows.';
 COMMENT ON COLUMN fairq.group_number.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_number.group_no IS 'The group''s seat in every block.';
-COMMENT ON COLUMN fairq.group_number.group_key IS 'Its key in calls.';
+COMMENT ON COLUMN fairq.group_number.group_key IS 'The group''s key in calls.';
 
 CREATE TABLE fairq.group_setting (
 	queue_id int NOT NULL,
@@ -115,7 +115,7 @@ CREATE TABLE fairq.group_setting (
 COMMENT ON TABLE fairq.group_setting IS 'Groups that have their own settings.';
 COMMENT ON COLUMN fairq.group_setting.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.group_setting.group_no IS 'The group.';
-COMMENT ON COLUMN fairq.group_setting.weight IS 'Maximum number of tasks that the group is served at its turn. It has one turn per round.';
+COMMENT ON COLUMN fairq.group_setting.weight IS 'Maximum number of tasks of the group that are served at its turn. A group has one turn per round.';
 COMMENT ON COLUMN fairq.group_setting.paused IS 'No task of the group or tenant is popped while this is true.';
 COMMENT ON COLUMN fairq.group_setting.concurrency IS 'Maximum number of running tasks of the group; NULL: the setting of the queue.';
 COMMENT ON COLUMN fairq.group_setting.rate IS 'How many tasks of the group may start per interval "per" of the queue; NULL: the setting of the queue.';
@@ -130,7 +130,7 @@ CREATE TABLE fairq.queue_privilege (
 	PRIMARY KEY (queue_id, role, privilege)
 ) USING heap;
 
-COMMENT ON TABLE fairq.queue_privilege IS 'Privileges of roles on queues. The owner of these tables has all of them.';
+COMMENT ON TABLE fairq.queue_privilege IS 'Privileges of roles on queues. The owner of fairq''s tables has all privileges.';
 COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.queue_privilege.role IS 'The role. Its members that inherit its privileges have them, too.';
 COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work (includes monitor), monitor, or manage (includes all others).';
@@ -195,7 +195,7 @@ CREATE TABLE fairq.task (
 	PRIMARY KEY (id)
 ) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_threshold = 2000);
--- Timed tasks, the only ones that are searched across groups.
+-- This index has the timed tasks.  No other tasks are searched across groups.
 CREATE INDEX task_by_time ON fairq.task (lane, addr)
 	WITH (deduplicate_items = off) WHERE addr >= 4611686018427387904;
 CREATE INDEX task_by_group ON fairq.task (lane, group_no, addr)
@@ -212,19 +212,19 @@ CREATE SEQUENCE fairq.task_id_seq INCREMENT 31 OWNED BY fairq.task.id;
 
 COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
 COMMENT ON COLUMN fairq.task.id IS 'Identifies the task for its whole life.';
-COMMENT ON COLUMN fairq.task.addr IS 'Its position in its group''s line. Below 2^62 it is a turn: group_no + block_length * block. An enqueue or a release sets it, and a claim does not change it. From 2^62 on it is the time of a retry, and from 2^62 + 2^61 on the time of a scheduled task. A time is in milliseconds since 2000, times 65536, plus the low bits of the id.';
+COMMENT ON COLUMN fairq.task.addr IS 'Its position among its group''s tasks. Below 2^62 it is a turn: group_no + block_length * block. An enqueue or a release sets it, and a claim does not change it. From 2^62 on it is the time of a retry, and from 2^62 + 2^61 on the time of a scheduled task. A time is in milliseconds since 2000, times 65536, plus the low bits of the id.';
 COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued (clock time).';
 COMMENT ON COLUMN fairq.task.lease_until IS 'When its lease expires; NULL: it is not running.';
 COMMENT ON COLUMN fairq.task.popped_at IS 'When it was last popped (clock time); NULL: never. It is kept when the task is put back.';
 COMMENT ON COLUMN fairq.task.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.task.group_no IS 'The group.';
 COMMENT ON COLUMN fairq.task.lane IS 'The queue and the priority in one column, with which the indexes begin.';
-COMMENT ON COLUMN fairq.task.attempt IS 'How often it was popped. The fencing token of its worker.';
+COMMENT ON COLUMN fairq.task.attempt IS 'How often it was popped. This number is the fencing token of its worker.';
 COMMENT ON COLUMN fairq.task.priority IS '0 (first) to 9.';
 COMMENT ON COLUMN fairq.task.payload IS 'Payload from the producer.';
 COMMENT ON COLUMN fairq.task.worker IS 'Name of the worker that has the lease, as given to pop.';
 COMMENT ON COLUMN fairq.task.cancelled IS 'True: it was cancelled while running. fairq.extend() reports that to its worker.';
-COMMENT ON COLUMN fairq.task.run_at IS 'It does not start before this time. If the task was put back without a delay, this is the time of that call.';
+COMMENT ON COLUMN fairq.task.run_at IS 'It does not start before this time. If the task was put back without a delay, this is the time of the call that put it back.';
 COMMENT ON COLUMN fairq.task.max_attempts IS 'Number of attempts after which it fails for good; NULL: the setting of the queue.';
 COMMENT ON COLUMN fairq.task.released IS 'Number of its attempts that do not count because they were released; NULL: none.';
 COMMENT ON COLUMN fairq.task.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
@@ -240,9 +240,9 @@ COMMENT ON COLUMN fairq.task.expires_at IS 'It does not start after this time, u
 
 COMMENT ON COLUMN fairq.task.batch IS 'The batch that it belongs to; NULL: none.';
 COMMENT ON COLUMN fairq.task.blocked IS 'True: it waits for tasks that fairq.dependency names, or for the end of the batch that has its id; NULL: it does not.';
-COMMENT ON COLUMN fairq.task.attempt_log IS 'Its last 10 failed attempts, a line each: a JSON array of the time (microseconds since 2000), the attempt, its worker and its error. A missing worker or error is null. The error true means the text in the column "error". NULL: none.';
+COMMENT ON COLUMN fairq.task.attempt_log IS 'Its last 10 failed attempts, one per line: a JSON array of the time (microseconds since 2000), the attempt, its worker and its error. A missing worker or error is null. The error true means the text in the column "error". NULL: none.';
 
--- A separate table, so that only tasks with a key pay for it.
+-- Keys have a table of their own, so that tasks without a key cost no more.
 CREATE TABLE fairq.dedup (
 	queue_id int NOT NULL,
 	dedup_key text COLLATE "C" NOT NULL,
@@ -381,7 +381,7 @@ ALTER TABLE fairq.dependency REPLICA IDENTITY FULL;
 COMMENT ON TABLE fairq.dependency IS 'Tasks that wait for other tasks, and the ends of those other tasks without success.';
 COMMENT ON COLUMN fairq.dependency.waiting IS 'The task that waits.';
 COMMENT ON COLUMN fairq.dependency.task IS 'The task for which it waits.';
-COMMENT ON COLUMN fairq.dependency.on_success IS 'True: the wait requires that the other task succeeds; false: it ends with any end of that task.';
+COMMENT ON COLUMN fairq.dependency.on_success IS 'True: the wait requires that the other task succeeds; false: the wait ends however that task ends.';
 COMMENT ON COLUMN fairq.dependency.status IS 'How the other task ended. 2: failed, 3: cancelled, 4: expired, 0: purged; NULL: the task waits.';
 
 -- The table is not dumped, because workers register again where a dump is
@@ -1019,8 +1019,8 @@ CREATE VIEW fairq.batches WITH (security_barrier) AS
 	FROM fairq.batch b
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq_internal.has_queue_privilege(b.queue_id, 'any');
-COMMENT ON VIEW fairq.batches IS 'Batches, as long as the task that waits for one is in fairq.tasks. status is open, closed (no more tasks can be added), finished, failed or abandoned. With on_success, it is failed if one of its tasks did not succeed. It is abandoned if the task that waits was cancelled or purged.';
-COMMENT ON COLUMN fairq.batches.completed IS 'Number of its tasks that succeeded, also of those deleted by SQL. NULL: it is not finished.';
+COMMENT ON VIEW fairq.batches IS 'Batches, as long as the task that waits for one is in fairq.tasks. status is open, closed (no more tasks can be added), finished, failed or abandoned. With on_success, a batch is failed if one of its tasks did not succeed. A batch is abandoned if the task that waits was cancelled or purged.';
+COMMENT ON COLUMN fairq.batches.completed IS 'Number of its tasks that succeeded, including those that SQL deleted. NULL: the batch is not finished.';
 
 CREATE VIEW fairq.workers WITH (security_barrier) AS
 	SELECT w.worker, w.host, w.client, w.version, q.queues, w.concurrency, w.running,
@@ -1034,7 +1034,7 @@ CREATE VIEW fairq.workers WITH (security_barrier) AS
 	) q
 	WHERE q.queues IS NOT NULL
 		AND w.last_seen > pg_catalog.clock_timestamp() - interval '1 hour';
-COMMENT ON VIEW fairq.workers IS 'Workers, as they last registered. A worker that ends is removed; one that was killed is shown for an hour. queues are those that the caller may monitor.';
+COMMENT ON VIEW fairq.workers IS 'Workers, as they last registered. A worker that ends is removed; one that was killed is shown for an hour. queues has those that the caller may monitor.';
 COMMENT ON COLUMN fairq.workers.last_seen IS 'When it last registered. Workers do so every ten seconds.';
 
 CREATE VIEW fairq_internal.all_groups AS
@@ -1117,7 +1117,7 @@ CREATE VIEW fairq.groups WITH (security_barrier) AS
 		limited, scheduled, running, rate, s.next_at, s.got, s.ahead
 	FROM fairq_internal.visible_groups() g
 	LEFT JOIN LATERAL fairq_internal.group_state(g.queue_id, g.group_no) s ON true;
-COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, without a slot under the group''s limit), scheduled for later, and running. next_at is when rate and hold allow the next task to start; NULL: now. got is the service of a group per weight in a cost-fair or time-fair queue. ahead is its lead over the ready group with the least. The view counts all tasks each time it is read.';
+COMMENT ON VIEW fairq.groups IS 'Groups, their settings, and how many tasks they have: ready, limited (queued, without a slot under the group''s limit), scheduled for later, and running. next_at is when rate and hold allow the next task to start; NULL: now. got is the service of a group per weight in a cost-fair or time-fair queue. ahead is the group''s lead over the ready group that got the least. The view counts all tasks each time it is read.';
 
 CREATE FUNCTION fairq_internal.tenants(queue_id int) RETURNS TABLE (tenant text,
 	group_no int, users_active int, got double precision, ahead double precision,
@@ -1136,13 +1136,13 @@ CREATE VIEW fairq.tenants WITH (security_barrier) AS
 	LEFT JOIN fairq.group_setting w
 		ON w.queue_id = q.queue_id AND w.group_no = t.group_no
 	WHERE q.separator IS NOT NULL;
-COMMENT ON VIEW fairq.tenants IS 'Tenants of queues with a separator, and their settings. It reads shared memory and no task, so its cost depends only on the number of tenants.';
+COMMENT ON VIEW fairq.tenants IS 'Tenants of queues with a separator, and their settings. The view reads shared memory and no task, so its cost depends only on the number of tenants.';
 COMMENT ON COLUMN fairq.tenants.users_active IS 'Users with ready tasks that a pop has found, counted once in each priority. NULL: shared memory does not have the queue.';
 COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks, costs or seconds, per weight. NULL: not known.';
 COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got the least. NULL: not known.';
-COMMENT ON COLUMN fairq.tenants.concurrency IS 'Most running tasks of all its users together. NULL: any number.';
+COMMENT ON COLUMN fairq.tenants.concurrency IS 'Maximum number of running tasks of all its users together. NULL: no limit.';
 COMMENT ON COLUMN fairq.tenants.paused IS 'No task of its users is popped while this is true.';
-COMMENT ON COLUMN fairq.tenants.rate IS 'How many tasks of all its users together may start per interval "per" of the queue. NULL: any number.';
+COMMENT ON COLUMN fairq.tenants.rate IS 'How many tasks of all its users together may start per interval "per" of the queue. NULL: no limit.';
 COMMENT ON COLUMN fairq.tenants.next_at IS 'When rates and holds of the tenant and the queue allow the next task of its users to start. NULL: now.';
 COMMENT ON COLUMN fairq.tenants.running IS 'Running tasks of all its users. NULL: not counted, since the queue has no limit, or not known yet.';
 
@@ -1156,7 +1156,7 @@ CREATE VIEW fairq.queues WITH (security_barrier) AS
 		q.max_run_time, q.backoff_max, q.separator
 	FROM fairq_internal.visible_queues() q
 	CROSS JOIN LATERAL fairq_internal.counters(q.queue_id) c;
-COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. It counts all tasks each time it is read; fairq.stats does not.';
+COMMENT ON VIEW fairq.queues IS 'Queues, their settings, how many tasks they have, and counters since the server started. The view counts all tasks each time it is read; fairq.stats does not.';
 
 -- This function reads shared memory and settings, and only the tasks whose ages it
 -- shows.
@@ -1213,7 +1213,8 @@ COMMENT ON FUNCTION fairq.all_group_stats(int)
 	IS 'Returns the rows of group_stats() for each queue that the current user may monitor. A queue '
 		'that is dropped meanwhile has no rows.';
 
--- The fairness of a queue, for roles that may monitor it.  It reads no task.
+-- This function shows the fairness of queues to roles that may monitor them.  It
+-- reads no task.
 CREATE FUNCTION fairq_internal.visible_fairness() RETURNS TABLE (queue text,
 	priority int, fair_by text, groups_active int, spread double precision,
 	longest interval)
@@ -1227,7 +1228,7 @@ CREATE VIEW fairq.fairness WITH (security_barrier) AS
 	SELECT * FROM fairq_internal.visible_fairness();
 COMMENT ON VIEW fairq.fairness IS 'The fairness of the priorities of queues, as far as shared memory has them. The cost does not depend on the tasks queued. In a task-fair queue, turns keep groups equal, and spread and longest are NULL.';
 COMMENT ON COLUMN fairq.fairness.groups_active IS 'Groups that may have a ready task. NULL: fairq is still reading the table after a restart.';
-COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of these groups got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known before the first pop after a restart. Nor is it known if a thousand groups without tasks got less, or more, than all of these groups.';
+COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of the groups in groups_active got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known before the first pop after a restart. Nor is it known if a thousand groups without tasks got less, or more, than all of these groups.';
 COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest recent task. NULL: none has ended, or the queue is not time-fair.';
 
 CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
@@ -1236,10 +1237,10 @@ CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
 	AS 'MODULE_PATHNAME', 'fairq_group_shares'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION fairq.group_shares(text, int)
-	IS 'Returns the groups with tasks of a cost-fair or time-fair queue that got the most since the restart. got is the service per weight, in costs or seconds, and ahead the lead over the ready group with the least. running counts tasks, and waiting_since is when the first ready task became ready. A task-fair queue has no rows. The function reads no task.';
+	IS 'Returns the groups with tasks of a cost-fair or time-fair queue that got the most since the restart. got is the service per weight, in costs or seconds, and ahead is the lead over the ready group that got the least. running counts tasks, and waiting_since is when the first ready task became ready. A task-fair queue has no rows. The function reads no task.';
 
--- Views of shared memory, for roles that may monitor a queue.  Neither function
--- changes shared memory.
+-- These two functions show shared memory to roles that may monitor a queue.
+-- Neither changes shared memory.
 CREATE FUNCTION fairq_internal.visible_lanes() RETURNS TABLE (queue text,
 	priority int, known boolean, known_from bigint, known_to bigint,
 	block bigint, seat int, turn bigint, active int, front int, served int,
@@ -1459,8 +1460,8 @@ COMMENT ON FUNCTION fairq.shared_memory()
 REVOKE ALL ON SCHEMA fairq_internal FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA fairq, fairq_internal FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
--- Default privileges may have revoked this.  Views call functions of both schemas
--- with their reader's privileges.
+-- Default privileges may have revoked EXECUTE from PUBLIC.  Views call functions
+-- of both schemas with their reader's privileges.
 GRANT EXECUTE ON ALL ROUTINES IN SCHEMA fairq, fairq_internal TO PUBLIC;
 REVOKE ALL ON FUNCTION fairq.create_queue, fairq.set_shard, fairq.reset_hints,
 	fairq.shared_memory, fairq_internal.check_tables,
