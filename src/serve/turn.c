@@ -155,18 +155,19 @@ fairq_turns_back(void)
 }
 
 /*
- * Make room for another wasted turn in a block.  Turns in blocks that have
- * ended are useless; in one block each group has at most one.
+ * Make room for another wasted turn.  A turn in a full queue is not kept, and
+ * has no block.  Turns in blocks that have ended are useless; in one block each
+ * group has at most one.
  */
 static void
-have_space(int64 block)
+have_space(const FairqTurn *turn)
 {
 	int			n = 0;
 
-	if (vain.n < vain.most)
+	if (turn->in_full || vain.n < vain.most)
 		return;
 	for (int i = 0; i < vain.n; i++)
-		if (vain.turns[i].block == block)
+		if (vain.turns[i].block == turn->block)
 			vain.turns[n++] = vain.turns[i];
 	vain.n = n;
 	if (n >= vain.most / 2)
@@ -1066,12 +1067,8 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	bool		full = false;
 	bool		stops = false;
 
-	/*
-	 * make room now: if the turn yields no task, it may be kept, which must
-	 * not fail. A turn in a full queue is not kept, and has no block.
-	 */
-	if (!turn->in_full)
-		have_space(turn->block);
+	/* now, since keeping a turn that yields no task must not fail */
+	have_space(turn);
 	turn->state.begun = true;
 	course.turn = turn;
 	begin_course(s, &course,
