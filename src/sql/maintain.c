@@ -464,6 +464,9 @@ in_subtransaction(Part part, void *arg, bool if_room)
 		 */
 		MemoryContextSwitchTo(context);
 		done = part(arg);
+		/* an error may also occur here */
+		if (done)
+			ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
 	{
@@ -478,9 +481,7 @@ in_subtransaction(Part part, void *arg, bool if_room)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (done)
-		ReleaseCurrentSubTransaction();
-	else
+	if (!done)
 		RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
