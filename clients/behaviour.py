@@ -1453,8 +1453,9 @@ def failing(case):
     case.is_idle(worker)
 
     def fails(kind, name, types, arguments, state):
-        case.ask(f"ALTER {kind} fairq.{name}({types}) RENAME TO {name}_for_test")
-        case.ask(f"CREATE {kind} fairq.{name}({arguments} LANGUAGE plpgsql AS $$ BEGIN"
+        # in one transaction, since a worker ends if there is no such function
+        case.ask(f"ALTER {kind} fairq.{name}({types}) RENAME TO {name}_for_test;"
+                 f" CREATE {kind} fairq.{name}({arguments} LANGUAGE plpgsql AS $$ BEGIN"
                  f" PERFORM nextval('public.calls'); RAISE 'it is broken' USING ERRCODE = '{state}'; END $$")
         begun = case.ask("SELECT nextval('calls')")
         id = case.enqueue({"do": "ok"})
@@ -1464,8 +1465,8 @@ def failing(case):
         expect(worker.is_alive(), "the worker has ended")
         if name == "wait":
             case.was_done_once(id)
-        case.ask(f"DROP {kind} fairq.{name}({types})")
-        case.ask(f"ALTER {kind} fairq.{name}_for_test RENAME TO {name}")
+        case.ask(f"DROP {kind} fairq.{name}({types});"
+                 f" ALTER {kind} fairq.{name}_for_test RENAME TO {name}")
         case.was_done_once(id)
         case.goes_on()
 
