@@ -253,15 +253,21 @@ fairq_range_times(int32 lane, int64 from, int64 end)
 	return fairq_range_section(fairq_range(Int32GetDatum(lane)), from, end);
 }
 
-extern FairqScan *fairq_scan_begin(FairqTable *table, FairqIndex index,
-								   FairqRange range);
+extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
+								  FairqRange range, int budget);
+
+/* A scan that visits all entries of the range. */
+static inline FairqScan *
+fairq_scan_begin(FairqTable *table, FairqIndex index, FairqRange range)
+{
+	return fairq_scan_some(table, index, range, PG_INT32_MAX);
+}
+
 extern FairqScan *fairq_scan_table(FairqRelation which, FairqIndex index,
 								   FairqRange range);
 extern FairqScan *fairq_scan_in_order(FairqScan *scan, FairqTable *table,
 									  FairqRange range);
 extern void fairq_scan_again(FairqScan *scan, FairqRange range);
-extern FairqScan *fairq_scan_some(FairqTable *table, FairqIndex index,
-								  FairqRange range, int budget);
 extern int64 fairq_scan_reached(FairqScan *scan);
 extern int32 fairq_scan_next_group(FairqScan *scan);
 extern FairqRowState fairq_scan_next(FairqScan *scan);
@@ -289,7 +295,22 @@ fairq_scan_next_live(FairqScan *scan)
 	return state == FAIRQ_ROW_LIVE;
 }
 
-extern bool fairq_scan_next_current(FairqScan *scan);
+/*
+ * Move to the next row in its committed version, or in our own transaction's
+ * version.
+ */
+static inline bool
+fairq_scan_next_current(FairqScan *scan)
+{
+	FairqRowState state;
+
+	do
+		state = fairq_scan_next(scan);
+	while (state != FAIRQ_ROW_LIVE && state != FAIRQ_ROW_CHANGING &&
+		   state != FAIRQ_ROW_END);
+	return state != FAIRQ_ROW_END;
+}
+
 extern bool fairq_scan_find_current(FairqScan *scan, FairqRange range);
 extern bool fairq_scan_is_own(FairqScan *scan);
 extern void fairq_scan_end(FairqScan *scan);

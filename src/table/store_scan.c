@@ -94,9 +94,13 @@ fill_keys(Relation index, const FairqRange *range, ScanKey keys)
 	return n;
 }
 
-static FairqScan *
-scan_begin(FairqTable *table, FairqIndex which, const FairqRange *range,
-		   int budget, bool in_order)
+/*
+ * A scan that visits at most budget entries of the index, dead ones included.
+ * The caller can raise the budget.  PG_INT32_MAX: all entries.
+ */
+FairqScan *
+fairq_scan_some(FairqTable *table, FairqIndex which, FairqRange range,
+				int budget)
 {
 	static const int addr_columns[FAIRQ_INDEXES] = {
 		[FAIRQ_TASK_BY_TIME] = 2,
@@ -105,7 +109,7 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqRange *range,
 	FairqScan  *scan = palloc0(sizeof(FairqScan));
 	Relation	index = fairq_find_index(table, which);
 	ScanKeyData keys[FAIRQ_MAX_KEYS];
-	int			nkeys = fill_keys(index, range, keys);
+	int			nkeys = fill_keys(index, &range, keys);
 	MemoryContext old = MemoryContextSwitchTo(table->context);
 
 	scan->table = table;
@@ -115,23 +119,16 @@ scan_begin(FairqTable *table, FairqIndex which, const FairqRange *range,
 	scan->slot = table_slot_create(table->rel, NULL);
 	MemoryContextSwitchTo(old);
 	InitDirtySnapshot(scan->snapshot);
-	scan->direction = range->backward ? BackwardScanDirection :
+	scan->direction = range.backward ? BackwardScanDirection :
 		ForwardScanDirection;
 	scan->desc = fairq_index_beginscan(table->rel, index, &scan->snapshot,
 									   nkeys);
-	Assert(!in_order || budget == PG_INT32_MAX);
 	scan->budget = budget;
 	scan->addr_column = addr_columns[which];
 	/* to read the address from the entry without its row */
-	scan->desc->xs_want_itup = budget < PG_INT32_MAX || in_order;
+	scan->desc->xs_want_itup = budget < PG_INT32_MAX;
 	index_rescan(scan->desc, keys, nkeys, NULL, 0);
 	return scan;
-}
-
-FairqScan *
-fairq_scan_begin(FairqTable *table, FairqIndex which, FairqRange range)
-{
-	return scan_begin(table, which, &range, PG_INT32_MAX, false);
 }
 
 /* A scan that opens its table for reading, and closes the table at its end. */
@@ -153,21 +150,13 @@ FairqScan *
 fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqRange range)
 {
 	if (scan == NULL)
-		return scan_begin(table, FAIRQ_TASK_BY_GROUP, &range, PG_INT32_MAX,
-						  true);
+	{
+		scan = fairq_scan_begin(table, FAIRQ_TASK_BY_GROUP, range);
+		/* as in fairq_scan_some(); takes effect when the scan is restarted */
+		scan->desc->xs_want_itup = true;
+	}
 	fairq_scan_again(scan, range);
 	return scan;
-}
-
-/*
- * A scan that visits at most budget entries of the index, dead ones included.
- * The caller can raise the budget.
- */
-FairqScan *
-fairq_scan_some(FairqTable *table, FairqIndex which, FairqRange range,
-				int budget)
-{
-	return scan_begin(table, which, &range, budget, false);
 }
 
 /* Returns the address at an entry whose row was not visited. */
@@ -271,21 +260,6 @@ fairq_scan_next(FairqScan *scan)
 		if (state != FAIRQ_ROW_END)
 			return state;
 	}
-}
-
-/*
- * Move to the next row in its committed version, or in our own transaction's
- * version.
- */
-bool
-fairq_scan_next_current(FairqScan *scan)
-{
-	FairqRowState state;
-
-	while ((state = fairq_scan_next(scan)) != FAIRQ_ROW_END)
-		if (state == FAIRQ_ROW_LIVE || state == FAIRQ_ROW_CHANGING)
-			return true;
-	return false;
 }
 
 /*
