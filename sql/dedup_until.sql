@@ -1,7 +1,7 @@
 -- Keys that are free once their task starts, and keys that are held for a time
 -- after the task's start or end.
 --
--- Fails if a retried task still has its key (fairq_task_keyed() in
+-- Fails if a retried task still has its key (fairq_task_read() in
 -- store_scan.c). Fails if a key is not held (fairq_dedup_free() in dedup.c).
 -- Fails if an invalid row counts as the owner of a key (is_void()).
 \a \pset footer off

@@ -410,7 +410,6 @@ fairq_is_alone(const FairqTask *task)
 }
 
 extern bool fairq_task_has(TupleTableSlot *slot, AttrNumber attno);
-extern bool fairq_task_keyed(TupleTableSlot *slot);
 extern void fairq_task_read(TupleTableSlot *slot, FairqTask *task);
 extern FairqRowState fairq_task_next(FairqScan *scan, FairqTask *task,
 									 bool in_order);

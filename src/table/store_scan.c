@@ -448,20 +448,6 @@ fairq_task_has(TupleTableSlot *slot, AttrNumber attno)
 }
 
 /*
- * Whether a task has a dedup_key that it has not given up.  Some tasks give it
- * up at their first claim.
- */
-bool
-fairq_task_keyed(TupleTableSlot *slot)
-{
-	HeapTupleHeader row = row_of(slot);
-
-	return has_value(row, TASK_DEDUP_KEY) &&
-		(!has_value(row, TASK_UNTIL_STARTED) ||
-		 fairq_int_of(slot, TASK_ATTEMPT, 0) == 0);
-}
-
-/*
  * Read a row.  A task also counts as running if peek() has claimed it on a
  * copy (shadow.c).
  */
@@ -469,6 +455,8 @@ void
 fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 {
 	HeapTupleHeader row = row_of(slot);
+	/* true: the task gives up its dedup_key at its first claim */
+	bool		gives_up = has_value(row, TASK_UNTIL_STARTED);
 	bool		isnull;
 
 	slot_getsomeattrs(slot, TASK_COST);
@@ -502,9 +490,9 @@ fairq_task_read(TupleTableSlot *slot, FairqTask *task)
 	task->batch = !has_value(row, TASK_BATCH) ? 0 :
 		DatumGetInt64(fairq_column(slot, TASK_BATCH));
 	task->blocked = has_value(row, TASK_BLOCKED);
-	task->keyed = fairq_task_keyed(slot);
-	task->until_started = task->keyed &&
-		has_value(row, TASK_UNTIL_STARTED);
+	task->keyed = has_value(row, TASK_DEDUP_KEY) &&
+		(!gives_up || task->attempt == 0);
+	task->until_started = task->keyed && gives_up;
 	if (fairq_shadow_claimed(task->id))
 	{
 		task->running = true;

@@ -97,11 +97,12 @@ static bool
 has_key(TupleTableSlot *slot, int32 queue_id, Datum key)
 {
 	Datum		value = fairq_column(slot, TASK_DEDUP_KEY);
+	FairqTask	task;
 
-	return fairq_task_keyed(slot) &&
+	fairq_task_read(slot, &task);
+	return task.keyed && task.queue_id == queue_id &&
 		DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID, value,
-											 key)) &&
-		fairq_int_of(slot, TASK_QUEUE_ID, 0) == queue_id;
+											 key));
 }
 
 /*
