@@ -723,7 +723,6 @@ read_group(FairqService *s, FairqTurn *turn)
 		int64		from;
 		bool		by_row;
 		bool		offers;
-		bool		abreast;
 
 		CHECK_FOR_INTERRUPTS();
 		turn->queued.n = fairq_lane_read_begin(s->lane, s->taken.lane_no,
@@ -746,13 +745,11 @@ read_group(FairqService *s, FairqTurn *turn)
 		turn->queued.apart = !offers;
 		if (!by_row)
 		{
-			reading.n = fairq_task_entries(s->tasks,
-										   fairq_task_lane(s->queue->id,
-														   s->priority),
-										   turn->group_no, from, wanted,
-										   reading.items, &reading.end,
-										   &abreast);
-			by_row = abreast;
+			search_group(s, &s->scans.queued, turn, from, FAIRQ_RETRIES);
+			reading.n = fairq_task_ahead(s->scans.queued, wanted,
+										 reading.items, &reading.end);
+			/* it stops before entries at one address, which need their rows */
+			by_row = reading.n < wanted && reading.end != FAIRQ_ADDR_MAX;
 			/* the tasks that are kept are needed in about one round */
 			for (int i = 0; i < reading.n; i++)
 				fairq_task_prefetch(s->tasks, &reading.items[i].tid);

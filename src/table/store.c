@@ -253,8 +253,7 @@ table_end(FairqTable *table, LOCKMODE lockmode)
 	for (int i = 0; i < FAIRQ_TABLES; i++)
 		if (table->beside[i] != NULL)
 			table_end(table->beside[i], NoLock);
-	fairq_scan_end(table->scans.by_id);
-	fairq_scan_end(table->scans.entries);
+	fairq_scan_end(table->by_id);
 	if (table->fetch.data)
 	{
 		table_index_fetch_end(table->fetch.data);

@@ -58,12 +58,8 @@ typedef struct FairqTable
 		int			n;			/* number of postponed rows */
 	}			batch;
 
-	/* scans that are kept; NULL: not begun yet */
-	struct
-	{
-		struct FairqScan *by_id;	/* for fairq_task_find() */
-		struct FairqScan *entries;	/* for fairq_task_entries() */
-	}			scans;
+	struct FairqScan *by_id;	/* scan that is kept for fairq_task_find();
+								 * NULL: not begun yet */
 
 	/* reading a row by its TID */
 	struct
@@ -420,9 +416,6 @@ extern void fairq_task_prefetch(FairqTable *table,
 extern FairqRowState fairq_task_at(FairqTable *table,
 								   const ItemPointerData *root,
 								   FairqTask *task);
-extern int	fairq_task_entries(FairqTable *table, int32 lane, int32 group_no,
-							   int64 from, int most, FairqItem *items,
-							   int64 *end, bool *abreast);
 
 /* called for each task on a page */
 typedef void (*FairqTaskSeen) (void *arg, const FairqTask *task);

@@ -575,29 +575,6 @@ fairq_task_at(FairqTable *table, const ItemPointerData *root, FairqTask *task)
 	return FAIRQ_ROW_LIVE;
 }
 
-/*
- * Read the first entries of a group's queued tasks in the index by group, at
- * most "most".  The entries begin at an address, and their rows may be in any
- * state.  Returns their number, and in *end the address of the entry after
- * them.  If several entries have one address, *abreast is true, and the call
- * stops before them.
- */
-int
-fairq_task_entries(FairqTable *table, int32 lane, int32 group_no, int64 from,
-				   int most, FairqItem *items, int64 *end, bool *abreast)
-{
-	FairqRange	range = fairq_range_line(lane, group_no, from, FAIRQ_RETRIES);
-	MemoryContext old = MemoryContextSwitchTo(table->context);
-	int			n;
-
-	table->scans.entries = fairq_scan_in_order(table->scans.entries, table,
-											   range);
-	MemoryContextSwitchTo(old);
-	n = fairq_task_ahead(table->scans.entries, most, items, end);
-	*abreast = n < most && *end != FAIRQ_ADDR_MAX;
-	return n;
-}
-
 /* --------------------------------------------------------------------- */
 
 /* Report the tasks of a page that a snapshot sees. */

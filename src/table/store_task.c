@@ -465,11 +465,11 @@ fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
 	if (*moves == before)
 		return NULL;
 	pg_read_barrier();
-	if (table->scans.by_id == NULL)
-		table->scans.by_id = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, range);
+	if (table->by_id == NULL)
+		table->by_id = fairq_scan_begin(table, FAIRQ_TASK_BY_ID, range);
 	else
-		fairq_scan_again(table->scans.by_id, range);
-	return table->scans.by_id;
+		fairq_scan_again(table->by_id, range);
+	return table->by_id;
 }
 
 /*
@@ -579,7 +579,7 @@ fairq_task_find(FairqTable *table, int64 id, FairqTask *task)
 		if (!TransactionIdIsValid(changer))
 			return false;
 		/* don't keep a buffer pinned while waiting */
-		ExecClearTuple(table->scans.by_id->slot);
+		ExecClearTuple(table->by_id->slot);
 		XactLockTableWait(changer, NULL, NULL, XLTW_None);
 	}
 	return true;
