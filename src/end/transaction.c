@@ -594,7 +594,24 @@ fairq_pending_reserved(FairqPending *pending,
 	pending->at_commit.nready++;
 }
 
-/* Record that the row of the n-th of the last reservations exists. */
+/* Unpin the last reservations: their rows and index entries exist. */
+static void
+unpin_reservations(void)
+{
+	while (nin_flight > 0)
+	{
+		FairqGroup *pinned = in_flight[--nin_flight].reservation.pinned;
+
+		if (pinned != NULL)
+			fairq_entry_unpin(pinned);
+	}
+}
+
+/*
+ * Record that the row of the n-th of the last reservations exists, with its
+ * index entries.  By the first call the rows of all of them exist; the last
+ * call ends the reservations.
+ */
 void
 fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 {
@@ -612,6 +629,8 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 	if (pending->shown != 0)
 		fairq_lane_add_ready(pending->lane, pending->group_no, &item, 1,
 							 FAIRQ_ADDR_MAX, pending->at_commit.since);
+	if (n == nin_flight - 1)
+		unpin_reservations();
 }
 
 /*
@@ -695,19 +714,6 @@ fairq_pending_any_unpinned(void)
 		if (in_flight[i].reservation.pinned == NULL)
 			return true;
 	return false;
-}
-
-/* Unpin the last reservations: their rows and index entries exist. */
-void
-fairq_pending_written(void)
-{
-	while (nin_flight > 0)
-	{
-		FairqGroup *pinned = in_flight[--nin_flight].reservation.pinned;
-
-		if (pinned != NULL)
-			fairq_entry_unpin(pinned);
-	}
 }
 
 /*
@@ -1012,7 +1018,7 @@ apply_pending(FairqPending *pending, bool committed)
 static void
 end_calls(void)
 {
-	fairq_pending_written();
+	unpin_reservations();
 	end_call();
 }
 

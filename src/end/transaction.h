@@ -130,7 +130,6 @@ extern void fairq_pending_reserved(FairqPending *pending,
 extern void fairq_pending_row_written(int n, int64 id, ItemPointer tid);
 extern void fairq_pending_stays(FairqPending *pending, int64 addr);
 extern bool fairq_pending_any_unpinned(void);
-extern void fairq_pending_written(void);
 extern void fairq_pending_scheduled(FairqPending *pending, int64 addr);
 extern void fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 										   TimestampTz until, uint64 searches);

@@ -134,7 +134,6 @@ fairq_add_task(FairqEnqueue *e, const FairqNewTask *new)
 	fairq_pending_row_written(0, new->id,
 							  fairq_table_insert(e->tasks, values, nulls,
 												 TASK_NATTS));
-	fairq_pending_written();
 }
 
 /*

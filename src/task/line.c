@@ -417,7 +417,6 @@ fairq_assign_insert(FairqTable *tasks)
 								  DatumGetInt64(row->tts_values[TASK_ID - 1]),
 								  &row->tts_tid);
 	}
-	fairq_pending_written();
 }
 
 /*

@@ -202,10 +202,7 @@ publish_again(FairqPending *pending, FairqTask *task, TimestampTz ready_at,
 	if (in_place)
 		fairq_pending_stays(pending, task->addr);
 	else
-	{
 		fairq_pending_row_written(0, task->id, &task->tid);
-		fairq_pending_written();
-	}
 }
 
 /*
