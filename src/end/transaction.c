@@ -275,9 +275,8 @@ static struct
 	uint32		at[FAIRQ_PRIORITIES];
 }			shown;
 
-static bool own_tasks = false;	/* true: own pops find tasks that other
-								 * sessions do not see */
-static bool own_settings = false;	/* true: settings were changed */
+FairqOwn	fairq_own;
+
 static int	nsettings = 0;		/* number of changes of settings */
 
 /* the reservations whose rows are being written */
@@ -539,7 +538,7 @@ void
 fairq_pending_scheduled(FairqPending *pending, int64 addr)
 {
 	add_timed(&pending->at_commit, addr);
-	own_tasks = true;
+	fairq_own.tasks = true;
 	if (pending->shown != 0)
 		fairq_lane_add_scheduled(pending->lane, addr);
 }
@@ -625,7 +624,7 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 	item.order = (uint32) id;
 	item.tid = *tid;
 	add_item(&pending->at_commit, &item);
-	own_tasks = true;
+	fairq_own.tasks = true;
 	if (pending->shown != 0)
 		fairq_lane_add_ready(pending->lane, pending->group_no, &item, 1,
 							 FAIRQ_ADDR_MAX, pending->at_commit.since);
@@ -642,17 +641,10 @@ fairq_pending_stays(FairqPending *pending, int64 addr)
 {
 	pending->at_commit.nready++;
 	add_more(&pending->at_commit, addr);
-	own_tasks = true;
+	fairq_own.tasks = true;
 	if (pending->shown != 0)
 		fairq_lane_add_ready(pending->lane, pending->group_no, NULL, 0, addr,
 							 pending->at_commit.since);
-}
-
-/* Whether this transaction has made tasks that only its own pops see. */
-bool
-fairq_has_own_tasks(void)
-{
-	return own_tasks;
 }
 
 /*
@@ -812,7 +804,7 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 	FairqLane  *lane = &hints->lanes[0];
 	FairqPending *pending = find_pending(lane, -1);
 
-	own_settings = true;
+	fairq_own.settings = true;
 	/* a change of the settings of all groups takes all groups back */
 	if (pending != NULL &&
 		(pending->done & (FAIRQ_ALL_SETTINGS | FAIRQ_REMOVED)) != 0)
@@ -839,16 +831,6 @@ fairq_pending_queue(FairqHints *hints, FairqDone done)
 	fairq_pending(&hints->lanes[0], -1)->done |= done;
 }
 
-/*
- * Whether this transaction has changed settings.  If so, it must not park
- * groups, because other backends do not see its settings.
- */
-bool
-fairq_has_changed_settings(void)
-{
-	return own_settings;
-}
-
 /* Add this transaction's changes so far to the numbers of tasks. */
 void
 fairq_pending_tallies(FairqHints *hints, int64 *n)
@@ -868,21 +850,12 @@ fairq_pending_tallies(FairqHints *hints, int64 *n)
 static int	written_at = 0;
 
 /*
- * Sets of domains, with a bit for each index, in which the transaction changed
- * rows by SQL.  There are several if the transaction drops the extension and
- * creates it again.
+ * Sets of domains, with a bit for each index.  In these the transaction
+ * changed groups, or settings of queues that had no hints.  There are several
+ * if the transaction drops the extension and creates it again.
  */
 StaticAssertDecl(FAIRQ_DOMAINS == 64, "a set of domains is a uint64");
-static uint64 changed = 0;
-
-/*
- * the same sets for changes to groups, and the level at which numbers were
- * freed
- */
 static uint64 groups_changed = 0;
-static int	groups_freed_at = 0;
-
-/* the same sets for changes of settings of queues that had no hints */
 static uint64 settings_changed = 0;
 
 /* functions of other modules, see fairq_transactions_init() */
@@ -922,7 +895,7 @@ increment(uint64 domains, Size field)
 static void
 end_level(bool committed)
 {
-	int		   *const all[] = {&written_at, &groups_freed_at};
+	int		   *const all[] = {&written_at, &fairq_own.groups_freed_at};
 	int			level = GetCurrentTransactionNestLevel();
 
 	for (int i = 0; i < lengthof(all); i++)
@@ -1140,11 +1113,11 @@ apply_all(bool committed)
 	max_stack = 0;
 	first_unshown = 0;
 	shown.hints = NULL;
-	own_tasks = own_settings = false;
-	written_at = groups_freed_at = 0;
-	increment(changed, offsetof(FairqDomain, resets));
+	increment(fairq_own.rows, offsetof(FairqDomain, resets));
 	increment(groups_changed, offsetof(FairqDomain, group_changes));
-	changed = groups_changed = settings_changed = 0;
+	groups_changed = settings_changed = 0;
+	written_at = 0;
+	fairq_own = (FairqOwn) {0};
 	fairq_wait_settle(committed);
 	settle_caches(committed, true);
 }
@@ -1193,7 +1166,7 @@ subxact_callback(SubXactEvent event, SubTransactionId sub,
 			first--;
 		fairq_samples_sub_end(sub, parent, false);
 		apply_from(first, false);
-		increment(changed, offsetof(FairqDomain, resets));
+		increment(fairq_own.rows, offsetof(FairqDomain, resets));
 		settle_caches(false, false);
 		end_level(false);
 	}
@@ -1234,20 +1207,13 @@ fairq_pending_unknown_settings(void)
 	settings_changed |= own_domain();
 }
 
-/* Whether this transaction has changed rows of tasks by SQL. */
-bool
-fairq_has_changed_rows(void)
-{
-	return changed != 0;
-}
-
 /* Invalidate all hints of this extension at the end of the transaction. */
 void
 fairq_pending_reset(void)
 {
 	fairq_watch_transaction();
 	note_level(&written_at);
-	changed |= own_domain();
+	fairq_own.rows |= own_domain();
 }
 
 /*
@@ -1267,18 +1233,11 @@ fairq_pending_groups(bool freed)
 	note_level(&written_at);
 	groups_changed |= own;
 	if (freed)
-		note_level(&groups_freed_at);
+		note_level(&fairq_own.groups_freed_at);
 	if (!first && !freed)
 		return false;
 	pg_atomic_fetch_add_u64(&fairq_domain()->group_changes, 1);
 	return true;
-}
-
-/* Whether this transaction has freed numbers of groups. */
-bool
-fairq_groups_freed(void)
-{
-	return groups_freed_at > 0;
 }
 
 /*

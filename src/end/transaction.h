@@ -116,6 +116,22 @@ typedef struct FairqPending
 								 * NULL: none */
 } FairqPending;
 
+/* Facts about this transaction so far.  Only transaction.c changes them. */
+typedef struct FairqOwn
+{
+	bool		tasks;			/* true: own pops find tasks that other
+								 * sessions do not see */
+	bool		settings;		/* true: settings were changed, so this
+								 * transaction must not park groups: other
+								 * backends do not see its settings */
+	uint64		rows;			/* domains in which rows of tasks were changed
+								 * by SQL, a bit for each index */
+	int			groups_freed_at;	/* level at which numbers of groups were
+									 * freed; 0: none */
+} FairqOwn;
+
+extern FairqOwn fairq_own;
+
 /* Record the time at which a task of the news became ready. */
 static inline void
 fairq_news_since(FairqNews *news, TimestampTz since)
@@ -135,7 +151,6 @@ extern void fairq_pending_leased_at_commit(FairqPending *pending, int64 addr,
 										   TimestampTz until, uint64 searches);
 extern void fairq_pending_leased_at_abort(FairqPending *pending, int64 addr,
 										  TimestampTz until);
-extern bool fairq_has_own_tasks(void);
 extern bool fairq_pending_show(FairqHints *hints);
 extern int64 fairq_pending_highest(FairqLane *lane, int32 group_no);
 extern void fairq_pending_ready_at_abort(FairqPending *pending,
@@ -148,14 +163,11 @@ extern void fairq_pending_uncounted(FairqHints *hints);
 extern int32 fairq_pending_running(FairqHints *hints, int32 group_no);
 extern void fairq_pending_settings(FairqHints *hints, int32 group_no);
 extern void fairq_pending_queue(FairqHints *hints, FairqDone done);
-extern bool fairq_has_changed_settings(void);
 extern void fairq_pending_tallies(FairqHints *hints, int64 *n);
 extern void fairq_written(void);
 extern void fairq_pending_unknown_settings(void);
-extern bool fairq_has_changed_rows(void);
 extern void fairq_pending_reset(void);
 extern bool fairq_pending_groups(bool freed);
-extern bool fairq_groups_freed(void);
 extern void fairq_transactions_init(void (*end) (void),
 									void (*settle) (bool committed,
 													bool all));

@@ -185,7 +185,7 @@ check_numbers(FairqQueue *queue, Numbers numbers, const char *sql, List *faults)
 
 		initStringInfo(&before);
 		initStringInfo(&after);
-		if (fairq_has_changed_rows() || !numbers(queue, &before))
+		if (fairq_own.rows != 0 || !numbers(queue, &before))
 			return faults;
 		args[0] = fairq_sql_int4(queue->id);
 		args[1] = fairq_sql_text(cstring_to_text(psprintf("%s}", before.data)));

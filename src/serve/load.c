@@ -598,7 +598,7 @@ fairq_load_precedes_sql(Oid task)
 {
 	FairqTally *tally = fairq_shmem_tally(task);
 
-	while (tally != NULL && !fairq_has_changed_rows() &&
+	while (tally != NULL && fairq_own.rows == 0 &&
 		   fairq_tally_delays_sql(tally))
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -670,7 +670,7 @@ serve_lane(FairqService *s)
 	 * ignore settings that may not come into effect
 	 */
 	if (look_at_lane(s) && s->by != s->queue->shares.fair_by &&
-		!fairq_has_changed_settings() && !fairq_settings_are_old(s->queue))
+		!fairq_own.settings && !fairq_settings_are_old(s->queue))
 		fairq_lane_forget(s->lane);
 	s->window.past = 0;
 	s->window.first = -1;
@@ -913,7 +913,7 @@ serve_queue(FairqService *s)
 		fairq_load_begin(s->queue, s->tasks);
 
 	/* with our transaction's settings there may be slots for parked groups */
-	if (fairq_has_changed_settings())
+	if (fairq_own.settings)
 		fairq_take_all_back(s->queue->hints);
 	for (int tries = 0;; tries++)
 	{
@@ -928,7 +928,7 @@ serve_queue(FairqService *s)
 		 * Other calls may have invalidated our transaction's publication
 		 * during the search.  This ends, because each of those calls ends.
 		 */
-		if (fairq_has_own_tasks() && !s->call.peek && !s->call.foresees &&
+		if (fairq_own.tasks && !s->call.peek && !s->call.foresees &&
 			s->got.served < s->call.max_tasks &&
 			s->call.per_group == 0 && tries < MAX_OWN_TRIES &&
 			fairq_pending_show(s->queue->hints))

@@ -434,7 +434,7 @@ number_of(FairqQueue *queue, text *key, bool create)
 			group_no = find_group_key(table, queue, key, &committed);
 		if (!committed)
 		{
-			if (fairq_groups_freed())
+			if (fairq_own.groups_freed_at > 0)
 				ereport(ERROR,
 						errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("cannot add a group in a transaction in which fairq.maintain() has removed groups"));

@@ -224,7 +224,7 @@ static bool
 put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 		  const Place *place, FairqCause cause, int64 until)
 {
-	if (fairq_has_changed_settings())
+	if (fairq_own.settings)
 		return false;
 	cause.version = call.queue->as_of.version;
 	cause.counter = place->counter;
