@@ -48,6 +48,15 @@ SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{a}', '{2}', 0, 'infinit
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{}', '{}', priorities => '{}', run_ats => '{}');
 SELECT * FROM pg_temp.stand;
 SELECT fairq.purge('batch_each');
+-- A scheduled task precedes a ready one. The pop finds the ready task by the TID
+-- in its group's hand, without a search in the index by group.
+SELECT count(*) FROM fairq.enqueue_batch('batch_each', '{a,b}', '{1,2}', run_ats => '{infinity,NULL}');
+SELECT pg_stat_force_next_flush();
+BEGIN;
+SELECT payload FROM fairq.pop('batch_each');
+SELECT pg_stat_get_xact_numscans('fairq.task_by_group'::regclass);
+ROLLBACK;
+SELECT fairq.purge('batch_each');
 -- a call that fails adds no task
 \set VERBOSITY default
 SELECT fairq.enqueue_batch('batch_each', '{a}', '{1}', 3, priorities => '{3}');

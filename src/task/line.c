@@ -407,13 +407,17 @@ void
 fairq_assign_insert(FairqTable *tasks)
 {
 	int			n = tasks->batch.n;
+	int			nreserved = 0;
 
 	fairq_table_insert_rows(tasks);
 	for (int i = 0; i < n; i++)
 	{
 		TupleTableSlot *row = tasks->batch.rows[i];
 
-		fairq_pending_row_written(i,
+		/* the address of a scheduled task is not reserved */
+		if (fairq_is_timed(DatumGetInt64(row->tts_values[TASK_ADDR - 1])))
+			continue;
+		fairq_pending_row_written(nreserved++,
 								  DatumGetInt64(row->tts_values[TASK_ID - 1]),
 								  &row->tts_tid);
 	}
