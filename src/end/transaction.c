@@ -1195,25 +1195,21 @@ fairq_written(void)
 }
 
 /*
- * Record that settings have changed for queues without hints.  The queues may
- * have hints by the time of the commit.  Then all hints are invalid, including
- * the sets of parked groups.  Backends that have read the settings meanwhile
- * read them again.
+ * Invalidate all hints of this extension at the end of the transaction.
+ *
+ * With settings, settings have changed for queues without hints.  The queues
+ * may have hints by the time of the commit.  Then all hints are invalid,
+ * including the sets of parked groups.  Backends that have read the settings
+ * meanwhile read them again.
  */
 void
-fairq_pending_unknown_settings(void)
-{
-	fairq_pending_reset();
-	settings_changed |= own_domain();
-}
-
-/* Invalidate all hints of this extension at the end of the transaction. */
-void
-fairq_pending_reset(void)
+fairq_pending_reset(bool settings)
 {
 	fairq_watch_transaction();
 	note_level(&written_at);
 	fairq_own.rows |= own_domain();
+	if (settings)
+		settings_changed |= own_domain();
 }
 
 /*

@@ -165,8 +165,7 @@ extern void fairq_pending_settings(FairqHints *hints, int32 group_no);
 extern void fairq_pending_queue(FairqHints *hints, FairqDone done);
 extern void fairq_pending_tallies(FairqHints *hints, int64 *n);
 extern void fairq_written(void);
-extern void fairq_pending_unknown_settings(void);
-extern void fairq_pending_reset(void);
+extern void fairq_pending_reset(bool settings);
 extern bool fairq_pending_groups(bool freed);
 extern void fairq_transactions_init(void (*end) (void),
 									void (*settle) (bool committed,

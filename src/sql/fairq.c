@@ -227,7 +227,7 @@ fairq_task_changed(PG_FUNCTION_ARGS)
 	else
 	{
 		fairq_load_precedes_sql(RelationGetRelid(data->tg_relation));
-		fairq_pending_reset();
+		fairq_pending_reset(false);
 	}
 	PG_RETURN_POINTER(NULL);
 }
@@ -244,13 +244,13 @@ fairq_group_number_changed(PG_FUNCTION_ARGS)
 
 	fairq_groups_changed(false);
 	if (TRIGGER_FIRED_FOR_ROW(data->tg_event))
-		fairq_pending_reset();
+		fairq_pending_reset(false);
 	else if (!TRIGGER_FIRED_BY_DELETE(data->tg_event) &&
 			 !TRIGGER_FIRED_BY_TRUNCATE(data->tg_event) &&
 			 fairq_sql("SELECT FROM fairq.queue WHERE separator IS NOT NULL"
 					   " LIMIT 1", NULL, 0, NULL) > 0)
 	{
-		fairq_pending_reset();
+		fairq_pending_reset(false);
 		check_keys();
 	}
 	PG_RETURN_POINTER(NULL);
@@ -283,7 +283,7 @@ queue_changed(TupleTableSlot *slot, bool is_new, bool gone)
 	else if (hints != NULL)
 		fairq_pending_settings(hints, -1);
 	else if (!is_new)
-		fairq_pending_unknown_settings();
+		fairq_pending_reset(true);
 }
 
 /* Whether this transaction itself creates the queue. */
@@ -314,7 +314,7 @@ setting_changed(TupleTableSlot *slot, bool of_group)
 	{
 		/* no other transaction sees a queue that we are creating */
 		if (!is_own_queue(queue_id))
-			fairq_pending_unknown_settings();
+			fairq_pending_reset(true);
 		fairq_queue_changed(true);
 	}
 	else if (of_group)
@@ -337,7 +337,7 @@ all_changed(Oid relid)
 {
 	ListCell   *lc;
 
-	fairq_pending_unknown_settings();
+	fairq_pending_reset(true);
 	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
 	{
 		FairqHints *hints = lfirst(lc);
