@@ -1241,19 +1241,20 @@ COMMENT ON FUNCTION fairq.group_shares(text, int)
 
 -- These two functions show shared memory to roles that may monitor a queue.
 -- Neither changes shared memory.
-CREATE FUNCTION fairq_internal.visible_lanes() RETURNS TABLE (queue text,
+CREATE FUNCTION fairq_internal.queue_lanes(queue_id int) RETURNS TABLE (
 	priority int, known boolean, known_from bigint, known_to bigint,
 	block bigint, seat int, turn bigint, active int, front int, served int,
 	parked int, throttled int, late int, due int, leased int, lapsed int,
 	next_retry timestamptz, next_scheduled timestamptz,
 	next_lease_end timestamptz)
-	AS 'MODULE_PATHNAME', 'fairq_visible_lanes'
-	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION fairq_internal.visible_lanes()
-	IS 'Returns the lanes in shared memory, for the queues that the current user may monitor.';
+	AS 'MODULE_PATHNAME', 'fairq_queue_lanes'
+	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 10;
+COMMENT ON FUNCTION fairq_internal.queue_lanes(int)
+	IS 'Returns the lanes of a queue in shared memory, if the current user may monitor the queue.';
 
 CREATE VIEW fairq.lanes WITH (security_barrier) AS
-	SELECT * FROM fairq_internal.visible_lanes();
+	SELECT q.name AS queue, l.* FROM fairq.queue q
+	CROSS JOIN LATERAL fairq_internal.queue_lanes(q.queue_id) l;
 COMMENT ON VIEW fairq.lanes IS 'Priorities of queues in shared memory: the position of service, the number of groups in each set, and the next times of due tasks. The next call reads a missing priority from the tables.';
 
 CREATE FUNCTION fairq.lane_groups(queue text, priority int)

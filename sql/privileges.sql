@@ -146,7 +146,7 @@ FROM (VALUES
 	(44, $$SELECT count(*) FROM fairq.stats WHERE queue LIKE 'privileges%'$$),
 	(46, $$SELECT count(*) FROM fairq_internal.visible_queues() WHERE queue LIKE 'privileges%'$$),
 	(47, $$SELECT count(*) FROM fairq_internal.visible_groups() WHERE queue LIKE 'privileges%'$$),
-	(48, $$SELECT count(*) FROM fairq_internal.visible_lanes() WHERE queue LIKE 'privileges%'$$),
+	(48, format('SELECT count(*) FROM fairq_internal.queue_lanes(%s)', :queue_id)),
 	(49, format('SELECT enqueued FROM fairq_internal.counters(%s)', :queue_id)),
 	(50, format('fairq_internal.wait_reason(%s, 0, NULL, NULL)', :queue_id)),
 	(51, format('fairq_internal.has_queue_privilege(%s, %L)', :queue_id, 'enqueue')),

@@ -92,7 +92,7 @@ PG_FUNCTION_INFO_V1(fairq_wait_reason);
 PG_FUNCTION_INFO_V1(fairq_visible_groups);
 PG_FUNCTION_INFO_V1(fairq_visible_queues);
 PG_FUNCTION_INFO_V1(fairq_queue_stats);
-PG_FUNCTION_INFO_V1(fairq_visible_lanes);
+PG_FUNCTION_INFO_V1(fairq_queue_lanes);
 PG_FUNCTION_INFO_V1(fairq_lane_groups);
 PG_FUNCTION_INFO_V1(fairq_turns_before);
 
@@ -460,8 +460,7 @@ put_timer(FairqRow *row, FairqLaneView *view, FairqRegion region)
 
 /* Add the row of a lane, if shared memory has its data. */
 static void
-put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
-		 FairqLaneView *view)
+put_lane(ReturnSetInfo *rsinfo, int priority, FairqLaneView *view)
 {
 	FairqRow	row = {0};
 	const FairqLane *lane = &view->lane;
@@ -475,7 +474,6 @@ put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 
 	if (!view->begun && n[FAIRQ_LEASED] == 0 && n[FAIRQ_LAPSED] == 0)
 		return;
-	fairq_put(&row, CStringGetTextDatum(queue), false);
 	fairq_put(&row, Int32GetDatum(priority), false);
 	fairq_put(&row, BoolGetDatum(known), false);
 	fairq_put_int8(&row, first % FAIRQ_ALL_SEATS, !partly);
@@ -494,35 +492,25 @@ put_lane(ReturnSetInfo *rsinfo, const char *queue, int priority,
 	fairq_put_row(rsinfo, &row);
 }
 
-/* visible_lanes(): the lanes of the queues that the caller may monitor */
+/* queue_lanes(queue_id): none if the caller may not monitor the queue */
 Datum
-fairq_visible_lanes(PG_FUNCTION_ARGS)
+fairq_queue_lanes(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	ListCell   *lc;
+	int32		id = PG_GETARG_INT32(0);
+	FairqHints *hints = fairq_shmem_find_queue(id);
+	FairqQueue *queue = hints == NULL ? NULL : fairq_queue_by_id(id, true);
+	FairqLaneView views[FAIRQ_PRIORITIES];
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	foreach(lc, fairq_shmem_queues(fairq_relid(FAIRQ_TASK)))
-	{
-		FairqHints *hints = lfirst(lc);
-		int32		id = hints->entry.key.queue_id;
-		FairqQueue *queue;
-		FairqLaneView views[FAIRQ_PRIORITIES];
-
-		CHECK_FOR_INTERRUPTS();
-		/* the queue may have been dropped since */
-		if (fairq_shmem_find_queue(id) != hints)
-			continue;
-		queue = fairq_queue_by_id(id, true);
-		if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
-			continue;
-		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-			fairq_lane_view(&hints->lanes[p], &views[p]);
-		if (fairq_shmem_find_queue(id) != hints)
-			continue;
-		for (int p = 0; p < FAIRQ_PRIORITIES; p++)
-			put_lane(rsinfo, queue->name, p, &views[p]);
-	}
+	if (queue == NULL || !fairq_may(queue, FAIRQ_PRIV_MONITOR))
+		return (Datum) 0;
+	for (int p = 0; p < FAIRQ_PRIORITIES; p++)
+		fairq_lane_view(&hints->lanes[p], &views[p]);
+	/* the queue may have been dropped meanwhile */
+	for (int p = 0; p < FAIRQ_PRIORITIES &&
+		 fairq_shmem_find_queue(id) == hints; p++)
+		put_lane(rsinfo, p, &views[p]);
 	return (Datum) 0;
 }
 
