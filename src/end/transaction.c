@@ -755,21 +755,6 @@ fairq_pending_hold(FairqPending *pending, int32 tenant, FairqHeld held)
 }
 
 /*
- * Record that the transaction claims or ends tasks of the queue without
- * counting them, in a call in progress.
- */
-void
-fairq_pending_uncounted(FairqHints *hints)
-{
-	FairqPending *pending = fairq_pending(&hints->lanes[0], -1);
-
-	if ((pending->done & FAIRQ_UNCOUNTED) != 0)
-		return;
-	pending->done |= FAIRQ_UNCOUNTED;
-	pg_atomic_fetch_add_u32(&hints->tally.uncounted, 1);
-}
-
-/*
  * The change in leased tasks of the group or tenant, or of the queue (-1), by
  * this transaction.
  */
@@ -828,7 +813,11 @@ fairq_pending_settings(FairqHints *hints, int32 group_no)
 void
 fairq_pending_queue(FairqHints *hints, FairqDone done)
 {
-	fairq_pending(&hints->lanes[0], -1)->done |= done;
+	FairqPending *pending = fairq_pending(&hints->lanes[0], -1);
+
+	if (done & ~pending->done & FAIRQ_UNCOUNTED)
+		pg_atomic_fetch_add_u32(&hints->tally.uncounted, 1);
+	pending->done |= done;
 }
 
 /* Add this transaction's changes so far to the numbers of tasks. */

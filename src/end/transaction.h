@@ -159,7 +159,6 @@ extern void fairq_pending_ready_at_abort(FairqPending *pending,
 extern void fairq_pending_pin(FairqPending *pending, FairqCounter *counter);
 extern void fairq_pending_hold(FairqPending *pending, int32 tenant,
 							   FairqHeld held);
-extern void fairq_pending_uncounted(FairqHints *hints);
 extern int32 fairq_pending_running(FairqHints *hints, int32 group_no);
 extern void fairq_pending_settings(FairqHints *hints, int32 group_no);
 extern void fairq_pending_queue(FairqHints *hints, FairqDone done);

@@ -435,7 +435,7 @@ note_change(void)
 {
 	if (call.counted || call.changed)
 		return;
-	fairq_pending_uncounted(call.queue->hints);
+	fairq_pending_queue(call.queue->hints, FAIRQ_UNCOUNTED);
 	call.changed = true;
 }
 
