@@ -227,10 +227,7 @@ publish_later(FairqLane *lane, int32 group_no, const FairqLater *later,
 
 		if (addr == FAIRQ_ADDR_MAX)
 			continue;
-		if (again)
-			fairq_lane_add_timed(lane, group_no, addr);
-		else
-			fairq_lane_add_scheduled(lane, addr);
+		fairq_lane_add_timed(lane, group_no, addr, again);
 		fairq_wake_in_time(wakeup, fairq_due_time(addr));
 	}
 	if (later->leased.until == DT_NOEND)
@@ -540,7 +537,7 @@ fairq_pending_scheduled(FairqPending *pending, int64 addr)
 	add_timed(&pending->at_commit, addr);
 	fairq_own.tasks = true;
 	if (pending->shown != 0)
-		fairq_lane_add_scheduled(pending->lane, addr);
+		fairq_lane_add_timed(pending->lane, pending->group_no, addr, false);
 }
 
 /*

@@ -686,32 +686,24 @@ fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
 }
 
 /*
- * Add timed tasks of the group that an abort has restored; addr is the address
- * of the first one.  They may already be due.
+ * Add timed tasks of the group; addr is the address of the first one.  If an
+ * abort has restored them, they may already be due.
  */
 void
-fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr)
+fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr,
+					 bool restored)
 {
 	int64		end;
 
-	if (!lock_begun(lane))
-		return;
+	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	end = fairq_due_end(fairq_region(addr), lane->clock);
-	if (addr < end && fairq_times_passed(&lane->times, addr))
+	if (restored && is_begun(lane) && addr < end &&
+		fairq_times_passed(&lane->times, addr))
 	{
 		has_fallen_due(lane, group_no, addr);
 		/* a later search finds the other tasks, once they become due */
 		addr = end;
 	}
-	fairq_times_scheduled(&lane->times, addr);
-	LWLockRelease(&lane->lock);
-}
-
-/* Add a task that is scheduled at an address. */
-void
-fairq_lane_add_scheduled(FairqLane *lane, int64 addr)
-{
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	fairq_times_scheduled(&lane->times, addr);
 	LWLockRelease(&lane->lock);
 }

@@ -341,8 +341,8 @@ extern bool fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr,
 extern void fairq_lane_add_ready(FairqLane *lane, int32 group_no,
 								 const FairqItem *items, int n, int64 more,
 								 TimestampTz since);
-extern void fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr);
-extern void fairq_lane_add_scheduled(FairqLane *lane, int64 addr);
+extern void fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr,
+								 bool restored);
 extern uint32 fairq_lane_narrowings(FairqLane *lane);
 
 /* lane_turns.c */
