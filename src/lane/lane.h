@@ -46,6 +46,9 @@ typedef struct FairqLeases
 /* A turn that a call has taken; only that call reads or writes it. */
 typedef struct FairqTurn
 {
+	FairqLane  *lane;			/* the lane */
+	uint32		lane_no;		/* lane_no of the lane when the turn was
+								 * taken */
 	int32		group_no;		/* the group's number */
 	int64		addr;			/* address of the turn; in a full queue, that
 								 * of a future turn */
@@ -89,10 +92,9 @@ typedef struct FairqTurn
 		TimestampTz since;		/* turn.since of the entry; after a claim, the
 								 * time at which the claimed task became
 								 * ready */
-	}			sets;
-
-	bool		searcher;		/* true: due and lapsed tasks that this call
+		bool		searcher;	/* true: due and lapsed tasks that this call
 								 * finds are noted in the entry */
+	}			sets;
 
 	/* progress of the turn, and why it serves nothing */
 	struct
@@ -134,10 +136,9 @@ typedef struct FairqTurn
 	{
 		int64		low[FAIRQ_REGIONS]; /* run.low of the entry */
 		int64		high;		/* run.high of the entry */
-	}			run;
-
-	FairqPlace	cycle;			/* cycle of the entry: where the search for
+		FairqPlace	cycle;		/* cycle of the entry: where the search for
 								 * lapsed tasks continues */
+	}			run;
 
 	/* in a lane that is not task-fair */
 	struct
@@ -237,7 +238,6 @@ typedef struct FairqTaking
 	void	   *arg;			/* first argument of weight_of */
 
 	/* results of the attempt */
-	uint32		lane_no;		/* lane_no of the lane */
 	uint32		renewals;		/* renewals of the lane */
 	TimestampTz clock;			/* clock of the lane */
 	uint64		searches;		/* searches of the lane */
@@ -351,29 +351,23 @@ extern bool fairq_lane_glance(FairqLane *lane, FairqTaking *taking,
 							  FairqTurn *turn);
 extern FairqTaken fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking,
 										  int32 tried_seat, int32 *nlapsed);
-extern int	fairq_lane_read_begin(FairqLane *lane, uint32 lane_no,
-								  int32 group_no, int most,
-								  TimestampTz lease_until, FairqItem *out,
-								  int64 *from, bool *by_row, bool *offers);
-extern int	fairq_lane_read_end(FairqLane *lane, uint32 lane_no,
-								int32 group_no, const FairqItem *found,
+extern bool fairq_lane_read_begin(FairqTurn *turn, int most,
+								  TimestampTz lease_until, int64 *from,
+								  bool *by_row, bool *offers);
+extern bool fairq_lane_read_end(FairqTurn *turn, const FairqItem *found,
 								int nfound, int64 end, int most,
-								TimestampTz lease_until, FairqItem *out);
-extern void fairq_lane_vanished(FairqLane *lane, uint32 lane_no,
-								int32 group_no, int64 addr);
-extern bool fairq_lane_turn_end(FairqLane *lane, uint32 lane_no,
-								const FairqTurn *turn,
+								TimestampTz lease_until);
+extern void fairq_lane_vanished(const FairqTurn *turn, int64 addr);
+extern bool fairq_lane_turn_end(const FairqTurn *turn,
 								const FairqFindings *findings, bool over);
 extern void fairq_lane_part_back(FairqLane *lane, uint32 lane_no,
 								 int32 group_no, int64 addr);
-extern void fairq_lane_stopped(FairqLane *lane, uint32 lane_no,
-							   const FairqTurn *turn);
+extern void fairq_lane_stopped(const FairqTurn *turn);
 
 /* bits of all lanes of a queue */
 #define FAIRQ_ALL_LANES ((1 << FAIRQ_PRIORITIES) - 1)
 
-extern bool fairq_lane_put_aside(FairqLane *lane, uint32 lane_no,
-								 FairqTurn *turn, int32 tenant,
+extern bool fairq_lane_put_aside(FairqTurn *turn, int32 tenant,
 								 const FairqCause *cause, int64 until);
 extern void fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes);
 extern int	fairq_lane_come_back(FairqLane *lane, int most);
@@ -399,16 +393,14 @@ extern void fairq_lane_have_records(FairqLane *lane, int32 group_no,
 									int32 tenant);
 extern void fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of,
 									 void *arg);
-extern void fairq_lane_find_tenant(FairqLane *lane, const FairqTaking *taking,
-								   FairqTurn *turn, FairqOfGroup tenant_of);
+extern void fairq_lane_find_tenant(const FairqTaking *taking, FairqTurn *turn,
+								   FairqOfGroup tenant_of);
 extern void fairq_lane_order_renew(FairqLane *lane, int32 group_no);
-extern void fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-							  float cost, int32 weight,
+extern void fairq_lane_charge(FairqTurn *turn, float cost, int32 weight,
 							  int32 weight_of_tenant);
 extern void fairq_lane_work(FairqLane *lane, TimestampTz now,
 							FairqLaneWork *work);
-extern void fairq_work_begun(FairqLane *lane, uint32 lane_no,
-							 const FairqTurn *turn, FairqWork **at,
+extern void fairq_work_begun(const FairqTurn *turn, FairqWork **at,
 							 TimestampTz now, bool removed);
 extern void fairq_work_ended(FairqLane *lane, int32 group_no, int32 tenant,
 							 FairqWork **at, TimestampTz popped_at,

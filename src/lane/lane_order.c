@@ -300,9 +300,10 @@ note_tenant_read(FairqLane *lane, int32 group_no, int32 tenant,
  * have entered.  The lane is not locked.
  */
 void
-fairq_lane_find_tenant(FairqLane *lane, const FairqTaking *taking,
-					   FairqTurn *turn, FairqOfGroup tenant_of)
+fairq_lane_find_tenant(const FairqTaking *taking, FairqTurn *turn,
+					   FairqOfGroup tenant_of)
 {
+	FairqLane  *lane = turn->lane;
 	int32		group_no = turn->group_no;
 	int32		tenant = tenant_of(taking->arg, group_no);
 	bool		known;
@@ -1418,9 +1419,10 @@ is_charged(const FairqCharge *charge, FairqAmount amount)
  * group and the tenant may not have entered.  The lane is not locked.
  */
 void
-fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
-				  int32 weight, int32 weight_of_tenant)
+fairq_lane_charge(FairqTurn *turn, float cost, int32 weight,
+				  int32 weight_of_tenant)
 {
+	FairqLane  *lane = turn->lane;
 	FairqAmount amount = fairq_amount(cost / weight);
 	FairqAmount of_tenant = fairq_amount(cost / weight_of_tenant);
 	bool		has_tenant = turn->charged.tenant != FAIRQ_NO_SEAT;
@@ -1429,7 +1431,7 @@ fairq_lane_charge(FairqLane *lane, uint32 lane_no, FairqTurn *turn, float cost,
 		(!has_tenant || is_charged(&turn->charged.of_tenant, of_tenant)))
 		return;
 	fairq_lane_have_records(lane, turn->group_no, turn->charged.tenant);
-	if (!lock_as_of(lane, lane_no))
+	if (!lock_as_of(lane, turn->lane_no))
 		return;
 	if (has_tenant)
 		note_tenant(lane, turn->group_no, turn->charged.tenant);
@@ -1518,14 +1520,14 @@ begin_in_full(FairqLane *lane, int32 flow, TimestampTz now)
 
 /*
  * Record that a task was claimed at its group's turn at the given time.
- * lane_no is the value that the lane had when the turn was taken.  removed:
- * the task runs as long as the transaction.  In a full queue, the task begins
- * to count only now.
+ * removed: the task runs as long as the transaction.  In a full queue, the
+ * task begins to count only now.
  */
 void
-fairq_work_begun(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
-				 FairqWork **at, TimestampTz now, bool removed)
+fairq_work_begun(const FairqTurn *turn, FairqWork **at, TimestampTz now,
+				 bool removed)
 {
+	FairqLane  *lane = turn->lane;
 	int32		tenant = turn->charged.tenant;
 	TimestampTz since;
 	FairqWork  *work;
@@ -1533,13 +1535,12 @@ fairq_work_begun(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
 	if (!prepare(lane, turn->group_no, tenant, at, &since))
 		return;
 	work = *at;
-	if (work->lane_no != lane_no || now <= since)
+	if (work->lane_no != turn->lane_no || now <= since)
 		return;
-	if (turn->in_full && lock_as_of(lane, lane_no))
+	if (turn->in_full && lock_as_of(lane, turn->lane_no))
 	{
 		begin_in_full(lane, turn->group_no, now);
-		if (tenant != FAIRQ_NO_SEAT &&
-			is_tenant(lane, tenant))
+		if (tenant != FAIRQ_NO_SEAT && is_tenant(lane, tenant))
 			begin_in_full(lane, tenant, now);
 		LWLockRelease(&lane->lock);
 	}

@@ -132,10 +132,10 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 	memcpy(turn->due.from, group->due.from, sizeof(turn->due.from));
 	memcpy(turn->run.low, group->run.low, sizeof(turn->run.low));
 	turn->run.high = group->run.high;
-	turn->cycle = group->cycle;
+	turn->run.cycle = group->cycle;
 	if (group->pid.searcher != 0)
 		return;
-	turn->searcher = true;
+	turn->sets.searcher = true;
 	group->pid.searcher = MyProcPid;
 	turn->due.kept = group->due.kept;
 	group->due.kept.n = 0;
@@ -157,8 +157,10 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 static void
 begin_turn(FairqLane *lane, int32 group_no, FairqGroup *group, FairqTurn *turn)
 {
+	turn->lane = lane;
+	turn->lane_no = lane->recovery.lane_no;
 	turn->group_no = group_no;
-	turn->in_full = turn->searcher = false;
+	turn->in_full = turn->sets.searcher = false;
 	turn->tasks.served = 0;
 	turn->queued.n = turn->queued.next = 0;
 	turn->queued.reread = turn->queued.apart = false;
@@ -313,11 +315,12 @@ choose_turn(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 		FAIRQ_TAKEN : FAIRQ_NO_TURN;
 }
 
-/* Record that queued tasks of the group are leased, or will be soon. */
+/* Record that the turn's queued tasks are leased, or will be soon. */
 static void
-note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
-			const FairqItem *items, int n, TimestampTz until)
+note_leased(const FairqTurn *turn, FairqGroup *group, TimestampTz until)
 {
+	const FairqItem *items = turn->queued.items;
+	int			n = turn->queued.n;
 	FairqLeases leases;
 
 	if (n == 0)
@@ -326,8 +329,8 @@ note_leased(FairqLane *lane, int32 group_no, FairqGroup *group,
 	fairq_leases_add(&leases, items[0].addr, until);
 	fairq_leases_add(&leases, items[n - 1].addr, until);
 	/* if the entry is evicted, a new one searches up to the reach */
-	fairq_lane_reaches(lane, items[n - 1].addr);
-	fairq_lane_note_leases(lane, group_no, group, &leases);
+	fairq_lane_reaches(turn->lane, items[n - 1].addr);
+	fairq_lane_note_leases(turn->lane, turn->group_no, group, &leases);
 }
 
 /* Fill in a turn.  Returns false if the group has no task to serve. */
@@ -359,8 +362,7 @@ take_turn(FairqLane *lane, FairqTaking *taking, const NextTurn *next,
 			return false;
 	}
 	if (!taking->peek)
-		note_leased(lane, group_no, group, turn->queued.items, turn->queued.n,
-					taking->lease_until);
+		note_leased(turn, group, taking->lease_until);
 	return true;
 }
 
@@ -405,7 +407,6 @@ begin_taking(FairqLane *lane, FairqTaking *taking, FairqTaken *result)
 	if (is_begun(lane) && lane->order.ledger.fair_by == taking->order.by)
 	{
 		unpark_if_asked(lane);
-		taking->lane_no = lane->recovery.lane_no;
 		taking->renewals = lane->present.renewals;
 		taking->clock = lane->clock;
 		return true;
@@ -506,6 +507,8 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 	{
 		FairqGroup	copy = *group;
 
+		turn->lane = lane;
+		turn->lane_no = lane->recovery.lane_no;
 		turn->group_no = next.group_no;
 		turn->addr = next.addr;
 		/* find_next() has found the group's account */
@@ -588,86 +591,87 @@ begin_reading(FairqGroup *group)
 }
 
 /*
- * Give the caller, whose turn has no task left, up to "most" tasks of the
- * group's hand.  Returns their number.  If that is 0, the caller must read
- * at or past *from; FAIRQ_ADDR_MAX: there is nothing to read.  *by_row becomes
- * true if the caller must examine rows, and *offers if it may offer what it
- * finds.
+ * Give the turn, which has no task left, up to "most" tasks of the group's
+ * hand.  Returns whether it got any.  If not, the caller must read at or past
+ * *from; FAIRQ_ADDR_MAX: there is nothing to read.  *by_row becomes true if
+ * the caller must examine rows, and *offers if it may offer what it finds.
  */
-int
-fairq_lane_read_begin(FairqLane *lane, uint32 lane_no, int32 group_no,
-					  int most, TimestampTz lease_until, FairqItem *out,
+bool
+fairq_lane_read_begin(FairqTurn *turn, int most, TimestampTz lease_until,
 					  int64 *from, bool *by_row, bool *offers)
 {
+	FairqLane  *lane = turn->lane;
 	FairqGroup *group;
-	int			n = 0;
 
+	turn->queued.n = 0;
 	*from = FAIRQ_ADDR_MAX;
 	*by_row = *offers = false;
-	if (!lock_as_of(lane, lane_no))
-		return 0;
-	group = lock_group(lane, group_no, true);
+	if (!lock_as_of(lane, turn->lane_no))
+		return false;
+	group = lock_group(lane, turn->group_no, true);
 	if (group != NULL)
 	{
-		n = fairq_hand_take(group, most, out);
-		if (n > 0)
+		turn->queued.n = fairq_hand_take(group, most, turn->queued.items);
+		if (turn->queued.n > 0)
 			note_narrower(lane);
-		note_leased(lane, group_no, group, out, n, lease_until);
-		if (n == 0 && group->upto != FAIRQ_ADDR_MAX)
+		note_leased(turn, group, lease_until);
+		if (turn->queued.n == 0 && group->upto != FAIRQ_ADDR_MAX)
 		{
 			*from = group->upto;
 			*by_row = group->by_row;
 			*offers = begin_reading(group);
 		}
-		unlock_group(lane, group_no, group);
+		unlock_group(lane, turn->group_no, group);
 	}
 	LWLockRelease(&lane->lock);
-	return n;
+	return turn->queued.n > 0;
 }
 
 /*
- * End a reading, which has found these tasks up to "end", in order.  The
- * caller gets up to "most" of them, or of ready tasks before them.  Returns
- * their number.  The others are kept for later if the caller may offer them.
+ * End a reading, which has found these tasks up to "end", in order.  The turn
+ * gets up to "most" of them, or of ready tasks before them.  Returns whether
+ * it got any.  The others are kept for later if the caller may offer them.
  */
-int
-fairq_lane_read_end(FairqLane *lane, uint32 lane_no, int32 group_no,
-					const FairqItem *found, int nfound, int64 end, int most,
-					TimestampTz lease_until, FairqItem *out)
+bool
+fairq_lane_read_end(FairqTurn *turn, const FairqItem *found, int nfound,
+					int64 end, int most, TimestampTz lease_until)
 {
+	FairqLane  *lane = turn->lane;
+	FairqItem  *out = turn->queued.items;
 	FairqGroup *group = NULL;
-	int			n;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (lane->recovery.lane_no == lane_no)
-		group = lock_group(lane, group_no, false);
+	if (lane->recovery.lane_no == turn->lane_no)
+		group = lock_group(lane, turn->group_no, false);
 	if (group != NULL && group->pid.reader == MyProcPid)
 	{
 		note_narrower(lane);
-		n = fairq_hand_offer(group, found, nfound, end, most, out);
-		if (has_nothing(lane, group_no, group))
-			take_out(lane, group_no);
+		turn->queued.n = fairq_hand_offer(group, found, nfound, end, most,
+										  out);
+		if (has_nothing(lane, turn->group_no, group))
+			take_out(lane, turn->group_no);
 	}
 	else
 	{
-		n = Min(most, nfound);
-		memcpy(out, found, sizeof(FairqItem) * n);
+		turn->queued.n = Min(most, nfound);
+		memcpy(out, found, sizeof(FairqItem) * turn->queued.n);
 	}
-	if (lane->recovery.lane_no == lane_no)
-		note_leased(lane, group_no, group, out, n, lease_until);
-	unlock_group(lane, group_no, group);
+	if (lane->recovery.lane_no == turn->lane_no)
+		note_leased(turn, group, lease_until);
+	unlock_group(lane, turn->group_no, group);
 	LWLockRelease(&lane->lock);
-	return n;
+	return turn->queued.n > 0;
 }
 
 /* Drop the group's hand, because its task at an address no longer exists. */
 void
-fairq_lane_vanished(FairqLane *lane, uint32 lane_no, int32 group_no,
-					int64 addr)
+fairq_lane_vanished(const FairqTurn *turn, int64 addr)
 {
+	FairqLane  *lane = turn->lane;
+	int32		group_no = turn->group_no;
 	FairqGroup *group;
 
-	if (!lock_as_of(lane, lane_no))
+	if (!lock_as_of(lane, turn->lane_no))
 		return;
 	group = lock_group(lane, group_no, false);
 	let_in(lane, group_no);
@@ -830,7 +834,7 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 	int32		group_no = turn->group_no;
 	bool		due = false;
 
-	if (!turn->searcher)
+	if (!turn->sets.searcher)
 		return;
 	if (group == NULL || group->pid.searcher != MyProcPid || findings == NULL)
 	{
@@ -897,14 +901,15 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
  * leaves the lane.
  */
 bool
-fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
-					const FairqFindings *findings, bool over)
+fairq_lane_turn_end(const FairqTurn *turn, const FairqFindings *findings,
+					bool over)
 {
+	FairqLane  *lane = turn->lane;
 	FairqGroup *group;
 	int32		group_no = turn->group_no;
 	bool		in_vain = false;
 
-	if (!lock_as_of(lane, lane_no))
+	if (!lock_as_of(lane, turn->lane_no))
 		return false;
 	group = lock_group(lane, group_no, false);
 	if (turn->queued.next < turn->queued.n || turn->locked.n > 0)
@@ -961,11 +966,12 @@ fairq_lane_turn_end(FairqLane *lane, uint32 lane_no, const FairqTurn *turn,
  * its block.  Otherwise these calls could stop at the group again and again.
  */
 void
-fairq_lane_stopped(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
+fairq_lane_stopped(const FairqTurn *turn)
 {
+	FairqLane  *lane = turn->lane;
 	bool		is_last;
 
-	if (!lock_as_of(lane, lane_no))
+	if (!lock_as_of(lane, turn->lane_no))
 		return;
 	is_last = is_last_part(lane, turn);
 	if (is_by_turns(lane) && !turn->in_full &&
@@ -1047,9 +1053,10 @@ put_group_aside(FairqLane *lane, FairqTurn *turn, bool throttled, int64 until)
  * returns earlier.
  */
 bool
-fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-					 int32 tenant, const FairqCause *cause, int64 until)
+fairq_lane_put_aside(FairqTurn *turn, int32 tenant, const FairqCause *cause,
+					 int64 until)
 {
+	FairqLane  *lane = turn->lane;
 	bool		shuts = tenant != FAIRQ_NO_SEAT;
 	int32		flow = shuts ? tenant : turn->group_no;
 	bool		throttled = cause->pace != NULL;
@@ -1057,7 +1064,7 @@ fairq_lane_put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 
 	if (throttled)
 		fairq_record_have(&lane->seats.back.nodes, flow);
-	if (!lock_as_of(lane, lane_no))
+	if (!lock_as_of(lane, turn->lane_no))
 		return false;
 	unpark_if_asked(lane);
 	if ((!shuts || is_tenant(lane, flow)) &&

@@ -54,8 +54,7 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 										   s->taken.searches);
 	}
 	/* do this last: a later error would give the turn's charge back twice */
-	fairq_work_begun(s->lane, s->taken.lane_no, turn,
-					 pending != NULL ? &pending->work : &foreseen,
+	fairq_work_begun(turn, pending != NULL ? &pending->work : &foreseen,
 					 s->call.now, !task->running);
 	if (foreseen != NULL)
 		pfree(foreseen);
@@ -361,8 +360,8 @@ peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 		return FAIRQ_LOCKED;
 	}
 	if (slot == FAIRQ_SLOT_FREE)
-		return fairq_start_lapsed(s->lane, s->taken.lane_no, turn) ?
-			peek_at_task(s, task, true) : FAIRQ_LOCKED;
+		return fairq_start_lapsed(turn) ? peek_at_task(s, task, true) :
+			FAIRQ_LOCKED;
 	result = peek_at_row(s, task, true);
 	if (result != FAIRQ_CLAIMED)
 		return result;
@@ -425,8 +424,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	if (slot == FAIRQ_SLOT_UNKNOWN ||
 		(slot == FAIRQ_SLOT_NONE && IsTransactionBlock() &&
 		 task->lease_until > s->taken.by - FAIRQ_LEFT_TO_OTHERS) ||
-		(slot == FAIRQ_SLOT_FREE &&
-		 !fairq_start_lapsed(s->lane, s->taken.lane_no, turn)))
+		(slot == FAIRQ_SLOT_FREE && !fairq_start_lapsed(turn)))
 	{
 		s->left = true;
 		return FAIRQ_LOCKED;

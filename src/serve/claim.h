@@ -90,7 +90,6 @@ typedef struct FairqService
 	/* the lane as it was when the turns in flight were taken */
 	struct
 	{
-		uint32		lane_no;	/* lane_no of the lane */
 		uint64		searches;	/* searches of the lane */
 		TimestampTz by;			/* time by which tasks are due or lapsed; it
 								 * may be ahead of our clock, since another

@@ -440,11 +440,10 @@ init_taking(FairqService *s, FairqTaking *taking)
 	taking->arg = s->queue;
 }
 
-/* Record the lane's numbers to which the taken turns belong. */
+/* Record the state of the lane in which turns were taken. */
 static void
 note_taken(FairqService *s, const FairqTaking *taking)
 {
-	s->taken.lane_no = taking->lane_no;
 	s->taken.searches = taking->searches;
 	s->taken.by = Max(s->call.now, taking->clock);
 }
@@ -546,7 +545,7 @@ serve_in_full(FairqService *s)
 			fairq_turns_back();
 			return false;
 		}
-		fairq_lane_find_tenant(s->lane, &taking, turn, tenant_of);
+		fairq_lane_find_tenant(&taking, turn, tenant_of);
 		served = fairq_serve_turn(s, turn);
 		fairq_turns_back();
 		if (served)

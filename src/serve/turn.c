@@ -51,8 +51,6 @@
 /* The turns that the call in progress has in flight. */
 static struct
 {
-	FairqLane  *lane;			/* NULL: nothing is in flight */
-	uint32		lane_no;
 	int			n;
 	FairqTurn	turns[FAIRQ_MAX_TURNS];
 	FairqTurn  *stopped;		/* the turn in which the call has stopped, and
@@ -87,16 +85,11 @@ fairq_turns_take(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 {
 	FairqTaken	taken;
 
-	Assert(flight.lane == NULL);
+	Assert(flight.n == 0);
 	taking->turns = flight.turns;
 	taken = nlapsed == NULL ? fairq_lane_take(lane, taking) :
 		fairq_lane_take_in_full(lane, taking, tried_seat, nlapsed);
-	if (taken != FAIRQ_TAKEN)
-		return taken;
-	flight.lane = lane;
-	flight.lane_no = taking->lane_no;
 	flight.n = taking->n;
-	flight.stopped = NULL;
 	return taken;
 }
 
@@ -132,10 +125,9 @@ give_rest_back(FairqTurn *turn)
 	 * A turn with an error is over, so a row that fails repeatedly is not
 	 * always next.
 	 */
-	(void) fairq_lane_turn_end(flight.lane, flight.lane_no, turn, NULL,
-							   turn->state.begun);
+	(void) fairq_lane_turn_end(turn, NULL, turn->state.begun);
 	/* a call that searched meanwhile has not found the tasks of this turn */
-	fairq_wake(&fairq_hints_of(flight.lane)->wakeup, 1);
+	fairq_wake(&fairq_hints_of(turn->lane)->wakeup, 1);
 }
 
 /*
@@ -145,13 +137,11 @@ give_rest_back(FairqTurn *turn)
 void
 fairq_turns_back(void)
 {
-	if (flight.lane == NULL)
-		return;
 	while (flight.n > 0)
 		give_rest_back(&flight.turns[--flight.n]);
 	if (flight.stopped != NULL)
-		fairq_lane_stopped(flight.lane, flight.lane_no, flight.stopped);
-	flight.lane = NULL;
+		fairq_lane_stopped(flight.stopped);
+	flight.stopped = NULL;
 }
 
 /*
@@ -181,10 +171,10 @@ have_space(const FairqTurn *turn)
  * room for it.
  */
 static void
-keep_in_vain(FairqLane *lane, uint32 lane_no, const FairqTurn *turn)
+keep_in_vain(const FairqTurn *turn)
 {
-	vain.lane = lane;
-	vain.lane_no = lane_no;
+	vain.lane = turn->lane;
+	vain.lane_no = turn->lane_no;
 	vain.turns[vain.n++] = (TurnInVain)
 	{
 		.group_no = turn->group_no,.addr = turn->addr,.block = turn->block
@@ -407,7 +397,7 @@ keep_due(FairqService *s, Course *course)
 	kept->region = turn->due.kept.region;
 	memcpy(kept->items, &turn->due.kept.items[turn->due.next],
 		   sizeof(FairqItem) * kept->n);
-	if (kept->n == 0 && turn->searcher && course->next_stretch > 0 &&
+	if (kept->n == 0 && turn->sets.searcher && course->next_stretch > 0 &&
 		course->lapsed.open && !course->lapsed.have)
 	{
 		int64		next;
@@ -417,7 +407,7 @@ keep_due(FairqService *s, Course *course)
 								   kept->items, &next);
 	}
 	for (int r = FAIRQ_REGION_RETRIED;
-		 r < FAIRQ_REGIONS && kept->n == 0 && turn->searcher; r++)
+		 r < FAIRQ_REGIONS && kept->n == 0 && turn->sets.searcher; r++)
 	{
 		Search	   *search = &course->due[r];
 
@@ -604,7 +594,7 @@ begin_course(FairqService *s, Course *course, bool paused)
 	course->nstretches = course->next_stretch = 0;
 	memset(findings, 0, sizeof(FairqFindings));
 	findings->paused = paused;
-	findings->cycle = turn->cycle;
+	findings->cycle = turn->run.cycle;
 	findings->deadline = DT_NOEND;
 	fairq_leases_init(&findings->leased);
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
@@ -725,12 +715,8 @@ read_group(FairqService *s, FairqTurn *turn)
 		bool		offers;
 
 		CHECK_FOR_INTERRUPTS();
-		turn->queued.n = fairq_lane_read_begin(s->lane, s->taken.lane_no,
-											   turn->group_no, most,
-											   s->call.lease_until,
-											   turn->queued.items, &from,
-											   &by_row, &offers);
-		if (turn->queued.n > 0)
+		if (fairq_lane_read_begin(turn, most, s->call.lease_until, &from,
+								  &by_row, &offers))
 			break;
 		if (from == FAIRQ_ADDR_MAX)
 		{
@@ -757,12 +743,8 @@ read_group(FairqService *s, FairqTurn *turn)
 		if (by_row)
 			read_rows(s, turn, from, wanted, offers, &reading);
 		fairq_stall("reading");
-		turn->queued.n = fairq_lane_read_end(s->lane, s->taken.lane_no,
-											 turn->group_no, reading.items,
-											 reading.n, reading.end, most,
-											 s->call.lease_until,
-											 turn->queued.items);
-		if (turn->queued.n == 0 && !offers)
+		if (!fairq_lane_read_end(turn, reading.items, reading.n, reading.end,
+								 most, s->call.lease_until) && !offers)
 		{
 			/*
 			 * another call is reading, and will publish the tasks that it
@@ -805,8 +787,7 @@ look_for_queued(FairqService *s, Course *course)
 		if (state == FAIRQ_ROW_END || task->addr != addr ||
 			!is_of_turn(s, turn, task))
 		{
-			fairq_lane_vanished(s->lane, s->taken.lane_no, turn->group_no,
-								addr);
+			fairq_lane_vanished(turn, addr);
 			turn->queued.next = turn->queued.n = 0;
 			turn->queued.more = turn->queued.reread = true;
 		}
@@ -925,7 +906,7 @@ leaves_something(const Course *course)
 
 	if (turn->locked.n > 0)
 		return true;
-	if (course->search && turn->searcher)
+	if (course->search && turn->sets.searcher)
 	{
 		/* a lapsed task already has its slot */
 		if (turn->sets.lapsed && !findings->lapsed_done && !findings->paused)
@@ -955,8 +936,7 @@ end_turn(FairqService *s, Course *course)
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
 		turn->state.done = true;
-		(void) fairq_lane_turn_end(s->lane, s->taken.lane_no, turn, NULL,
-								   false);
+		(void) fairq_lane_turn_end(turn, NULL, false);
 		return;
 	}
 	if (course->search)
@@ -972,18 +952,17 @@ end_turn(FairqService *s, Course *course)
 	turn->state.done = true;
 	turn->state.left = s->left_blocked;
 	if (course->claimed && turn->sets.entry != NULL)
-		fairq_entry_claimed(turn->sets.entry, s->taken.lane_no,
-							turn->group_no, turn->sets.since);
+		fairq_entry_claimed(turn->sets.entry, turn->lane_no, turn->group_no,
+							turn->sets.since);
 	if (course->search || turn->queued.next < turn->queued.n ||
 		turn->locked.n > 0 || turn->tasks.served == 0 || turn->in_full)
 	{
-		bool		in_vain = fairq_lane_turn_end(s->lane, s->taken.lane_no,
-												  turn, course->search ?
+		bool		in_vain = fairq_lane_turn_end(turn, course->search ?
 												  findings : NULL, true);
 
 		/* a row can stay locked for long, so this counts as a turn */
 		if (in_vain && (turn->locked.n == 0 || s->left))
-			keep_in_vain(s->lane, s->taken.lane_no, turn);
+			keep_in_vain(turn);
 	}
 	if (!s->call.peek && leaves_something(course))
 		fairq_wake(&s->queue->hints->wakeup, 1);
@@ -1010,7 +989,7 @@ waits_for_other(FairqService *s, FairqTurn *turn, Course *course,
 			fairq_line_has_earlier(s->queue, s->tasks, &chosen->task,
 								   s->call.now, &course->no_slot);
 	course->no_slot = true;
-	fairq_wait_for_retry(s->lane, s->taken.lane_no, turn, due_at);
+	fairq_wait_for_retry(turn, due_at);
 	return true;
 }
 
@@ -1026,8 +1005,7 @@ take_slot(FairqService *s, Course *course)
 	bool		may_park = !course->lapsed.have &&
 		course->lapsed.locked == FAIRQ_ADDR_MAX;
 	bool		in_queue = !turn->in_full && fairq_slot_in_queue();
-	bool		in_group = fairq_slot_in_group(s->lane, s->taken.lane_no, turn,
-											   may_park);
+	bool		in_group = fairq_slot_in_group(turn, may_park);
 
 	course->not_now = in_group && !turn->in_full ? !in_queue :
 		fairq_settings_are_old(s->queue);
@@ -1045,8 +1023,7 @@ charge_turn(FairqService *s, FairqTurn *turn, float cost)
 
 	if (s->by != FAIRQ_BY_COST && s->by != FAIRQ_BY_UNITS)
 		return;
-	fairq_lane_charge(s->lane, s->taken.lane_no, turn,
-					  s->by == FAIRQ_BY_UNITS ? 1 : cost,
+	fairq_lane_charge(turn, s->by == FAIRQ_BY_UNITS ? 1 : cost,
 					  fairq_group_setting(s->queue, turn->group_no)->weight,
 					  tenant == FAIRQ_NO_SEAT ? 1 :
 					  fairq_group_setting(s->queue, tenant)->weight);
@@ -1152,8 +1129,7 @@ fairq_glance(FairqService *s, FairqTaking *taking)
 
 	if (!fairq_lane_glance(s->lane, taking, &turn))
 		return false;
-	s->taken.lane_no = taking->lane_no;
-	if (fairq_slot_in_group(s->lane, s->taken.lane_no, &turn, false))
+	if (fairq_slot_in_group(&turn, false))
 	{
 		for (int i = 0; i < turn.queued.n && !s->got.peeked; i++)
 		{

@@ -221,15 +221,14 @@ fairq_slot_in_queue(void)
  * is the tenant.  Ignore settings that only our transaction sees.
  */
 static bool
-put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-		  const Place *place, FairqCause cause, int64 until)
+put_aside(FairqTurn *turn, const Place *place, FairqCause cause, int64 until)
 {
 	if (fairq_own.settings)
 		return false;
 	cause.version = call.queue->as_of.version;
 	cause.counter = place->counter;
-	return fairq_lane_put_aside(lane, lane_no, turn, place == &call.tenant ?
-								place->no : FAIRQ_NO_SEAT, &cause, until);
+	return fairq_lane_put_aside(turn, place == &call.tenant ? place->no :
+								FAIRQ_NO_SEAT, &cause, until);
 }
 
 /*
@@ -237,14 +236,14 @@ put_aside(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
  * of its tasks may start.
  */
 static void
-throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-		 const FairqSetting *setting, const Place *place, int64 until)
+throttle(FairqTurn *turn, const FairqSetting *setting, const Place *place,
+		 int64 until)
 {
 	turn->state.throttled = true;
 	/* a peek has no turn to end */
 	if (turn->state.begun &&
-		put_aside(lane, lane_no, turn, place,
-				  (FairqCause) {.pace = &setting->pace}, until) &&
+		put_aside(turn, place, (FairqCause) {.pace = &setting->pace},
+				  until) &&
 		!call.peeks)
 		fairq_wake_in_time(&call.queue->hints->wakeup,
 						   fairq_wall_time(until, GetCurrentTimestamp()));
@@ -258,8 +257,7 @@ throttle(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
  * group back (transaction.c), but its start depends on other priorities.
  */
 void
-fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-					 TimestampTz due_at)
+fairq_wait_for_retry(FairqTurn *turn, TimestampTz due_at)
 {
 	bool		pinned = call.group.counter != NULL;
 	TimestampTz now = GetCurrentTimestamp();
@@ -271,8 +269,7 @@ fairq_wait_for_retry(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 						   USECS_PER_SEC);
 	if (!pinned)
 		pin(&call.group, turn->group_no);
-	throttle(lane, lane_no, turn,
-			 fairq_group_setting(call.queue, turn->group_no),
+	throttle(turn, fairq_group_setting(call.queue, turn->group_no),
 			 &call.group, fairq_hold_end_at(due_at, now));
 	if (!pinned)
 		unpin(&call.group);
@@ -299,8 +296,7 @@ setting_at(const Place *place, int32 no)
  * throttle the group or tenant.
  */
 static bool
-start_in(Place *place, FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-		 bool look)
+start_in(Place *place, FairqTurn *turn, bool look)
 {
 	int32		no = number_at(place, turn);
 	const FairqSetting *setting;
@@ -324,7 +320,7 @@ start_in(Place *place, FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 			fairq_counter_next_start(place->counter, &setting->pace, 0) :
 			fairq_counter_start(place->counter, &setting->pace, &place->start);
 	if (until != 0)
-		throttle(lane, lane_no, turn, setting, place, until);
+		throttle(turn, setting, place, until);
 	return until == 0;
 }
 
@@ -342,7 +338,7 @@ fairq_start_lapsed_done(void)
  * fairq_start_lapsed_done().
  */
 bool
-fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
+fairq_start_lapsed(FairqTurn *turn)
 {
 	bool		starts;
 
@@ -353,8 +349,8 @@ fairq_start_lapsed(FairqLane *lane, uint32 lane_no, FairqTurn *turn)
 	/* the call may have a slot for another task of the group */
 	if (!call.group.slot)
 		pin(&call.group, turn->group_no);
-	starts = start_in(&call.tenant, lane, lane_no, turn, call.peeks) &&
-		start_in(&call.group, lane, lane_no, turn, call.peeks);
+	starts = start_in(&call.tenant, turn, call.peeks) &&
+		start_in(&call.group, turn, call.peeks);
 	if (!starts || call.peeks)
 		fairq_start_lapsed_done();
 	return starts;
@@ -375,8 +371,7 @@ fairq_start_is_used(void)
  * the counter is pinned afterwards.
  */
 static bool
-slot_in(Place *place, FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-		bool may_park)
+slot_in(Place *place, FairqTurn *turn, bool may_park)
 {
 	int32		no = number_at(place, turn);
 	FairqKnown	now = fairq_tally_now(&call.queue->hints->tally);
@@ -392,8 +387,7 @@ slot_in(Place *place, FairqLane *lane, uint32 lane_no, FairqTurn *turn,
 	pin(place, no);
 	slot = fairq_counter_enter(place->counter, now, limit, !call.in_queue);
 	if (slot == FAIRQ_SLOT_NONE && may_park)
-		(void) put_aside(lane, lane_no, turn, place,
-						 (FairqCause) {.limit = limit}, 0);
+		(void) put_aside(turn, place, (FairqCause) {.limit = limit}, 0);
 	place->slot |= slot == FAIRQ_SLOT_FREE && call.in_queue;
 	return slot == FAIRQ_SLOT_FREE;
 }
@@ -405,17 +399,16 @@ slot_in(Place *place, FairqLane *lane, uint32 lane_no, FairqTurn *turn,
  * skip the group this time.
  */
 bool
-fairq_slot_in_group(FairqLane *lane, uint32 lane_no, FairqTurn *turn,
-					bool may_park)
+fairq_slot_in_group(FairqTurn *turn, bool may_park)
 {
 	bool		fits;
 
 	if (!call.counted)
 		return true;
-	fits = slot_in(&call.group, lane, lane_no, turn, may_park) &&
-		slot_in(&call.tenant, lane, lane_no, turn, may_park) &&
-		start_in(&call.tenant, lane, lane_no, turn, !call.in_queue) &&
-		start_in(&call.group, lane, lane_no, turn, !call.in_queue) &&
+	fits = slot_in(&call.group, turn, may_park) &&
+		slot_in(&call.tenant, turn, may_park) &&
+		start_in(&call.tenant, turn, !call.in_queue) &&
+		start_in(&call.group, turn, !call.in_queue) &&
 		!fairq_settings_are_old(call.queue);
 	if (!call.tenant.slot)
 		unpin(&call.tenant);

@@ -13,14 +13,11 @@ extern void fairq_running_end(void);
 extern bool fairq_slot_in_queue(void);
 extern bool fairq_queue_is_throttled(void);
 extern bool fairq_is_paced(const FairqTurn *turn);
-extern bool fairq_start_lapsed(FairqLane *lane, uint32 lane_no,
-							   FairqTurn *turn);
+extern bool fairq_start_lapsed(FairqTurn *turn);
 extern void fairq_start_lapsed_done(void);
-extern void fairq_wait_for_retry(FairqLane *lane, uint32 lane_no,
-								 FairqTurn *turn, TimestampTz due_at);
+extern void fairq_wait_for_retry(FairqTurn *turn, TimestampTz due_at);
 extern void fairq_start_is_used(void);
-extern bool fairq_slot_in_group(FairqLane *lane, uint32 lane_no,
-								FairqTurn *turn, bool may_park);
+extern bool fairq_slot_in_group(FairqTurn *turn, bool may_park);
 extern void fairq_slot_prepare(FairqLane *lane);
 extern void fairq_slot_is_used(FairqPending *pending, const FairqTask *task,
 							   bool removed);
