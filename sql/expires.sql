@@ -2,7 +2,7 @@
 --
 -- Fails if a task that began still expires (fairq_is_expired() in store.h).
 -- Fails if a pop finishes all expired tasks that it finds
--- (fairq_leaves_expired() in claim.c), or visits all groups that begin with
+-- (leaves_expired() in turn.c), or visits all groups that begin with
 -- such tasks. Fails if an enqueue with the key of an expired task returns that
 -- task's id (finish_expired() in add.c). Fails if, in an in_order queue, an
 -- expired task holds up others (fairq_line_has_earlier() in line.c). Fails if

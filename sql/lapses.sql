@@ -2,11 +2,11 @@
 -- kills its workers. fairq.claim and the views count them, and after two such
 -- attempts the task is served alone.
 --
--- Fails if a take-over does not count (fairq_take_over() in claim.c). Fails if
+-- Fails if a take-over does not count (take_over() in claim.c). Fails if
 -- a lease that expire_leases() ends does not count (fairq_end_lapsed() in
 -- outcome.c). Fails if a taken task loses the count (fairq_taken_find() in
--- taken.c). Fails if no call stops before a task (fairq_stops_before() in
--- claim.c), or none ends with it (serve_task() there). Fails if the
+-- taken.c). Fails if no call stops before a task (stops_before() in
+-- turn.c), or none ends with it (serve_task() in claim.c). Fails if the
 -- interrupted turn is not the next one (fairq_lane_stopped() in lane_turns.c).
 -- Fails if a call does not begin with the lane that another one left
 -- (serve_alone() in serve.c). Fails if several queues count as several calls

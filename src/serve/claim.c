@@ -28,6 +28,9 @@
 #include "tools.h"
 #include "transaction.h"
 
+/* how long a transaction block leaves a lapsed task to other calls */
+#define LEFT_TO_OTHERS USECS_PER_SEC
+
 /* Lock the row of a task, or check whether it could be locked. */
 static FairqClaimResult
 lock_or_peek(FairqService *s, FairqTask *task)
@@ -178,66 +181,6 @@ end_ready(FairqService *s, FairqTask *task, bool expired)
 	return FAIRQ_GONE;
 }
 
-/*
- * If the task is expired or blocked and the call has finished enough tasks,
- * leave the task and its turn to others (s->left).  Returns whether the task
- * is left.  After such a group the call visits the next group.  The call ends
- * after FAIRQ_MAX_ENDED such groups; otherwise it would visit all groups.
- */
-bool
-fairq_leaves_expired(FairqService *s, const FairqTask *task)
-{
-	if (s->got.expired < FAIRQ_MAX_ENDED ||
-		(!task->blocked && !fairq_is_expired(task, s->call.now)))
-		return false;
-	s->left = true;
-	s->left_blocked |= task->blocked && !s->call.peek;
-	if (++s->got.left >= FAIRQ_MAX_ENDED)
-		s->call.max_tasks = s->got.served;
-	return true;
-}
-
-/*
- * Whether to leave the task, which is next, to another call.  The call does so
- * if the task is served alone and the call has others.  It also does so if it
- * serves only tasks that are served alone, and this task is not.  In both
- * cases the call ends before the task.  *result is FAIRQ_CLAIMED if the call
- * may claim the task.  If the row of a task that is served alone is locked,
- * the call passes the task over.  The call does not try to claim it, because
- * the row may be unlocked by then.
- */
-bool
-fairq_stops_before(FairqService *s, const FairqTask *task,
-				   FairqClaimResult *result)
-{
-	FairqTask	again;
-	bool		alone = fairq_is_alone(task);
-
-	*result = FAIRQ_CLAIMED;
-	if (alone ? s->got.served == 0 && !s->call.has_some : !s->call.only_alone)
-		return false;
-	/* a task that this call ends is not served */
-	if (fairq_is_expired(task, s->call.now) ||
-		(task->running &&
-		 (task->cancelled || fairq_attempts_left(s->queue, task) == 0)))
-		return false;
-	again = *task;
-	if (alone)
-		*result = fairq_task_peek(s->tasks, &again, s->tasks->claims_delete ||
-								  task->running);
-	if (*result != FAIRQ_CLAIMED)
-	{
-		s->got.saw_locked |= s->call.peek && *result == FAIRQ_LOCKED;
-		return false;
-	}
-	/* according to the shares, it is still this lane's turn */
-	if (alone && s->queue->shares.of[s->priority] == 0)
-		s->got.first |= (uint32) 1 << s->priority;
-	s->got.stopped |= alone;
-	s->call.max_tasks = s->got.served;
-	return true;
-}
-
 /* Serve a ready task that can be claimed. */
 static FairqClaimResult
 serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -267,8 +210,8 @@ serve_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
  * Serve a task at a turn; the queue and its group have a slot for it.  If the
  * task is expired, finish it instead.
  */
-FairqClaimResult
-fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
+static FairqClaimResult
+claim_ready(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	bool		expired = fairq_is_expired(task, s->call.now);
 	FairqClaimResult result;
@@ -408,8 +351,8 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
  * help other callers.  In a transaction block, the call takes them only if no
  * other call has taken them for a while.
  */
-FairqClaimResult
-fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
+static FairqClaimResult
+take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 {
 	FairqClaimResult result;
 	FairqSlot	slot;
@@ -423,7 +366,7 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	 */
 	if (slot == FAIRQ_SLOT_UNKNOWN ||
 		(slot == FAIRQ_SLOT_NONE && IsTransactionBlock() &&
-		 task->lease_until > s->taken.by - FAIRQ_LEFT_TO_OTHERS) ||
+		 task->lease_until > s->taken.by - LEFT_TO_OTHERS) ||
 		(slot == FAIRQ_SLOT_FREE && !fairq_start_lapsed(turn)))
 	{
 		s->left = true;
@@ -440,4 +383,12 @@ fairq_take_over(FairqService *s, FairqTask *task, FairqTurn *turn)
 	serve_lapsed(s, task, turn);
 	fairq_start_lapsed_done();
 	return FAIRQ_CLAIMED;
+}
+
+/* Serve a ready or lapsed task at a turn. */
+FairqClaimResult
+fairq_claim(FairqService *s, FairqTask *task, FairqTurn *turn)
+{
+	return task->running ? take_over(s, task, turn) :
+		claim_ready(s, task, turn);
 }

@@ -15,9 +15,6 @@
  */
 #define FAIRQ_MAX_ENDED 100
 
-/* how long a transaction block leaves a lapsed task to other calls */
-#define FAIRQ_LEFT_TO_OTHERS USECS_PER_SEC
-
 /*
  * The action for a chosen task.  The task's row is in tasks->locked.slot, and
  * is locked.  With locked.tuple_only, at most its tuple lock is held, so
@@ -141,12 +138,7 @@ fairq_charge_of(const FairqQueue *queue, const FairqTask *task)
 	return Max(1, (int64) ((double) task->cost * FAIRQ_CHARGE_ONE));
 }
 
-extern bool fairq_leaves_expired(FairqService *s, const FairqTask *task);
-extern bool fairq_stops_before(FairqService *s, const FairqTask *task,
-							   FairqClaimResult *result);
 extern FairqClaimResult fairq_claim(FairqService *s, FairqTask *task,
 									FairqTurn *turn);
-extern FairqClaimResult fairq_take_over(FairqService *s, FairqTask *task,
-										FairqTurn *turn);
 
 #endif							/* FAIRQ_CLAIM_H */

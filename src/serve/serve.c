@@ -49,17 +49,17 @@
  * - one of them is served alone, because its lease has lapsed twice.  The call
  *	 ends with that task, or it stops before that task, where the next call
  *	 begins
- *	 (fairq_stops_before() in claim.c, serve_alone() here);
+ *	 (stops_before() in turn.c, serve_alone() here);
  * - they are in flight, or their rows are locked or being changed (turn.c,
  *	 claim.c, store_task.c);
  * - another call is reading the line of their group (read_group() in turn.c),
  *	 or its due tasks (read_due() in lane_turns.c);
  * - expired tasks of their group come first, and the call has finished
  *	 FAIRQ_MAX_ENDED of them.  Or after that, it has left expired tasks at
- *	 FAIRQ_MAX_ENDED other turns (fairq_leaves_expired() in claim.c);
+ *	 FAIRQ_MAX_ENDED other turns (leaves_expired() in turn.c);
  * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED other lapsed
  *	 tasks, such as ones without attempts left (turn.c).  Or a transaction
- *	 block leaves such a task to other calls (fairq_take_over() in
+ *	 block leaves such a task to other calls (take_over() in
  *	 claim.c), with the group's other lapsed tasks for this turn;
  * - they are due, but another call is searching for them (times.c), or
  *	 they became due after the call began;

@@ -40,6 +40,7 @@
 #include "claim.h"
 #include "entry.h"
 #include "line.h"
+#include "outcome.h"
 #include "running.h"
 #include "tools.h"
 #include "transaction.h"
@@ -1030,6 +1031,65 @@ charge_turn(FairqService *s, FairqTurn *turn, float cost)
 }
 
 /*
+ * If the task is expired or blocked and the call has finished enough tasks,
+ * leave the task and its turn to others (s->left).  Returns whether the task
+ * is left.  After such a group the call visits the next group.  The call ends
+ * after FAIRQ_MAX_ENDED such groups; otherwise it would visit all groups.
+ */
+static bool
+leaves_expired(FairqService *s, const FairqTask *task)
+{
+	if (s->got.expired < FAIRQ_MAX_ENDED ||
+		(!task->blocked && !fairq_is_expired(task, s->call.now)))
+		return false;
+	s->left = true;
+	s->left_blocked |= task->blocked && !s->call.peek;
+	if (++s->got.left >= FAIRQ_MAX_ENDED)
+		s->call.max_tasks = s->got.served;
+	return true;
+}
+
+/*
+ * Whether to leave the task, which is next, to another call.  The call does so
+ * if the task is served alone and the call has others.  It also does so if it
+ * serves only tasks that are served alone, and this task is not.  In both
+ * cases the call ends before the task.  *result is FAIRQ_CLAIMED if the call
+ * may claim the task.  If the row of a task that is served alone is locked,
+ * the call passes the task over.  The call does not try to claim it, because
+ * the row may be unlocked by then.
+ */
+static bool
+stops_before(FairqService *s, const FairqTask *task, FairqClaimResult *result)
+{
+	FairqTask	again;
+	bool		alone = fairq_is_alone(task);
+
+	*result = FAIRQ_CLAIMED;
+	if (alone ? s->got.served == 0 && !s->call.has_some : !s->call.only_alone)
+		return false;
+	/* a task that this call ends is not served */
+	if (fairq_is_expired(task, s->call.now) ||
+		(task->running &&
+		 (task->cancelled || fairq_attempts_left(s->queue, task) == 0)))
+		return false;
+	again = *task;
+	if (alone)
+		*result = fairq_task_peek(s->tasks, &again, s->tasks->claims_delete ||
+								  task->running);
+	if (*result != FAIRQ_CLAIMED)
+	{
+		s->got.saw_locked |= s->call.peek && *result == FAIRQ_LOCKED;
+		return false;
+	}
+	/* according to the shares, it is still this lane's turn */
+	if (alone && s->queue->shares.of[s->priority] == 0)
+		s->got.first |= (uint32) 1 << s->priority;
+	s->got.stopped |= alone;
+	s->call.max_tasks = s->got.served;
+	return true;
+}
+
+/*
  * Serve a group at its turn, or its lapsed tasks in a full queue.  Returns
  * false if the turn yields no task.
  */
@@ -1068,7 +1128,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 		chosen = choose_task(s, &course, have_slot);
 		if (chosen == NULL || waits_for_other(s, turn, &course, chosen))
 			break;
-		if (chosen != &course.lapsed && fairq_leaves_expired(s, &chosen->task))
+		if (chosen != &course.lapsed && leaves_expired(s, &chosen->task))
 		{
 			/* later scheduled tasks are left, too: they delay no ready ones */
 			if (chosen != &course.due[FAIRQ_REGION_SCHEDULED])
@@ -1076,13 +1136,11 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			course.no_scheduled = true;
 			continue;
 		}
-		stops = fairq_stops_before(s, &chosen->task, &result);
+		stops = stops_before(s, &chosen->task, &result);
 		if (stops)
 			break;
 		if (result == FAIRQ_CLAIMED)
-			result = chosen == &course.lapsed ?
-				fairq_take_over(s, &chosen->task, turn) :
-				fairq_claim(s, &chosen->task, turn);
+			result = fairq_claim(s, &chosen->task, turn);
 		if (result == FAIRQ_CLAIMED && chosen != &course.lapsed)
 			have_slot = false;
 		if (result == FAIRQ_CLAIMED)

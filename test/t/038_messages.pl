@@ -2,7 +2,7 @@
 # entry of a waiting session in pg_stat_activity.
 #
 # Fails if no message reports that an expired lease is taken over
-# (fairq_take_over() in claim.c).
+# (take_over() in claim.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
