@@ -57,7 +57,7 @@
  * amounts.
  *
  * The choice of a call is kept here, in static memory, until the call reports
- * the served tasks, or ends (turn.c).
+ * the served tasks, or ends (serve.c).
  *
  * Locking: a spinlock, for some comparisons.  All functions except the last
  * three are called under it.

@@ -975,7 +975,13 @@ serve_queue(FairqService *s)
 void
 fairq_serve_end(void)
 {
-	fairq_turns_end();
+	fairq_turns_back();
+	fairq_turns_leave();
+	/*
+	 * one task is charged, so a lane with a row that fails repeatedly is not
+	 * always next
+	 */
+	fairq_shares_settle(1, FAIRQ_CHARGE_ONE);
 	fairq_running_end();
 	fairq_tally_end(false);
 	if (search.lane != NULL)

@@ -195,23 +195,6 @@ fairq_turns_leave(void)
 	}
 }
 
-/*
- * Give back all turns in flight of the call, which has ended, possibly by an
- * error.
- */
-void
-fairq_turns_end(void)
-{
-	fairq_turns_back();
-	fairq_turns_leave();
-
-	/*
-	 * One task is charged, so a lane with a row that fails repeatedly is not
-	 * always next.
-	 */
-	fairq_shares_settle(1, FAIRQ_CHARGE_ONE);
-}
-
 /* --------------------------------------------------------------------- */
 
 /* A search for a group's next task, of one kind. */

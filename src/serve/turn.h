@@ -13,6 +13,5 @@ extern void fairq_turns_back(void);
 extern void fairq_turns_leave(void);
 extern bool fairq_glance(FairqService *s, FairqTaking *taking);
 extern bool fairq_serve_turn(FairqService *s, FairqTurn *turn);
-extern void fairq_turns_end(void);
 
 #endif							/* FAIRQ_TURN_H */
