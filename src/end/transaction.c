@@ -734,7 +734,7 @@ fairq_pending_pin(FairqPending *pending, FairqCounter *counter)
 		fairq_counter_pin(counter);
 	else
 		counter = fairq_shmem_counter(fairq_hints_of(pending->lane),
-									  pending->group_no);
+									  pending->group_no, true);
 	pending->held.counter = counter;
 }
 

@@ -561,13 +561,23 @@ delete_extension(const FairqQueueKey *extension)
 		fairq_free(tally);
 }
 
+/* Whether the last sweep was long enough ago for another one. */
+static bool
+is_sweep_due(void)
+{
+	return GetCurrentTimestamp() >=
+		(int64) pg_atomic_read_u64(&view.registry->swept_at) +
+		SWEEP_EVERY;
+}
+
 /*
- * Give back the hints of extensions and databases that are gone.  The caller
- * has a table of fairq open.  So no other transaction can be creating this
- * database's extension again.
+ * Give back the hints of extensions and databases that are gone.  With
+ * if_crowded, only if the cache of groups was full, possibly with groups of
+ * such extensions.  The caller has a table of fairq open.  So no other
+ * transaction can be creating this database's extension again.
  */
 void
-fairq_shmem_sweep(void)
+fairq_shmem_sweep(bool if_crowded)
 {
 	dshash_seq_status status;
 	QueueEntry *entry;
@@ -575,6 +585,11 @@ fairq_shmem_sweep(void)
 	ListCell   *lc;
 
 	attach();
+	if (if_crowded && (pg_atomic_read_u32(&view.registry->crowded) == 0 ||
+					   !is_sweep_due()))
+		return;
+	if (if_crowded)
+		pg_atomic_write_u32(&view.registry->crowded, 0);
 	dshash_seq_init(&status, view.queues, false);
 	while ((entry = dshash_seq_next(&status)) != NULL)
 	{
@@ -595,29 +610,6 @@ fairq_shmem_sweep(void)
 	}
 	list_free_deep(keys);
 	pg_atomic_write_u64(&view.registry->swept_at, GetCurrentTimestamp());
-}
-
-/* Whether the last sweep was long enough ago for another one. */
-static bool
-is_sweep_due(void)
-{
-	return GetCurrentTimestamp() >=
-		(int64) pg_atomic_read_u64(&view.registry->swept_at) +
-		SWEEP_EVERY;
-}
-
-/*
- * Sweep if the cache of groups was full, possibly with groups of extensions
- * that are gone.
- */
-void
-fairq_shmem_sweep_if_crowded(void)
-{
-	if (pg_atomic_read_u32(&view.registry->crowded) == 0 ||
-		!is_sweep_due())
-		return;
-	pg_atomic_write_u32(&view.registry->crowded, 0);
-	fairq_shmem_sweep();
 }
 
 /*
@@ -652,7 +644,7 @@ enter_extension(void)
 	if (found)
 		fairq_free(tally);
 	else
-		fairq_shmem_sweep();
+		fairq_shmem_sweep(false);
 	entered = key.task;
 }
 
@@ -761,18 +753,21 @@ end_replay(FairqHints *hints)
 }
 
 /*
- * Find or make a queue's hints.  They belong to it as long as it exists.  The
+ * Find a queue's hints; NULL: shared memory has none.  With make, they are
+ * made if necessary, and belong to the queue as long as it exists.  Then the
  * caller has read the queue's row, and holds a lock that prevents others from
  * dropping it.
  */
 FairqHints *
-fairq_shmem_queue(int32 queue_id)
+fairq_shmem_queue(int32 queue_id, bool make)
 {
 	FairqQueueKey key = own_key(queue_id, -1);
 	FairqHints *hints;
 
 	attach();
 	hints = find_queue(&key);
+	if (!make)
+		return hints;
 	if (hints == NULL)
 	{
 		enter_extension();
@@ -781,18 +776,6 @@ fairq_shmem_queue(int32 queue_id)
 	if (hints->entry.replayed && !RecoveryInProgress())
 		end_replay(hints);
 	return hints;
-}
-
-/*
- * Find a queue's hints without making any.  NULL: shared memory has none.
- */
-FairqHints *
-fairq_shmem_find_queue(int32 queue_id)
-{
-	FairqQueueKey key = own_key(queue_id, -1);
-
-	attach();
-	return find_queue(&key);
 }
 
 /*
@@ -915,6 +898,22 @@ free_idle_counters(void)
 						Max(FAIRQ_MANY_COUNTERS, 2 * left));
 }
 
+/* Find the counter of a group in shared memory, and pin it; or NULL. */
+static FairqCounter *
+find_counter(FairqHints *hints, int32 group_no)
+{
+	FairqQueueKey key = own_key(hints->entry.key.queue_id, group_no);
+	CounterEntry *entry = dshash_find(view.counters, &key, false);
+	bool		valid = entry != NULL &&
+		entry->counter.tenure == hints->entry.tenure;
+
+	if (valid)
+		fairq_counter_pin(&entry->counter);
+	if (entry != NULL)
+		dshash_release_lock(view.counters, entry);
+	return valid ? &entry->counter : NULL;
+}
+
 /*
  * Find the counter of a group in a copy, or make it from the real one.  It is
  * pinned.
@@ -930,7 +929,7 @@ own_counter(FairqHints *copy, int32 group_no)
 	if (is_new)
 	{
 		fairq_counter_init(counter, copy->entry.tenure, copy->entry.born);
-		real = fairq_shmem_find_counter(fairq_shadow_real(copy), group_no);
+		real = find_counter(fairq_shadow_real(copy), group_no);
 		if (real != NULL)
 		{
 			fairq_counter_copy(counter, real);
@@ -968,35 +967,17 @@ have_counter(FairqHints *hints, int32 group_no)
 	return &entry->counter;
 }
 
-/* Find or make the counter of a group.  It is pinned. */
+/*
+ * Find the counter of a group, and pin it; NULL: there is none.  With make, it
+ * is made if necessary.
+ */
 FairqCounter *
-fairq_shmem_counter(FairqHints *hints, int32 group_no)
+fairq_shmem_counter(FairqHints *hints, int32 group_no, bool make)
 {
-	fairq_chunks_have(&hints->chunks, group_no);
+	if (make)
+		fairq_chunks_have(&hints->chunks, group_no);
 	return fairq_in_shadow(hints) ? own_counter(hints, group_no) :
-		have_counter(hints, group_no);
-}
-
-/* Find the counter of a group; NULL: there is none. */
-FairqCounter *
-fairq_shmem_find_counter(FairqHints *hints, int32 group_no)
-{
-	FairqQueueKey key = own_key(hints->entry.key.queue_id, group_no);
-	CounterEntry *entry;
-
-	if (fairq_in_shadow(hints))
-		return own_counter(hints, group_no);
-	entry = dshash_find(view.counters, &key, false);
-	if (entry != NULL && entry->counter.tenure != hints->entry.tenure)
-	{
-		dshash_release_lock(view.counters, entry);
-		entry = NULL;
-	}
-	if (entry == NULL)
-		return NULL;
-	fairq_counter_pin(&entry->counter);
-	dshash_release_lock(view.counters, entry);
-	return &entry->counter;
+		make ? have_counter(hints, group_no) : find_counter(hints, group_no);
 }
 
 /* Find the groups of a queue that have counters. */
@@ -1028,6 +1009,6 @@ static void
 free_some(void)
 {
 	if (is_sweep_due())
-		fairq_shmem_sweep();
+		fairq_shmem_sweep(false);
 	free_idle_counters();
 }

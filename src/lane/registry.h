@@ -12,16 +12,13 @@
 
 extern void fairq_version_up(FairqVersions *versions, int32 change);
 extern void fairq_registry_use(FairqShmemUse *use);
-extern FairqHints *fairq_shmem_queue(int32 queue_id);
-extern FairqHints *fairq_shmem_find_queue(int32 queue_id);
+extern FairqHints *fairq_shmem_queue(int32 queue_id, bool make);
 extern FairqTally *fairq_shmem_tally(Oid task);
 extern List *fairq_shmem_queues(Oid task);
 extern void fairq_shmem_release(FairqHints *hints);
-extern FairqCounter *fairq_shmem_counter(FairqHints *hints, int32 group_no);
-extern FairqCounter *fairq_shmem_find_counter(FairqHints *hints,
-											  int32 group_no);
+extern FairqCounter *fairq_shmem_counter(FairqHints *hints, int32 group_no,
+										 bool make);
 extern List *fairq_shmem_counters(int32 queue_id);
-extern void fairq_shmem_sweep(void);
-extern void fairq_shmem_sweep_if_crowded(void);
+extern void fairq_shmem_sweep(bool if_crowded);
 
 #endif							/* FAIRQ_REGISTRY_H */

@@ -138,7 +138,7 @@ read_counters(FairqQueue *queue, StringInfo numbers)
 	{
 		int32		group_no = lfirst_int(lc);
 		FairqCounter *counter = group_no < 0 ? &hints->running :
-			fairq_shmem_counter(hints, group_no);
+			fairq_shmem_counter(hints, group_no, true);
 		int32		leased;
 		bool		known = fairq_counter_read(counter,
 											   fairq_tally_now(&hints->tally),

@@ -142,7 +142,7 @@ put_each(FunctionCallInfo fcinfo, PutQueue put, int32 top)
 
 		CHECK_FOR_INTERRUPTS();
 		/* the queue may have been dropped since */
-		if (fairq_shmem_find_queue(id) != hints)
+		if (fairq_shmem_queue(id, false) != hints)
 			continue;
 		old = MemoryContextSwitchTo(context);
 		queue = fairq_queue_use_id(id, FAIRQ_PRIV_MONITOR, true);

@@ -432,7 +432,7 @@ fairq_queue_stats(PG_FUNCTION_ARGS)
 	while (row.n < rsinfo->setDesc->natts)
 		fairq_put(&row, (Datum) 0, true);
 	/* if the queue was dropped meanwhile, the data may be another queue's */
-	if (fairq_shmem_find_queue(queue->id) == queue->hints)
+	if (fairq_shmem_queue(queue->id, false) == queue->hints)
 		fairq_put_row(rsinfo, &row);
 	return (Datum) 0;
 }
@@ -498,7 +498,7 @@ fairq_queue_lanes(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	int32		id = PG_GETARG_INT32(0);
-	FairqHints *hints = fairq_shmem_find_queue(id);
+	FairqHints *hints = fairq_shmem_queue(id, false);
 	FairqQueue *queue = hints == NULL ? NULL : fairq_queue_by_id(id, true);
 	FairqLaneView views[FAIRQ_PRIORITIES];
 
@@ -509,7 +509,7 @@ fairq_queue_lanes(PG_FUNCTION_ARGS)
 		fairq_lane_view(&hints->lanes[p], &views[p]);
 	/* the queue may have been dropped meanwhile */
 	for (int p = 0; p < FAIRQ_PRIORITIES &&
-		 fairq_shmem_find_queue(id) == hints; p++)
+		 fairq_shmem_queue(id, false) == hints; p++)
 		put_lane(rsinfo, p, &views[p]);
 	return (Datum) 0;
 }

@@ -337,7 +337,7 @@ bool
 fairq_survey_counter(FairqQueue *queue, int32 group_no, int32 *running)
 {
 	FairqCounter *counter = group_no < 0 ? &queue->hints->running :
-		fairq_shmem_find_counter(queue->hints, group_no);
+		fairq_shmem_counter(queue->hints, group_no, false);
 	bool		known;
 
 	if (counter == NULL)
@@ -460,7 +460,7 @@ next_at_under(FairqQueue *queue, int32 group_no, const FairqSetting *setting,
 
 	if (setting->pace.gap == 0)
 		return setting->held_until;
-	counter = fairq_shmem_find_counter(queue->hints, group_no);
+	counter = fairq_shmem_counter(queue->hints, group_no, false);
 	fairq_counter_init(&none, queue->hints->entry.tenure,
 					   queue->hints->entry.born);
 	next = next_start(counter != NULL ? counter : &none, &setting->pace,
@@ -1061,7 +1061,7 @@ fairq_waiting(FairqQueue *queue, FairqWaiting *waiting)
 		!fairq_queue_id_try_lock(queue->id, AccessShareLock))
 		return;
 	/* the queue may have been dropped before we had the lock */
-	waiting->known = fairq_shmem_find_queue(id) == queue->hints;
+	waiting->known = fairq_shmem_queue(id, false) == queue->hints;
 	if (waiting->known)
 		look_at_queue(queue, waiting);
 	fairq_queue_id_unlock(id, AccessShareLock);

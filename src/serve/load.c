@@ -237,7 +237,7 @@ read_pages(FairqTable *tasks, Snapshot snapshot, Load *load)
 static void
 add_running(FairqHints *hints, int32 group_no, int32 n)
 {
-	FairqCounter *counter = fairq_shmem_counter(hints, group_no);
+	FairqCounter *counter = fairq_shmem_counter(hints, group_no, true);
 
 	fairq_tally_add(counter, n);
 	fairq_counter_unpin(counter);
@@ -337,7 +337,7 @@ publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
 
 	if (fairq_queue_id_try_lock(id, AccessShareLock))
 	{
-		hints = fairq_shmem_find_queue(id);
+		hints = fairq_shmem_queue(id, false);
 		/* read its settings only if they matter */
 		if ((hints == NULL && make) || load->groups != NULL)
 			queue = fairq_queue_by_id(id, false);

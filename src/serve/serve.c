@@ -1018,7 +1018,7 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 	uint32		surplus = pg_atomic_read_u32(&queue->hints->wakeup.surplus);
 
 	takes = tasks->claims_delete;
-	fairq_shmem_sweep_if_crowded();
+	fairq_shmem_sweep(true);
 	(void) fairq_pending_show(queue->hints);
 	fairq_stall("clock");
 	serve_queue(&s);

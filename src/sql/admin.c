@@ -336,7 +336,7 @@ check_in_order_of(FairqQueue *queue, int32 limit)
 static void
 make_queue_hints(int32 queue_id)
 {
-	FairqHints *hints = fairq_shmem_queue(queue_id);
+	FairqHints *hints = fairq_shmem_queue(queue_id, true);
 
 	PG_TRY();
 	{

@@ -276,7 +276,8 @@ is_same_text(TupleTableSlot *old, TupleTableSlot *new, AttrNumber attno)
 static void
 queue_changed(TupleTableSlot *slot, bool is_new, bool gone)
 {
-	FairqHints *hints = fairq_shmem_find_queue(fairq_int_of(slot, QUEUE_ID, 0));
+	FairqHints *hints = fairq_shmem_queue(fairq_int_of(slot, QUEUE_ID, 0),
+										  false);
 
 	if (hints != NULL && gone)
 		fairq_pending_queue(hints, FAIRQ_DROPPED);
@@ -306,7 +307,7 @@ static void
 setting_changed(TupleTableSlot *slot, bool of_group)
 {
 	int32		queue_id = fairq_int_of(slot, SETTING_QUEUE_ID, 0);
-	FairqHints *hints = fairq_shmem_find_queue(queue_id);
+	FairqHints *hints = fairq_shmem_queue(queue_id, false);
 
 	StaticAssertDecl((int) SETTING_QUEUE_ID == (int) PRIVILEGE_QUEUE_ID,
 					 "rows that begin alike");

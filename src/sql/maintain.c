@@ -340,7 +340,7 @@ group_is_used(const TasksLook *look, FairqQueue *queue, FairqTable *numbers,
 	if (group_has_tasks(look, group_no) ||
 		fairq_tenant_has_groups(queue, numbers, key))
 		return true;
-	counter = fairq_shmem_find_counter(queue->hints, group_no);
+	counter = fairq_shmem_counter(queue->hints, group_no, false);
 	if (counter == NULL)
 		return false;
 	used = fairq_counter_starts_matter(counter);
@@ -750,7 +750,7 @@ fairq_maintain(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 	{
 		give_back_deleted();
-		fairq_shmem_sweep();
+		fairq_shmem_sweep(false);
 	}
 	ids = PG_ARGISNULL(0) ? queue_ids() :
 		list_make1_int(fairq_queue_use(PG_GETARG_TEXT_PP(0), FAIRQ_PRIV_MANAGE,

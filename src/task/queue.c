@@ -815,11 +815,11 @@ hints_if_room(int32 id)
 	FairqHints *volatile hints = NULL;
 
 	if (full_at == GetCurrentStatementStartTimestamp() &&
-		fairq_shmem_find_queue(id) == NULL)
+		fairq_shmem_queue(id, false) == NULL)
 		return NULL;
 	PG_TRY();
 	{
-		hints = fairq_shmem_queue(id);
+		hints = fairq_shmem_queue(id, true);
 	}
 	PG_CATCH();
 	{
@@ -857,7 +857,7 @@ lookup_queue(int32 id, bool must_have)
 	scan = fairq_scan_table(FAIRQ_QUEUE, FAIRQ_QUEUE_BY_ID, range);
 	if (fairq_scan_find_current(scan, range))
 	{
-		FairqHints *hints = must_have ? fairq_shmem_queue(id) :
+		FairqHints *hints = must_have ? fairq_shmem_queue(id, true) :
 			hints_if_room(id);
 
 		if (hints == NULL)
@@ -986,7 +986,7 @@ fairq_queue_to_view(text *name)
 	}
 	if (unknown.id == 0)
 		fairq_no_such_queue(name, false);
-	if (fairq_shmem_find_queue(unknown.id) != NULL)
+	if (fairq_shmem_queue(unknown.id, false) != NULL)
 		return fairq_queue_use(name, FAIRQ_PRIV_MONITOR, AccessShareLock);
 
 	/*

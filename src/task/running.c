@@ -77,7 +77,7 @@ pin(Place *place, int32 no)
 	if (place->counter != NULL)
 		return;
 	place->no = no;
-	place->counter = fairq_shmem_counter(call.queue->hints, no);
+	place->counter = fairq_shmem_counter(call.queue->hints, no, true);
 }
 
 /* Release the counter, if it is pinned. */
@@ -537,7 +537,7 @@ is_place_within(const Place *place, int32 no, FairqKnown now)
 
 	if (no == FAIRQ_NO_SEAT)
 		return FAIRQ_SLOT_FREE;
-	counter = fairq_shmem_counter(call.queue->hints, no);
+	counter = fairq_shmem_counter(call.queue->hints, no, true);
 	slot = is_within(counter, now, setting_at(place, no)->limit);
 	fairq_counter_unpin(counter);
 	return slot;
