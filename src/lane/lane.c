@@ -586,66 +586,80 @@ fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
 	return true;
 }
 
-/* For check_queue(): whether a pop would find the ready task at addr. */
+/* Whether a pop would find the ready task at addr. */
+static bool
+finds_ready(FairqLane *lane, int32 group_no, const FairqGroup *group,
+			int64 addr)
+{
+	if (!is_known(lane, group_no))
+		return true;
+	if (is_out(lane, group_no))
+		return false;
+	if (group == NULL)
+		return has(lane, FAIRQ_LATE, group_no) ||
+			addr >= next_turn(lane, group_no);
+	for (int i = 0; i < group->in_hand.n; i++)
+		if (group->hand[group->in_hand.first + i].addr == addr)
+			return true;
+	return addr >= group->upto;
+}
+
+/* Whether a pop will search for the running task at addr, once it lapses. */
+static bool
+finds_running(FairqLane *lane, int32 group_no, const FairqGroup *group,
+			  int64 addr, TimestampTz lease_until)
+{
+	FairqRegion region = fairq_region(addr);
+
+	if (!fairq_tally_has_passed(&fairq_hints_of(lane)->tally))
+		return true;
+	if (!has(lane, FAIRQ_LAPSED, group_no) &&
+		(!has(lane, FAIRQ_LEASED, group_no) ||
+		 *fairq_seats_deadline(lane, group_no) > lease_until))
+		return false;
+	return group == NULL ||
+		(group->run.low[region] <= addr &&
+		 (region != FAIRQ_REGION_QUEUED || addr <= group->run.high));
+}
+
+/* Whether a pop will search for the timed task at addr, once it is due. */
+static bool
+finds_timed(FairqLane *lane, int32 group_no, const FairqGroup *group,
+			int64 addr)
+{
+	FairqRegion region = fairq_region(addr);
+
+	if (!fairq_times_passed(&lane->times, addr))
+		return true;
+	return has(lane, FAIRQ_DUE, group_no) &&
+		(group == NULL || group->pid.searcher != 0 ||
+		 group->due.from[region] <= addr ||
+		 (group->due.kept.n > 0 && group->due.kept.region == region &&
+		  group->due.kept.items[0].addr <= addr));
+}
+
+/*
+ * For check_queue(): whether a pop will find the task at addr, now or when the
+ * task becomes due or its lease ends.
+ */
 bool
-fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr)
+fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr, bool running,
+				 TimestampTz lease_until)
 {
 	FairqGroup *group;
 	bool		finds;
 
 	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
-	if (!is_begun(lane) || !is_known(lane, group_no))
-		finds = true;
-	else if (is_out(lane, group_no))
-		finds = false;
-	else if ((group = lock_group(lane, group_no, false)) == NULL)
-		finds = has(lane, FAIRQ_LATE, group_no) ||
-			addr >= next_turn(lane, group_no);
-	else
-	{
-		finds = addr >= group->upto;
-		for (int i = 0; i < group->in_hand.n; i++)
-			finds |= group->hand[group->in_hand.first + i].addr == addr;
-		fairq_entry_unlock(group);
-	}
-	LWLockRelease(&lane->lock);
-	return finds;
-}
-
-/*
- * For check_queue(): whether a pop will search for a running or timed task,
- * now or when it becomes due.
- */
-bool
-fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr, bool running,
-					 TimestampTz lease_until)
-{
-	FairqRegion region = fairq_region(addr);
-	FairqGroup *group;
-	bool		will_look;
-
-	LWLockAcquire(&lane->lock, LW_EXCLUSIVE);
 	group = lock_group(lane, group_no, false);
-	if (running)
-		will_look = (has(lane, FAIRQ_LAPSED, group_no) ||
-					 (has(lane, FAIRQ_LEASED, group_no) &&
-					  *fairq_seats_deadline(lane, group_no) <= lease_until)) &&
-			(group == NULL ||
-			 (group->run.low[region] <= addr &&
-			  (region != FAIRQ_REGION_QUEUED || addr <= group->run.high)));
-	else
-		will_look = !fairq_times_passed(&lane->times, addr) ||
-			(has(lane, FAIRQ_DUE, group_no) &&
-			 (group == NULL || group->pid.searcher != 0 ||
-			  group->due.from[region] <= addr ||
-			  (group->due.kept.n > 0 && group->due.kept.region == region &&
-			   group->due.kept.items[0].addr <= addr)));
-	will_look |= !is_begun(lane) ||
-		(running && !fairq_tally_has_passed(&fairq_hints_of(lane)->tally));
+	finds = !is_begun(lane) ||
+		(running ?
+		 finds_running(lane, group_no, group, addr, lease_until) :
+		 fairq_is_timed(addr) ? finds_timed(lane, group_no, group, addr) :
+		 finds_ready(lane, group_no, group, addr));
 	if (group != NULL)
 		fairq_entry_unlock(group);
 	LWLockRelease(&lane->lock);
-	return will_look;
+	return finds;
 }
 
 /*

@@ -335,9 +335,8 @@ extern void fairq_lane_search_end(FairqLane *lane, uint32 lane_no,
 								  const int64 *timers);
 extern bool fairq_lane_add_due(FairqLane *lane, uint32 lane_no,
 							   int32 group_no, int64 addr);
-extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr);
-extern bool fairq_lane_will_look(FairqLane *lane, int32 group_no, int64 addr,
-								 bool running, TimestampTz lease_until);
+extern bool fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr,
+							 bool running, TimestampTz lease_until);
 extern void fairq_lane_add_ready(FairqLane *lane, int32 group_no,
 								 const FairqItem *items, int n, int64 more,
 								 TimestampTz since);

@@ -66,15 +66,14 @@ check_tasks(FairqQueue *queue, int priority, FairqTable *tasks, List *faults)
 		FairqTask	task;
 
 		fairq_task_read(scan->slot, &task);
+		if (fairq_lane_finds(lane, task.group_no, task.addr, task.running,
+							 task.lease_until))
+			continue;
 		if (task.running || fairq_is_timed(task.addr))
-		{
-			if (!fairq_lane_will_look(lane, task.group_no, task.addr,
-									  task.running, task.lease_until))
-				faults = add_fault(faults, "task " INT64_FORMAT " of priority %d at address "
-								   INT64_FORMAT " falls due, when no pop would look",
-								   task.id, priority, task.addr);
-		}
-		else if (!fairq_lane_finds(lane, task.group_no, task.addr))
+			faults = add_fault(faults, "task " INT64_FORMAT " of priority %d at address "
+							   INT64_FORMAT " falls due, when no pop would look",
+							   task.id, priority, task.addr);
+		else
 			faults = add_fault(faults, "task " INT64_FORMAT " of priority %d is ready at address "
 							   INT64_FORMAT ", where no pop would look",
 							   task.id, priority, task.addr);
