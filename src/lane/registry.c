@@ -650,15 +650,16 @@ enter_extension(void)
 
 /* Returns the data of a queue or an extension; NULL: there is none. */
 static void *
-find_data(const FairqQueueKey *key, dsa_pointer *data)
+find_data(const FairqQueueKey *key)
 {
 	QueueEntry *entry = dshash_find(view.queues, key, false);
+	dsa_pointer data;
 
 	if (entry == NULL)
 		return NULL;
-	*data = entry->data;
+	data = entry->data;
 	dshash_release_lock(view.queues, entry);
-	return fairq_at(*data);
+	return fairq_at(data);
 }
 
 /*
@@ -668,10 +669,9 @@ FairqTally *
 fairq_shmem_tally(Oid task)
 {
 	FairqQueueKey key = fairq_key_of(task, 0, OF_EXTENSION);
-	dsa_pointer tally;
 
 	attach();
-	return find_data(&key, &tally);
+	return find_data(&key);
 }
 
 /* Whether these hints still belong to the queue. */
@@ -690,12 +690,11 @@ is_of_queue(FairqHints *hints, const FairqQueueKey *key)
 static FairqHints *
 find_queue(const FairqQueueKey *key)
 {
-	dsa_pointer data;
-	FairqHints *hints = find_data(key, &data);
+	FairqHints *hints = find_data(key);
 
 	if (hints == NULL || is_of_queue(hints, key))
 		return hints;
-	remove_entry(key, data);
+	remove_entry(key, hints->entry.self);
 	return NULL;
 }
 
