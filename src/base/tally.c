@@ -438,8 +438,7 @@ fairq_tally_counts(FairqQueueTally *queue)
 bool
 fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
 {
-	if (limited)
-		fairq_tally_limit(queue);
+	fairq_tally_limit(queue, limited);
 	if (pg_atomic_read_u32(&queue->limited) == 0)
 	{
 		/*
@@ -586,8 +585,7 @@ fairq_tally_goes_on(void)
 bool
 fairq_tally_takes_load(FairqQueueTally *queue, bool limited)
 {
-	if (limited)
-		fairq_tally_limit(queue);
+	fairq_tally_limit(queue, limited);
 	if (pg_atomic_read_u32(&queue->limited) == 0)
 		count_nothing(queue);
 	return pg_atomic_read_u64(&queue->counts_since) < loading.number;

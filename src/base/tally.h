@@ -119,13 +119,12 @@ fairq_tally_leave(FairqQueueTally *queue)
 }
 
 /*
- * Make all calls count running tasks from now on, because the queue has a
- * limit.
+ * If the queue has a limit, make all calls count running tasks from now on.
  */
 static inline void
-fairq_tally_limit(FairqQueueTally *queue)
+fairq_tally_limit(FairqQueueTally *queue, bool limited)
 {
-	if (pg_atomic_read_u32(&queue->limited) == 0)
+	if (limited && pg_atomic_read_u32(&queue->limited) == 0)
 		(void) pg_atomic_fetch_or_u32(&queue->limited, 1);
 }
 

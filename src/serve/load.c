@@ -527,8 +527,7 @@ fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
 	int64		begun_at;
 	bool		due;
 
-	if (queue->limited)
-		fairq_tally_limit(of_queue);
+	fairq_tally_limit(of_queue, queue->limited);
 	due = fairq_load_is_due(queue);
 	if ((!due && fairq_tally_is_known(of_queue)) || RecoveryInProgress() ||
 		IsInParallelMode() || fairq_tally_is_busy(tally))
