@@ -260,8 +260,7 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		 * commits note their leases again, because new entries have less data
 		 * than the old ones
 		 */
-		pg_atomic_write_u64(&lane->searches,
-							pg_atomic_read_u64(&lane->searches) + 1);
+		pg_atomic_fetch_add_u64(&lane->searches, 1);
 	}
 	LWLockRelease(&lane->lock);
 }

@@ -143,8 +143,7 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 	{
 		/* leases that lapse during the search are recorded again */
 		fairq_seats_remove(lane, FAIRQ_LAPSED, turn->group_no);
-		pg_atomic_write_u64(&lane->searches,
-							pg_atomic_read_u64(&lane->searches) + 1);
+		pg_atomic_fetch_add_u64(&lane->searches, 1);
 	}
 	for (int r = 0; r < FAIRQ_REGIONS; r++)
 		group->due.since[r] = group->run.since[r] = FAIRQ_ADDR_MAX;
