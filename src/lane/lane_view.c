@@ -85,7 +85,6 @@ static void
 copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 {
 	FairqGroup *group;
-	bool		is_new;
 
 	wait->group_no = group_no;
 	wait->waits = !is_out(lane, group_no) || !is_known(lane, group_no);
@@ -98,7 +97,7 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 	wait->deadline = has(lane, FAIRQ_LAPSED, group_no) ? DT_NOBEGIN :
 		wait->leased ? *fairq_seats_deadline(lane, group_no) : DT_NOEND;
 	wait->next_turn = next_turn(lane, group_no);
-	group = fairq_entry_lock(lane, group_no, false, &is_new);
+	group = lock_group(lane, group_no, false);
 	wait->since = DT_NOBEGIN;
 	if (group != NULL)
 	{
