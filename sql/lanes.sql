@@ -3,7 +3,8 @@
 --
 -- Fails if invalid data is shown (fairq_lane_view() in lane_view.c). Fails if
 -- lane_groups() visits only the groups of one set (fairq_lane_waits() in
--- lane_view.c). Fails if the view creates a queue's hints.
+-- lane_view.c). Fails if the view creates a queue's hints. Fails if no parked
+-- group is found behind others that have lapsed (lapse_word() in seats.c).
 \a \t
 SET client_min_messages = warning;
 -- of an interrupted run
@@ -120,6 +121,24 @@ CALL fairq.wait('lanes_time');
 SELECT * FROM pg_temp.show('lanes_time');
 SELECT group_key FROM generate_series(1, 3) n, LATERAL fairq.pop('lanes_time', n);
 SELECT * FROM pg_temp.show_groups('lanes_time');
+
+--
+-- A parked group behind a group that was parked too, until its lease ended.
+-- take() records no leases, so the parked group is in no other set.
+--
+
+SELECT fairq.create_queue('lanes_parked', concurrency => 1);
+SELECT count(*) FROM fairq.enqueue_batch('lanes_parked',
+	(SELECT array_agg('g' || n) FROM generate_series(1, 450) n), array_fill('1'::jsonb, '{450}'));
+SELECT count(*) FROM fairq.take('lanes_parked', 450);
+SELECT fairq.pause('lanes_parked', 'g450');
+SELECT count(fairq.enqueue('lanes_parked', g)) FROM unnest('{g350,g350,g450}'::text[]) g;
+SELECT group_key FROM fairq.pop('lanes_parked');
+SELECT count(*) FROM fairq.take('lanes_parked');
+SELECT group_key, state FROM pg_temp.show_groups('lanes_parked');
+SELECT count(fairq.extend(id, lease => '1 microsecond')) FROM fairq.live_tasks WHERE queue = 'lanes_parked';
+SELECT group_key FROM fairq.pop('lanes_parked');
+SELECT group_key, state FROM pg_temp.show_groups('lanes_parked');
 
 --
 -- Uncommitted tasks of this transaction: published when its own pop runs

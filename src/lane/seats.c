@@ -589,6 +589,7 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	lane->seats.n[FAIRQ_PARKED] -=
 		pg_popcount64(bits & first_set[FAIRQ_PARKED * stride]);
 	first_set[FAIRQ_PARKED * stride] &= ~bits;
+	tell_summary(&first_set[FAIRQ_PARKED * stride], seat);
 	lapse->ngroups += pg_popcount64(bits);
 }
 
