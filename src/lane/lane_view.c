@@ -141,8 +141,8 @@ next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
 }
 
 /*
- * Copy the data of the first FAIRQ_WAITS waiting groups at or after a seat.  If
- * a lease in the lane may have ended by the given time, includes running
+ * Copy the data of the first FAIRQ_WAITS waiting groups at or after a seat.
+ * If a lease in the lane may have ended by the given time, includes running
  * groups.  Returns the number of groups; 0 if the lane is invalid.
  */
 int
@@ -211,7 +211,8 @@ find_end(FairqLane *lane, bool most, TimestampTz now, double *end)
 
 	for (int n = 0; n < MOST_EXAMINED && nlevels < FAIRQ_MOST_LEVELS; n++)
 	{
-		int32		group_no = fairq_order_next_to(order, accounts, &at, !most);
+		int32		group_no = fairq_order_next_to(order, accounts, &at,
+												   !most);
 		const FairqAccount *account;
 		double		got;
 

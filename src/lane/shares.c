@@ -214,7 +214,8 @@ is_before(const Choice *c, int priority, int64 more, int other)
 static bool
 owes_for_leases(const FairqShareAccounts *accounts, const Choice *c, int p)
 {
-	return c->works[p].lapsed > 0 || c->works[p].expired != accounts->expired[p];
+	return c->works[p].lapsed > 0 ||
+		c->works[p].expired != accounts->expired[p];
 }
 
 /*

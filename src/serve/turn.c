@@ -147,8 +147,8 @@ fairq_turns_back(void)
 
 /*
  * Make room for another wasted turn.  A turn in a full queue is not kept, and
- * has no block.  Turns in blocks that have ended are useless; in one block each
- * group has at most one.
+ * has no block.  Turns in blocks that have ended are useless; in one block
+ * each group has at most one.
  */
 static void
 have_space(const FairqTurn *turn)
