@@ -2,8 +2,8 @@
 -- became due, and before tasks that were released after that. Tasks that are
 -- due for a retry come before all of these.
 --
--- Fails if retried tasks come in the order of scheduled ones (run_again() in
--- outcome.c).
+-- Fails if retried tasks come in the order of scheduled ones
+-- (fairq_run_again() in outcome.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 SELECT fairq.create_queue('due_order');

@@ -2,7 +2,7 @@
 -- another worker has it, and the attempt distinguishes the two.
 --
 -- Fails if an attempt that is over can end the lease of a later one
--- (is_leased() in outcome.c). Fails if a load records the last lease that it
+-- (is_leased() in finish.c). Fails if a load records the last lease that it
 -- finds in a group instead of the first to end (fairq_leases_add() in lane.c).
 \a \t
 \set VERBOSITY sqlstate

@@ -2,7 +2,7 @@
 --
 -- Fails if a retried task becomes a scheduled one (address_again() in
 -- outcome.c). Fails if a moved task is not published, or its old place is not
--- published at an abort (fairq_reschedule_task()).
+-- published at an abort (reschedule_task()).
 \a \pset footer off
 \set VERBOSITY sqlstate
 

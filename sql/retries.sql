@@ -1,8 +1,8 @@
 -- Failed and released attempts: when the task runs again, which attempts
 -- count, and when the task fails permanently.
 --
--- Fails if retried tasks come in the order of scheduled ones (run_again() in
--- outcome.c).
+-- Fails if retried tasks come in the order of scheduled ones
+-- (fairq_run_again() in outcome.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR

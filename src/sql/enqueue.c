@@ -1,8 +1,7 @@
 /*
  * enqueue.c
  *		fairq.enqueue, fairq.enqueue_or_find, fairq.enqueue_batch, fairq.find,
- *		fairq.create_batch, fairq.close_batch, fairq.cancel_batch, and the ids
- *		of tasks: fairq.shard, fairq.set_shard.
+ *		fairq.create_batch, and the ids of tasks: fairq.shard, fairq.set_shard.
  *
  * A task gets an id and is added, unless another one has its key (add.c).
  *
@@ -66,8 +65,7 @@
  * shard.
  *
  * Locking: AccessShareLock on the queues, RowExclusiveLock on the tables, and
- * the rows of tasks that are changed, to the end of the transaction.  Tasks
- * that other transactions are changing are not cancelled.
+ * the rows of tasks that are changed, to the end of the transaction.
  *
  * To get ids, a call takes the page's content lock to read the sequence's
  * state, and a spinlock for the chunk.  A lock on the sequence is not needed,
@@ -108,7 +106,6 @@
 #include "compat.h"
 #include "dedup.h"
 #include "line.h"
-#include "outcome.h"
 #include "shmem.h"
 #include "store.h"
 #include "store_spi.h"
@@ -122,8 +119,6 @@ PG_FUNCTION_INFO_V1(fairq_enqueue_or_find);
 PG_FUNCTION_INFO_V1(fairq_find);
 PG_FUNCTION_INFO_V1(fairq_enqueue_batch);
 PG_FUNCTION_INFO_V1(fairq_create_batch);
-PG_FUNCTION_INFO_V1(fairq_close_batch);
-PG_FUNCTION_INFO_V1(fairq_cancel_batch);
 
 /* Shards have numbers from 1 on; 0: the database is not a shard. */
 #define MAX_SHARD 1023
@@ -944,91 +939,4 @@ fairq_create_batch(PG_FUNCTION_ARGS)
 	create_batch(&e, &new, on_success);
 	fairq_add_end(&e, true);
 	PG_RETURN_INT64(new.id);
-}
-
-/*
- * Close a batch, if the caller has one of these privileges on the queue of its
- * task.  Returns false if it is closed, is finished or does not exist.
- */
-static bool
-close_batch(FairqAttempt *a, int64 id, int any_privilege)
-{
-	if (!fairq_find_task(a, id, any_privilege) || !a->task.blocked ||
-		!fairq_batch_end(id, false))
-		return false;
-	fairq_look_soon(a->queue, a->tasks, &a->task);
-	fairq_notify(a->queue);
-	fairq_written();
-	return true;
-}
-
-/* fairq.close_batch(id) */
-Datum
-fairq_close_batch(PG_FUNCTION_ARGS)
-{
-	FairqAttempt a = {0};
-	bool		closed;
-
-	fairq_arg_needed(fcinfo, 0, "id");
-	fairq_writes("fairq.close_batch()");
-	a.tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
-	closed = close_batch(&a, PG_GETARG_INT64(0), FAIRQ_PRIV_ENQUEUE);
-	fairq_table_close(a.tasks);
-	PG_RETURN_BOOL(closed);
-}
-
-/*
- * Cancel the tasks of a batch that a scan finds.  The end of one task can move
- * other tasks, which wait for it, to places that the scan has passed.
- */
-static int64
-cancel_found(FairqAttempt *a, int64 batch, MemoryContext each)
-{
-	FairqScan  *scan = fairq_scan_begin(a->tasks, FAIRQ_TASK_BY_BATCH,
-										fairq_range(Int64GetDatum(batch)));
-	int64		cancelled = 0;
-	FairqTask	task;
-	FairqRowState state;
-
-	while ((state = fairq_task_next(scan, &task, false)) != FAIRQ_ROW_END)
-	{
-		MemoryContext old = MemoryContextSwitchTo(each);
-
-		if (state == FAIRQ_ROW_LIVE && !task.running &&
-			fairq_find_task(a, task.id, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK) &&
-			!a->task.running)
-		{
-			fairq_cancel_task(a);
-			cancelled++;
-		}
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(each);
-	}
-	fairq_scan_end(scan);
-	return cancelled;
-}
-
-/* fairq.cancel_batch(id) */
-Datum
-fairq_cancel_batch(PG_FUNCTION_ARGS)
-{
-	FairqAttempt a = {0};
-	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
-											   "fairq task",
-											   ALLOCSET_DEFAULT_SIZES);
-	int64		cancelled = 0;
-	int64		found;
-	int64		batch;
-
-	fairq_arg_needed(fcinfo, 0, "id");
-	batch = PG_GETARG_INT64(0);
-	fairq_writes("fairq.cancel_batch()");
-	a.tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
-	(void) close_batch(&a, batch, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK);
-	while ((found = cancel_found(&a, batch, each)) > 0)
-		cancelled += found;
-	fairq_table_close(a.tasks);
-	MemoryContextDelete(each);
-	fairq_written();
-	PG_RETURN_INT64(cancelled);
 }

@@ -1,7 +1,6 @@
 /*
  * outcome.c
- *		Attempts and their outcomes: a task is finished, runs again, or is
- *		changed.
+ *		Outcomes of attempts: a task is finished, runs again, or is changed.
  *
  * A task that is finished leaves fairq.task, and its dedup_key is free in the
  * same transaction.  It moves to the archive if it has failed, or if its queue
@@ -17,15 +16,6 @@
  * An abort publishes the old one, because pops may have passed over it
  * meanwhile.
  *
- * Attempts.  A call finds its task by the id.  It may wait for a transaction
- * that is changing the same row, and then searches again.  A call that renews
- * many leases waits for no row, because a locked row must not make the other
- * leases expire.  The attempt is the fencing token.  It increases with every
- * lease, even after a release.  A call that names an attempt acts only for the
- * lease of that attempt.  An expired lease remains valid until another worker
- * gets the task.  A task that is only deleted, the usual case, is not locked
- * first.
- *
  * The transaction that ends a lease gives up the task's slot at its commit.
  * If that transaction is rolled back, its callbacks record the old lease again
  * (transaction.c).
@@ -38,19 +28,13 @@
  * them.  A check that ends a wait visits the next waiting tasks, up to the
  * first one of its queue that is already due.
  *
- * Locking: the caller has fairq.task open with RowExclusiveLock.  The call
- * locks the queue with AccessShareLock, and then the row, both to the end of
- * the transaction.  A caller that has locked the row has it in
- * tasks->locked.slot, and its fields in *task.  Calls for many tasks handle
- * them one after the other by their ids, so two of them do not deadlock.
+ * Locking: the caller has fairq.task open with RowExclusiveLock.  It has locked
+ * the queue with AccessShareLock, and then the row, both to the end of the
+ * transaction.  The row is in tasks->locked.slot, and its fields are in *task.
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "access/xact.h"
-#include "common/pg_prng.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 
 #include "blocked.h"
@@ -209,9 +193,9 @@ publish_again(FairqPending *pending, FairqTask *task, TimestampTz ready_at,
  * Change a locked task that is not running: its content, if that is not NULL,
  * and its time; DT_NOBEGIN: now.  With stays, the task keeps its place.
  */
-static void
-change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-	   TimestampTz run_at, bool stays, const FairqContent *content)
+void
+fairq_change_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+				  TimestampTz run_at, bool stays, const FairqContent *content)
 {
 	FairqRegion region = fairq_region(task->addr);
 	int64		addr = task->addr;
@@ -239,8 +223,8 @@ change(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 void
 fairq_look_soon(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {
-	change(queue, tasks, task, fairq_as_due(GetCurrentTimestamp()), false,
-		   NULL);
+	fairq_change_task(queue, tasks, task, fairq_as_due(GetCurrentTimestamp()),
+					  false, NULL);
 }
 
 /*
@@ -392,15 +376,33 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
+ * Complete a running task that is neither archived nor keyed, and whose row is
+ * not locked.  Returns false if another transaction has the row.
+ */
+bool
+fairq_complete_unlocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
+{
+	FairqPending *pending = fairq_pending_of(queue, task);
+
+	if (fairq_task_delete(tasks, task, false) != FAIRQ_CLAIMED)
+		return false;
+	pending->stats[FAIRQ_STAT_COMPLETED]++;
+	attempt_ended(queue, pending, task);
+	fairq_slot_is_left(queue, pending);
+	fairq_task_ended(queue, tasks, task, FAIRQ_STATUS_COMPLETED);
+	return true;
+}
+
+/*
  * Make a running task run again: at run_at, or at once if that is DT_NOBEGIN.
  * With retried, its attempt has failed, with an error unless it is NULL.  It
  * then precedes the group's other tasks once it is due.  Otherwise it was
  * released, and follows them or is scheduled.  A task that this transaction
  * has taken gets its key back, unless another task has got the key since.
  */
-static void
-run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-		  TimestampTz run_at, const text *error, bool retried)
+void
+fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
+				TimestampTz run_at, const text *error, bool retried)
 {
 	bool		taken = task->taken;
 	bool		keeps_key = !taken || !task->keyed || task->until_started ||
@@ -446,7 +448,7 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		fairq_finish(queue, tasks, task, FAIRQ_STATUS_FAILED,
 					 cstring_to_text(FAIRQ_LEASE_EXPIRED), (Datum) 0);
 	else
-		run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);
+		fairq_run_again(queue, tasks, task, DT_NOBEGIN, NULL, true);
 }
 
 /*
@@ -486,15 +488,15 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 	{
 		case FAIRQ_BATCH_NONE:
 		case FAIRQ_BATCH_OPEN:
-			change(queue, tasks, task, GetCurrentTimestamp() +
-				   look_delay(tasks, task), false, NULL);
+			fairq_change_task(queue, tasks, task, GetCurrentTimestamp() +
+							  look_delay(tasks, task), false, NULL);
 			break;
 		case FAIRQ_BATCH_TAKEN:
 			return false;
 		case FAIRQ_BATCH_DONE:
 			if (after)
 				(void) fairq_after_forget(tasks, task->id);
-			change(queue, tasks, task, DT_NOBEGIN, false, &content);
+			fairq_change_task(queue, tasks, task, DT_NOBEGIN, false, &content);
 			fairq_notify(queue);
 			break;
 		case FAIRQ_BATCH_FAILED:
@@ -531,334 +533,6 @@ fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				errmsg("neither run_at nor delay can be given for task " INT64_FORMAT ", which waits for other tasks",
 					   task->id));
-	change(queue, tasks, task, run_at, stays, content);
+	fairq_change_task(queue, tasks, task, run_at, stays, content);
 	return !fairq_is_timed(task->addr) || (run_at == DT_NOBEGIN && !stays);
-}
-
-/* Whether the given attempt, or any attempt, holds the task's lease. */
-static bool
-is_leased(const FairqTask *task, int32 attempt)
-{
-	return task->running &&
-		(attempt == FAIRQ_ANY_ATTEMPT || task->attempt == attempt);
-}
-
-/*
- * Lock the queue, if the caller has one of these privileges on it.  With
- * nowait, this does not wait for a transaction that drops the queue: in that
- * case a->busy is true, and the result false.
- */
-static bool
-use_queue(FairqAttempt *a, int32 queue_id, int any_privilege, bool nowait)
-{
-	const FairqQueue *queue;
-
-	if (a->queue != NULL && a->queue->id == queue_id)
-		return true;
-	a->queue = fairq_queue_use_id(queue_id, any_privilege, !nowait);
-	if (a->queue != NULL)
-		return true;
-	queue = nowait ? fairq_queue_by_id(queue_id, true) : NULL;
-	a->busy = queue != NULL && fairq_may(queue, any_privilege);
-	return false;
-}
-
-/*
- * Record the duration of an attempt that its worker ends.  An attempt in a row
- * written by SQL may have no beginning.
- */
-static void
-sample_run(FairqQueue *queue, const FairqTask *task)
-{
-	if (task->popped_at != 0 && !task->taken)
-		fairq_sample(&queue->hints->histograms[FAIRQ_SPAN_RUN],
-					 task->popped_at, GetCurrentTimestamp());
-}
-
-/* Notify listeners that a slot is free, if there is any limit. */
-static void
-notify_slots(FairqQueue *queue)
-{
-	if (queue->limited)
-		fairq_notify(queue);
-}
-
-/*
- * Finish the task whose lease an attempt holds.  Its queue is locked before
- * the row, once for consecutive tasks of one queue.  took is the microseconds
- * of work; -1: the time since its claim.  A cancelled task ends as cancelled,
- * and a->task.cancelled is true.  Returns false if the lease is lost.
- */
-bool
-fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt, Datum result,
-					   int64 took)
-{
-	FairqTable *tasks = a->tasks;
-	FairqTask	task;
-	bool		lock = false;
-
-	for (;;)
-	{
-		bool		changing;
-		FairqPending *pending;
-
-		CHECK_FOR_INTERRUPTS();
-		if (!fairq_task_find_nowait(tasks, id, &task, &changing) ||
-			!use_queue(a, task.queue_id, FAIRQ_PRIV_WORK, false) ||
-			!(changing || is_leased(&task, attempt)))
-			return false;
-		lock |= changing || a->queue->retains || task.keyed || task.cancelled;
-		if (lock && (!fairq_task_find_locked(tasks, id, &task) ||
-					 !is_leased(&task, attempt)))
-			return false;
-		task.took = took;
-		a->task.cancelled = task.cancelled;
-		if (lock)
-		{
-			fairq_finish(a->queue, tasks, &task, task.cancelled ?
-						 FAIRQ_STATUS_CANCELLED : FAIRQ_STATUS_COMPLETED, NULL,
-						 result);
-			break;
-		}
-		pending = fairq_pending_of(a->queue, &task);
-		if (fairq_task_delete(tasks, &task, false) == FAIRQ_CLAIMED)
-		{
-			pending->stats[FAIRQ_STAT_COMPLETED]++;
-			attempt_ended(a->queue, pending, &task);
-			fairq_slot_is_left(a->queue, pending);
-			fairq_task_ended(a->queue, tasks, &task, FAIRQ_STATUS_COMPLETED);
-			break;
-		}
-		/* another transaction has the row: lock it and read it again */
-		lock = true;
-	}
-	sample_run(a->queue, &task);
-	notify_slots(a->queue);
-	return true;
-}
-
-/*
- * Lock a task by its id, if the caller has one of these privileges on its
- * queue.  Like all code, this locks the queue before the row.
- */
-bool
-fairq_find_task(FairqAttempt *a, int64 id, int any_privilege)
-{
-	bool		changing;
-
-	return fairq_task_find_nowait(a->tasks, id, &a->task, &changing) &&
-		use_queue(a, a->task.queue_id, any_privilege, false) &&
-		fairq_task_find_locked(a->tasks, id, &a->task);
-}
-
-/* Lock a task that passes a check; otherwise no row is locked. */
-static bool
-find_if(FairqAttempt *a, int64 id, int any_privilege,
-		bool (*check) (const FairqTask *task, int32 attempt), int32 attempt)
-{
-	bool		changing;
-
-	CHECK_FOR_INTERRUPTS();
-	return fairq_task_find_nowait(a->tasks, id, &a->task, &changing) &&
-		use_queue(a, a->task.queue_id, any_privilege, false) &&
-		fairq_task_find(a->tasks, id, &a->task) &&
-		check(&a->task, attempt) &&
-		fairq_task_find_locked(a->tasks, id, &a->task) &&
-		check(&a->task, attempt);
-}
-
-/* Lock the task whose lease an attempt holds. */
-bool
-fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt)
-{
-	return find_if(a, id, FAIRQ_PRIV_WORK, is_leased, attempt);
-}
-
-/* Whether the task may still begin. */
-static bool
-is_waiting(const FairqTask *task, int32 attempt)
-{
-	return !task->running && !fairq_is_expired(task, GetCurrentTimestamp());
-}
-
-/*
- * Change the time of a task that is neither running nor expired.  A running
- * task is not locked, because its worker would have to wait.  If the time is
- * past, the task is ready at once; if it was ready, it keeps its turn.  For a
- * blocked task it is the time of the next check.  Returns false if there is no
- * such task.
- */
-bool
-fairq_reschedule_task(FairqAttempt *a, int64 id, TimestampTz run_at)
-{
-	bool		now;
-
-	if (!find_if(a, id, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK, is_waiting, 0))
-		return false;
-	now = run_at <= GetCurrentTimestamp();
-	if (now && a->task.blocked)
-		fairq_look_soon(a->queue, a->tasks, &a->task);
-	else if (now && !fairq_is_timed(a->task.addr))
-		return true;
-	else
-		change(a->queue, a->tasks, &a->task, now ? DT_NOBEGIN : run_at, false,
-			   NULL);
-	if (now)
-		fairq_notify(a->queue);
-	return true;
-}
-
-/*
- * Lock the task whose lease an attempt holds, without waiting.  If another
- * transaction has locked the queue, or the row with that attempt, a->busy is
- * true and the result is false.
- */
-bool
-fairq_find_attempt_nowait(FairqAttempt *a, int64 id, int32 attempt)
-{
-	bool		changing;
-
-	a->busy = false;
-	for (;;)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (!fairq_task_find_nowait(a->tasks, id, &a->task, &changing) ||
-			!is_leased(&a->task, attempt) ||
-			!use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK, true))
-			return false;
-		a->busy = changing;
-		if (changing)
-			return false;
-		switch (fairq_task_lock(a->tasks, &a->task,
-								LockTupleNoKeyExclusive))
-		{
-			case FAIRQ_CLAIMED:
-				return true;
-			case FAIRQ_GONE:
-				/* as in fairq_task_find_locked() */
-				CommandCounterIncrement();
-				break;
-			case FAIRQ_LOCKED:
-				a->busy = true;
-				return false;
-		}
-	}
-}
-
-/*
- * Lock the task whose lease an attempt holds, or find it if this transaction
- * has taken it in that attempt.
- */
-bool
-fairq_find_attempt_to_end(FairqAttempt *a, int64 id, int32 attempt)
-{
-	return (fairq_taken_find(a->tasks, id, attempt, &a->task) &&
-			use_queue(a, a->task.queue_id, FAIRQ_PRIV_WORK, false)) ||
-		fairq_find_attempt(a, id, attempt);
-}
-
-/*
- * Make the task, whose attempt is over, run again after a delay in
- * microseconds, unless it was cancelled.
- */
-static void
-run_again_after(FairqAttempt *a, int64 delay, const text *error, bool counts)
-{
-	if (a->task.cancelled)
-		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_CANCELLED,
-					 error, (Datum) 0);
-	else
-		run_again(a->queue, a->tasks, &a->task,
-				  delay == 0 ? DT_NOBEGIN : GetCurrentTimestamp() + delay,
-				  error, counts);
-	if (delay == 0)
-		fairq_notify(a->queue);
-	else
-		notify_slots(a->queue);
-}
-
-/*
- * Returns the delay of the next attempt, in microseconds.  Jitter spreads the
- * retries of tasks that failed together: up to a quarter more or less, but at
- * most the queue's backoff_max.
- */
-static int64
-backoff_delay(const FairqQueue *queue, const FairqTask *task)
-{
-	int32		retries = Max(task->attempt - task->released - 1, 0);
-	double		jitter = pg_prng_double(&pg_global_prng_state);
-	double		most = (double) queue->retries.backoff_max;
-	double		delay = (double) queue->retries.backoff *
-		pow(2, Min(retries, 60));
-
-	return (int64) Min(delay * (0.75 + 0.5 * jitter),
-					   most * (0.75 + 0.25 * jitter));
-}
-
-/*
- * Fail the attempt, with an error unless it is NULL.  The task is retried
- * after retry_in microseconds; -1: after the queue's backoff.  If no attempts
- * are left, or with dead, the task fails for good.
- */
-void
-fairq_fail_attempt(FairqAttempt *a, const text *error, int64 retry_in,
-				   bool dead, int64 took)
-{
-	a->task.took = took;
-	if (!a->task.cancelled &&
-		(dead || fairq_attempts_left(a->queue, &a->task) == 0))
-	{
-		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_FAILED, error,
-					 (Datum) 0);
-		notify_slots(a->queue);
-	}
-	else
-	{
-		if (!a->task.cancelled)
-			fairq_pending_of(a->queue, &a->task)->stats[FAIRQ_STAT_RETRIED]++;
-		run_again_after(a, retry_in >= 0 ? retry_in :
-						backoff_delay(a->queue, &a->task), error, true);
-	}
-	sample_run(a->queue, &a->task);
-}
-
-/*
- * The task runs again after a delay in microseconds, unless it was cancelled.
- */
-void
-fairq_release_attempt(FairqAttempt *a, int64 delay)
-{
-	if (!a->task.cancelled)
-		fairq_pending_of(a->queue, &a->task)->stats[FAIRQ_STAT_RELEASED]++;
-	run_again_after(a, delay, NULL, false);
-}
-
-/*
- * Write a column of a running task (0: NULL), whose lease then ends at the
- * given time.
- */
-void
-fairq_set_column(FairqAttempt *a, TimestampTz lease_until, AttrNumber attno,
-				 Datum value)
-{
-	FairqPending *pending = fairq_pending_of(a->queue, &a->task);
-
-	fairq_pending_leased_at_abort(pending, a->task.addr, a->task.lease_until);
-	fairq_pending_leased_at_commit(pending, a->task.addr, lease_until, 0);
-	fairq_task_set(a->tasks, &a->task, attno, value);
-}
-
-/* Cancel the task, or ask the worker of a running task to stop. */
-void
-fairq_cancel_task(FairqAttempt *a)
-{
-	if (!a->task.running)
-	{
-		fairq_finish(a->queue, a->tasks, &a->task, FAIRQ_STATUS_CANCELLED,
-					 NULL, (Datum) 0);
-		return;
-	}
-	if (!a->task.cancelled)
-		fairq_set_column(a, a->task.lease_until, TASK_CANCELLED,
-						 BoolGetDatum(true));
 }

@@ -1,27 +1,12 @@
 /*
  * outcome.h
- *		Attempts and their outcomes: a task is finished, runs again, or is
- *		changed.
+ *		Outcomes of attempts: a task is finished, runs again, or is changed.
  */
 #ifndef FAIRQ_OUTCOME_H
 #define FAIRQ_OUTCOME_H
 
 #include "queue.h"
 #include "transaction.h"
-
-/* The present task of a call. */
-typedef struct FairqAttempt
-{
-	FairqTable *tasks;			/* fairq.task, open */
-	FairqQueue *queue;			/* queue of the task, locked; before one is
-								 * found, of the previous task.  NULL: none */
-	FairqTask	task;
-	bool		busy;			/* true: another transaction has the row
-								 * locked, and the call did not wait */
-} FairqAttempt;
-
-/* A function that finds the task of an attempt. */
-typedef bool (*FairqFinder) (FairqAttempt *a, int64 id, int32 attempt);
 
 /* The pending change for a task's group. */
 static inline FairqPending *
@@ -69,21 +54,13 @@ extern void fairq_look_soon(FairqQueue *queue, FairqTable *tasks,
 extern bool fairq_replace_task(FairqQueue *queue, FairqTable *tasks,
 							   FairqTask *task, TimestampTz run_at, bool timed,
 							   const FairqContent *content);
-extern bool fairq_complete_attempt(FairqAttempt *a, int64 id, int32 attempt,
-								   Datum result, int64 took);
-extern bool fairq_find_attempt(FairqAttempt *a, int64 id, int32 attempt);
-extern bool fairq_find_attempt_nowait(FairqAttempt *a, int64 id,
-									  int32 attempt);
-extern bool fairq_find_attempt_to_end(FairqAttempt *a, int64 id,
-									  int32 attempt);
-extern bool fairq_reschedule_task(FairqAttempt *a, int64 id,
-								  TimestampTz run_at);
-extern bool fairq_find_task(FairqAttempt *a, int64 id, int any_privilege);
-extern void fairq_fail_attempt(FairqAttempt *a, const text *error,
-							   int64 retry_in, bool dead, int64 took);
-extern void fairq_release_attempt(FairqAttempt *a, int64 delay);
-extern void fairq_set_column(FairqAttempt *a, TimestampTz lease_until,
-							 AttrNumber attno, Datum value);
-extern void fairq_cancel_task(FairqAttempt *a);
+extern void fairq_change_task(FairqQueue *queue, FairqTable *tasks,
+							  FairqTask *task, TimestampTz run_at, bool stays,
+							  const FairqContent *content);
+extern bool fairq_complete_unlocked(FairqQueue *queue, FairqTable *tasks,
+									FairqTask *task);
+extern void fairq_run_again(FairqQueue *queue, FairqTable *tasks,
+							FairqTask *task, TimestampTz run_at,
+							const text *error, bool retried);
 
 #endif							/* FAIRQ_OUTCOME_H */
