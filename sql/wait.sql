@@ -2,7 +2,7 @@
 -- where it may be called.
 --
 -- Fails if wait() does not know when a task becomes due (next_due() in
--- pop.c).
+-- wait.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR

@@ -6,9 +6,11 @@
 #ifndef FAIRQ_WAKE_H
 #define FAIRQ_WAKE_H
 
-#include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
+#include "utils/timestamp.h"
+
+#include "shmem.h"
 
 /* the most queues at which a session may wait */
 #define FAIRQ_MAX_WAITS 100
@@ -41,19 +43,28 @@ typedef struct FairqWakeup
 								 * signal, a TimestampTz; DT_NOEND: none */
 } FairqWakeup;
 
+/* time after which one waiter searches without a call */
+#define FAIRQ_RECHECK USECS_PER_SEC
+
+static inline ConditionVariable *
+fairq_sleepers_at_several(const FairqWakeup *wakeup)
+{
+	return &fairq_domain_at(wakeup->domain)->several;
+}
+
+/* Make one waiter search a while later, with or without a call. */
+static inline void
+fairq_recheck_later(FairqWakeup *wakeup)
+{
+	pg_atomic_write_u64(&wakeup->recheck,
+						(uint64) (GetCurrentTimestamp() + FAIRQ_RECHECK));
+}
+
 extern void fairq_wakeup_init(FairqWakeup *wakeup);
 extern void fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain);
 extern void fairq_wake(FairqWakeup *wakeup, int32 n);
 extern void fairq_wake_chain(FairqWakeup *wakeup);
 extern void fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found);
-extern void fairq_wake_unserved(FairqWakeup *wakeup);
 extern void fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due);
-extern void fairq_wait_begin(FairqWakeup *const *wakeups, int n);
-extern void fairq_wait_end(bool pass_on, const TimestampTz *due);
-extern void fairq_wait_settle(bool committed);
-extern void fairq_wait_found(int nth);
-extern TimestampTz fairq_keep_time(int nth, TimestampTz due,
-								   TimestampTz otherwise);
-extern bool fairq_sleep(TimestampTz until);
 
 #endif							/* FAIRQ_WAKE_H */

@@ -1104,7 +1104,6 @@ apply_all(bool committed)
 	groups_changed = settings_changed = 0;
 	written_at = 0;
 	fairq_own = (FairqOwn) {0};
-	fairq_wait_settle(committed);
 	settle_caches(committed, true);
 }
 

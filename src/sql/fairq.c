@@ -12,7 +12,7 @@
  * Waiting sessions must detect that the extension is dropped.  No trigger
  * fires then, but a hook reports the drop of fairq.task in a backend that has
  * worked with queues.  A waiter checks by itself for drops by other backends
- * (pop.c).
+ * (wait.c).
  *
  * fairq's direct writes (store.c) fire no triggers, and record their own
  * changes.  All other changes fire them: SQL by hand, COPY, the apply worker
@@ -59,6 +59,7 @@
 #include "taken.h"
 #include "tools.h"
 #include "transaction.h"
+#include "wait.h"
 
 FAIRQ_MODULE_MAGIC;
 
@@ -75,7 +76,10 @@ static void
 settle(bool committed, bool all)
 {
 	if (all)
+	{
+		fairq_wait_settle(committed);
 		fairq_taken_settle();
+	}
 	fairq_groups_settle(committed, all);
 	fairq_queues_settle(committed, all);
 }

@@ -287,8 +287,8 @@ run_again_after(Attempt *a, int64 delay, const text *error, bool counts)
 					 error, (Datum) 0);
 	else
 		fairq_run_again(a->queue, a->tasks, &a->task,
-						delay == 0 ? DT_NOBEGIN : GetCurrentTimestamp() + delay,
-						error, counts);
+						delay == 0 ? DT_NOBEGIN :
+						GetCurrentTimestamp() + delay, error, counts);
 	if (delay == 0)
 		fairq_notify(a->queue);
 	else

@@ -3,7 +3,7 @@
 # searches again on its own.
 #
 # Fails if a waiting session searches again every 10 ms (look_once() in
-# pop.c).
+# wait.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

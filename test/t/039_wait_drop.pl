@@ -2,7 +2,7 @@
 # The test also covers tasks that SQL adds.
 #
 # Fails if fairq.wait does not check whether the extension still exists
-# (look_once() in pop.c).
+# (look_once() in wait.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
