@@ -4,13 +4,17 @@
  *		fairq.create_batch, and the ids of tasks: fairq.shard, fairq.set_shard.
  *
  * A task gets an id and is added, unless another one has its key (add.c).
+ * That task may be replaced while it is not running.  Then the task that was
+ * enqueued last is the one that runs.  To replace a task, the call waits for
+ * another transaction that is changing the row, such as an enqueue of an equal
+ * key.
  *
  * Like every statement, enqueue_batch() adds all of its tasks or none.  It
  * writes its rows a hundred at a time.  It holds one lane's lock at a time and
  * waits for no other transaction, so such calls in opposite orders do not
  * deadlock.  Only dedup keys make it wait: for an equal key (dedup.c), and for
- * the row of a task that it replaces (add.c).  It takes its keys in sorted
- * order, before it adds the first task.
+ * the row of an expired task (add.c).  It takes its keys in sorted order,
+ * before it adds the first task.
  *
  * create_batch() adds the blocked task that waits for the batch (blocked.c).
  * The first check of the batch is due when it is closed.  If all of its tasks
@@ -106,6 +110,7 @@
 #include "compat.h"
 #include "dedup.h"
 #include "line.h"
+#include "outcome.h"
 #include "shmem.h"
 #include "store.h"
 #include "store_spi.h"
@@ -405,7 +410,8 @@ check_cost(float cost)
 	if (!(cost > 0 && cost <= FAIRQ_MAX_COST))
 		ereport(ERROR,
 				errcode(ERRCODE_FAIRQ_OUT_OF_RANGE),
-				errmsg("cost must be greater than 0 and at most %d", FAIRQ_MAX_COST),
+				errmsg("cost must be greater than 0 and at most %d",
+					   FAIRQ_MAX_COST),
 				errdetail("The value is %g.", cost));
 	return cost;
 }
@@ -617,6 +623,88 @@ begin_adding(FunctionCallInfo fcinfo, const char *function, text *queue_name,
 }
 
 /*
+ * Replace the content of a locked task that is not running, and run it at
+ * run_at, or at once if that is DT_NOBEGIN.  If it is ready then, and was
+ * before, it keeps its turn.  A task that waits for a retry does not run
+ * earlier, unless the caller gives a time (timed).  For a blocked task a time
+ * is an error, as for a new one.
+ */
+static void
+replace_locked(FairqEnqueue *e, FairqTask *task, const FairqNewTask *new,
+			   bool timed)
+{
+	FairqContent content = {
+		.payload = new->payload,
+		.headers = new->headers,
+		.expires_at = new->expires_at,
+		.blocked = task->blocked
+	};
+	FairqRegion region = fairq_region(task->addr);
+	bool		now = new->run_at == DT_NOBEGIN;
+	bool		stays = now &&
+		(region == FAIRQ_REGION_QUEUED || task->blocked ||
+		 (region == FAIRQ_REGION_RETRIED && !timed));
+
+	if (task->blocked && timed)
+		ereport(ERROR,
+				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				errmsg("neither run_at nor delay can be given for task " INT64_FORMAT ", which waits for other tasks",
+					   task->id));
+	fairq_change_task(e->queue, e->tasks, task, new->run_at, stays,
+					  &content);
+	e->ready |= !fairq_is_timed(task->addr) || (now && !stays);
+}
+
+/*
+ * Replace the task that has the key, unless it is running.  Returns false if
+ * the task has finished; the key is then free or held.
+ */
+static bool
+replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
+{
+	FairqTask	task;
+
+	if (!fairq_task_find(e->tasks, id, &task))
+		return false;
+	/* do not lock a running task, because its worker would have to wait */
+	if (task.running)
+		return true;
+	if (!fairq_task_find_locked(e->tasks, id, &task))
+		return false;
+	/* a task without the key has given it up, and the key is now held */
+	if (task.running || !task.keyed)
+		return true;
+	replace_locked(e, &task, new, timed);
+	return true;
+}
+
+/*
+ * Add a task, unless another task has its key; with replace, replace that
+ * task. timed: the caller gave a time for the task, possibly in the past.
+ * Returns the id of the task that has the key.
+ */
+static int64
+add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace, bool timed)
+{
+	int64		gone = 0;		/* a task that had the key but was not found */
+
+	for (;;)
+	{
+		int64		owner = DatumGetPointer(new->dedup.key) == NULL ? new->id :
+			fairq_take_key(e, new->dedup.key, new->id, true);
+
+		CHECK_FOR_INTERRUPTS();
+		if (owner == new->id)
+			fairq_add_task(e, new);
+		/* if the task is gone a second time, its key is held */
+		if (owner == new->id || !replace || owner == gone ||
+			replace_task(e, owner, new, timed))
+			return owner;
+		gone = owner;
+	}
+}
+
+/*
  * Add a task, unless another task has its key.  Returns the id of the new
  * task, or of the task that has the key.
  */
@@ -637,7 +725,7 @@ enqueue(FunctionCallInfo fcinfo, const char *function, bool *added)
 						replace ? "replace" : NULL);
 	begin_adding(fcinfo, function, queue_name, ARG_BATCH, &e, &new);
 	new_ids(&new.id, 1);
-	owner = fairq_add_unique(&e, &new, replace, timed);
+	owner = add_unique(&e, &new, replace, timed);
 	*added = owner == new.id;
 	fairq_add_end(&e, *added || replace);
 	return owner;

@@ -6,19 +6,16 @@
  * writes its row.  It holds no lock between the two, so no backend waits while
  * a large payload is toasted.
  *
- * A task with a key is added unless another one has the key (dedup.c).  That
- * task may be replaced while it is not running.  Then the task that was
- * enqueued last is the one that runs.  An expired task will never run, so it
- * is finished and its key is taken over.
+ * A task with a key is added unless another one has the key (dedup.c).  An
+ * expired task will never run, so it is finished and its key is taken over.
  *
  * Locking: the caller has the queue and fairq.task locked, to the end of the
- * transaction.  A call that replaces or finishes another task locks that
- * task's row for the same time.  To replace a task, the call waits for another
- * transaction that is changing the row, such as an enqueue of an equal key.  A
- * call does not finish an expired task whose row is being changed.  A pop that
- * began the task in time may stay open during its work.  So the call first
- * checks whether the row is being changed.  Then it waits only if the row is
- * locked, or if another transaction changes the row after the check.
+ * transaction.  A call that finishes another task locks that task's row for
+ * the same time.  It does not finish an expired task whose row is being
+ * changed.  A pop that began the task in time may stay open during its work.
+ * So the call first checks whether the row is being changed.  Then it waits
+ * only if the row is locked, or if another transaction changes the row after
+ * the check.
  */
 #include "postgres.h"
 
@@ -29,7 +26,6 @@
 #include "group.h"
 #include "line.h"
 #include "outcome.h"
-#include "tools.h"
 
 /* End a call that adds tasks; any: the call has added some tasks. */
 void
@@ -172,61 +168,4 @@ fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait)
 		owner = fairq_dedup_take(e->queue, e->tasks, key, id, wait);
 	} while (owner != id && owner != 0 && finish_expired(e, owner));
 	return owner;
-}
-
-/*
- * Replace the task that has the key, unless it is running.  Returns false if
- * the task has finished; the key is then free or held.
- */
-static bool
-replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
-{
-	FairqContent content = {
-		.payload = new->payload,
-		.headers = new->headers,
-		.expires_at = new->expires_at
-	};
-	FairqTask	task;
-
-	if (!fairq_task_find(e->tasks, id, &task))
-		return false;
-	/* do not lock a running task, because its worker would have to wait */
-	if (task.running)
-		return true;
-	if (!fairq_task_find_locked(e->tasks, id, &task))
-		return false;
-	/* a task without the key has given it up, and the key is now held */
-	if (task.running || !task.keyed)
-		return true;
-	content.blocked = task.blocked;
-	e->ready |= fairq_replace_task(e->queue, e->tasks, &task, new->run_at,
-								   timed, &content);
-	return true;
-}
-
-/*
- * Add a task, unless another task has its key; with replace, replace that
- * task. timed: the caller gave a time for the task, possibly in the past.
- * Returns the id of the task that has the key.
- */
-int64
-fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new, bool replace,
-				 bool timed)
-{
-	int64		gone = 0;		/* a task that had the key but was not found */
-
-	for (;;)
-	{
-		int64		owner = DatumGetPointer(new->dedup.key) == NULL ? new->id :
-			fairq_take_key(e, new->dedup.key, new->id, true);
-
-		CHECK_FOR_INTERRUPTS();
-		if (owner == new->id)
-			fairq_add_task(e, new);
-		/* if the task is gone a second time, its key is held */
-		if (owner == new->id || !replace || owner == gone ||
-			replace_task(e, owner, new, timed))
-			return owner;
-		gone = owner;
-	}
 }

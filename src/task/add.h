@@ -75,7 +75,5 @@ extern void fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new,
 								Datum *values, bool *nulls);
 extern void fairq_add_task(FairqEnqueue *e, const FairqNewTask *new);
 extern int64 fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait);
-extern int64 fairq_add_unique(FairqEnqueue *e, const FairqNewTask *new,
-							  bool replace, bool timed);
 
 #endif							/* FAIRQ_ADD_H */

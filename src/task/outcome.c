@@ -511,28 +511,3 @@ fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 		look_at_waiting(queue, tasks, other, task->id + 1);
 	return true;
 }
-
-/*
- * Replace the content of a locked task that is not running, and run it at
- * run_at, or at once if that is DT_NOBEGIN.  If it is ready then, and was
- * before, it keeps its turn.  A task that waits for a retry does not run
- * earlier, unless the caller gives a time (timed).  For a blocked task a time
- * is an error, as for a new one.  Returns whether a task became ready.
- */
-bool
-fairq_replace_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
-				   TimestampTz run_at, bool timed, const FairqContent *content)
-{
-	FairqRegion region = fairq_region(task->addr);
-	bool		stays = run_at == DT_NOBEGIN &&
-		(region == FAIRQ_REGION_QUEUED || task->blocked ||
-		 (region == FAIRQ_REGION_RETRIED && !timed));
-
-	if (task->blocked && timed)
-		ereport(ERROR,
-				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				errmsg("neither run_at nor delay can be given for task " INT64_FORMAT ", which waits for other tasks",
-					   task->id));
-	fairq_change_task(queue, tasks, task, run_at, stays, content);
-	return !fairq_is_timed(task->addr) || (run_at == DT_NOBEGIN && !stays);
-}

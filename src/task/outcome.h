@@ -51,9 +51,6 @@ extern bool fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks,
 								  FairqTask *task);
 extern void fairq_look_soon(FairqQueue *queue, FairqTable *tasks,
 							FairqTask *task);
-extern bool fairq_replace_task(FairqQueue *queue, FairqTable *tasks,
-							   FairqTask *task, TimestampTz run_at, bool timed,
-							   const FairqContent *content);
 extern void fairq_change_task(FairqQueue *queue, FairqTable *tasks,
 							  FairqTask *task, TimestampTz run_at, bool stays,
 							  const FairqContent *content);
