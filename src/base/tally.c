@@ -98,24 +98,10 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
-#include "storage/procarray.h"
-#include "utils/snapmgr.h"
 
 #include "shadow.h"
 #include "tally.h"
 #include "tools.h"
-
-/* nanoseconds after which others stop waiting for a silent backend */
-#define PATIENCE (INT64CONST(5) * 1000 * 1000 * 1000)
-
-/* The load that this backend runs. */
-static struct
-{
-	FairqTally *tally;			/* NULL: none */
-	uint64		number;			/* number of the load */
-	uint64		resets;			/* resets of the domain before the snapshot
-								 * was taken */
-}			loading;
 
 /* For the copy that peek uses: the load that makes its counters known. */
 static FairqKnown of_copy;
@@ -175,15 +161,10 @@ fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally)
 	memset(queue->n, 0, sizeof(queue->n));
 }
 
-static uint64
-resets_of(const FairqTally *tally)
-{
-	return pg_atomic_read_u64(&fairq_domain_at(tally->domain)->resets);
-}
-
 /* Add to the numbers of a queue in a book.  The tally's lock is held. */
-static void
-add(FairqTally *tally, FairqQueueTally *queue, int book, const int64 *n)
+void
+fairq_tally_add(FairqTally *tally, FairqQueueTally *queue, int book,
+				const int64 *n)
 {
 	uint64		number = tally->books[book].number;
 
@@ -210,7 +191,7 @@ fairq_queue_tally_empty(FairqQueueTally *queue)
 	LWLockAcquire(&tally->lock, LW_SHARED);
 	for (int book = 0; book < FAIRQ_BOOKS; book++)
 		pg_atomic_write_u64(&queue->loaded[book], tally->books[book].number);
-	pg_atomic_write_u64(&queue->passed, resets_of(tally));
+	pg_atomic_write_u64(&queue->passed, fairq_tally_resets(tally));
 	LWLockRelease(&tally->lock);
 }
 
@@ -244,11 +225,12 @@ is_known(FairqTally *tally, FairqQueueTally *queue, uint64 *current)
 	uint64		known = pg_atomic_read_u64(&tally->known);
 	pg_atomic_uint64 *loaded;
 
-	/* fairq_tally_end() writes them in the other order */
+	/* fairq_load_end() writes them in the other order */
 	pg_read_barrier();
 	*current = pg_atomic_read_u64(&tally->current);
 	loaded = &queue->loaded[fairq_book_of(*current)];
-	return known == resets_of(tally) && pg_atomic_read_u64(loaded) == *current;
+	return known == fairq_tally_resets(tally) &&
+		pg_atomic_read_u64(loaded) == *current;
 }
 
 /*
@@ -295,7 +277,7 @@ fairq_tally_has_passed(FairqQueueTally *queue)
 {
 	FairqTally *tally = fairq_tally_of(queue);
 
-	return pg_atomic_read_u64(&queue->passed) == resets_of(tally);
+	return pg_atomic_read_u64(&queue->passed) == fairq_tally_resets(tally);
 }
 
 /*
@@ -325,13 +307,6 @@ fairq_tally_read(FairqQueueTally *queue, int64 *n)
 
 /* --------------------------------------------------------------------- */
 
-/* Returns the transactions that a book's load has seen running. */
-static uint32 *
-running_of(FairqTally *tally, int book)
-{
-	return tally->running + book * GetMaxSnapshotXidCount();
-}
-
 /* Whether the snapshot of a book has seen our transaction end. */
 static bool
 is_seen(FairqTally *tally, int book)
@@ -344,7 +319,7 @@ is_seen(FairqTally *tally, int book)
 	if (xid >= seen->xmax)
 		return false;
 	return xid < seen->xmin ||
-		bsearch(&behind, running_of(tally, book), seen->nrunning,
+		bsearch(&behind, fairq_tally_running(tally, book), seen->nrunning,
 				sizeof(uint32), fairq_compare_uint32) == NULL;
 }
 
@@ -360,7 +335,7 @@ fairq_tally_committed(void)
 	LWLockAcquire(&tally->lock, LW_SHARED);
 	for (int book = 0; book < FAIRQ_BOOKS; book++)
 		if (!is_seen(tally, book))
-			add(tally, sum.queue, book, sum.n);
+			fairq_tally_add(tally, sum.queue, book, sum.n);
 	LWLockRelease(&tally->lock);
 	sum.queue = NULL;
 }
@@ -398,8 +373,8 @@ fairq_tally_commit(FairqQueueTally *queue, const int32 *n)
  * makes the queue limited first, and then checks for such calls.  So at least
  * one of the two detects the other.
  */
-static void
-count_nothing(FairqQueueTally *queue)
+void
+fairq_tally_count_nothing(FairqQueueTally *queue)
 {
 	if (pg_atomic_read_u64(&queue->counts_since) != FAIRQ_NO_LOAD)
 		pg_atomic_write_u64(&queue->counts_since, FAIRQ_NO_LOAD);
@@ -446,7 +421,7 @@ fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
 		 * counters takes these steps in the other order
 		 */
 		pg_atomic_fetch_add_u32(&queue->calls, 1);
-		count_nothing(queue);
+		fairq_tally_count_nothing(queue);
 		if (pg_atomic_read_u32(&queue->limited) == 0)
 			return false;
 		pg_atomic_fetch_sub_u32(&queue->calls, 1);
@@ -470,200 +445,4 @@ fairq_tally_enter(FairqQueueTally *queue, FairqAdds *adds)
 		adds->number[book] = tally->books[book].number;
 		adds->adds[book] = !is_seen(tally, book);
 	}
-}
-
-/* --------------------------------------------------------------------- */
-
-/* Copy the snapshot's view of transactions.  The lock is held exclusively. */
-static void
-keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
-{
-	FairqBook  *seen = &tally->books[book];
-	uint32	   *running = running_of(tally, book);
-	FullTransactionId next = ReadNextFullTransactionId();
-	uint32		behind = XidFromFullTransactionId(next) - snapshot->xmax;
-	TransactionId own = GetTopTransactionIdIfAny();
-
-	/* both are less than two billion behind the next xid */
-	seen->xmax = U64FromFullTransactionId(next) - behind;
-	seen->xmin = seen->xmax - (uint32) (snapshot->xmax - snapshot->xmin);
-	seen->nrunning = snapshot->xcnt;
-	for (int i = 0; i < seen->nrunning; i++)
-		running[i] = snapshot->xip[i] - snapshot->xmin;
-	/* a snapshot has room for the xids of all transactions, and omits ours */
-	if (TransactionIdIsValid(own) &&
-		TransactionIdPrecedes(own, snapshot->xmax))
-		running[seen->nrunning++] = own - snapshot->xmin;
-	qsort(running, seen->nrunning, sizeof(uint32), fairq_compare_uint32);
-}
-
-/* Whether a backend runs a load. */
-bool
-fairq_tally_is_busy(FairqTally *tally)
-{
-	int64		seen_at = (int64) pg_atomic_read_u64(&tally->seen_at);
-
-	return seen_at != 0 && fairq_monotonic() < seen_at + PATIENCE;
-}
-
-/*
- * Begin a load in the book that the current load does not use, and return the
- * book.  The lock is held exclusively.
- */
-static int
-begin_book(FairqTally *tally)
-{
-	uint64		current = pg_atomic_read_u64(&tally->current);
-	uint64		last = pg_atomic_read_u64(&tally->number);
-	int			book = 1 - fairq_book_of(current);
-
-	loading.number = (last / FAIRQ_BOOKS + 1) * FAIRQ_BOOKS + book;
-	pg_atomic_write_u64(&tally->number, loading.number);
-	tally->books[book].number = loading.number;
-	tally->books[book].skips = false;
-	return book;
-}
-
-/*
- * Begin a load.  Returns the snapshot for reading the rows, which is
- * registered; NULL if another backend runs a load.  The caller holds a lock on
- * fairq.task.
- */
-Snapshot
-fairq_tally_begin(FairqTally *tally)
-{
-	Snapshot	snapshot;
-	int			book;
-
-	Assert(loading.tally == NULL);
-	/* the first call allocates memory and can fail; later ones cannot */
-	(void) GetLatestSnapshot();
-	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);
-	if (fairq_tally_is_busy(tally))
-	{
-		LWLockRelease(&tally->lock);
-		return NULL;
-	}
-	loading.tally = tally;
-	pg_atomic_write_u64(&tally->begun_at, fairq_monotonic());
-	pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
-	book = begin_book(tally);
-	loading.resets = resets_of(tally);
-	pg_read_barrier();
-	snapshot = GetLatestSnapshot();
-	/* the snapshot does not see changes of our own transaction */
-	snapshot->curcid = FirstCommandId;
-	keep_snapshot(tally, book, snapshot);
-	LWLockRelease(&tally->lock);
-	return RegisterSnapshot(snapshot);
-}
-
-/* Report that our load continues.  False if another one has begun. */
-bool
-fairq_tally_goes_on(void)
-{
-	FairqTally *tally = loading.tally;
-	bool		is_ours;
-
-	LWLockAcquire(&tally->lock, LW_SHARED);
-	is_ours = pg_atomic_read_u64(&tally->number) == loading.number;
-	if (is_ours)
-	{
-		pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
-		if (fairq_tally_delays_sql(tally))
-			fairq_tally_delay_sql(tally);
-	}
-	LWLockRelease(&tally->lock);
-	return is_ours;
-}
-
-/*
- * Whether our load is valid for the counters of a queue with running tasks.
- * limited: the queue's settings have a limit.  If the queue has no limit, its
- * counters do not use the load's result.
- */
-bool
-fairq_tally_takes_load(FairqQueueTally *queue, bool limited)
-{
-	fairq_tally_limit(queue, limited);
-	if (pg_atomic_read_u32(&queue->limited) == 0)
-		count_nothing(queue);
-	return pg_atomic_read_u64(&queue->counts_since) < loading.number;
-}
-
-/* Add running tasks that the load has found to a counter, which is pinned. */
-void
-fairq_tally_add(FairqCounter *counter, int32 n)
-{
-	FairqTally *tally = loading.tally;
-
-	LWLockAcquire(&tally->lock, LW_SHARED);
-	if (pg_atomic_read_u64(&tally->number) == loading.number)
-		fairq_counter_add(counter, loading.number, n);
-	LWLockRelease(&tally->lock);
-}
-
-/*
- * Add the load's result for a queue, which the caller has locked.  Its other
- * results for the queue are published already.
- */
-void
-fairq_tally_found(FairqQueueTally *queue, const int64 *n)
-{
-	FairqTally *tally = loading.tally;
-
-	LWLockAcquire(&tally->lock, LW_SHARED);
-	if (pg_atomic_read_u64(&tally->number) == loading.number)
-	{
-		int			book = fairq_book_of(loading.number);
-
-		add(tally, queue, book, n);
-		pg_atomic_write_u64(&queue->loaded[book], loading.number);
-		pg_atomic_write_u64(&queue->passed, loading.resets);
-	}
-	LWLockRelease(&tally->lock);
-}
-
-/*
- * Record that the load skips tasks of a queue without hints.  A backend that
- * makes hints for the queue reads this.
- */
-void
-fairq_tally_skip(void)
-{
-	FairqTally *tally = loading.tally;
-
-	LWLockAcquire(&tally->lock, LW_SHARED);
-	/* do not overwrite the record of a load that has begun since */
-	if (pg_atomic_read_u64(&tally->number) == loading.number)
-		tally->books[fairq_book_of(loading.number)].skips = true;
-	LWLockRelease(&tally->lock);
-}
-
-/*
- * End the load.  If it is not over, it has failed.  Callbacks also call this,
- * possibly without a load.
- */
-void
-fairq_tally_end(bool over)
-{
-	FairqTally *tally = loading.tally;
-
-	if (tally == NULL)
-		return;
-	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u64(&tally->number) == loading.number)
-	{
-		pg_atomic_write_u64(&tally->seen_at, 0);
-		if (over)
-		{
-			pg_atomic_write_u64(&tally->current, loading.number);
-			/* is_known() reads them in the other order */
-			pg_write_barrier();
-			pg_atomic_write_u64(&tally->known, loading.resets);
-			pg_atomic_write_u64(&tally->passed, loading.resets);
-		}
-	}
-	LWLockRelease(&tally->lock);
-	loading.tally = NULL;
 }

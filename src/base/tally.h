@@ -5,7 +5,7 @@
 #ifndef FAIRQ_TALLY_H
 #define FAIRQ_TALLY_H
 
-#include "utils/snapshot.h"
+#include "storage/procarray.h"
 
 #include "counter.h"
 #include "shmem.h"
@@ -111,6 +111,20 @@ fairq_tally_of(FairqQueueTally *queue)
 	return fairq_at(queue->tally);
 }
 
+/* The present number of resets of the tally's domain. */
+static inline uint64
+fairq_tally_resets(const FairqTally *tally)
+{
+	return pg_atomic_read_u64(&fairq_domain_at(tally->domain)->resets);
+}
+
+/* Returns the transactions that a book's load has seen running. */
+static inline uint32 *
+fairq_tally_running(FairqTally *tally, int book)
+{
+	return tally->running + book * GetMaxSnapshotXidCount();
+}
+
 /* Allow loads to begin again, after fairq_tally_enter(). */
 static inline void
 fairq_tally_leave(FairqQueueTally *queue)
@@ -183,20 +197,14 @@ extern void fairq_tally_keep(FairqQueueTally *queue);
 extern bool fairq_tally_is_known(FairqQueueTally *queue);
 extern bool fairq_tally_has_passed(FairqQueueTally *queue);
 extern bool fairq_tally_read(FairqQueueTally *queue, int64 *n);
+extern void fairq_tally_add(FairqTally *tally, FairqQueueTally *queue,
+							int book, const int64 *n);
 extern void fairq_tally_commit(FairqQueueTally *queue, const int32 *n);
 extern void fairq_tally_committed(void);
 
 extern bool fairq_tally_call_begin(FairqQueueTally *queue, bool limited);
+extern void fairq_tally_count_nothing(FairqQueueTally *queue);
 extern bool fairq_tally_counts(FairqQueueTally *queue);
 extern void fairq_tally_enter(FairqQueueTally *queue, FairqAdds *adds);
-
-extern bool fairq_tally_is_busy(FairqTally *tally);
-extern Snapshot fairq_tally_begin(FairqTally *tally);
-extern bool fairq_tally_goes_on(void);
-extern bool fairq_tally_takes_load(FairqQueueTally *queue, bool limited);
-extern void fairq_tally_add(FairqCounter *counter, int32 n);
-extern void fairq_tally_found(FairqQueueTally *queue, const int64 *n);
-extern void fairq_tally_skip(void);
-extern void fairq_tally_end(bool over);
 
 #endif							/* FAIRQ_TALLY_H */

@@ -46,7 +46,7 @@
  *
  * Locking: AccessShareLock on fairq.task, from before the snapshot is taken,
  * so that the table's pages hold all rows that the snapshot sees.  A lock on a
- * queue, for a moment, only if it is free.
+ * queue, for a moment, only if it is free.  The tally's lock: see tally.c.
  */
 #include "postgres.h"
 
@@ -81,6 +81,9 @@
 
 /* published groups after which the load reports that it continues */
 #define GROUPS_AT_ONCE 64
+
+/* nanoseconds after which others stop waiting for a silent backend */
+#define PATIENCE (INT64CONST(5) * 1000 * 1000 * 1000)
 
 /* how long a call waits for the worker that it has requested, in ns */
 #define WORKER_PATIENCE (INT64CONST(1000) * 1000 * 1000)
@@ -127,8 +130,221 @@ typedef struct Load
 	QueueLoad  *last;			/* queue of the last task; NULL: none yet */
 } Load;
 
+/* The load that this backend runs. */
+static struct
+{
+	FairqTally *tally;			/* NULL: none */
+	uint64		number;			/* number of the load */
+	uint64		resets;			/* resets of the domain before the snapshot
+								 * was taken */
+}			loading;
+
 /* true: this is a worker, which must not block other sessions */
 static bool is_worker = false;
+
+/* --------------------------------------------------------------------- */
+
+/* Copy the snapshot's view of transactions.  The lock is held exclusively. */
+static void
+keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
+{
+	FairqBook  *seen = &tally->books[book];
+	uint32	   *running = fairq_tally_running(tally, book);
+	FullTransactionId next = ReadNextFullTransactionId();
+	uint32		behind = XidFromFullTransactionId(next) - snapshot->xmax;
+	TransactionId own = GetTopTransactionIdIfAny();
+
+	/* both are less than two billion behind the next xid */
+	seen->xmax = U64FromFullTransactionId(next) - behind;
+	seen->xmin = seen->xmax - (uint32) (snapshot->xmax - snapshot->xmin);
+	seen->nrunning = snapshot->xcnt;
+	for (int i = 0; i < seen->nrunning; i++)
+		running[i] = snapshot->xip[i] - snapshot->xmin;
+	/* a snapshot has room for the xids of all transactions, and omits ours */
+	if (TransactionIdIsValid(own) &&
+		TransactionIdPrecedes(own, snapshot->xmax))
+		running[seen->nrunning++] = own - snapshot->xmin;
+	qsort(running, seen->nrunning, sizeof(uint32), fairq_compare_uint32);
+}
+
+/* Whether a backend runs a load. */
+static bool
+is_busy(FairqTally *tally)
+{
+	int64		seen_at = (int64) pg_atomic_read_u64(&tally->seen_at);
+
+	return seen_at != 0 && fairq_monotonic() < seen_at + PATIENCE;
+}
+
+/*
+ * Begin a load in the book that the current load does not use, and return the
+ * book.  The lock is held exclusively.
+ */
+static int
+begin_book(FairqTally *tally)
+{
+	uint64		current = pg_atomic_read_u64(&tally->current);
+	uint64		last = pg_atomic_read_u64(&tally->number);
+	int			book = 1 - fairq_book_of(current);
+
+	loading.number = (last / FAIRQ_BOOKS + 1) * FAIRQ_BOOKS + book;
+	pg_atomic_write_u64(&tally->number, loading.number);
+	tally->books[book].number = loading.number;
+	tally->books[book].skips = false;
+	return book;
+}
+
+/*
+ * Begin a load.  Returns the snapshot for reading the rows, which is
+ * registered; NULL if another backend runs a load.  The caller holds a lock on
+ * fairq.task.
+ */
+static Snapshot
+begin_load(FairqTally *tally)
+{
+	Snapshot	snapshot;
+	int			book;
+
+	Assert(loading.tally == NULL);
+	/* the first call allocates memory and can fail; later ones cannot */
+	(void) GetLatestSnapshot();
+	LWLockAcquire(&tally->lock, LW_EXCLUSIVE);
+	if (is_busy(tally))
+	{
+		LWLockRelease(&tally->lock);
+		return NULL;
+	}
+	loading.tally = tally;
+	pg_atomic_write_u64(&tally->begun_at, fairq_monotonic());
+	pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
+	book = begin_book(tally);
+	loading.resets = fairq_tally_resets(tally);
+	pg_read_barrier();
+	snapshot = GetLatestSnapshot();
+	/* the snapshot does not see changes of our own transaction */
+	snapshot->curcid = FirstCommandId;
+	keep_snapshot(tally, book, snapshot);
+	LWLockRelease(&tally->lock);
+	return RegisterSnapshot(snapshot);
+}
+
+/*
+ * Lock the tally while our load reports something.  Returns false if another
+ * load has begun since: then our load reports nothing more.
+ */
+static bool
+lock_tally(LWLockMode mode)
+{
+	FairqTally *tally = loading.tally;
+
+	LWLockAcquire(&tally->lock, mode);
+	if (pg_atomic_read_u64(&tally->number) == loading.number)
+		return true;
+	LWLockRelease(&tally->lock);
+	return false;
+}
+
+static void
+unlock_tally(void)
+{
+	LWLockRelease(&loading.tally->lock);
+}
+
+/* Report that our load continues.  False if another one has begun. */
+static bool
+goes_on(void)
+{
+	FairqTally *tally = loading.tally;
+
+	if (!lock_tally(LW_SHARED))
+		return false;
+	pg_atomic_write_u64(&tally->seen_at, fairq_monotonic());
+	if (fairq_tally_delays_sql(tally))
+		fairq_tally_delay_sql(tally);
+	unlock_tally();
+	return true;
+}
+
+/*
+ * Whether our load is valid for the counters of a queue with running tasks.
+ * limited: the queue's settings have a limit.  If the queue has no limit, its
+ * counters do not use the load's result.
+ */
+static bool
+is_valid_for(FairqQueueTally *queue, bool limited)
+{
+	fairq_tally_limit(queue, limited);
+	if (pg_atomic_read_u32(&queue->limited) == 0)
+		fairq_tally_count_nothing(queue);
+	return pg_atomic_read_u64(&queue->counts_since) < loading.number;
+}
+
+/* Add running tasks that the load has found to a counter, which is pinned. */
+static void
+add_to(FairqCounter *counter, int32 n)
+{
+	if (!lock_tally(LW_SHARED))
+		return;
+	fairq_counter_add(counter, loading.number, n);
+	unlock_tally();
+}
+
+/*
+ * Add the load's result for a queue, which the caller has locked.  Its other
+ * results for the queue are published already.
+ */
+static void
+add_found(FairqQueueTally *queue, const int64 *n)
+{
+	int			book = fairq_book_of(loading.number);
+
+	if (!lock_tally(LW_SHARED))
+		return;
+	fairq_tally_add(loading.tally, queue, book, n);
+	pg_atomic_write_u64(&queue->loaded[book], loading.number);
+	pg_atomic_write_u64(&queue->passed, loading.resets);
+	unlock_tally();
+}
+
+/*
+ * Record that the load skips tasks of a queue without hints.  A backend that
+ * makes hints for the queue reads this.
+ */
+static void
+note_skip(void)
+{
+	if (!lock_tally(LW_SHARED))
+		return;
+	loading.tally->books[fairq_book_of(loading.number)].skips = true;
+	unlock_tally();
+}
+
+/*
+ * End the load.  If it is not over, it has failed.  Callbacks also call this,
+ * possibly without a load.
+ */
+void
+fairq_load_end(bool over)
+{
+	FairqTally *tally = loading.tally;
+
+	if (tally == NULL)
+		return;
+	if (lock_tally(LW_EXCLUSIVE))
+	{
+		pg_atomic_write_u64(&tally->seen_at, 0);
+		if (over)
+		{
+			pg_atomic_write_u64(&tally->current, loading.number);
+			/* is_known() in tally.c reads them in the other order */
+			pg_write_barrier();
+			pg_atomic_write_u64(&tally->known, loading.resets);
+			pg_atomic_write_u64(&tally->passed, loading.resets);
+		}
+		unlock_tally();
+	}
+	loading.tally = NULL;
+}
 
 /* --------------------------------------------------------------------- */
 
@@ -225,7 +441,7 @@ read_pages(FairqTable *tasks, Snapshot snapshot, Load *load)
 	{
 		fairq_task_pages(tasks, at, at + Min(PAGES_AT_ONCE, end - at),
 						 snapshot, note_task, load);
-		if (is_in_the_way(tasks->rel) || !fairq_tally_goes_on())
+		if (is_in_the_way(tasks->rel) || !goes_on())
 			return false;
 	}
 	return true;
@@ -239,7 +455,7 @@ add_running(FairqHints *hints, int32 group_no, int32 n)
 {
 	FairqCounter *counter = fairq_shmem_counter(hints, group_no, true);
 
-	fairq_tally_add(counter, n);
+	add_to(counter, n);
 	fairq_counter_unpin(counter);
 }
 
@@ -277,7 +493,7 @@ publish_to(FairqHints *hints, FairqQueue *queue, const QueueLoad *load)
 {
 	/* if no task of the queue runs, all its counters begin at 0 */
 	bool		counted = load->groups != NULL &&
-		fairq_tally_takes_load(&hints->tally, queue != NULL && queue->limited);
+		is_valid_for(&hints->tally, queue != NULL && queue->limited);
 	int64		n = 0;
 
 	for (const GroupLoad *group = load->groups; group != NULL;
@@ -285,16 +501,15 @@ publish_to(FairqHints *hints, FairqQueue *queue, const QueueLoad *load)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (n++ % GROUPS_AT_ONCE == 0)
-			(void) fairq_tally_goes_on();
+			(void) goes_on();
 		publish_group(hints, group, counted ?
 					  fairq_tenant_no(queue, group->key.group_no) :
 					  FAIRQ_NO_SEAT, counted);
 	}
 	if (counted)
-		fairq_tally_add(&hints->running,
-						(int32) Min(load->n[FAIRQ_TALLY_RUNNING],
-									PG_INT32_MAX));
-	fairq_tally_found(&hints->tally, load->n);
+		add_to(&hints->running,
+			   (int32) Min(load->n[FAIRQ_TALLY_RUNNING], PG_INT32_MAX));
+	add_found(&hints->tally, load->n);
 }
 
 /*
@@ -349,7 +564,7 @@ publish_queue(const QueueLoad *load, const FairqQueueTally *of_call, bool make)
 		fairq_queue_id_unlock(id, AccessShareLock);
 	}
 	if (hints == NULL || !done)
-		fairq_tally_skip();
+		note_skip();
 }
 
 /* Publish the numbers of each queue. */
@@ -368,7 +583,7 @@ publish(Load *load, const FairqQueueTally *of_call, bool make)
 	while ((queue = hash_seq_search(&status)) != NULL)
 	{
 		CHECK_FOR_INTERRUPTS();
-		(void) fairq_tally_goes_on();
+		(void) goes_on();
 		publish_queue(queue, of_call, make);
 		running += queue->n[FAIRQ_TALLY_RUNNING];
 	}
@@ -389,7 +604,7 @@ load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
 	bool		over;
 
 	fairq_watch_transaction();
-	snapshot = tally == NULL ? NULL : fairq_tally_begin(tally);
+	snapshot = tally == NULL ? NULL : begin_load(tally);
 	if (snapshot == NULL)
 		return;
 	load.queues = fairq_hash(CurrentMemoryContext, "fairq queues",
@@ -402,7 +617,7 @@ load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
 	fairq_stall("load");
 	if (over)
 		publish(&load, of_call, make);
-	fairq_tally_end(over);
+	fairq_load_end(over);
 	hash_destroy(load.groups);
 	hash_destroy(load.queues);
 }
@@ -530,7 +745,7 @@ fairq_load_begin(FairqQueue *queue, FairqTable *tasks)
 	fairq_tally_limit(of_queue, queue->limited);
 	due = fairq_load_is_due(queue);
 	if ((!due && fairq_tally_is_known(of_queue)) || RecoveryInProgress() ||
-		IsInParallelMode() || fairq_tally_is_busy(tally))
+		IsInParallelMode() || is_busy(tally))
 		return;
 	begun_at = (int64) pg_atomic_read_u64(&tally->begun_at);
 	if (is_small(tasks, due && pg_atomic_read_u32(&of_queue->limited) != 0))
@@ -560,7 +775,7 @@ fairq_load_finish(FairqQueue *queue, FairqTable *tasks)
 	{
 		bool		counts = fairq_tally_has_passed(of_queue) ?
 			fairq_tally_counts(of_queue) : true;
-		bool		waited = !counts || fairq_tally_is_busy(tally);
+		bool		waited = !counts || is_busy(tally);
 
 		CHECK_FOR_INTERRUPTS();
 		voided |= !waited && pg_atomic_read_u64(&tally->number) != first;

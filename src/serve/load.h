@@ -13,6 +13,7 @@ extern void fairq_load_begin(FairqQueue *queue, FairqTable *tasks);
 extern bool fairq_load_finish(FairqQueue *queue, FairqTable *tasks);
 extern void fairq_load_precedes_sql(Oid task);
 extern void fairq_load_here(FairqQueue *queue, FairqTable *tasks);
+extern void fairq_load_end(bool over);
 extern void fairq_load_first(FairqQueueTally *tally);
 extern PGDLLEXPORT void fairq_load_main(Datum arg);
 

@@ -983,7 +983,7 @@ fairq_serve_end(void)
 	 */
 	fairq_shares_settle(1, FAIRQ_CHARGE_ONE);
 	fairq_running_end();
-	fairq_tally_end(false);
+	fairq_load_end(false);
 	if (search.lane != NULL)
 		fairq_lane_search_end(search.lane, search.lane_no, NULL);
 	search.lane = NULL;

@@ -3,8 +3,8 @@
 # call that needs the pass makes it (load.c). Meanwhile no limit is exceeded,
 # and no group that was skipped has to wait for others.
 #
-# Fails if a load sees changes of its own transaction (fairq_tally_begin() in
-# tally.c). Fails if a queue that is being dropped counts as loaded
+# Fails if a load sees changes of its own transaction (begin_load() in
+# load.c). Fails if a queue that is being dropped counts as loaded
 # (publish_queue() in load.c). Fails if a call does not load by itself when
 # there is no worker (fairq_load_finish()). Fails if a pop does not wait for
 # the load (is_to_load() in serve.c). Fails if SQL does not wait for loads that
