@@ -141,21 +141,21 @@ end_waits(bool pass_on, const TimestampTz *due)
 }
 
 static bool
-waits_at(FairqWakeup *const *wakeups, int n)
+waits_at(FairqQueue *const *queues, int n)
 {
 	if (nwaits != n)
 		return false;
 	for (int i = 0; i < n; i++)
-		if (waits[i].wakeup != wakeups[i])
+		if (waits[i].wakeup != &queues[i]->hints->wakeup)
 			return false;
 	return true;
 }
 
 /* Begin to wait at these queues, unless this backend waits there already. */
 static void
-begin_waits(FairqWakeup *const *wakeups, int n)
+begin_waits(FairqQueue *const *queues, int n)
 {
-	if (waits_at(wakeups, n))
+	if (waits_at(queues, n))
 		return;
 	end_waits(false, NULL);
 	unreported = NULL;
@@ -163,11 +163,13 @@ begin_waits(FairqWakeup *const *wakeups, int n)
 	rechecking = false;
 	for (int i = 0; i < n; i++)
 	{
+		FairqWakeup *wakeup = &queues[i]->hints->wakeup;
+
 		if (n > 1)
-			pg_atomic_fetch_add_u32(&wakeups[i]->several, 1);
+			pg_atomic_fetch_add_u32(&wakeup->several, 1);
 		/* a full barrier: the search sees tasks that became ready before */
-		pg_atomic_fetch_add_u32(&wakeups[i]->waiters, 1);
-		waits[i].wakeup = wakeups[i];
+		pg_atomic_fetch_add_u32(&wakeup->waiters, 1);
+		waits[i].wakeup = wakeup;
 		waits[i].keeps_until = DT_NOEND;
 		nwaits = i + 1;
 	}
@@ -385,18 +387,13 @@ next_due(FairqQueue *queue)
 static void
 begin_wait(text *const *names, int n, FairqQueue **queues, Looks *looks)
 {
-	FairqWakeup *wakeups[FAIRQ_MAX_WAITS];
-
 	if (!fairq_extension_exists())
 		fairq_no_such_queue(names[0], false);
 	for (int i = 0; i < n; i++)
-	{
 		queues[i] = fairq_queue_use(names[i], FAIRQ_PRIV_WORK,
 									AccessShareLock);
-		wakeups[i] = &queues[i]->hints->wakeup;
-	}
 	fairq_watch_transaction();
-	begin_waits(wakeups, n);
+	begin_waits(queues, n);
 	looks->domain = fairq_domain();
 	looks->resets = pg_atomic_read_u64(&looks->domain->resets);
 }
