@@ -840,8 +840,8 @@ take_keys(FairqEnqueue *e, Batch *batch)
 									PointerGetDatum(sorted[i].key), false, -1))
 			owner = ids[sorted[i - 1].task];
 		else
-			owner = fairq_take_key(e, PointerGetDatum(sorted[i].key), ids[task],
-								   true);
+			owner = fairq_take_key(e, PointerGetDatum(sorted[i].key),
+								   ids[task], true);
 		batch->add[task] = owner == ids[task];
 		ids[task] = owner;
 	}
@@ -995,8 +995,8 @@ create_batch(const FairqEnqueue *e, const FairqNewTask *new, bool on_success)
 	fairq_set(values, nulls, BATCH_ON_SUCCESS, BoolGetDatum(on_success));
 	fairq_set(values, nulls, BATCH_CREATED_AT,
 			  TimestampTzGetDatum(new->enqueued_at));
-	fairq_table_insert(fairq_table_beside(e->tasks, FAIRQ_BATCH), values, nulls,
-					   BATCH_NATTS);
+	fairq_table_insert(fairq_table_beside(e->tasks, FAIRQ_BATCH), values,
+					   nulls, BATCH_NATTS);
 }
 
 /*

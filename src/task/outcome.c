@@ -28,9 +28,10 @@
  * them.  A check that ends a wait visits the next waiting tasks, up to the
  * first one of its queue that is already due.
  *
- * Locking: the caller has fairq.task open with RowExclusiveLock.  It has locked
- * the queue with AccessShareLock, and then the row, both to the end of the
- * transaction.  The row is in tasks->locked.slot, and its fields are in *task.
+ * Locking: the caller has fairq.task open with RowExclusiveLock.  It has
+ * locked the queue with AccessShareLock, and then the row, both to the end of
+ * the transaction.  The row is in tasks->locked.slot, and its fields are in
+ * *task.
  */
 #include "postgres.h"
 
@@ -215,16 +216,6 @@ fairq_change_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 	/* the group may have been put aside until the task would have been due */
 	if (queue->retries.in_order && region == FAIRQ_REGION_RETRIED && !stays)
 		fairq_pending_settings(queue->hints, task->group_no);
-}
-
-/*
- * Make the next check of a locked task, which is blocked, due at once.
- */
-void
-fairq_look_soon(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
-{
-	fairq_change_task(queue, tasks, task, fairq_as_due(GetCurrentTimestamp()),
-					  false, NULL);
 }
 
 /*

@@ -5,6 +5,8 @@
 #ifndef FAIRQ_OUTCOME_H
 #define FAIRQ_OUTCOME_H
 
+#include "utils/timestamp.h"
+
 #include "queue.h"
 #include "transaction.h"
 
@@ -49,8 +51,6 @@ extern void fairq_task_ended(FairqQueue *queue, FairqTable *tasks,
 							 const FairqTask *task, FairqStatus status);
 extern bool fairq_look_at_blocked(FairqQueue *queue, FairqTable *tasks,
 								  FairqTask *task);
-extern void fairq_look_soon(FairqQueue *queue, FairqTable *tasks,
-							FairqTask *task);
 extern void fairq_change_task(FairqQueue *queue, FairqTable *tasks,
 							  FairqTask *task, TimestampTz run_at, bool stays,
 							  const FairqContent *content);
@@ -59,5 +59,13 @@ extern bool fairq_complete_unlocked(FairqQueue *queue, FairqTable *tasks,
 extern void fairq_run_again(FairqQueue *queue, FairqTable *tasks,
 							FairqTask *task, TimestampTz run_at,
 							const text *error, bool retried);
+
+/* Make the next check of a locked task, which is blocked, due at once. */
+static inline void
+fairq_look_soon(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
+{
+	fairq_change_task(queue, tasks, task, fairq_as_due(GetCurrentTimestamp()),
+					  false, NULL);
+}
 
 #endif							/* FAIRQ_OUTCOME_H */

@@ -93,16 +93,6 @@
 #include "tools.h"
 #include "transaction.h"
 
-/* The bit of the privilege of a name; 0 if there is no such privilege. */
-FairqPrivilege
-fairq_privilege_named(const char *name)
-{
-	return strcmp(name, "enqueue") == 0 ? FAIRQ_PRIV_ENQUEUE :
-		strcmp(name, "work") == 0 ? FAIRQ_PRIV_WORK :
-		strcmp(name, "manage") == 0 ? FAIRQ_PRIV_MANAGE :
-		strcmp(name, "monitor") == 0 ? FAIRQ_PRIV_MONITOR : 0;
-}
-
 /* if the settings of more groups have changed, all settings are read again */
 #define MOST_CHANGED 65536
 

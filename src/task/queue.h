@@ -162,7 +162,6 @@ extern FairqQueue *fairq_queue_by_id(int32 id, bool must_have);
 extern FairqQueue *fairq_queue_if_hints(int32 id, int any_privilege);
 extern FairqQueue *fairq_queue_use_id(int32 id, int any_privilege, bool wait);
 extern bool fairq_may(const FairqQueue *queue, int any);
-extern FairqPrivilege fairq_privilege_named(const char *name);
 extern bool fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_id_unlock(int32 id, LOCKMODE lockmode);
 extern void fairq_queue_changed(bool all);
@@ -173,6 +172,16 @@ extern const FairqSetting *fairq_group_setting(const FairqQueue *queue,
 extern const FairqSetting *fairq_tenant_setting(const FairqQueue *queue,
 												int32 tenant);
 extern void fairq_notify(const FairqQueue *queue);
+
+/* The bit of the privilege of a name; 0 if there is no such privilege. */
+static inline FairqPrivilege
+fairq_privilege_named(const char *name)
+{
+	return strcmp(name, "enqueue") == 0 ? FAIRQ_PRIV_ENQUEUE :
+		strcmp(name, "work") == 0 ? FAIRQ_PRIV_WORK :
+		strcmp(name, "manage") == 0 ? FAIRQ_PRIV_MANAGE :
+		strcmp(name, "monitor") == 0 ? FAIRQ_PRIV_MONITOR : 0;
+}
 
 /* Whether a group, or its tenant (-1: none), is paused. */
 static inline bool
