@@ -66,10 +66,8 @@ fairq_record_have(FairqRecords *records, int32 seat)
 void *
 fairq_own_record(FairqRecords *records, int32 seat)
 {
-	bool		is_new;
-
 	return fairq_in_shadow(records) ?
-		fairq_shadow_part(records, seat, records->size, &is_new) : NULL;
+		fairq_shadow_part(records, seat, records->size) : NULL;
 }
 
 /* Whether the node of one seat is above that of the other in a tree. */

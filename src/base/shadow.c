@@ -90,14 +90,13 @@ fairq_shadow_find(const void *of, int64 number)
  * not exist.
  */
 void *
-fairq_shadow_part(const void *of, int64 number, Size size, bool *is_new)
+fairq_shadow_part(const void *of, int64 number, Size size)
 {
 	PartKey		key = {.of = (uintptr_t) of, .number = number};
 	void	   *at = fairq_shadow_find(of, number);
 
 	/* callbacks may find a part, and must not make one */
-	*is_new = at == NULL;
-	if (*is_new)
+	if (at == NULL)
 	{
 		at = fairq_shadow_alloc(size);
 		((Part *) hash_search(parts, &key, HASH_ENTER, NULL))->at = at;

@@ -18,8 +18,7 @@ extern FairqShadow fairq_shadow;
 extern void *fairq_shadow_begin(void *real, Size size);
 extern void *fairq_shadow_alloc(Size size);
 extern void *fairq_shadow_find(const void *of, int64 number);
-extern void *fairq_shadow_part(const void *of, int64 number, Size size,
-							   bool *is_new);
+extern void *fairq_shadow_part(const void *of, int64 number, Size size);
 extern void fairq_shadow_end(void);
 
 /* Whether an address is in the copy. */
@@ -45,9 +44,7 @@ fairq_shadow_real(void *at)
 static inline void
 fairq_shadow_claim(int64 id)
 {
-	bool		is_new;
-
-	(void) fairq_shadow_part(NULL, id, sizeof(bool), &is_new);
+	(void) fairq_shadow_part(NULL, id, sizeof(bool));
 }
 
 /* Whether there is a simulated claim of a task. */

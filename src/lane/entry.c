@@ -276,7 +276,6 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new)
 		FairqGroupSet *sets[2];
 		FairqGroup *group = find_entry(lane_no, group_no, sets);
 		FairqGroup	made = {.tail.addr = FAIRQ_TAIL_UNKNOWN};
-		bool		is_first;
 
 		if (group == NULL && !create)
 			return NULL;
@@ -287,7 +286,7 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new)
 			fairq_entry_unlock(group);
 			made.pins = made.pid.reader = made.pid.searcher = 0;
 		}
-		own = fairq_shadow_part(copy, group_no, sizeof(OwnEntry), &is_first);
+		own = fairq_shadow_part(copy, group_no, sizeof(OwnEntry));
 		own->group = made;
 		own->lane_no = lane_no;
 	}

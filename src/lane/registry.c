@@ -920,13 +920,12 @@ find_counter(FairqHints *hints, int32 group_no)
 static FairqCounter *
 own_counter(FairqHints *copy, int32 group_no)
 {
-	bool		is_new;
-	FairqCounter *counter = fairq_shadow_part(copy, group_no,
-											  sizeof(FairqCounter), &is_new);
+	FairqCounter *counter = fairq_shadow_find(copy, group_no);
 	FairqCounter *real;
 
-	if (is_new)
+	if (counter == NULL)
 	{
+		counter = fairq_shadow_part(copy, group_no, sizeof(FairqCounter));
 		fairq_counter_init(counter, copy->entry.tenure, copy->entry.born);
 		real = find_counter(fairq_shadow_real(copy), group_no);
 		if (real != NULL)
