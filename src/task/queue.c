@@ -900,6 +900,20 @@ fairq_no_such_queue(text *name, bool skip)
 }
 
 /*
+ * The id of the queue of a name, which is copied to cname; 0 if there is none.
+ * cname has room for FAIRQ_MAX_QUEUE_NAME bytes.
+ */
+static int32
+find_id(text *name, char *cname)
+{
+	check_queue_cache();
+	if (VARSIZE_ANY_EXHDR(name) > FAIRQ_MAX_QUEUE_NAME)
+		return 0;
+	text_to_cstring_buffer(name, cname, FAIRQ_MAX_QUEUE_NAME + 1);
+	return lookup_id(cname);
+}
+
+/*
  * The queue of a name, locked until the end of the transaction, for one of
  * these privileges.  A caller without any of them takes no lock.  NULL: there
  * is no such queue.  Without must_have, queue->hints is NULL if there is no
@@ -910,14 +924,8 @@ fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode,
 						  bool must_have)
 {
 	char		cname[FAIRQ_MAX_QUEUE_NAME + 1];
-	int32		id = 0;
+	int32		id = find_id(name, cname);
 
-	check_queue_cache();
-	if (VARSIZE_ANY_EXHDR(name) <= FAIRQ_MAX_QUEUE_NAME)
-	{
-		text_to_cstring_buffer(name, cname, sizeof(cname));
-		id = lookup_id(cname);
-	}
 	while (id != 0)
 	{
 		int32		again;
@@ -968,12 +976,7 @@ fairq_queue_to_view(text *name)
 {
 	FairqQueue	unknown = {0};
 
-	check_queue_cache();
-	if (VARSIZE_ANY_EXHDR(name) <= FAIRQ_MAX_QUEUE_NAME)
-	{
-		text_to_cstring_buffer(name, unknown.name, sizeof(unknown.name));
-		unknown.id = lookup_id(unknown.name);
-	}
+	unknown.id = find_id(name, unknown.name);
 	if (unknown.id == 0)
 		fairq_no_such_queue(name, false);
 	if (fairq_shmem_queue(unknown.id, false) != NULL)
