@@ -387,7 +387,7 @@ cancel_task(Attempt *a)
 static Attempt
 begin_call(const char *function)
 {
-	Attempt a = {0};
+	Attempt		a = {0};
 
 	fairq_writes(function);
 	a.tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
@@ -442,7 +442,7 @@ begin_one(FunctionCallInfo fcinfo, const char *function, Finder find,
 Datum
 fairq_complete(PG_FUNCTION_ARGS)
 {
-	Attempt a;
+	Attempt		a;
 	int32		attempt = arg_attempt(fcinfo);
 	Datum		result = PG_ARGISNULL(2) ? (Datum) 0 :
 		PointerGetDatum(PG_GETARG_JSONB_P(2));
@@ -459,7 +459,7 @@ fairq_complete(PG_FUNCTION_ARGS)
 Datum
 fairq_fail(PG_FUNCTION_ARGS)
 {
-	Attempt a;
+	Attempt		a;
 	const text *error = PG_ARGISNULL(2) ? NULL : PG_GETARG_TEXT_PP(2);
 	int64		retry_in = arg_delay(fcinfo, 3, "retry_in", -1);
 	int64		took = arg_delay(fcinfo, 5, "took", -1);
@@ -475,7 +475,7 @@ fairq_fail(PG_FUNCTION_ARGS)
 Datum
 fairq_release(PG_FUNCTION_ARGS)
 {
-	Attempt a;
+	Attempt		a;
 	int64		delay = arg_delay(fcinfo, 2, "delay", 0);
 	bool		done = begin_one(fcinfo, "fairq.release()",
 								 find_attempt_to_end, &a);
@@ -506,7 +506,7 @@ extend(FunctionCallInfo fcinfo, Attempt *a, TimestampTz *until)
 Datum
 fairq_extend(PG_FUNCTION_ARGS)
 {
-	Attempt a;
+	Attempt		a;
 	bool		done;
 	TimestampTz until = 0;
 
@@ -522,7 +522,7 @@ fairq_extend(PG_FUNCTION_ARGS)
 Datum
 fairq_set_progress(PG_FUNCTION_ARGS)
 {
-	Attempt a;
+	Attempt		a;
 	Datum		progress = PG_ARGISNULL(2) ? (Datum) 0 :
 		PointerGetDatum(PG_GETARG_JSONB_P(2));
 	bool		done = begin_one(fcinfo, "fairq.set_progress()",
@@ -537,7 +537,7 @@ fairq_set_progress(PG_FUNCTION_ARGS)
 Datum
 fairq_cancel(PG_FUNCTION_ARGS)
 {
-	Attempt a = begin_call("fairq.cancel()");
+	Attempt		a = begin_call("fairq.cancel()");
 	bool		done = !PG_ARGISNULL(0) &&
 		find_task(&a, PG_GETARG_INT64(0),
 						FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK);
@@ -554,7 +554,7 @@ fairq_reschedule(PG_FUNCTION_ARGS)
 {
 	TimestampTz run_at = PG_ARGISNULL(1) ? DT_NOBEGIN :
 		PG_GETARG_TIMESTAMPTZ(1);
-	Attempt a = begin_call("fairq.reschedule()");
+	Attempt		a = begin_call("fairq.reschedule()");
 	bool		done = !PG_ARGISNULL(0) &&
 		reschedule_task(&a, PG_GETARG_INT64(0), run_at);
 
@@ -582,12 +582,11 @@ close_batch(Attempt *a, int64 id, int any_privilege)
 Datum
 fairq_close_batch(PG_FUNCTION_ARGS)
 {
-	Attempt a = {0};
+	Attempt		a;
 	bool		closed;
 
 	fairq_arg_needed(fcinfo, 0, "id");
-	fairq_writes("fairq.close_batch()");
-	a.tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
+	a = begin_call("fairq.close_batch()");
 	closed = close_batch(&a, PG_GETARG_INT64(0), FAIRQ_PRIV_ENQUEUE);
 	fairq_table_close(a.tasks);
 	PG_RETURN_BOOL(closed);
@@ -628,7 +627,7 @@ cancel_found(Attempt *a, int64 batch, MemoryContext each)
 Datum
 fairq_cancel_batch(PG_FUNCTION_ARGS)
 {
-	Attempt a = {0};
+	Attempt		a;
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext,
 											   "fairq task",
 											   ALLOCSET_DEFAULT_SIZES);
@@ -638,8 +637,7 @@ fairq_cancel_batch(PG_FUNCTION_ARGS)
 
 	fairq_arg_needed(fcinfo, 0, "id");
 	batch = PG_GETARG_INT64(0);
-	fairq_writes("fairq.cancel_batch()");
-	a.tasks = fairq_open(FAIRQ_TASK, RowExclusiveLock);
+	a = begin_call("fairq.cancel_batch()");
 	(void) close_batch(&a, batch, FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK);
 	while ((found = cancel_found(&a, batch, each)) > 0)
 		cancelled += found;
@@ -659,7 +657,7 @@ typedef struct Held
 
 typedef struct Batch
 {
-	Attempt a;
+	Attempt		a;
 	int			n;
 	Held	   *items;			/* items in the order of their ids */
 	Datum	   *ids;			/* ids in the order of the input */
