@@ -201,35 +201,6 @@ fairq_counter_is_idle(FairqCounter *counter, uint64 current)
 	return idle;
 }
 
-/* Whether any backend keeps a pointer to the counter. */
-bool
-fairq_counter_is_pinned(FairqCounter *counter)
-{
-	bool		pinned;
-
-	SpinLockAcquire(&counter->mutex);
-	pinned = counter->pins > 0;
-	SpinLockRelease(&counter->mutex);
-	return pinned;
-}
-
-void
-fairq_counter_pin(FairqCounter *counter)
-{
-	SpinLockAcquire(&counter->mutex);
-	counter->pins++;
-	SpinLockRelease(&counter->mutex);
-}
-
-void
-fairq_counter_unpin(FairqCounter *counter)
-{
-	SpinLockAcquire(&counter->mutex);
-	Assert(counter->pins > 0);
-	counter->pins--;
-	SpinLockRelease(&counter->mutex);
-}
-
 /*
  * Whether there is a slot for one more task under the limit.  The mutex is
  * held.

@@ -167,14 +167,40 @@ typedef enum FairqSlot
 	FAIRQ_SLOT_NONE				/* there is none */
 } FairqSlot;
 
+/* Whether any backend keeps a pointer to the counter. */
+static inline bool
+fairq_counter_is_pinned(FairqCounter *counter)
+{
+	bool		pinned;
+
+	SpinLockAcquire(&counter->mutex);
+	pinned = counter->pins > 0;
+	SpinLockRelease(&counter->mutex);
+	return pinned;
+}
+
+static inline void
+fairq_counter_pin(FairqCounter *counter)
+{
+	SpinLockAcquire(&counter->mutex);
+	counter->pins++;
+	SpinLockRelease(&counter->mutex);
+}
+
+static inline void
+fairq_counter_unpin(FairqCounter *counter)
+{
+	SpinLockAcquire(&counter->mutex);
+	Assert(counter->pins > 0);
+	counter->pins--;
+	SpinLockRelease(&counter->mutex);
+}
+
 extern void fairq_counter_init(FairqCounter *counter, uint64 tenure,
 							   int64 born);
 extern void fairq_counter_copy(FairqCounter *copy, FairqCounter *counter);
 extern void fairq_counter_begin_starts(FairqCounter *counter, int64 since);
 extern bool fairq_counter_is_idle(FairqCounter *counter, uint64 current);
-extern bool fairq_counter_is_pinned(FairqCounter *counter);
-extern void fairq_counter_pin(FairqCounter *counter);
-extern void fairq_counter_unpin(FairqCounter *counter);
 extern FairqSlot fairq_counter_enter(FairqCounter *counter, FairqKnown now,
 									 int32 limit, bool look);
 extern uint16 fairq_counter_ended(FairqCounter *counter, const FairqAdds *adds,

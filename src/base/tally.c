@@ -269,18 +269,6 @@ fairq_tally_keep(FairqQueueTally *queue)
 }
 
 /*
- * Whether a load has read all tasks of the queue since its leases and reaches
- * were last invalid.
- */
-bool
-fairq_tally_has_passed(FairqQueueTally *queue)
-{
-	FairqTally *tally = fairq_tally_of(queue);
-
-	return pg_atomic_read_u64(&queue->passed) == fairq_tally_resets(tally);
-}
-
-/*
  * Read the numbers of the queue.  False if they are not known; then *n is
  * undefined.
  */

@@ -188,6 +188,18 @@ fairq_tally_counted(FairqQueueTally *queue)
 	pg_atomic_fetch_sub_u32(&queue->uncounted, 1);
 }
 
+/*
+ * Whether a load has read all tasks of the queue since its leases and reaches
+ * were last invalid.
+ */
+static inline bool
+fairq_tally_has_passed(FairqQueueTally *queue)
+{
+	FairqTally *tally = fairq_tally_of(queue);
+
+	return pg_atomic_read_u64(&queue->passed) == fairq_tally_resets(tally);
+}
+
 extern dsa_pointer fairq_tally_make(int32 domain);
 extern void fairq_queue_tally_init(FairqQueueTally *queue, dsa_pointer tally);
 extern void fairq_queue_tally_empty(FairqQueueTally *queue);
@@ -195,7 +207,6 @@ extern void fairq_queue_tally_entered(FairqQueueTally *queue);
 extern FairqKnown fairq_tally_now(FairqQueueTally *queue);
 extern void fairq_tally_keep(FairqQueueTally *queue);
 extern bool fairq_tally_is_known(FairqQueueTally *queue);
-extern bool fairq_tally_has_passed(FairqQueueTally *queue);
 extern bool fairq_tally_read(FairqQueueTally *queue, int64 *n);
 extern void fairq_tally_add(FairqTally *tally, FairqQueueTally *queue,
 							int book, const int64 *n);

@@ -65,17 +65,6 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 	pg_atomic_init_u64(&wakeup->kept_until, (uint64) DT_NOEND);
 }
 
-/* Begin again for another queue, at which no session waits. */
-void
-fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
-{
-	wakeup->domain = domain;
-	pg_atomic_write_u32(&wakeup->calls, 0);
-	pg_atomic_write_u32(&wakeup->surplus, 0);
-	pg_atomic_write_u64(&wakeup->recheck, (uint64) DT_NOEND);
-	pg_atomic_write_u64(&wakeup->kept_until, (uint64) DT_NOEND);
-}
-
 /* Call up to n more waiters.  Returns the number of waiters. */
 static uint32
 add_calls(FairqWakeup *wakeup, uint32 n)

@@ -60,8 +60,18 @@ fairq_recheck_later(FairqWakeup *wakeup)
 						(uint64) (GetCurrentTimestamp() + FAIRQ_RECHECK));
 }
 
+/* Begin again for another queue, at which no session waits. */
+static inline void
+fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
+{
+	wakeup->domain = domain;
+	pg_atomic_write_u32(&wakeup->calls, 0);
+	pg_atomic_write_u32(&wakeup->surplus, 0);
+	pg_atomic_write_u64(&wakeup->recheck, (uint64) DT_NOEND);
+	pg_atomic_write_u64(&wakeup->kept_until, (uint64) DT_NOEND);
+}
+
 extern void fairq_wakeup_init(FairqWakeup *wakeup);
-extern void fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain);
 extern void fairq_wake(FairqWakeup *wakeup, int32 n);
 extern void fairq_wake_chain(FairqWakeup *wakeup);
 extern void fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found);
