@@ -319,8 +319,8 @@ backoff_delay(const FairqQueue *queue, const FairqTask *task)
  * are left, or with dead, the task fails for good.
  */
 static void
-fail_attempt(Attempt *a, const text *error, int64 retry_in,
-				   bool dead, int64 took)
+fail_attempt(Attempt *a, const text *error, int64 retry_in, bool dead,
+			 int64 took)
 {
 	a->task.took = took;
 	if (!a->task.cancelled &&
@@ -357,7 +357,7 @@ release_attempt(Attempt *a, int64 delay)
  */
 static void
 set_column(Attempt *a, TimestampTz lease_until, AttrNumber attno,
-				 Datum value)
+		   Datum value)
 {
 	FairqPending *pending = fairq_pending_of(a->queue, &a->task);
 
@@ -378,7 +378,7 @@ cancel_task(Attempt *a)
 	}
 	if (!a->task.cancelled)
 		set_column(a, a->task.lease_until, TASK_CANCELLED,
-						 BoolGetDatum(true));
+				   BoolGetDatum(true));
 }
 
 /* --------------------------------------------------------------------- */
@@ -540,7 +540,7 @@ fairq_cancel(PG_FUNCTION_ARGS)
 	Attempt		a = begin_call("fairq.cancel()");
 	bool		done = !PG_ARGISNULL(0) &&
 		find_task(&a, PG_GETARG_INT64(0),
-						FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK);
+				  FAIRQ_PRIV_ENQUEUE | FAIRQ_PRIV_WORK);
 
 	if (done)
 		cancel_task(&a);
@@ -756,7 +756,7 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 			fairq_check_delay("took", DatumGetIntervalP(took[item->nth]));
 
 		if (complete_attempt(&batch.a, item->id, item->attempt,
-								   fairq_value_of(&results, item->nth), work))
+							 fairq_value_of(&results, item->nth), work))
 		{
 			batch.lost[item->nth] = batch.a.task.cancelled;
 			batch.done = true;
@@ -779,8 +779,8 @@ fairq_fail_batch(PG_FUNCTION_ARGS)
 
 		if (find_item(&batch, &batch.items[i], find_attempt_to_end))
 			fail_attempt(&batch.a, DatumGetPointer(error) == NULL ?
-							   NULL : DatumGetTextPP(error),
-							   retry_in, false, -1);
+						 NULL : DatumGetTextPP(error),
+						 retry_in, false, -1);
 	}
 	PG_RETURN_DATUM(end_batch(&batch));
 }

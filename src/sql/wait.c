@@ -484,7 +484,7 @@ sleep_until(TimestampTz until, const Looks *looks)
 	for (;;)
 	{
 		bool		news = sleep_once(Min(until,
-										   GetCurrentTimestamp() + LISTEN_EVERY));
+										  GetCurrentTimestamp() + LISTEN_EVERY));
 
 		CHECK_FOR_INTERRUPTS();
 		if (news || GetCurrentTimestamp() >= until)
