@@ -88,8 +88,8 @@ before_enqueues: List[BeforeEnqueue] = []
 def before_enqueue(hook: BeforeEnqueue) -> BeforeEnqueue:
     """Decorates a function that is called before each call that enqueues.
 
-    Its arguments are the queue, the name of the tasks, and their headers, which it may
-    change.
+    The function's arguments are the queue, the name of the tasks, and their headers,
+    which it may change.
     """
     before_enqueues.append(hook)
     return hook
@@ -163,7 +163,9 @@ def call(function: str, parts: Sequence[str], values: Sequence[Optional[str]],
          options: Mapping[str, Any]) -> Statement:
     parts, values = list(parts), list(values)
     named(options, parts, values)
-    return f"SELECT * FROM fairq.{function}({', '.join(parts)})", tuple(values)
+    # no FROM where it is not necessary: see Database.query()
+    columns = "* FROM " if function == "enqueue_or_find" else ""
+    return f"SELECT {columns}fairq.{function}({', '.join(parts)})", tuple(values)
 
 
 def call_by_id(function: str, id: int, options: Mapping[str, Any]) -> Statement:
@@ -474,7 +476,7 @@ aredrive_task = asynchronous(redrive_task_statement, one_bool)
 
 
 def ensure_queues(connection: Any, queues: Mapping[str, Mapping[str, Any]]) -> None:
-    """Creates the queues that are missing, and gives the others these settings.
+    """Creates missing queues, and changes the given settings of existing queues.
 
     In the connection's transaction.  ValueError: an existing queue has another separator.
     """

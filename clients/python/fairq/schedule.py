@@ -91,7 +91,8 @@ class Schedule:
         self.seen: Optional[datetime] = None    # the times up to this one have their tasks
 
     def due(self, now: datetime) -> List[datetime]:
-        """The times since the last call.  The first call returns the last missed time."""
+        """The times until now whose tasks have not been enqueued.  The first
+        call returns only the last one."""
         after = now - self.catch_up
         if self.seen is None:
             return self.times(after, now)[-1:]
@@ -110,7 +111,7 @@ class Schedule:
             dedup_key=f"schedule {self.name} {text}", dedup_for=self.catch_up + MARGIN)
         # brief, since another transaction may hold the key, and the connection
         # also renews leases
-        database.query(sql.replace("SELECT * FROM", "SELECT", 1), *values, brief=True)
+        database.query(sql, *values, brief=True)
 
 
 def tick(schedules: List[Schedule], database: "Database") -> float:
