@@ -15,8 +15,8 @@
 #
 # PG_CONFIG=... chooses the PostgreSQL, WERROR=1 makes warnings errors.
 
-# These run in a copy of the tree, and prepare the machine first; so they need
-# no PostgreSQL to begin with.
+# These targets run in a copy of the tree.  They prepare the machine first, so
+# they need no PostgreSQL beforehand.
 .PHONY: prepare test test-all demo bench bench-full bench-plots dist deb packages docs
 prepare:
 	@test/prepare
@@ -57,8 +57,8 @@ OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*/*.c)))
 
 REGRESS = $(sort $(basename $(notdir $(wildcard sql/*.sql))))
 REGRESS_OPTS = --encoding=UTF8 --no-locale --load-extension=fairq
-# helpers goes first, also before a single spec: it makes what others say their
-# answers with.
+# helpers goes first, also before a single spec, because it creates the
+# procedures with which other specs print their results.
 ISOLATION = $(sort $(basename $(notdir $(wildcard test/specs/*.spec))))
 ifneq ($(strip $(ISOLATION)),)
 override ISOLATION := helpers $(filter-out helpers,$(ISOLATION))
@@ -66,8 +66,8 @@ endif
 ISOLATION_OPTS = --inputdir=test --encoding=UTF8 --no-locale
 PROVE_TESTS = $(sort $(wildcard test/t/*.pl))
 
-# The TAP tests start servers of their own.  Where that cannot be, and they were
-# not asked for by TAP_TESTS=1, installcheck leaves them out.
+# The TAP tests start servers of their own.  Where they cannot start one,
+# installcheck leaves them out, unless TAP_TESTS=1 requests them.
 ifeq ($(origin TAP_TESTS),undefined)
 TAP_TESTS = 1
 ifneq ($(filter installcheck,$(MAKECMDGOALS)),)
@@ -84,7 +84,7 @@ endif
 # PostgreSQL's own headers and idioms are not clean under -Wextra.
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare \
 	-Wno-missing-field-initializers -Wno-clobbered
-# the library's version is that of the SQL that it is for
+# the library has the version of its SQL script
 PG_CPPFLAGS = $(addprefix -I,$(sort $(dir $(wildcard src/*/*.h)))) -DFAIRQ_VERSION='$(shell sed -n "s/^default_version = '\(.*\)'/\"\1\"/p" fairq.control)'
 ifeq ($(WERROR),1)
 PG_CFLAGS += -Werror
@@ -118,8 +118,8 @@ installcheck: override export PGOPTIONS += \
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 
-# A PostgreSQL built with LLVM wants bitcode, whose compiler or linker is often
-# missing; all works without.
+# A PostgreSQL built with LLVM requests bitcode, whose compiler or linker is
+# often missing.  fairq works without bitcode.
 of_server = $(shell sed -n 's/^$(1)[[:blank:]]*=[[:blank:]]*//p' '$(dir $(PGXS))../Makefile.global')
 clang := $(call of_server,CLANG)
 llvm_lto := $(call of_server,LLVM_BINPATH)/llvm-lto
