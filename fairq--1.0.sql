@@ -7,20 +7,20 @@ CREATE SCHEMA fairq;
 COMMENT ON SCHEMA fairq IS 'A task queue that is fair to many tenants.';
 
 -- Functions and views that only fairq's own views, triggers and functions use.
--- No role has USAGE, because a view does not need it for the functions that it
--- names.
+-- No role has USAGE on the schema, because a view can call the functions that
+-- it names without it.
 CREATE SCHEMA fairq_internal;
 COMMENT ON SCHEMA fairq_internal IS 'Parts of fairq that no application calls.';
 
 --
--- The tables are authoritative: fairq fills shared memory from them.  The C code
--- finds their columns by number (src/base/catalog.h).  It refuses tables with
--- objects that it would bypass (src/base/catalog.c).  So add a new column, NOT
--- NULL or check constraint there as well.
+-- The tables are authoritative: fairq fills shared memory from them.  The C
+-- code finds their columns by number (src/base/catalog.h).  It refuses tables
+-- with objects that it would bypass (src/base/catalog.c).  So a new column, or
+-- a new NOT NULL or check constraint, has to be added to these files, too.
 --
 
--- The number of a lane, also an int, is ten times that of its queue, plus the
--- priority.
+-- The number of a lane, also an int, is ten times the number of its queue,
+-- plus the priority.
 CREATE SEQUENCE fairq.queue_id_seq AS int MAXVALUE 214748363;
 
 CREATE TABLE fairq.queue (
@@ -62,7 +62,7 @@ COMMENT ON COLUMN fairq.queue.paused IS 'No task of the queue is popped while th
 COMMENT ON COLUMN fairq.queue.name IS 'The queue''s name in calls.';
 COMMENT ON COLUMN fairq.queue.lease IS 'How long a popped task belongs to its worker, unless pop gives another lease.';
 COMMENT ON COLUMN fairq.queue.max_attempts IS 'Number of attempts after which a task fails for good, unless the task has its own number.';
-COMMENT ON COLUMN fairq.queue.notify IS 'NOTIFY "fairq.<name>" when tasks become ready.';
+COMMENT ON COLUMN fairq.queue.notify IS 'True: fairq sends NOTIFY "fairq.<name>" when tasks become ready.';
 COMMENT ON COLUMN fairq.queue.backoff IS 'How long the first retry waits. Each further retry waits twice as long.';
 COMMENT ON COLUMN fairq.queue.retain IS 'How long completed, cancelled and expired tasks stay in the archive; NULL: they are not '
 	'archived.';
@@ -70,7 +70,7 @@ COMMENT ON COLUMN fairq.queue.concurrency IS 'Maximum number of running tasks of
 COMMENT ON COLUMN fairq.queue.max_running IS 'Maximum number of running tasks of the queue; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.fair_by IS 'The unit that all groups get in equal amounts: tasks, cost or time.';
 COMMENT ON COLUMN fairq.queue.rate IS 'How many tasks of a group may start per interval "per"; NULL: no limit.';
-COMMENT ON COLUMN fairq.queue.per IS 'Interval of rate, max_rate and the rates of groups.';
+COMMENT ON COLUMN fairq.queue.per IS 'Length of the interval to which rate, max_rate and the rates of groups apply.';
 COMMENT ON COLUMN fairq.queue.burst IS 'How many tasks may start at once if none has started for a long time.';
 COMMENT ON COLUMN fairq.queue.max_rate IS 'How many tasks of the queue may start per interval "per"; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1 and so on. A priority without a share is served when no '
@@ -81,10 +81,10 @@ COMMENT ON COLUMN fairq.queue.retain_failed IS 'How long failed tasks stay in th
 COMMENT ON COLUMN fairq.queue.max_run_time IS 'How long a task may run: its lease cannot be extended past this time after the pop; NULL: no '
 	'limit.';
 
-COMMENT ON COLUMN fairq.queue.backoff_max IS 'How long a retry waits at most.';
+COMMENT ON COLUMN fairq.queue.backoff_max IS 'Maximum time that a retry waits.';
 COMMENT ON COLUMN fairq.queue.separator IS 'Character between tenant and user in the keys of groups; NULL: there are no tenants. It cannot be changed.';
 
--- The indexes are not unique on purpose: see src/task/group.c.
+-- The indexes are deliberately not unique: see src/task/group.c.
 CREATE TABLE fairq.group_number (
 	queue_id int NOT NULL,
 	group_no int NOT NULL CHECK (group_no >= 0),
@@ -92,8 +92,8 @@ CREATE TABLE fairq.group_number (
 ) USING heap;
 CREATE INDEX group_number_by_key ON fairq.group_number (queue_id, group_key);
 CREATE INDEX group_number_by_no ON fairq.group_number (queue_id, group_no);
--- The table has no primary key.  If equal rows exist, a subscriber deletes one for
--- each one that is deleted here.
+-- The table has no primary key.  If equal rows exist, a subscriber deletes one row
+-- for each row that is deleted here.
 ALTER TABLE fairq.group_number REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE fairq.group_number IS 'Numbers of groups. A group may have several equal rows.';
@@ -121,7 +121,7 @@ COMMENT ON COLUMN fairq.group_setting.concurrency IS 'Maximum number of running 
 COMMENT ON COLUMN fairq.group_setting.rate IS 'How many tasks of the group may start per interval "per" of the queue; NULL: the setting of the queue.';
 COMMENT ON COLUMN fairq.group_setting.held_until IS 'No task of the group starts before this time; NULL, or a time in the past: no hold.';
 
--- A role is stored by its OID, and dumped by its name.
+-- The table stores the OID of a role, and a dump has its name.
 CREATE TABLE fairq.queue_privilege (
 	queue_id int NOT NULL,
 	role regrole NOT NULL,
@@ -132,10 +132,11 @@ CREATE TABLE fairq.queue_privilege (
 
 COMMENT ON TABLE fairq.queue_privilege IS 'Privileges of roles on queues. The owner of fairq''s tables has all privileges.';
 COMMENT ON COLUMN fairq.queue_privilege.queue_id IS 'The queue.';
-COMMENT ON COLUMN fairq.queue_privilege.role IS 'The role. Its members that inherit its privileges have them, too.';
+COMMENT ON COLUMN fairq.queue_privilege.role IS 'The role. Members that inherit the role''s privileges have the privilege too.';
 COMMENT ON COLUMN fairq.queue_privilege.privilege IS 'enqueue, work (includes monitor), monitor, or manage (includes all others).';
 
--- This function precedes the tables, because their CHECK constraints call it.
+-- This function precedes the tables fairq.task and fairq.archive, because their
+-- CHECK constraints call it.
 CREATE FUNCTION fairq_internal.attempt_log(log text, error text) RETURNS jsonb
 	LANGUAGE sql STABLE PARALLEL SAFE
 RETURN (
@@ -158,7 +159,7 @@ COMMENT ON FUNCTION fairq_internal.attempt_log(text, text)
 -- as much.  At 75, half of the claims are not HOT, and the two log 2.2 times as
 -- much.  A batch of enqueues is then at most a tenth faster.  These settings of
 -- autovacuum keep the table 7 % and its indexes 6 to 11 % smaller than the
--- defaults.  That was measured with 300,000 old tasks and many short ones.
+-- defaults do.  That was measured with 300,000 old tasks and many short ones.
 -- Deduplication of index entries would gain nothing.  Equal keys occur only in
 -- versions of a row, or if a group has a weight above 1.
 CREATE TABLE fairq.task (
@@ -212,37 +213,38 @@ CREATE SEQUENCE fairq.task_id_seq INCREMENT 31 OWNED BY fairq.task.id;
 
 COMMENT ON TABLE fairq.task IS 'Tasks that are not finished.';
 COMMENT ON COLUMN fairq.task.id IS 'Identifies the task for its whole life.';
-COMMENT ON COLUMN fairq.task.addr IS 'Its position among its group''s tasks. Below 2^62 it is a turn: group_no + block_length * block. An enqueue or a release sets it, and a claim does not change it. From 2^62 on it is the time of a retry, and from 2^62 + 2^61 on the time of a scheduled task. A time is in milliseconds since 2000, times 65536, plus the low bits of the id.';
-COMMENT ON COLUMN fairq.task.enqueued_at IS 'When it was enqueued (clock time).';
-COMMENT ON COLUMN fairq.task.lease_until IS 'When its lease expires; NULL: it is not running.';
-COMMENT ON COLUMN fairq.task.popped_at IS 'When it was last popped (clock time); NULL: never. It is kept when the task is put back.';
+COMMENT ON COLUMN fairq.task.addr IS 'The task''s position among its group''s tasks. Below 2^62 it is a turn: group_no + block_length * block. An enqueue or a release sets it, and a claim does not change it. From 2^62 on it is the time of a retry, and from 2^62 + 2^61 on the time of a scheduled task. A time is in milliseconds since 2000, times 65536, plus the low bits of the id.';
+COMMENT ON COLUMN fairq.task.enqueued_at IS 'When the task was enqueued (clock time).';
+COMMENT ON COLUMN fairq.task.lease_until IS 'When the task''s lease expires; NULL: the task is not running.';
+COMMENT ON COLUMN fairq.task.popped_at IS 'When the task was last popped (clock time); NULL: never. The time is kept when the task is put back.';
 COMMENT ON COLUMN fairq.task.queue_id IS 'The queue.';
 COMMENT ON COLUMN fairq.task.group_no IS 'The group.';
 COMMENT ON COLUMN fairq.task.lane IS 'The queue and the priority in one column, with which the indexes begin.';
-COMMENT ON COLUMN fairq.task.attempt IS 'How often it was popped. This number is the fencing token of its worker.';
+COMMENT ON COLUMN fairq.task.attempt IS 'How often the task was popped. This number is the fencing token of the worker.';
 COMMENT ON COLUMN fairq.task.priority IS '0 (first) to 9.';
 COMMENT ON COLUMN fairq.task.payload IS 'Payload from the producer.';
 COMMENT ON COLUMN fairq.task.worker IS 'Name of the worker that has the lease, as given to pop.';
-COMMENT ON COLUMN fairq.task.cancelled IS 'True: it was cancelled while running. fairq.extend() reports that to its worker.';
-COMMENT ON COLUMN fairq.task.run_at IS 'It does not start before this time. If the task was put back without a delay, this is the time of the call that put it back.';
-COMMENT ON COLUMN fairq.task.max_attempts IS 'Number of attempts after which it fails for good; NULL: the setting of the queue.';
-COMMENT ON COLUMN fairq.task.released IS 'Number of its attempts that do not count because they were released; NULL: none.';
-COMMENT ON COLUMN fairq.task.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
-COMMENT ON COLUMN fairq.task.cost IS 'Its cost in a cost-fair queue; NULL: 1.';
+COMMENT ON COLUMN fairq.task.cancelled IS 'True: the task was cancelled while it ran. fairq.extend() reports that to the worker.';
+COMMENT ON COLUMN fairq.task.run_at IS 'The task does not start before this time. If the task was put back without a delay, this is the time of the call that put it back.';
+COMMENT ON COLUMN fairq.task.max_attempts IS 'Number of attempts after which the task fails for good; NULL: the setting of the queue.';
+COMMENT ON COLUMN fairq.task.released IS 'Number of the task''s attempts that do not count because they were released; NULL: none.';
+COMMENT ON COLUMN fairq.task.lapses IS 'Number of the task''s attempts that ended because the lease expired; NULL: none.';
+COMMENT ON COLUMN fairq.task.cost IS 'The task''s cost in a cost-fair queue; NULL: 1.';
 COMMENT ON COLUMN fairq.task.dedup_key IS 'Deduplication key. While the task has it, no other task of the queue gets the same key.';
 COMMENT ON COLUMN fairq.task.error IS 'Why the last attempt failed.';
 COMMENT ON COLUMN fairq.task.headers IS 'Headers from the producer; NULL: none.';
-COMMENT ON COLUMN fairq.task.progress IS 'Progress as last set by its worker; NULL: none.';
-COMMENT ON COLUMN fairq.task.until_started IS 'True: its dedup_key is free once it was popped; NULL: the key is free when the task is finished.';
-COMMENT ON COLUMN fairq.task.dedup_for IS 'Additional time for which its dedup_key stays taken; NULL: none.';
-COMMENT ON COLUMN fairq.task.expires_at IS 'It does not start after this time, unless an attempt that counts began before it; NULL: '
+COMMENT ON COLUMN fairq.task.progress IS 'Progress that a worker set last; NULL: none.';
+COMMENT ON COLUMN fairq.task.until_started IS 'True: the task''s dedup_key is free once the task was popped; NULL: the key is free when the task is finished.';
+COMMENT ON COLUMN fairq.task.dedup_for IS 'Additional time for which the task''s dedup_key stays taken; NULL: none.';
+COMMENT ON COLUMN fairq.task.expires_at IS 'The task does not start after this time, unless an attempt that counts began before it; NULL: '
 	'no limit.';
 
-COMMENT ON COLUMN fairq.task.batch IS 'The batch that it belongs to; NULL: none.';
-COMMENT ON COLUMN fairq.task.blocked IS 'True: it waits for tasks that fairq.dependency names, or for the end of the batch that has its id; NULL: it does not.';
-COMMENT ON COLUMN fairq.task.attempt_log IS 'Its last 10 failed attempts, one per line: a JSON array of the time (microseconds since 2000), the attempt, its worker and its error. A missing worker or error is null. The error true means the text in the column "error". NULL: none.';
+COMMENT ON COLUMN fairq.task.batch IS 'The batch of the task; NULL: none.';
+COMMENT ON COLUMN fairq.task.blocked IS 'True: the task waits for tasks in fairq.dependency, or for the end of the batch that has the task''s id; NULL: it does not wait.';
+COMMENT ON COLUMN fairq.task.attempt_log IS 'The task''s last 10 failed attempts, one per line: a JSON array of the time (microseconds since 2000), the attempt, the worker and the error. A missing worker or error is null. The error true means the text in the column "error". NULL: none.';
 
--- Keys have a table of their own, so that tasks without a key cost no more.
+-- Keys have a table of their own, so that tasks without a key cost nothing
+-- extra.
 CREATE TABLE fairq.dedup (
 	queue_id int NOT NULL,
 	dedup_key text COLLATE "C" NOT NULL,
@@ -295,30 +297,30 @@ CREATE INDEX archive_by_status
 
 COMMENT ON TABLE fairq.archive IS 'Finished tasks: failed ones, and those that the queue retains. Rows may be deleted.';
 COMMENT ON COLUMN fairq.archive.id IS 'The task.';
-COMMENT ON COLUMN fairq.archive.enqueued_at IS 'When it was enqueued (clock time).';
-COMMENT ON COLUMN fairq.archive.finished_at IS 'When it was finished (clock time).';
+COMMENT ON COLUMN fairq.archive.enqueued_at IS 'When the task was enqueued (clock time).';
+COMMENT ON COLUMN fairq.archive.finished_at IS 'When the task was finished (clock time).';
 COMMENT ON COLUMN fairq.archive.queue_id IS 'The queue.';
-COMMENT ON COLUMN fairq.archive.attempt IS 'How often it was popped.';
+COMMENT ON COLUMN fairq.archive.attempt IS 'How often the task was popped.';
 COMMENT ON COLUMN fairq.archive.priority IS '0 (first) to 9.';
 COMMENT ON COLUMN fairq.archive.status IS '1: completed, 2: failed, 3: cancelled, 4: expired.';
-COMMENT ON COLUMN fairq.archive.popped_at IS 'When it was last popped (clock time); NULL: never.';
-COMMENT ON COLUMN fairq.archive.run_at IS 'It did not start before this time.';
-COMMENT ON COLUMN fairq.archive.max_attempts IS 'Number of attempts after which it fails for good; NULL: the setting of the queue.';
-COMMENT ON COLUMN fairq.archive.lapses IS 'Number of its attempts that ended because the lease expired; NULL: none.';
-COMMENT ON COLUMN fairq.archive.released IS 'Number of its attempts that did not count because they were released; NULL: none.';
-COMMENT ON COLUMN fairq.archive.cost IS 'Its cost in a cost-fair queue; NULL: 1.';
+COMMENT ON COLUMN fairq.archive.popped_at IS 'When the task was last popped (clock time); NULL: never.';
+COMMENT ON COLUMN fairq.archive.run_at IS 'The task did not start before this time.';
+COMMENT ON COLUMN fairq.archive.max_attempts IS 'Number of attempts after which the task fails for good; NULL: the setting of the queue.';
+COMMENT ON COLUMN fairq.archive.lapses IS 'Number of the task''s attempts that ended because the lease expired; NULL: none.';
+COMMENT ON COLUMN fairq.archive.released IS 'Number of the task''s attempts that did not count because they were released; NULL: none.';
+COMMENT ON COLUMN fairq.archive.cost IS 'The task''s cost in a cost-fair queue; NULL: 1.';
 COMMENT ON COLUMN fairq.archive.payload IS 'Payload from the producer.';
 COMMENT ON COLUMN fairq.archive.group_key IS 'The group.';
-COMMENT ON COLUMN fairq.archive.worker IS 'Name of the worker that finished it, as given to pop.';
-COMMENT ON COLUMN fairq.archive.dedup_key IS 'Deduplication key that it had.';
-COMMENT ON COLUMN fairq.archive.error IS 'Why its last attempt failed.';
-COMMENT ON COLUMN fairq.archive.result IS 'Result from its worker, as given to fairq.complete().';
+COMMENT ON COLUMN fairq.archive.worker IS 'Name of the worker that finished the task, as given to pop.';
+COMMENT ON COLUMN fairq.archive.dedup_key IS 'Deduplication key of the task.';
+COMMENT ON COLUMN fairq.archive.error IS 'Why the last attempt failed.';
+COMMENT ON COLUMN fairq.archive.result IS 'Result from the worker, as given to fairq.complete().';
 COMMENT ON COLUMN fairq.archive.headers IS 'Headers from the producer; NULL: none.';
-COMMENT ON COLUMN fairq.archive.progress IS 'Progress as last set by its worker; NULL: none.';
-COMMENT ON COLUMN fairq.archive.until_started IS 'True: its dedup_key was free once it was popped.';
-COMMENT ON COLUMN fairq.archive.dedup_for IS 'Additional time for which its dedup_key stays taken; NULL: none.';
-COMMENT ON COLUMN fairq.archive.expires_at IS 'It was not to be started after this time; NULL: no limit.';
-COMMENT ON COLUMN fairq.archive.batch IS 'The batch that it belonged to; NULL: none.';
+COMMENT ON COLUMN fairq.archive.progress IS 'Progress that a worker set last; NULL: none.';
+COMMENT ON COLUMN fairq.archive.until_started IS 'True: the task''s dedup_key was free once the task was popped.';
+COMMENT ON COLUMN fairq.archive.dedup_for IS 'Additional time for which the task''s dedup_key stays taken; NULL: none.';
+COMMENT ON COLUMN fairq.archive.expires_at IS 'The task was not to start after this time; NULL: no limit.';
+COMMENT ON COLUMN fairq.archive.batch IS 'The batch of the task; NULL: none.';
 COMMENT ON COLUMN fairq.archive.attempt_log IS 'As in fairq.task.';
 
 CREATE TABLE fairq.batch (
@@ -335,21 +337,22 @@ CREATE TABLE fairq.batch (
 	purged bigint
 ) USING heap WITH (fillfactor = 50);
 
-COMMENT ON TABLE fairq.batch IS 'Batches of tasks, for whose end another task waits.';
+COMMENT ON TABLE fairq.batch IS 'Batches of tasks. Another task waits for the end of each batch.';
 COMMENT ON COLUMN fairq.batch.id IS 'The task that waits.';
 COMMENT ON COLUMN fairq.batch.queue_id IS 'The queue of that task.';
 COMMENT ON COLUMN fairq.batch.on_success IS 'True: that task fails unless all tasks of the batch succeed.';
-COMMENT ON COLUMN fairq.batch.created_at IS 'When it was created (clock time).';
-COMMENT ON COLUMN fairq.batch.closed_at IS 'When it was closed (clock time); NULL: tasks can still be added.';
-COMMENT ON COLUMN fairq.batch.finished_at IS 'When the wait ended (clock time); NULL: it has not.';
-COMMENT ON COLUMN fairq.batch.completed IS 'Number of its tasks that succeeded; NULL: not known.';
-COMMENT ON COLUMN fairq.batch.failed IS 'Number of its tasks that failed; NULL: not known.';
-COMMENT ON COLUMN fairq.batch.cancelled IS 'Number of its tasks that were cancelled; NULL: not known.';
-COMMENT ON COLUMN fairq.batch.expired IS 'Number of its tasks that expired; NULL: not known.';
-COMMENT ON COLUMN fairq.batch.purged IS 'Number of its tasks that were purged; NULL: not known.';
+COMMENT ON COLUMN fairq.batch.created_at IS 'When the batch was created (clock time).';
+COMMENT ON COLUMN fairq.batch.closed_at IS 'When the batch was closed (clock time); NULL: tasks can still be added.';
+COMMENT ON COLUMN fairq.batch.finished_at IS 'When the wait ended (clock time); NULL: it has not ended.';
+COMMENT ON COLUMN fairq.batch.completed IS 'Number of the batch''s tasks that succeeded; NULL: not known.';
+COMMENT ON COLUMN fairq.batch.failed IS 'Number of the batch''s tasks that failed; NULL: not known.';
+COMMENT ON COLUMN fairq.batch.cancelled IS 'Number of the batch''s tasks that were cancelled; NULL: not known.';
+COMMENT ON COLUMN fairq.batch.expired IS 'Number of the batch''s tasks that expired; NULL: not known.';
+COMMENT ON COLUMN fairq.batch.purged IS 'Number of the batch''s tasks that were purged; NULL: not known.';
 
 -- Until the batch is finished, rows are only inserted, so that no transaction
--- waits for another.  Then they are added up and deleted.
+-- waits for another.  The transaction that finishes the batch adds them up and
+-- deletes them.
 CREATE TABLE fairq.batch_delta (
 	batch bigint NOT NULL,
 	status smallint NOT NULL,
@@ -367,7 +370,7 @@ COMMENT ON COLUMN fairq.batch_delta.n IS 'Number of tasks with this status; -1: 
 COMMENT ON COLUMN fairq.batch_delta.task_id IS 'The task that ended; NULL: tasks were added.';
 
 -- Rows are only inserted, as in fairq.batch_delta, until the task's wait ends.
--- Then they are deleted.
+-- The transaction that ends the wait deletes them.
 CREATE TABLE fairq.dependency (
 	waiting bigint NOT NULL,
 	task bigint NOT NULL,
@@ -378,11 +381,11 @@ CREATE INDEX dependency_by_waiting ON fairq.dependency (waiting, status, task);
 CREATE INDEX dependency_by_task ON fairq.dependency (task, waiting);
 ALTER TABLE fairq.dependency REPLICA IDENTITY FULL;
 
-COMMENT ON TABLE fairq.dependency IS 'Tasks that wait for other tasks, and the ends of those other tasks without success.';
+COMMENT ON TABLE fairq.dependency IS 'Tasks that wait for other tasks, and how those other tasks ended if they did not succeed.';
 COMMENT ON COLUMN fairq.dependency.waiting IS 'The task that waits.';
 COMMENT ON COLUMN fairq.dependency.task IS 'The task for which it waits.';
 COMMENT ON COLUMN fairq.dependency.on_success IS 'True: the wait requires that the other task succeeds; false: the wait ends however that task ends.';
-COMMENT ON COLUMN fairq.dependency.status IS 'How the other task ended. 2: failed, 3: cancelled, 4: expired, 0: purged; NULL: the task waits.';
+COMMENT ON COLUMN fairq.dependency.status IS 'How the other task ended. 2: failed, 3: cancelled, 4: expired, 0: purged; NULL: none of these.';
 
 -- The table is not dumped, because workers register again where a dump is
 -- restored.
@@ -401,14 +404,14 @@ CREATE TABLE fairq.worker (
 
 COMMENT ON TABLE fairq.worker IS 'Workers that have registered in the last hour.';
 COMMENT ON COLUMN fairq.worker.worker_id IS 'The id that the worker chose. Only the worker knows it.';
-COMMENT ON COLUMN fairq.worker.started_at IS 'When it first registered (clock time).';
-COMMENT ON COLUMN fairq.worker.last_seen IS 'When it last registered (clock time).';
-COMMENT ON COLUMN fairq.worker.concurrency IS 'How many tasks it runs at a time; NULL: not known.';
-COMMENT ON COLUMN fairq.worker.running IS 'How many tasks it was running when it last registered; NULL: not known.';
-COMMENT ON COLUMN fairq.worker.worker IS 'Its name, as in fairq.task.worker.';
-COMMENT ON COLUMN fairq.worker.queues IS 'The names of its queues.';
-COMMENT ON COLUMN fairq.worker.host IS 'Its host; NULL: not known.';
-COMMENT ON COLUMN fairq.worker.client IS 'The library that it uses, such as python; NULL: not known.';
+COMMENT ON COLUMN fairq.worker.started_at IS 'When the worker first registered (clock time).';
+COMMENT ON COLUMN fairq.worker.last_seen IS 'When the worker last registered (clock time).';
+COMMENT ON COLUMN fairq.worker.concurrency IS 'How many tasks the worker runs at a time; NULL: not known.';
+COMMENT ON COLUMN fairq.worker.running IS 'How many tasks the worker was running when it last registered; NULL: not known.';
+COMMENT ON COLUMN fairq.worker.worker IS 'The worker''s name, as in fairq.task.worker.';
+COMMENT ON COLUMN fairq.worker.queues IS 'The names of the worker''s queues.';
+COMMENT ON COLUMN fairq.worker.host IS 'The worker''s host; NULL: not known.';
+COMMENT ON COLUMN fairq.worker.client IS 'The client library that the worker uses, such as python; NULL: not known.';
 COMMENT ON COLUMN fairq.worker.version IS 'The version of that library; NULL: not known.';
 
 SELECT pg_catalog.pg_extension_config_dump('fairq.queue_id_seq', '');
@@ -427,8 +430,8 @@ SELECT pg_catalog.pg_extension_config_dump('fairq.batch_delta', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.dependency', '');
 SELECT pg_catalog.pg_extension_config_dump('fairq.task_id_seq', '');
 
--- Changes of rows by SQL invalidate all hints in shared memory.  The trigger is
--- BEFORE, so that it also fires for a statement that fails half-way.  The apply
+-- Changes of rows by SQL invalidate all hints in shared memory.  task_changed is a
+-- BEFORE trigger, so it also fires for a statement that fails half-way.  The apply
 -- worker of logical replication fires statement triggers only for TRUNCATE.
 -- The row trigger task_applied fires only in that worker.  task_inserted and
 -- task_updated refuse tasks of tenants.  check_tables() has a list of all
@@ -453,8 +456,9 @@ CREATE TRIGGER task_applied
 	FOR EACH ROW EXECUTE FUNCTION fairq_internal.task_changed();
 ALTER TABLE fairq.task ENABLE REPLICA TRIGGER task_applied;
 
--- Backends cache groups, settings and privileges.  These triggers also fire when
--- fairq's functions write through SQL, so they alone report changes of settings.
+-- Backends cache groups, settings and privileges.  These triggers also fire
+-- when fairq's functions write through SQL.  So the functions do not report
+-- changes of settings themselves.
 CREATE FUNCTION fairq_internal.group_number_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_group_number_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq_internal.group_number_changed() IS 'Trigger: records that SQL changes groups.';
@@ -556,19 +560,19 @@ CREATE FUNCTION fairq.hold(queue text, group_key text DEFAULT NULL,
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_hold'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.hold(text, text, timestamptz)
-	IS 'Holds a queue or a group: no task starts before that time. NULL, or a time in the past, ends the '
-		'hold.';
+	IS 'Holds a queue or a group: no task starts before the time "until". NULL, or a time in the past, '
+		'ends the hold.';
 
 CREATE FUNCTION fairq.pause(queue text, group_key text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_pause'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.pause(text, text)
-	IS 'Pauses a queue or a group: no task of it is popped.';
+	IS 'Pauses a queue or a group: none of its tasks is popped.';
 
 CREATE FUNCTION fairq.resume(queue text, group_key text DEFAULT NULL)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_resume'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
-COMMENT ON FUNCTION fairq.resume(text, text) IS 'Ends a pause.';
+COMMENT ON FUNCTION fairq.resume(text, text) IS 'Ends the pause of a queue or a group.';
 
 CREATE FUNCTION fairq.purge(queue text, group_key text DEFAULT NULL)
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_purge'
@@ -580,14 +584,14 @@ CREATE FUNCTION fairq.grant_queue(queue text, role regrole, privilege text)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_grant_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.grant_queue(text, regrole, text)
-	IS 'Gives a role a privilege on a queue: enqueue, work (includes monitor), monitor, or manage '
+	IS 'Grants a role a privilege on a queue: enqueue, work (includes monitor), monitor, or manage '
 		'(includes all others).';
 
 CREATE FUNCTION fairq.revoke_queue(queue text, role regrole, privilege text)
 	RETURNS void AS 'MODULE_PATHNAME', 'fairq_revoke_queue'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.revoke_queue(text, regrole, text)
-	IS 'Takes a privilege on a queue from a role.';
+	IS 'Revokes a privilege on a queue from a role.';
 
 --
 -- Producers
@@ -606,7 +610,7 @@ CREATE FUNCTION fairq.enqueue(queue text, group_key text,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.enqueue(text, text, jsonb, int, timestamptz, text, int, real, jsonb,
 	timestamptz, boolean, text, interval, interval, bigint, bigint[], boolean)
-	IS 'Adds a task for a group, and returns its id. If an unfinished task of the queue has the dedup_key, adds nothing, and returns that task''s id. With replace, that task gets the new payload, unless it runs. With after, the task waits until these tasks have succeeded, and is cancelled if one of them does not; with after_any, until they have ended.';
+	IS 'Adds a task for a group, and returns its id. If an unfinished task of the queue has the dedup_key, adds nothing, and returns that task''s id. With replace, that task gets the new payload, unless it runs. With after, the task waits until these tasks have succeeded. It is cancelled if one of them does not succeed. With after_any, it waits until they have ended.';
 
 CREATE FUNCTION fairq.enqueue_batch(queue text, group_keys text[],
 	payloads jsonb[], priority int DEFAULT 0,
@@ -641,7 +645,7 @@ CREATE FUNCTION fairq.find(queue text, dedup_key text) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'fairq_find'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.find(text, text)
-	IS 'Returns the unfinished task that has a dedup_key; NULL: there is none.';
+	IS 'Returns the unfinished task that has the dedup_key; NULL: there is none.';
 
 CREATE FUNCTION fairq.reschedule(id bigint,
 	run_at timestamptz DEFAULT pg_catalog.now())
@@ -649,14 +653,14 @@ CREATE FUNCTION fairq.reschedule(id bigint,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.reschedule(bigint, timestamptz)
 	IS 'Changes the time of a task that is not running, even of one that waits for a retry. '
-		'Returns false if it is running, finished, expired or unknown.';
+		'Returns false if the task is running, finished, expired or unknown.';
 
 CREATE FUNCTION fairq.cancel(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_cancel'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.cancel(bigint)
-	IS 'Cancels a task. The worker of a running task learns about it from fairq.extend(). Returns false if it '
-		'is finished or unknown.';
+	IS 'Cancels a task. The worker of a running task learns about it from fairq.extend(). Returns false if '
+		'the task is finished or unknown.';
 
 CREATE FUNCTION fairq.create_batch(queue text, group_key text,
 	payload jsonb DEFAULT '{}', priority int DEFAULT 0,
@@ -665,7 +669,7 @@ CREATE FUNCTION fairq.create_batch(queue text, group_key text,
 	RETURNS bigint AS 'MODULE_PATHNAME', 'fairq_create_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.create_batch(text, text, jsonb, int, boolean, int, jsonb, bigint)
-	IS 'Creates a batch, and adds the task that waits for its end. Returns the id of both. With '
+	IS 'Creates a batch, and adds the task that waits for its end. Returns the id, which both have. With '
 		'on_success, the task fails if a task of the batch does not succeed. With batch, the task is '
 		'added to the batch with that id.';
 
@@ -673,8 +677,8 @@ CREATE FUNCTION fairq.close_batch(id bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_close_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.close_batch(bigint)
-	IS 'Closes a batch to further tasks. It is finished when all of its tasks have ended. Returns '
-		'false if it is closed, finished or unknown.';
+	IS 'Closes a batch to further tasks. The batch is finished when all of its tasks have ended. Returns '
+		'false if the batch is closed, finished or unknown.';
 
 CREATE FUNCTION fairq.cancel_batch(id bigint) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'fairq_cancel_batch'
@@ -703,10 +707,10 @@ CREATE TYPE fairq.claim AS (
 	batch bigint
 );
 COMMENT ON TYPE fairq.claim IS 'A task as it is returned to a worker.';
-COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which it was served. In fairq.tasks, addr is the task''s position.';
-COMMENT ON COLUMN fairq.claim.batch IS 'The batch that it belongs to; NULL: none.';
+COMMENT ON COLUMN fairq.claim.addr IS 'The turn at which the task was served. In fairq.tasks, addr is the task''s position.';
+COMMENT ON COLUMN fairq.claim.batch IS 'The batch of the task; NULL: none.';
 COMMENT ON COLUMN fairq.claim.attempts_left IS 'Number of attempts left if this one fails.';
-COMMENT ON COLUMN fairq.claim.lapses IS 'Number of its attempts that ended because the lease expired. The task may have killed those '
+COMMENT ON COLUMN fairq.claim.lapses IS 'Number of the task''s attempts that ended because the lease expired. The task may have killed those '
 	'workers.';
 COMMENT ON COLUMN fairq.claim.progress IS 'Progress that an earlier attempt has set; NULL: none.';
 
@@ -716,23 +720,23 @@ CREATE FUNCTION fairq.pop(queue text, max_tasks int DEFAULT 1,
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_pop'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.pop(text, int, interval, int, text)
-	IS 'Leases up to max_tasks tasks, in the order of service; with per_group, at most that many turns '
-		'of a group.';
+	IS 'Leases up to max_tasks tasks, in the order of service. With per_group, it uses at most that many '
+		'turns of each group.';
 
 CREATE FUNCTION fairq.pop(queues text[], max_tasks int DEFAULT 1,
 	lease interval DEFAULT NULL, worker text DEFAULT NULL)
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_pop_queues'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.pop(text[], int, interval, text)
-	IS 'Leases up to max_tasks tasks of several queues: first of the first queue, then of the next.';
+	IS 'Leases up to max_tasks tasks of several queues: first those of the first queue, then those of the next.';
 
 CREATE FUNCTION fairq.take(queue text, max_tasks int DEFAULT 1,
 	per_group int DEFAULT NULL)
 	RETURNS SETOF fairq.claim AS 'MODULE_PATHNAME', 'fairq_take'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000 ROWS 10;
 COMMENT ON FUNCTION fairq.take(text, int, int)
-	IS 'Removes up to max_tasks tasks, in the order of service; with per_group, at most that many turns '
-		'of a group. A rollback puts them back.';
+	IS 'Removes up to max_tasks tasks, in the order of service. With per_group, it uses at most that many '
+		'turns of each group. A rollback puts the tasks back.';
 
 CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL,
 	result jsonb DEFAULT NULL, took interval DEFAULT NULL)
@@ -747,7 +751,7 @@ CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_complete_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.complete_batch(bigint[], int[], jsonb[], interval[])
-	IS 'Completes many running tasks. Returns those whose lease was lost, or that were cancelled.';
+	IS 'Completes many running tasks. Returns the ids of those whose lease was lost, or that were cancelled.';
 
 CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	error text DEFAULT NULL, retry_in interval DEFAULT NULL,
@@ -756,7 +760,7 @@ CREATE FUNCTION fairq.fail(id bigint, attempt int DEFAULT NULL,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.fail(bigint, int, text, interval, boolean, interval)
 	IS 'Reports that an attempt has failed. The task is retried later, before the queued tasks of its '
-		'group. If it has no attempts left, or with dead, it fails for good. Returns false if the lease '
+		'group. If it has no attempts left, or if dead is true, it fails for good. Returns false if the lease '
 		'is lost, or if the task was cancelled: then it ends as cancelled.';
 
 CREATE FUNCTION fairq.release(id bigint, attempt int DEFAULT NULL,
@@ -789,7 +793,7 @@ CREATE FUNCTION fairq.fail_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_fail_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.fail_batch(bigint[], int[], text[], interval)
-	IS 'Does what fairq.fail() does, for many tasks. Returns those whose lease was lost, or that were '
+	IS 'Does what fairq.fail() does, for many tasks. Returns the ids of those whose lease was lost, or that were '
 		'cancelled.';
 
 CREATE FUNCTION fairq.release_batch(ids bigint[], attempts int[] DEFAULT NULL,
@@ -797,7 +801,7 @@ CREATE FUNCTION fairq.release_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_release_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.release_batch(bigint[], int[], interval)
-	IS 'Does what fairq.release() does, for many tasks. Returns those whose lease was lost, or that were '
+	IS 'Does what fairq.release() does, for many tasks. Returns the ids of those whose lease was lost, or that were '
 		'cancelled.';
 
 CREATE FUNCTION fairq.extend_batch(ids bigint[], attempts int[] DEFAULT NULL,
@@ -805,20 +809,20 @@ CREATE FUNCTION fairq.extend_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	RETURNS bigint[] AS 'MODULE_PATHNAME', 'fairq_extend_batch'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.extend_batch(bigint[], int[], interval)
-	IS 'Renews many leases. Returns the tasks whose lease was lost, or that were cancelled: stop working '
+	IS 'Renews many leases. Returns the ids of tasks whose lease was lost, or that were cancelled: stop working '
 		'on them.';
 
 CREATE PROCEDURE fairq.wait(queue text, timeout interval DEFAULT '30 seconds',
 	INOUT ready boolean DEFAULT NULL)
 	AS 'MODULE_PATHNAME', 'fairq_wait' LANGUAGE C;
 COMMENT ON PROCEDURE fairq.wait(text, interval, boolean)
-	IS 'Sleeps until a pop can return a task. Its result is false if the timeout ended first.';
+	IS 'Sleeps until a pop can return a task. Sets ready to false if the timeout ended first.';
 
 CREATE PROCEDURE fairq.wait(queues text[],
 	timeout interval DEFAULT '30 seconds', INOUT ready boolean DEFAULT NULL)
 	AS 'MODULE_PATHNAME', 'fairq_wait_queues' LANGUAGE C;
 COMMENT ON PROCEDURE fairq.wait(text[], interval, boolean)
-	IS 'Sleeps until a pop of one of these queues can return a task. Its result is false if the timeout '
+	IS 'Sleeps until a pop of one of these queues can return a task. Sets ready to false if the timeout '
 		'ended first.';
 
 CREATE FUNCTION fairq.expire_leases(queue text, max_tasks int DEFAULT 1000)
@@ -834,7 +838,7 @@ CREATE FUNCTION fairq.register_worker(worker_id uuid, worker text, queues text[]
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.register_worker(uuid, text, text[], text, text, text, int, int)
 	IS 'Shows a worker in fairq.workers. A worker calls it every ten seconds. The first call of a worker '
-		'deletes workers that have not called it for an hour.';
+		'deletes the rows of workers that have not registered for an hour.';
 
 CREATE FUNCTION fairq.unregister_worker(worker_id uuid) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'fairq_unregister_worker'
@@ -867,7 +871,7 @@ CREATE FUNCTION fairq.set_shard(shard int) RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_set_shard'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.set_shard(int)
-	IS 'Makes this database a shard with a number of 1 to 1023, which is part of its task ids. There '
+	IS 'Makes this database a shard with a number from 1 to 1023, which is part of its task ids. There '
 		'must be no tasks yet.';
 
 CREATE FUNCTION fairq.shard(expected int DEFAULT NULL) RETURNS int
@@ -889,19 +893,19 @@ CREATE FUNCTION fairq_internal.counters(queue_id int, OUT enqueued bigint,
 	AS 'MODULE_PATHNAME', 'fairq_counters'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.counters(int)
-	IS 'Returns the numbers of events of a queue''s tasks since the server started.';
+	IS 'Returns the counters of a queue since the server started.';
 
 CREATE FUNCTION fairq_internal.has_queue_privilege(queue_id int, privilege text)
 	RETURNS boolean AS 'MODULE_PATHNAME', 'fairq_has_queue_privilege'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.has_queue_privilege(int, text)
-	IS 'Returns whether the current user has a privilege on a queue, or some privilege ("any").';
+	IS 'Returns whether the current user has a privilege on a queue, or any privilege ("any").';
 
 CREATE FUNCTION fairq_internal.kept_back(value text) RETURNS text
 	AS 'MODULE_PATHNAME', 'fairq_kept_back'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.kept_back(text)
-	IS 'Returns the value. The planner checks conditions on the result after the conditions on which the value depends.';
+	IS 'Returns its argument. As the function is volatile, conditions on the result are evaluated only for rows that the caller may see.';
 
 -- The function is STABLE, so that a query that does not use the reason does not
 -- compute it.
@@ -911,9 +915,9 @@ CREATE FUNCTION fairq_internal.wait_reason(queue_id int, group_no int,
 	LANGUAGE C STABLE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.wait_reason(int, int, timestamptz, timestamptz)
 	IS 'Returns why a task of a group waits, if it is not running. Pass run_at for a timed task, and '
-		'expires_at if it has not started.';
+		'expires_at if the task has not started.';
 
--- The planner replaces a call of this function by its expression.  "expired" has
+-- The planner replaces a call of this function with its expression.  "expired" has
 -- the same definition as fairq_is_expired() in src/table/store.h.
 CREATE FUNCTION fairq_internal.status_of(lease_until timestamptz, blocked boolean,
 	addr bigint, run_at timestamptz, expires_at timestamptz, attempt int,
@@ -937,8 +941,8 @@ COMMENT ON FUNCTION fairq_internal.status_of(timestamptz, boolean, bigint, times
 -- around a UNION ALL would not stop the planner from moving a caller's condition.
 -- The condition on lanes makes an index scan of a queue possible.  Comparisons of
 -- texts are leakproof, so they may be evaluated before the privilege is checked.
--- EXPLAIN would then reveal texts, by their statistics and by the rows removed.  A
--- volatile function prevents that.
+-- EXPLAIN would then reveal texts, by their statistics and the number of rows
+-- removed.  A volatile function prevents that.
 CREATE VIEW fairq.live_tasks WITH (security_barrier) AS
 	SELECT t.id, q.name AS queue, fairq_internal.kept_back(s.group_key) AS group_key,
 		fairq_internal.status_of(t.lease_until, t.blocked, t.addr, t.run_at, t.expires_at,
@@ -1006,7 +1010,7 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks, including those in the archive. status is queued, scheduled (for later or for a retry), blocked, running, completed, failed, cancelled or expired. reason is why a task does not run. It is paused, queue_limit, limit, rate, retry or workers for a queued task, and scheduled if its time has not come. The reason of a blocked task is after while tasks in waits_for have not ended. It is batch while the batch that has its id is not finished. addr is the turn of a task; NULL: the task has a time instead.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks, including those in the archive. status is queued, scheduled (for later or for a retry), blocked, running, completed, failed, cancelled or expired. reason is why a task does not run. For a queued task, reason is paused, queue_limit, limit, rate, retry or workers. If the time of a task has not come, reason is scheduled. The reason of a blocked task is after while tasks in waits_for have not ended. It is batch while the batch that has its id is not finished. addr is the turn of a task; NULL: the task has a time instead.';
 
 CREATE VIEW fairq.batches WITH (security_barrier) AS
 	SELECT b.id, q.name AS queue,
@@ -1020,7 +1024,7 @@ CREATE VIEW fairq.batches WITH (security_barrier) AS
 	JOIN fairq.queue q USING (queue_id)
 	WHERE fairq_internal.has_queue_privilege(b.queue_id, 'any');
 COMMENT ON VIEW fairq.batches IS 'Batches, as long as the task that waits for one is in fairq.tasks. status is open, closed (no more tasks can be added), finished, failed or abandoned. With on_success, a batch is failed if one of its tasks did not succeed. A batch is abandoned if the task that waits was cancelled or purged.';
-COMMENT ON COLUMN fairq.batches.completed IS 'Number of its tasks that succeeded, including those that SQL deleted. NULL: the batch is not finished.';
+COMMENT ON COLUMN fairq.batches.completed IS 'Number of the batch''s tasks that succeeded, including those that SQL deleted. NULL: the batch is not finished.';
 
 CREATE VIEW fairq.workers WITH (security_barrier) AS
 	SELECT w.worker, w.host, w.client, w.version, q.queues, w.concurrency, w.running,
@@ -1034,8 +1038,8 @@ CREATE VIEW fairq.workers WITH (security_barrier) AS
 	) q
 	WHERE q.queues IS NOT NULL
 		AND w.last_seen > pg_catalog.clock_timestamp() - interval '1 hour';
-COMMENT ON VIEW fairq.workers IS 'Workers, as they last registered. A worker that ends is removed; one that was killed is shown for an hour. queues has those that the caller may monitor.';
-COMMENT ON COLUMN fairq.workers.last_seen IS 'When it last registered. Workers do so every ten seconds.';
+COMMENT ON VIEW fairq.workers IS 'Workers, as they last registered. A worker that ends is removed. A worker that was killed is shown for an hour. queues has the queues that the caller may monitor.';
+COMMENT ON COLUMN fairq.workers.last_seen IS 'When the worker last registered. Workers register every ten seconds.';
 
 CREATE VIEW fairq_internal.all_groups AS
 	SELECT g.queue_id, g.queue, g.group_key, g.group_no, g.concurrency, g.weight, g.paused,
@@ -1110,7 +1114,7 @@ CREATE FUNCTION fairq_internal.group_state(queue_id int, group_no int,
 	AS 'MODULE_PATHNAME', 'fairq_group_state'
 	LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq_internal.group_state(int, int)
-	IS 'Returns what shared memory has for fairq.groups, if the caller may monitor the queue.';
+	IS 'Returns the columns of fairq.groups that come from shared memory, if the caller may monitor the queue.';
 
 CREATE VIEW fairq.groups WITH (security_barrier) AS
 	SELECT queue, group_key, group_no, concurrency, weight, paused, ready,
@@ -1137,14 +1141,14 @@ CREATE VIEW fairq.tenants WITH (security_barrier) AS
 		ON w.queue_id = q.queue_id AND w.group_no = t.group_no
 	WHERE q.separator IS NOT NULL;
 COMMENT ON VIEW fairq.tenants IS 'Tenants of queues with a separator, and their settings. The view reads shared memory and no task, so its cost depends only on the number of tenants.';
-COMMENT ON COLUMN fairq.tenants.users_active IS 'Users with ready tasks that a pop has found, counted once in each priority. NULL: shared memory does not have the queue.';
+COMMENT ON COLUMN fairq.tenants.users_active IS 'Users with ready tasks, as far as pops have found them. A user counts once in each priority. NULL: shared memory does not have the queue.';
 COMMENT ON COLUMN fairq.tenants.got IS 'Service since the restart, in tasks, costs or seconds, per weight. NULL: not known.';
-COMMENT ON COLUMN fairq.tenants.ahead IS 'Its lead over the tenant with ready tasks that has got the least. NULL: not known.';
-COMMENT ON COLUMN fairq.tenants.concurrency IS 'Maximum number of running tasks of all its users together. NULL: no limit.';
-COMMENT ON COLUMN fairq.tenants.paused IS 'No task of its users is popped while this is true.';
-COMMENT ON COLUMN fairq.tenants.rate IS 'How many tasks of all its users together may start per interval "per" of the queue. NULL: no limit.';
-COMMENT ON COLUMN fairq.tenants.next_at IS 'When rates and holds of the tenant and the queue allow the next task of its users to start. NULL: now.';
-COMMENT ON COLUMN fairq.tenants.running IS 'Running tasks of all its users. NULL: not counted, since the queue has no limit, or not known yet.';
+COMMENT ON COLUMN fairq.tenants.ahead IS 'The tenant''s lead over the tenant with ready tasks that has got the least. NULL: not known.';
+COMMENT ON COLUMN fairq.tenants.concurrency IS 'Maximum number of running tasks of all the tenant''s users together. NULL: no limit.';
+COMMENT ON COLUMN fairq.tenants.paused IS 'No task of the tenant''s users is popped while this is true.';
+COMMENT ON COLUMN fairq.tenants.rate IS 'How many tasks of all the tenant''s users together may start per interval "per" of the queue. NULL: no limit.';
+COMMENT ON COLUMN fairq.tenants.next_at IS 'When rates and holds of the tenant and the queue allow the next task of the tenant''s users to start. NULL: now.';
+COMMENT ON COLUMN fairq.tenants.running IS 'Running tasks of all the tenant''s users. NULL: not counted, because the queue has no limit, or not known yet.';
 
 CREATE VIEW fairq.queues WITH (security_barrier) AS
 	SELECT q.queue, q.concurrency, q.max_running, q.lease,
@@ -1183,15 +1187,15 @@ CREATE VIEW fairq.stats WITH (security_barrier) AS
 	SELECT q.name AS queue, s.* FROM fairq.queue q
 	CROSS JOIN LATERAL fairq_internal.queue_stats(q.queue_id) s;
 COMMENT ON VIEW fairq.stats IS 'Queues: how many tasks they have, how many groups wait and since when, and counters since the '
-	'server started. The cost does not depend on the tasks queued. It reads up to 10,000 waiting '
-	'groups.';
+	'server started. The cost does not depend on the number of queued tasks. The view reads up to '
+	'10,000 waiting groups.';
 COMMENT ON COLUMN fairq.stats.groups_active IS 'Number of groups that may have a ready task. NULL if shared memory does not '
 	'have the queue''s groups: after a restart until the next call or fairq.maintain(), and on a '
 	'standby. Also NULL for a role that may not monitor the queue.';
 COMMENT ON COLUMN fairq.stats.groups_limited IS 'Number of groups that have no free slot under their limit. NULL: as for groups_active.';
 COMMENT ON COLUMN fairq.stats.groups_sampled IS 'True: only some of the waiting groups were examined, because of their number. Then groups_active, groups_limited and groups_throttled are estimates, and some tasks may be older than oldest_ready and oldest_limited. NULL: as for groups_active.';
 COMMENT ON COLUMN fairq.stats.wait_sum IS 'Sum of the times that wait_histogram counts. run_sum is the sum for run_histogram.';
-COMMENT ON COLUMN fairq.stats.queued IS 'Queued tasks, including those that a limit keeps back. Commits maintain this number. NULL for a moment after a restart, until one pass over the table has found it.';
+COMMENT ON COLUMN fairq.stats.queued IS 'Queued tasks, including those that a limit holds back. Commits maintain this number. NULL for a moment after a restart, until fairq has read the table once.';
 COMMENT ON COLUMN fairq.stats.scheduled IS 'Tasks that wait for a time or for a retry, including due ones that no pop has taken yet. NULL: as for queued.';
 COMMENT ON COLUMN fairq.stats.running IS 'Tasks with a lease, even if it has expired and no call has noticed yet. NULL: as for queued.';
 
@@ -1201,7 +1205,7 @@ CREATE FUNCTION fairq.group_stats(queue text, top int DEFAULT 20)
 	AS 'MODULE_PATHNAME', 'fairq_group_stats'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION fairq.group_stats(text, int)
-	IS 'Returns the groups of a queue that wait longest, and then those that run most. reason is why the first task does not run, and waiting_since when it became ready. queued is an estimate if there are many. The cost does not depend on the tasks queued.';
+	IS 'Returns the groups of a queue that wait longest, and then those with the most running tasks. reason is why the first task does not run, and waiting_since is when it became ready. queued is an estimate if there are many tasks. The cost does not depend on the number of queued tasks.';
 
 CREATE FUNCTION fairq.all_group_stats(top int DEFAULT 5)
 	RETURNS TABLE (queue text, group_key text, reason text,
@@ -1226,7 +1230,7 @@ COMMENT ON FUNCTION fairq_internal.visible_fairness()
 
 CREATE VIEW fairq.fairness WITH (security_barrier) AS
 	SELECT * FROM fairq_internal.visible_fairness();
-COMMENT ON VIEW fairq.fairness IS 'The fairness of the priorities of queues, as far as shared memory has them. The cost does not depend on the tasks queued. In a task-fair queue, turns keep groups equal, and spread and longest are NULL.';
+COMMENT ON VIEW fairq.fairness IS 'The fairness of the priorities of queues, as far as shared memory has them. The cost does not depend on the number of queued tasks. In a task-fair queue, turns keep groups equal, and spread and longest are NULL.';
 COMMENT ON COLUMN fairq.fairness.groups_active IS 'Groups that may have a ready task. NULL: fairq is still reading the table after a restart.';
 COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of the groups in groups_active got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known before the first pop after a restart. Nor is it known if a thousand groups without tasks got less, or more, than all of these groups.';
 COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest recent task. NULL: none has ended, or the queue is not time-fair.';
@@ -1237,7 +1241,7 @@ CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
 	AS 'MODULE_PATHNAME', 'fairq_group_shares'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
 COMMENT ON FUNCTION fairq.group_shares(text, int)
-	IS 'Returns the groups with tasks of a cost-fair or time-fair queue that got the most since the restart. got is the service per weight, in costs or seconds, and ahead is the lead over the ready group that got the least. running counts tasks, and waiting_since is when the first ready task became ready. A task-fair queue has no rows. The function reads no task.';
+	IS 'Returns the groups of a cost-fair or time-fair queue that have tasks and got the most since the restart. got is the service per weight, in costs or seconds, and ahead is the lead over the ready group that got the least. running counts tasks, and waiting_since is when the first ready task became ready. A task-fair queue has no rows. The function reads no task.';
 
 -- These two functions show shared memory to roles that may monitor a queue.
 -- Neither changes shared memory.
@@ -1263,7 +1267,7 @@ CREATE FUNCTION fairq.lane_groups(queue text, priority int)
 	AS 'MODULE_PATHNAME', 'fairq_lane_groups'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.lane_groups(text, int)
-	IS 'Returns the groups of a queue and priority in shared memory. The columns show whether a group waits for its turn, a slot or a start, and the addresses of its next turn and task. Other groups have no ready, due or running task there.';
+	IS 'Returns the groups of a queue and priority in shared memory. The columns show whether a group waits for its turn, a slot or a start, and the addresses of its next turn and task. Other groups have no ready, due or running task in this priority.';
 
 CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
 	RETURNS TABLE (id bigint, group_key text, addr bigint,
@@ -1271,15 +1275,15 @@ CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
 	AS 'MODULE_PATHNAME', 'fairq_peek'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.peek(text, int)
-	IS 'Returns what pop() would return now, in order, and at which turns. It leases and changes '
-		'nothing. Its cost does not depend on the tasks queued.';
+	IS 'Returns the tasks that pop() would return now, in the same order, with their turns. It leases and '
+		'changes nothing. Its cost does not depend on the number of queued tasks.';
 
 CREATE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'fairq_turns_before'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION fairq.turns_before(bigint)
 	IS 'Returns the maximum number of tasks of its priority that are served before a ready task. '
-		'This includes tasks of its group and of the groups that wait now. NULL: the task is scheduled, running or unknown, no bound '
+		'This number includes tasks of its group and of the groups that wait now. NULL: the task is scheduled, running or unknown, no bound '
 		'is known, or the caller may not monitor the queue.';
 
 CREATE FUNCTION fairq.redrive(queue text, group_key text DEFAULT NULL,
@@ -1296,7 +1300,7 @@ CREATE FUNCTION fairq.redrive(id bigint, to_queue text DEFAULT NULL,
 	AS 'MODULE_PATHNAME', 'fairq_redrive_task'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.redrive(bigint, text, int, text)
-	IS 'Puts a failed task back into its queue, or another one. Returns false if it is not a failed task, '
+	IS 'Puts a failed task back into its queue, or another one. Returns false if the task has not failed, '
 		'or if another task of the queue has its dedup_key now.';
 
 CREATE FUNCTION fairq.purge_failed(queue text, group_key text DEFAULT NULL,
@@ -1310,8 +1314,8 @@ CREATE FUNCTION fairq.maintain(queue text DEFAULT NULL) RETURNS void
 	AS 'MODULE_PATHNAME', 'fairq_maintain'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.maintain(text)
-	IS 'Does the regular upkeep of one queue or all: deletes tasks whose retention has ended, takes back '
-		'expired leases, ends expired tasks, forgets unused groups. Run it from cron.';
+	IS 'Cleans up one queue or all queues: deletes tasks whose retention has ended, takes back '
+		'expired leases, ends expired tasks, and removes unused groups. Run it from cron.';
 
 -- The function is STABLE, so that it uses its caller's snapshot, which is a fresh
 -- one.  check_queue() calls it, with the settings of src/table/store_spi.c.  Before
@@ -1435,7 +1439,7 @@ AS $$
 	WHERE g.oid IS NULL OR g.tgenabled <> e.enabled::"char"
 $$;
 COMMENT ON FUNCTION fairq_internal.check_tables(int)
-	IS 'Returns what is wrong with the rows of a queue or with the tables'' triggers. A part of '
+	IS 'Returns what is wrong with the rows of a queue or with the tables'' triggers. It is a part of '
 		'check_queue().';
 
 CREATE FUNCTION fairq.check_queue(queue text) RETURNS SETOF text
@@ -1453,16 +1457,16 @@ COMMENT ON FUNCTION fairq.shared_memory()
 	IS 'Returns the size of fairq''s shared memory, and its use by all databases of the server.';
 
 --
--- Privileges.  Every role may call these functions, which check privileges on
--- the queue; no role has one until it is granted.  Only the owner may use the
--- rest.
+-- Privileges.  Every role may call most functions, because they check privileges
+-- on the queue.  No role has a privilege until it is granted.  Only the owner may
+-- call the functions that are revoked below, unless the owner grants them.
 --
 
 REVOKE ALL ON SCHEMA fairq_internal FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA fairq, fairq_internal FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA fairq FROM PUBLIC;
--- Default privileges may have revoked EXECUTE from PUBLIC.  Views call functions
--- of both schemas with their reader's privileges.
+-- Views call functions of both schemas with their reader's privileges, and
+-- default privileges may have revoked EXECUTE from PUBLIC.
 GRANT EXECUTE ON ALL ROUTINES IN SCHEMA fairq, fairq_internal TO PUBLIC;
 REVOKE ALL ON FUNCTION fairq.create_queue, fairq.set_shard, fairq.reset_hints,
 	fairq.shared_memory, fairq_internal.check_tables,
