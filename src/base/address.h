@@ -11,8 +11,8 @@
  *
  * The one rule: a new task of a group gets
  *
- *	- the group's last address, if fewer than weight tasks of the group are
- *	  there and that turn is still to come;
+ *	- the group's last address, if fewer than weight tasks of the group have
+ *	  this address and its turn is still to come;
  *	- else the group's seat in the block max(p + 1, B).  p is the last block in
  *	  which the group got an address or had a turn.
  *
@@ -29,7 +29,7 @@
 
 #include "datatype/timestamp.h"
 
-/* must stay the same: fairq.task.lane stores it */
+/* must stay the same, because the values of fairq.task.lane depend on it */
 #define FAIRQ_PRIORITIES	10
 
 /* "no address": a value below every address, and one above every address */
@@ -40,9 +40,9 @@
  * Addresses of tasks in their group's line.  Queued tasks have the address of
  * a turn.  From FAIRQ_RETRIES and from FAIRQ_SCHEDULED on, an address is the
  * millisecond at which the task becomes due, counted from the year 2000.  The
- * low bits are those of the task's id, so tasks of the same millisecond have
- * different addresses.  A task whose attempt has failed is retried, and is
- * served before others of its group.
+ * low bits are those of the task's id, so tasks of the same millisecond
+ * usually have different addresses.  A task whose attempt has failed is
+ * retried, and is served before other tasks of its group.
  */
 #define FAIRQ_RETRIES		(INT64CONST(1) << 62)
 #define FAIRQ_SCHEDULED		(INT64CONST(3) << 61)
@@ -70,8 +70,8 @@ typedef struct FairqTail
 
 /*
  * The number of a lane combines queue and priority, so indexes have one column
- * instead of two.  The maximum of the sequence of queue ids keeps it within an
- * int.
+ * instead of two.  The maximum of the sequence of queue ids keeps this number
+ * within an int.
  */
 static inline int32
 fairq_task_lane(int32 queue_id, int priority)
@@ -124,7 +124,7 @@ fairq_timed_addr(FairqRegion region, TimestampTz run_at, int64 id)
 		(id & ((1 << FAIRQ_SCHEDULED_BITS) - 1));
 }
 
-/* The time rounded down, so that an address of that time is due. */
+/* Returns a time rounded down, so that an address of that time is due. */
 static inline TimestampTz
 fairq_as_due(TimestampTz time)
 {
@@ -169,8 +169,8 @@ fairq_address(int32 group_no, int64 block, int64 block_length)
 
 /*
  * The one rule: move *tail to the address of the group's next task.  The
- * group's next turn is in next_block at the earliest.  False if block numbers
- * are used up; *tail is then unchanged.
+ * group's next turn is in next_block at the earliest.  Returns false if block
+ * numbers are used up; *tail is then unchanged.
  */
 static inline bool
 fairq_next_tail(FairqTail *tail, int32 group_no, int32 weight,

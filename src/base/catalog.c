@@ -174,7 +174,7 @@ fairq_catalog_is_valid(void)
 }
 
 /*
- * A number that increases when results about the tables may have become
+ * A number that increases when results of checks of the tables may have become
  * invalid.
  */
 uint64
@@ -197,7 +197,7 @@ fairq_extension_exists(void)
 
 /*
  * Returns the OIDs of the extension's objects.  They are valid until
- * invalidation messages are accepted, so don't keep the pointer.
+ * invalidation messages are accepted, so callers must not keep the pointer.
  */
 const FairqCatalog *
 fairq_catalog(void)

@@ -5,16 +5,17 @@
  * A group limited to c never has more than c tasks running.  A task runs from
  * its claim to the moment at which its end is visible.  That moment is the
  * commit of the transaction that finished or took it, or the abort of the
- * transaction that claimed it.  The group's counter decides before a claim.
- * It has two numbers.  "committed" is the number of leased tasks according to
- * commits (tally.c).  "open" is the number of slots of calls and transactions
- * that have not ended here: a transaction ends here when it closes its slots.
+ * transaction that claimed it.  Before a claim, the group's counter decides
+ * whether the task may start.  It has two numbers.  "committed" is the number
+ * of leased tasks according to commits (tally.c).  "open" is the number of
+ * slots of calls and transactions that have not ended here: a transaction ends
+ * here when it closes its slots.
  *
- * 1.  Enter: under the mutex, open goes up if committed + open stays within
- *	  the limit.  Then the row is claimed.
+ * 1.  Enter: under the mutex, open is incremented if committed + open stays
+ *	  within the limit.  Then the row is claimed.
  *
  * 2.  A slot that was not used, or whose claim is rolled back, is closed: open
- *	  goes down.
+ *	  is decremented.
  *
  * 3.  A transaction that commits closes its slots once the commit is visible.
  *	  In the same critical section it adds the change in the number of its
@@ -39,7 +40,7 @@
  *	  the row was leased in it, and the load found it.  A transaction E that
  *	  has ended the task since subtracts it at its own end, which is not
  *	  visible yet.  If no transaction is between its visible end and its end
- *	  here, the counter is exact, by the same cases.
+ *	  here, the counter is exact, as the same cases show.
  *
  * 5.  Park: if a known counter shows that a group has no free slot, the pop
  *	  that finds this puts the group aside.  The next backend to close a slot
@@ -79,12 +80,12 @@
  *	  available, because a new counter is then equivalent.
  *
  * 9.  Throttle: if a group may not start a task yet, the pop that finds this
- *	  puts it aside until it may.  A call that gives a start back takes the
- *	  group back into service.  Both happen under the mutex.
+ *	  puts it aside until it may start one.  A call that gives a start back
+ *	  takes the group back into service.  Both happen under the mutex.
  *
  * tally.c describes how a queue gets its first limit while uncounted claims
- * are in progress.  The protocol has exhaustive models: test/model/load.py,
- * limits.py.
+ * are in progress.  The protocol has exhaustive models: test/model/load.py and
+ * test/model/limits.py.
  *
  * Locking: the counter's mutex, a spinlock, for a few instructions.  It may be
  * taken under a lane's lock.  Nothing here allocates or fails.
@@ -102,7 +103,7 @@ starts_init(FairqStarts *starts, int64 since)
 	starts->lanes = 0;
 }
 
-/* Time at which the next task may start; it may be in the past. */
+/* The time at which the next task may start; it may be in the past. */
 static int64
 starts_next(const FairqStarts *starts, const FairqPace *pace)
 {
@@ -122,7 +123,7 @@ fairq_counter_init(FairqCounter *counter, uint64 tenure, int64 born)
 	starts_init(&counter->starts, born);
 }
 
-/* Make a copy of a counter, which no backend is using. */
+/* Copy a counter.  No backend uses the copy yet. */
 void
 fairq_counter_copy(FairqCounter *copy, FairqCounter *counter)
 {
@@ -160,8 +161,8 @@ go_on_to(FairqCounter *counter, uint64 number)
 }
 
 /*
- * Compute an upper bound of the running tasks.  False if it is not known.  The
- * mutex is held.
+ * Compute an upper bound of the running tasks.  Returns false if the bound is
+ * not known.  The mutex is held.
  */
 static bool
 count_running(FairqCounter *counter, FairqKnown now, int64 *running)
@@ -242,7 +243,8 @@ fairq_counter_enter(FairqCounter *counter, FairqKnown now, int32 limit,
 /*
  * Close slots, and add running tasks, for a transaction that has committed;
  * without adds, the slots are only closed.  Returns the lanes in which the
- * group was parked.  The caller takes the group back into service there.
+ * group was parked.  The caller takes the group back into service in these
+ * lanes.
  */
 uint16
 fairq_counter_ended(FairqCounter *counter, const FairqAdds *adds, int32 slots,
@@ -296,7 +298,7 @@ fairq_counter_park(FairqCounter *counter, FairqKnown now, int32 limit,
 
 /*
  * Read the number of running tasks; without open, the number of leased tasks
- * according to commits.  False if that is not known.
+ * according to commits.  Returns false if that number is not known.
  */
 bool
 fairq_counter_read(FairqCounter *counter, FairqKnown now, bool open, int32 *n)
@@ -380,7 +382,7 @@ fairq_counter_next_start(FairqCounter *counter, const FairqPace *pace,
 /*
  * Give back an unused start, unless another task has started since.  Returns
  * the lanes in which that start may have throttled the group.  The caller
- * takes the group back into service there.
+ * takes the group back into service in these lanes.
  */
 uint16
 fairq_counter_unstart(FairqCounter *counter, FairqStart *start)

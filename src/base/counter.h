@@ -102,9 +102,9 @@ fairq_hold_end_at(TimestampTz until, TimestampTz now)
 }
 
 /*
- * Numbers are kept twice: since the last load that is over, and since the one
- * in progress.  The number of a load decides which of the two books is its
- * own.
+ * Numbers of tasks are kept twice: since the last load that is over, and since
+ * the load in progress.  The number of a load decides which of the two books
+ * is its own.
  */
 #define FAIRQ_BOOKS 2
 
@@ -115,7 +115,7 @@ fairq_book_of(uint64 number)
 }
 
 /*
- * The load that makes counters known: numbers of an older load are invalid.
+ * The load that makes counters known.  Numbers of an older load are invalid.
  * Made by fairq_tally_now().
  */
 typedef struct FairqKnown
@@ -136,7 +136,7 @@ typedef struct FairqAdds
 /*
  * The counter of the running tasks of a group, or of a queue; in shared
  * memory.  It is never moved, and not freed while it is pinned.  All fields
- * are under mutex, except tenure, which is constant.
+ * are under the mutex, except tenure, which is constant.
  */
 typedef struct FairqCounter
 {

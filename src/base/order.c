@@ -11,8 +11,8 @@
  * queue.  A group is in at most one of the sets that share its record.
  *
  * Additions are numbered, and each node has an upper bound of the numbers in
- * its subtree.  So recently added groups are found without visiting others.
- * Removals do not lower these bounds.
+ * its subtree.  So recently added groups are found without visiting other
+ * groups.  Removals do not lower these bounds.
  *
  * Records are kept in chunks by seat (shmem.c).  They are zero at first, and
  * keep their values while their group is in no set.  A copy (shadow.c) makes

@@ -20,7 +20,7 @@ typedef struct FairqAmount
 /* number of units of "part" in one whole */
 #define FAIRQ_PARTS 4294967296.0
 
-/* The rank of a group: the least is first. */
+/* The rank of a group.  The group with the least rank is first. */
 typedef struct FairqRank
 {
 	int32		level;			/* compared first */
@@ -47,7 +47,7 @@ typedef struct FairqNode
 #define FAIRQ_NO_NODE (-1)
 
 /*
- * The records of a lane's groups, in shared memory.  Finding one needs no
+ * The records of a lane's groups, in shared memory.  Finding a record needs no
  * lock.
  */
 typedef struct FairqRecords
@@ -65,7 +65,7 @@ typedef struct FairqOrder
 	uint64		added;			/* number of times that a group was added */
 } FairqOrder;
 
-/* Initialize: there are no records yet; each will have the given size. */
+/* Initialize records of the given size, of which none exists yet. */
 static inline void
 fairq_records_init(FairqRecords *records, Size size)
 {
@@ -112,7 +112,7 @@ fairq_amount_subtract(FairqAmount a, FairqAmount b)
 	};
 }
 
-/* Below 0: a is less than b; 0: they are equal. */
+/* Returns a number below 0 if a is less than b, and 0 if they are equal. */
 static inline int
 fairq_amount_compare(FairqAmount a, FairqAmount b)
 {
@@ -121,7 +121,7 @@ fairq_amount_compare(FairqAmount a, FairqAmount b)
 	return a.part < b.part ? -1 : a.part > b.part;
 }
 
-/* Below 0: a comes before b. */
+/* Returns a number below 0 if a comes before b. */
 static inline int
 fairq_rank_compare(const FairqRank *a, const FairqRank *b)
 {

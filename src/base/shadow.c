@@ -11,10 +11,11 @@
  *
  * A function can determine from an address whether it is in the copy
  * (fairq_in_shadow()).  All other code, including locks and spinlocks, works
- * in the copy as in shared memory.  No other backend sees it.
+ * in the copy as in shared memory.  No other backend sees the copy.
  *
- * Rows are not copied.  Simulated claims are kept by task id.  From then on
- * fairq_task_read() reads their rows as running.
+ * Rows are not copied.  Simulated claims are kept by task id.  After a
+ * simulated claim, fairq_task_read() reads the task's row as that of a running
+ * task.
  *
  * If an error ends the call, the callbacks at the end of the transaction give
  * back its turns in the copy.  So the copy lives until they have run, in a
@@ -32,7 +33,7 @@
 typedef struct PartKey
 {
 	uint64		of;				/* address of the object to which it belongs;
-								 * 0: it is a claimed task */
+								 * 0: the part is a claimed task */
 	int64		number;			/* the group's number, or the task's id */
 } PartKey;
 
@@ -48,8 +49,8 @@ static MemoryContext context = NULL;
 static HTAB *parts;
 
 /*
- * Begin a copy of the object at the address real.  The caller fills it in.  It
- * exists until fairq_shadow_end().
+ * Begin a copy of the object at the address real.  The caller fills in the
+ * copy.  It exists until fairq_shadow_end().
  */
 void *
 fairq_shadow_begin(void *real, Size size)
@@ -86,8 +87,8 @@ fairq_shadow_find(const void *of, int64 number)
 }
 
 /*
- * Returns a part of an object in the copy, which is made, all zero, if it does
- * not exist.
+ * Returns a part of an object in the copy.  A part that does not exist is
+ * made, all zero.
  */
 void *
 fairq_shadow_part(const void *of, int64 number, Size size)

@@ -17,7 +17,7 @@
  * valid, even in callbacks.
  *
  * When the area is full, a call that needs more of it fails before it has
- * changed anything.  The end of a transaction allocates no memory there.
+ * changed anything.  The end of a transaction allocates no memory in the area.
  *
  * The block can be lost at any time, by a crash or an immediate shutdown.
  * fairq then reads the tables again.
@@ -542,7 +542,7 @@ fairq_new_lane_no(void)
 {
 	uint32		lane_no;
 
-	/* 0 means "none"; it occurs again after four billion recoveries */
+	/* skip 0, which means "none", when the numbers wrap around */
 	do
 		lane_no = pg_atomic_fetch_add_u32(&arena->next_lane_no, 1);
 	while (lane_no == 0);
@@ -560,8 +560,9 @@ fairq_say_crowded(void)
 }
 
 /*
- * Distinguishes databases that had the same OID, by the file that CREATE
- * DATABASE writes and that does not change.  A backend stays in one database.
+ * Returns a hash that distinguishes databases that had the same OID.  It is
+ * computed from the file that CREATE DATABASE writes and that does not change.
+ * A backend stays in one database.
  */
 static uint64
 database_born(void)

@@ -38,10 +38,10 @@ typedef struct FairqIds
 
 /*
  * The domain of one fairq.task, that is, of one CREATE EXTENSION in one
- * database.  The atomic fields need no lock; ids and several have their own.
- * Extensions whose keys have the same hash share a domain.  Then resets of one
- * extension also invalidate the other's hints, and the extensions waste each
- * other's ids.
+ * database.  The atomic fields need no lock; the fields ids and several have
+ * locks of their own.  Extensions whose keys have the same hash share a
+ * domain.  Then resets of one extension also invalidate the other's hints, and
+ * the extensions waste each other's ids.
  */
 typedef struct FairqDomain
 {
@@ -86,7 +86,10 @@ typedef struct FairqDueKept
 	FairqItem	items[FAIRQ_DUE_KEPT];	/* the tasks */
 } FairqDueKept;
 
-/* A place in a group's line: after the task with that id at an address. */
+/*
+ * A place in a group's line: after the task with the given id at the given
+ * address.
+ */
 typedef struct FairqPlace
 {
 	int64		addr;			/* the address */
@@ -107,7 +110,8 @@ typedef struct FairqGroup
 {
 	/* the fields that a turn usually needs come first */
 	int32		pins;			/* number of reservations whose rows are being
-								 * written; the entry is not evicted */
+								 * written; if it is above 0, the entry is not
+								 * evicted */
 
 	/* pids of backends that read the group's line */
 	struct
@@ -193,8 +197,8 @@ typedef struct FairqGroup
 	}			due;
 
 	FairqPlace	cycle;			/* where the next search for lapsed tasks
-								 * begins; after the end of the line it starts
-								 * again */
+								 * begins; after the end of the line, the
+								 * search begins again */
 } FairqGroup;
 
 #define FAIRQ_SET_WAYS 8
@@ -207,7 +211,8 @@ typedef struct FairqGroupKey
 } FairqGroupKey;
 
 /*
- * A set of ways, each with the entry of a group.  All fields are under mutex.
+ * A set of ways, each with the entry of a group.  All fields are under the
+ * mutex.
  */
 typedef struct FairqGroupSet
 {
@@ -260,7 +265,7 @@ typedef struct FairqRegistry
 								 * constant once it is valid */
 	dsa_pointer free;			/* list of hints that belong to no queue */
 	dsa_pointer dropped;		/* list of hints of dropped queues */
-	/* without the lock */
+	/* the following fields are read and written without the lock */
 	pg_atomic_uint32 nhints;	/* number of hints, whether or not they belong
 								 * to a queue */
 	pg_atomic_uint32 ncounters; /* number of counters of groups */
@@ -324,7 +329,7 @@ fairq_at(dsa_pointer ptr)
 #define FAIRQ_FIRST_SEATS 64
 #define FAIRQ_CHUNKS 26
 
-/* In shared memory, part of a queue or of a lane. */
+/* Chunks of data per seat, in a queue or a lane in shared memory. */
 typedef struct FairqChunks
 {
 	pg_atomic_uint64 chunk[FAIRQ_CHUNKS];	/* dsa_pointers of the chunks */

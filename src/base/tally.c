@@ -7,10 +7,10 @@
  * running transactions (the ProcArray) but not yet ended here.  A transaction
  * ends here when its callbacks add its changes.  If the queue has limits, the
  * same holds for the counters of running tasks of the queue and of its groups
- * (counter.c).  A query that reads the numbers counts no rows.  They are known
- * once a load, one pass over all rows of fairq.task, has ended (load.c).  They
- * become invalid when SQL changes rows ("resets" of the domain), or shared
- * memory is lost.
+ * (counter.c).  A query that reads the numbers counts no rows.  The numbers
+ * are known once a load, one pass over all rows of fairq.task, has ended
+ * (load.c).  They become invalid when SQL changes rows ("resets" of the
+ * domain), or shared memory is lost.
  *
  * The load runs concurrently with all other work.  It sees the rows as of one
  * snapshot S, and each transaction decides at its end whether S has its
@@ -26,8 +26,9 @@
  *
  * 2.  A transaction that commits adds its changes after it has left the
  *	  ProcArray, holding the tally's lock shared.  It adds all changes of a
- *	  queue at once, to each book whose S has not seen it end.  The numbers of
- *	  a counter begin again in both books, by rule 1, even if nothing is added.
+ *	  queue at once, to each book whose S has not seen the transaction end.
+ *	  The numbers of a counter begin again in both books, by rule 1, even if
+ *	  nothing is added.
  *
  * 3.  S stays in the book after the load is over, until the next load begins
  *	  in that book.
@@ -43,8 +44,8 @@
  * 6. "resets" is read before S is taken.  Numbers are known as long as
  *	  "resets" has not changed.  A reader first reads the resets of the known
  *	  numbers, and then the number of the current load.  The end of a load
- *	  writes these in the other order.  So the reader never uses the resets of
- *	  a later load.
+ *	  writes these two in the opposite order.  So the reader never uses the
+ *	  resets of a later load.
  *
  * 7.  A load that reports nothing for a while is abandoned.  Another load
  *	  begins in the same book, by rule 1, and the first load adds nothing more.
@@ -72,7 +73,7 @@
  *
  * A transaction that changes rows by SQL adds nothing, and increments "resets"
  * at its end.  If S has not seen it end, the increment comes after S was
- * taken.  So the value that was read before S differs (rule 6).
+ * taken.  So the value that was read before S was taken differs (rule 6).
  *
  * An abort adds nothing, because it leaves the rows as they were.  If a
  * subtransaction aborts, its pending changes are gone before the commit.
@@ -91,8 +92,8 @@
  * Locking: the tally's lock, an LWLock.  Backends that hold it take
  * ProcArrayLock, for S, and XidGenLock, for the epoch of its xids.  They also
  * take the mutex of a queue or counter, for a few instructions.  A backend
- * that holds it shared adds numbers and allocates nothing, so callbacks can
- * take it at the end of a transaction.
+ * that holds the tally's lock shared adds numbers and allocates nothing, so
+ * callbacks can take it at the end of a transaction.
  */
 #include "postgres.h"
 
@@ -197,7 +198,7 @@ fairq_queue_tally_empty(FairqQueueTally *queue)
 
 /*
  * Record that shared memory has data of the queue from now on.  If the current
- * load has skipped no queue with tasks, this queue had none.
+ * load has skipped no queue with tasks, this queue had no tasks.
  */
 void
 fairq_queue_tally_entered(FairqQueueTally *queue)
@@ -225,7 +226,7 @@ is_known(FairqTally *tally, FairqQueueTally *queue, uint64 *current)
 	uint64		known = pg_atomic_read_u64(&tally->known);
 	pg_atomic_uint64 *loaded;
 
-	/* fairq_load_end() writes them in the other order */
+	/* fairq_tally_end() writes these two in the opposite order */
 	pg_read_barrier();
 	*current = pg_atomic_read_u64(&tally->current);
 	loaded = &queue->loaded[fairq_book_of(*current)];
@@ -259,8 +260,8 @@ fairq_tally_now(FairqQueueTally *queue)
 }
 
 /*
- * Prepare to copy the queue: the copy's counters are known if they are known
- * now.
+ * Prepare to copy the queue.  The copy's counters are known if the queue's
+ * counters are known now.
  */
 void
 fairq_tally_keep(FairqQueueTally *queue)
@@ -269,8 +270,8 @@ fairq_tally_keep(FairqQueueTally *queue)
 }
 
 /*
- * Read the numbers of the queue.  False if they are not known; then *n is
- * undefined.
+ * Read the numbers of the queue.  Returns false if they are not known; then *n
+ * is undefined.
  */
 bool
 fairq_tally_read(FairqQueueTally *queue, int64 *n)
@@ -371,8 +372,8 @@ fairq_tally_count_nothing(FairqQueueTally *queue)
 
 /*
  * Whether the next load, or the last one, is valid for the queue's counters.
- * It is once all uncounted calls and transactions are over.  A transaction is
- * recorded as uncounted before its call is over.
+ * It is valid once all uncounted calls and transactions are over.  A
+ * transaction is recorded as uncounted before its call is over.
  */
 bool
 fairq_tally_counts(FairqQueueTally *queue)
@@ -406,7 +407,7 @@ fairq_tally_call_begin(FairqQueueTally *queue, bool limited)
 	{
 		/*
 		 * count the call first, then check again; a backend that relies on
-		 * counters takes these steps in the other order
+		 * counters takes these steps in the opposite order
 		 */
 		pg_atomic_fetch_add_u32(&queue->calls, 1);
 		fairq_tally_count_nothing(queue);

@@ -37,14 +37,14 @@ typedef struct FairqBook
 } FairqBook;
 
 /*
- * In shared memory, one for each extension: the state of the last loads.  A
- * lock protects all fields except atomic ones.  Atomic fields are written
- * under the lock, except asked_at and sql_waits_until.
+ * The state of an extension's last loads, in shared memory.  Its lock protects
+ * all fields except atomic ones.  Atomic fields are written under the lock,
+ * except asked_at and sql_waits_until.
  */
 typedef struct FairqTally
 {
-	LWLock		lock;			/* lock of the tally, and of numbers of queues
-								 * under their mutexes */
+	LWLock		lock;			/* lock of the tally, and with a queue's mutex
+								 * of the queue's numbers */
 	int32		domain;			/* index of the extension's FairqDomain;
 								 * constant */
 	pg_atomic_uint64 begun_at;	/* time at which the last load was begun, by
@@ -72,7 +72,7 @@ typedef struct FairqTally
 												 * running, ascending */
 } FairqTally;
 
-/* In shared memory, part of FairqHints. */
+/* Numbers of a queue's tasks, in FairqHints in shared memory. */
 typedef struct FairqQueueTally
 {
 	slock_t		mutex;			/* spinlock of number and n, taken with the
@@ -179,8 +179,8 @@ fairq_tally_call_end(FairqQueueTally *queue)
 }
 
 /*
- * A transaction in which an uncounted call has claimed or ended a task is
- * over.
+ * Record the end of a transaction in which an uncounted call has claimed or
+ * ended a task.
  */
 static inline void
 fairq_tally_counted(FairqQueueTally *queue)

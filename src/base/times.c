@@ -3,22 +3,23 @@
  *		The times at which leases end and scheduled tasks become due in a lane;
  *		histograms of how long tasks have waited and run.
  *
- * Time makes tasks ready without any call.  To avoid a search for them in each
- * pop, a lane has a timer for each of the two timed regions, and a deadline:
+ * Time makes tasks ready without any call.  To avoid a search for such tasks
+ * in each pop, a lane has a timer for each of the two timed regions, and a
+ * deadline:
  *
  * timers	The first address of scheduled tasks, and the first address of
  *			tasks that wait for a retry.  Addresses are in the order of times,
  *			so this is also the time of the first task.  If it has passed, a
  *			pop reads the tasks that are due, and puts their groups into the
- *			set "due" (serve.c).  It raises the timer to the first task that is
- *			not due.
+ *			set "due" (serve.c).  The pop raises the timer to the first task
+ *			that is not due.
  *
  * deadline	No lease ends before it.  Each set of 64 groups has its own
- *			deadline (seats.c), and this is the lowest of these.  When the
- *			deadline of 64 groups has passed, those of them that are leased
- *			have lapsed.  Their leases are checked at their turns (turn.c).
- *			After a restart the deadline includes a lease once a load has read
- *			its task (load.c).
+ *			deadline (seats.c), and the lane's deadline is the lowest of these.
+ *			When the deadline of 64 groups has passed, the leased groups among
+ *			them have lapsed.  Their leases are checked at their turns
+ *			(turn.c).  After a restart the deadline includes a lease once a
+ *			load has read its task (load.c).
  *
  * Searches miss no task, because only one backend at a time searches.  The
  * lowest timer entered during a search is kept separately (timers_since), and
@@ -93,7 +94,7 @@ fairq_times_init(FairqTimes *times)
 	fairq_times_forget(times);
 }
 
-/* Whether a search may find a due task or an ended lease.  Needs no lock. */
+/* Whether a search may find a due task or an expired lease.  Needs no lock. */
 bool
 fairq_times_due(FairqTimes *times, TimestampTz now)
 {
@@ -122,9 +123,9 @@ fairq_times_next(FairqTimes *times)
 }
 
 /*
- * Begin to search.  False if another backend is searching.  Otherwise *timers
- * is the address, in each timed region, at which the search begins.  The
- * caller then calls fairq_times_end(), or sets searching to false.
+ * Begin to search.  Returns false if another backend is searching.  Otherwise
+ * *timers is the address, in each timed region, at which the search begins.
+ * The caller then calls fairq_times_end(), or sets searching to false.
  */
 bool
 fairq_times_begin(FairqTimes *times, int64 *timers)

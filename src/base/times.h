@@ -10,7 +10,10 @@
 
 #include "address.h"
 
-/* In shared memory, part of a lane.  Written under its lock. */
+/*
+ * The timers and the deadline of a lane, in shared memory.  Written under the
+ * lane's lock.
+ */
 typedef struct FairqTimes
 {
 	pg_atomic_uint64 deadline;	/* TimestampTz before which no lease ends;
@@ -75,7 +78,9 @@ typedef enum FairqSpan
 /* buckets: below 1 ms, [1, 2) ms, [2, 4) ms, ...; 2^30 ms and more */
 #define FAIRQ_BUCKETS 32
 
-/* In shared memory, part of a queue: read and written without a lock. */
+/*
+ * A histogram of a queue, in shared memory; read and written without a lock.
+ */
 typedef struct FairqHistogram
 {
 	pg_atomic_uint64 n[FAIRQ_BUCKETS];	/* number of spans in each bucket */

@@ -89,8 +89,8 @@ fairq_compare_uint32(const void *a, const void *b)
  * - load: once its pages are read, and after each group and queue that it has
  *	 published (test/held_up, test/evict).
  *
- * Tests use them through test/stall.py.  The points of one kind are in one
- * file, which counts them.  In other builds these points do nothing.
+ * Tests use these points through test/stall.py.  The points of one kind are in
+ * one file, which counts them.  In other builds these points do nothing.
  */
 #ifdef FAIRQ_STALL
 #include "../../test/stall.h"

@@ -20,12 +20,13 @@
  *
  * A waiter that has found a task returns, and its client pops.  The client may
  * be gone, or slow.  Until that pop the task is still ready, and other waiters
- * would find it too.  So no waiter searches without a call.  But one second
- * after the last waiter returned with a task, one waiter searches.  If none
- * has returned, one waiter searches one second after a call.  The first waiter
- * that then wakes up for its check, once a second, does this search (wait.c).
- * If it finds a task, pops wake the next waiter, because the number of
- * remaining tasks is unknown.  test/model/wake.py is a model of the protocol.
+ * would find it too.  So usually no waiter searches without a call.  But one
+ * second after the last waiter returned with a task, one waiter searches.  If
+ * none has returned, one waiter searches one second after a call.  The first
+ * waiter that then wakes up for its check, once a second, does this search
+ * (pop.c).  If it finds a task, pops wake the next waiter, because the number
+ * of remaining tasks is unknown.  test/model/wake.py is a model of the
+ * protocol.
  *
  * One of the waiters, the timekeeper, waits for timed tasks; the others sleep
  * until they are woken.  If a task becomes due earlier than the timekeeper
@@ -46,7 +47,8 @@
  *
  * Locking: shared fields are atomic, and a wakeup's domain is set before the
  * queue has waiters.  Waking takes the condition variable's spinlock,
- * allocates nothing and cannot fail, so commit and abort callbacks can do it.
+ * allocates nothing and cannot fail, so commit and abort callbacks can wake
+ * waiters.
  */
 #include "postgres.h"
 
@@ -103,8 +105,8 @@ fairq_wake(FairqWakeup *wakeup, int32 n)
 }
 
 /*
- * Wake one waiter, and make each pop that finds a task wake the next, because
- * the number of ready tasks is not known.
+ * Wake one waiter, and make each pop that finds a task wake the next waiter,
+ * because the number of ready tasks is not known.
  */
 void
 fairq_wake_chain(FairqWakeup *wakeup)
@@ -115,8 +117,9 @@ fairq_wake_chain(FairqWakeup *wakeup)
 
 /*
  * Wake the next waiter if a pop has found all the tasks that it wanted.
- * Otherwise there is no more work, if the pop began after the last change of
- * surplus.  The argument is the value of surplus when the pop began.
+ * Otherwise no more tasks are ready, and surplus is reset unless it has
+ * changed since the pop began.  The argument is the value of surplus when the
+ * pop began.
  */
 void
 fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
@@ -131,7 +134,7 @@ fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
 
 /*
  * Wake a waiter if a task becomes due at the given time, and no other waiter
- * waits for it.
+ * waits for that time.
  */
 void
 fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due)

@@ -19,9 +19,9 @@
 #define FAIRQ_ALL_WAITERS PG_INT32_MAX
 
 /*
- * In shared memory, part of a queue's hints, without a lock.  domain is set
- * before the queue has waiters, and all other fields except sleepers are
- * atomic.
+ * The waiters of a queue, in its hints in shared memory, without a lock.
+ * domain is set before the queue has waiters, and all other fields except
+ * sleepers are atomic.
  */
 typedef struct FairqWakeup
 {
@@ -60,7 +60,7 @@ fairq_recheck_later(FairqWakeup *wakeup)
 						(uint64) (GetCurrentTimestamp() + FAIRQ_RECHECK));
 }
 
-/* Begin again for another queue, at which no session waits. */
+/* Reset a wakeup for another queue, at which no session waits. */
 static inline void
 fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
 {
