@@ -3,11 +3,13 @@
  *		Adding a task: its key, its address, its row.
  *
  * An enqueue reserves the task's address in shared memory (line.c), and then
- * writes its row.  It holds no lock between the two, so no backend waits while
- * a large payload is toasted.
+ * writes its row.  It holds no lock between these steps, so no backend waits
+ * while a large payload is toasted.
  *
- * A task with a key is added unless another one has the key (dedup.c).  An
- * expired task will never run, so it is finished and its key is taken over.
+ * A task with a key is added unless another one has the key (dedup.c).  The
+ * other task may be replaced while it is not running.  Then the last enqueue
+ * determines what runs.  An expired task will never run, so it is finished and
+ * its key is taken over.
  *
  * Locking: the caller has the queue and fairq.task locked, to the end of the
  * transaction.  A call that finishes another task locks that task's row for

@@ -13,7 +13,8 @@ typedef struct FairqEnqueue
 {
 	FairqQueue *queue;			/* queue of the tasks */
 	FairqTable *tasks;			/* fairq.task */
-	bool		ready;			/* true: one of the tasks is ready at once */
+	bool		ready;			/* true: at least one of the tasks is ready at
+								 * once */
 	int64		batch;			/* batch to which all of the tasks belong; 0:
 								 * none */
 	int64		added;			/* number of tasks that were added to the
@@ -41,8 +42,8 @@ typedef struct FairqNewTask
 	{
 		Datum		key;		/* key, taken before the row is written; 0:
 								 * none */
-		Datum		held_for;	/* interval for which the key stays taken after
-								 * it is given up; 0: none */
+		Datum		held_for;	/* interval for which the key is held after the
+								 * task gives it up; 0: none */
 		bool		until_started;	/* true: the key is given up at the first
 									 * claim */
 	}			dedup;

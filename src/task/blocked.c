@@ -7,7 +7,7 @@
  * the wait is not over, the task gets a later time.  If it is over, the same
  * change of the row makes the task ready.  So a crash strands no task, and the
  * rollback of a pop undoes its check.  Checks become less frequent with time.
- * Therefore the end of a task that may be the last one makes the next check
+ * Therefore the end of what may be the last awaited task makes the next check
  * due, unless the waiting task's row is locked (outcome.c).
  *
  * A task that our own transaction has taken ends at the commit, because until
@@ -15,15 +15,15 @@
  * leaves the waiting task due, for a check after the commit.
  *
  * Batches.  A batch has the id of the task that waits for it.  The rows of its
- * tasks decide when it is finished.  A closed batch is finished when no row
- * has its id, including rows that an open transaction inserts or deletes.  The
- * end of a task changes only that task's row, so no row is hot.
+ * tasks decide when the batch is finished.  A closed batch is finished when no
+ * row has its id, including rows that an open transaction inserts or deletes.
+ * The end of a task changes only that task's row, so no row is hot.
  *
  * Numbers.  fairq.batch_delta gets a row for each call that adds tasks, and
  * one for each end without success.  A redriven task reduces the failures by
- * one.  The transaction that finishes the batch adds them up and deletes them.
- * Added tasks that have not ended in this way have succeeded, once the batch
- * is over.
+ * one.  The transaction that finishes the batch adds up these rows and deletes
+ * them.  Once the batch is over, the added tasks that have not ended without
+ * success have succeeded.
  *
  * Adding while finishing.  A transaction that adds a task holds RowShareLock
  * on the batch as an object, to its end.  It checks under that lock that the
@@ -35,27 +35,30 @@
  * Predecessors are the named tasks for whose ends a task waits.
  * fairq.dependency has a row for each of them, which is deleted when the wait
  * ends.  A predecessor without a row in fairq.task has ended.  A task that
- * succeeds leaves no row.  A task that ends without success adds a row with
- * its status for each task that waits for it.  An index finds these rows.
+ * succeeds leaves no row in fairq.dependency.  A task that ends without
+ * success adds a row with its status for each task that waits for it.  An
+ * index finds these rows.
  *
- * An enqueue and a concurrent end.  Neither transaction blocks on the other.
- * The enqueue inserts its rows, and then reads the predecessor.  The end
- * deletes the predecessor, and then searches for rows, including those of open
- * transactions.  So either the end finds the rows, or the enqueue finds that
- * the predecessor is deleted or being changed.  A row that is being changed
- * does not show whether its task is ending, and with which status.  So a
- * transaction that ends a task without success locks its own id, as an object,
- * before it searches for rows.  The enqueue tests the lock on the id of the
- * transaction that changes the row.  If the lock is free, that transaction has
- * not searched yet, and will find the rows.  Otherwise the enqueue fails.
+ * An enqueue can be concurrent with an end.  Neither transaction blocks on the
+ * other.  The enqueue inserts its rows, and then reads the predecessor.  The
+ * end deletes the predecessor, and then searches for rows, including those of
+ * open transactions.  So either the end finds the rows, or the enqueue finds
+ * that the predecessor is deleted or being changed.  A row that is being
+ * changed does not show whether its task is ending, and with which status.  So
+ * a transaction that ends a task without success locks its own id, as an
+ * object, before it searches for rows.  The enqueue tests the lock on the id
+ * of the transaction that changes the row.  If the lock is free, that
+ * transaction has not searched yet, and will find the rows.  Otherwise the
+ * enqueue fails.
  *
  * Only existing tasks can be predecessors, so these waits alone form no cycle.
  * With a batch a cycle is possible.  add_to_batch() refuses the shortest
- * one: a task of a batch waits for the task that waits for the batch.
+ * cycle, in which a task of a batch waits for the task that waits for the
+ * batch.
  *
- * Hints.  FairqHints.awaited is true if other tasks may wait for tasks of that
+ * Hints.  FairqHints.awaited is true if other tasks may wait for tasks of the
  * queue.  If it is false, an end with success does not search.  An enqueue
- * sets it to true; after a restart, a check of a blocked task does.
+ * sets it to true; after a restart, so does a check of a blocked task.
  *
  * test/model/batch.py and after.py check these rules.
  *
@@ -90,7 +93,7 @@ typedef struct Batch
 	bool		on_success;		/* true: all tasks of the batch have to
 								 * succeed */
 	bool		closed;			/* true: no more tasks can be added */
-	bool		finished;		/* true: that task does not wait any more */
+	bool		finished;		/* true: the wait for the batch is over */
 } Batch;
 
 /*
@@ -145,9 +148,9 @@ read_batch(FairqTable *tasks, int64 id, Batch *batch)
 }
 
 /*
- * Whether the caller may add a task to the batch.  That requires the privilege
- * to enqueue, and an open batch.  To redrive a task of the batch (again), it
- * is enough that the batch is not finished.
+ * Whether the caller may add a task to the batch.  The caller needs the
+ * privilege to enqueue, and the batch has to be open.  To redrive a task of
+ * the batch (again), it is enough that the batch is not finished.
  */
 static bool
 takes_tasks(FairqTable *tasks, int64 id, bool again)
@@ -163,8 +166,8 @@ takes_tasks(FairqTable *tasks, int64 id, bool again)
 
 /*
  * Whether the caller may add a task until the end of the transaction.  The
- * first check takes no lock, so a caller waits for a closed batch only if it
- * is closed and finished after that check.
+ * first check takes no lock, so a caller waits for a closed batch only if the
+ * batch is closed and finished after that check.
  */
 bool
 fairq_batch_join(FairqTable *tasks, int64 id, bool again)
@@ -210,8 +213,9 @@ has_tasks(FairqTable *tasks, int64 id, bool changing)
 		return true;
 
 	/*
-	 * First search the tasks before the last one seen.  Otherwise each search
-	 * would visit the index entries of all tasks after it that have ended.
+	 * First search backwards from the last task seen.  A search from the end
+	 * of the batch would visit the index entries of all later tasks, which
+	 * have ended.
 	 */
 	if (!(seen[slot].batch == id &&
 		  fairq_task_of_batch(tasks, id, seen[slot].id, changing, &task)) &&
@@ -224,10 +228,10 @@ has_tasks(FairqTable *tasks, int64 id, bool changing)
 }
 
 /*
- * Whether the batch may be over, if we commit: one of its tasks has just
+ * Whether the batch may be over, if we commit.  One of its tasks has just
  * ended, with or without success.  Ends that other transactions have not
- * committed are included: otherwise neither of the last two ends would detect
- * that the batch is over.
+ * committed are included, because otherwise neither of the last two ends would
+ * detect that the batch is over.
  */
 bool
 fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success)
@@ -314,9 +318,9 @@ finish(int64 id, Datum headers, bool failed)
 /*
  * Check the batch that a locked task waits for, and finish it if all of its
  * tasks have ended.  A batch is also over if SQL has deleted its row.
- * *headers are the headers of the waiting task, with the batch's numbers if it
- * is done.  *failed is a task of the batch that had to succeed and did not; 0:
- * none.
+ * *headers are the headers of the waiting task, with the batch's numbers if
+ * the batch is done.  *failed is a task of the batch that had to succeed and
+ * did not; 0: none.
  */
 FairqBatchState
 fairq_batch_look(FairqTable *tasks, const FairqTask *task, Datum *headers,
@@ -413,7 +417,7 @@ lock_transaction(TransactionId xid, LOCKMODE lockmode, bool release)
 	return true;
 }
 
-/* Whether the caller may name tasks of a queue. */
+/* Whether the caller may name tasks of a queue as predecessors. */
 static bool
 may_name(int32 queue_id)
 {
@@ -479,7 +483,7 @@ status_of(FairqTable *tasks, int64 id)
 		note_awaited(task.queue_id);
 		if (TransactionIdIsValid(changer))
 			changer = SubTransGetTopmostTransaction(changer);
-		/* the changer was open during the test: it has not searched yet */
+		/* the changer was open during the test, so it has not searched yet */
 		if (!TransactionIdIsValid(changer) || changer == tested)
 			return NOT_ENDED;
 		if (!lock_transaction(changer, ShareLock, true))
@@ -519,7 +523,7 @@ fairq_after_add(FairqTable *tasks, const FairqAfter *after, int64 id,
 /*
  * Whether the predecessor with this id has ended (FAIRQ_BATCH_DONE).  With
  * changing, it counts as not ended if another transaction is changing or
- * ending it, or if our own has taken it.
+ * ending it, or if our own transaction has taken it.
  */
 static FairqBatchState
 look_at_predecessor(FairqTable *tasks, int64 id, bool changing)
@@ -592,8 +596,8 @@ look_at_predecessors(FairqTable *tasks, int64 id, bool changing, int64 *last)
 }
 
 /*
- * Check the predecessors of a task.  *task is one that failed, or the one with
- * the highest id.  changing: as for look_at_predecessor().
+ * Check the predecessors of a task.  *task is a predecessor that failed, or
+ * the one with the highest id.  changing: as for look_at_predecessor().
  */
 FairqBatchState
 fairq_after_look(FairqTable *tasks, int64 id, bool changing, int64 *task)
@@ -663,7 +667,7 @@ fairq_after_forget(FairqTable *tasks, int64 id)
 /*
  * Record an end without success for the tasks that wait for its success.  The
  * caller has deleted the row of the task that has ended.  Returns whether any
- * task may wait for the ended one.
+ * task may wait for the ended task.
  */
 bool
 fairq_after_failed(FairqTable *tasks, int64 id, FairqStatus status)

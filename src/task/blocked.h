@@ -16,7 +16,8 @@ typedef enum FairqBatchState
 	FAIRQ_BATCH_OPEN,			/* one of the tasks has not ended, or more
 								 * tasks may be added */
 	FAIRQ_BATCH_DONE,			/* all have ended */
-	FAIRQ_BATCH_FAILED			/* a task did not succeed, and all have to */
+	FAIRQ_BATCH_FAILED			/* a task did not succeed, and all have to
+								 * succeed */
 } FairqBatchState;
 
 /*

@@ -3,9 +3,9 @@
  *		One unfinished task per queue and key.
  *
  * fairq.dedup has a row for each key of an unfinished task.  An enqueue
- * inserts it, and the transaction that finishes the task deletes it.  If the
- * task has its key only until it starts, its first claim deletes the row.  A
- * retried task does not get the key back, since another task may own it by
+ * inserts the row, and the transaction that finishes the task deletes it.  If
+ * the task has its key only until it starts, its first claim deletes the row.
+ * A retried task does not get the key back, since another task may own it by
  * then.  An enqueue that finds the row returns its task's id.  If the row is
  * being inserted or changed, the enqueue waits for the end of that
  * transaction, which decides whether there is such a task.  Tasks without a
@@ -28,9 +28,9 @@
  * that is possible at once.  The row of a held key is inserted under the same
  * lock, even by a claim, which has locked its task's row.  That is safe,
  * because no backend waits while it holds this lock.  A call that takes
- * several keys takes them in order.  Transactions that take keys in several
- * calls may deadlock, as with any unique key.  PostgreSQL then ends one of
- * them.
+ * several keys takes them in the order of the keys.  Transactions that take
+ * keys in several calls may deadlock, as with any unique key.  PostgreSQL then
+ * ends one of them.
  */
 #include "postgres.h"
 
@@ -51,8 +51,8 @@ typedef struct KeyRow
 	TimestampTz free_at;		/* when the key is free; DT_NOEND: the task has
 								 * it */
 	TransactionId other;		/* if there is no row, the transaction that
-								 * inserts or changes one; invalid: none
-								 * does */
+								 * inserts or changes one; invalid: there is
+								 * none */
 } KeyRow;
 
 /* Read the row that the scan is at. */
@@ -306,8 +306,9 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task, bool started)
 }
 
 /*
- * Delete the keys of a queue whose tasks are gone or that are no longer held.
- * Skip those that are being changed.  Returns the number of deleted keys.
+ * Delete those keys of a queue whose tasks are gone, or that are no longer
+ * held.  Skip keys whose rows are being changed.  Returns the number of
+ * deleted keys.
  */
 int64
 fairq_dedup_forget(FairqQueue *queue)

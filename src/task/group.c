@@ -11,7 +11,7 @@
  * are harmless.
  *
  * Groups get numbers in ascending order.  When the numbers are used up, a new
- * group gets one that has become free, usually the first one.  maintain.c
+ * group gets a number that has become free, usually the first one.  maintain.c
  * frees numbers of unused groups.
  *
  * Locking: a backend gives a number, or inserts a second row for one, under
@@ -23,14 +23,14 @@
  * In a queue with tenants, a key has a tenant, the separator and a user: the
  * part before the first separator is the tenant.  A tenant also has a row,
  * whose key is the tenant's part.  A transaction that adds a group makes sure
- * that it also has a row of the tenant.  So a tenant has a number as long as
- * one of its groups has one.
+ * that the tenant's row exists, too.  So a tenant has a number as long as one
+ * of its groups has a number.
  *
  * Keys and numbers are cached in the backend.  If a row of our own transaction
  * is rolled back, the cached entries are forgotten.  A standby caches nothing.
- * The primary counts freed numbers in its shared memory and not in the WAL, so
- * no backend on a standby would notice.  After a promotion, the session could
- * write with an old entry.
+ * The primary counts freed numbers in its shared memory and not in the WAL.
+ * So no backend on a standby would notice that a number was freed, and after a
+ * promotion the session could write with an old entry.
  */
 #include "postgres.h"
 
@@ -210,8 +210,8 @@ find_group_key(FairqTable *table, FairqQueue *queue, text *key,
 
 /*
  * The lowest number from "from" on that no row has; limit if there is none
- * below it.  It proceeds in steps, so that it does not read the dead entries
- * of all free numbers after the first one.
+ * below it.  The search proceeds in steps, so that it does not read the dead
+ * entries of all free numbers after the first one.
  */
 static int32
 next_free_number(FairqTable *table, FairqQueue *queue, int32 from, int32 limit)
@@ -286,7 +286,7 @@ new_number(FairqTable *table, FairqQueue *queue)
 	fairq_scan_end(scan);
 	group_no = next < limit ? (int32) next :
 		first_free_number(table, queue, limit);
-	/* one scan can miss a row that was just put back, two cannot */
+	/* one scan can miss a row that was just put back, but two scans cannot */
 	while (group_no < limit && group_no != last)
 	{
 		last = group_no;
@@ -363,7 +363,7 @@ check_length(const text *key)
 
 /*
  * In a queue with tenants, check that the key names a tenant and a user.  With
- * or_tenant it may also be a tenant's.
+ * or_tenant, the key may also be a tenant's.
  */
 static void
 check_key(const FairqQueue *queue, text *key, bool or_tenant)
@@ -429,7 +429,9 @@ number_of(FairqQueue *queue, text *key, bool create)
 		fairq_table_open_indexes(table);
 		LockDatabaseObject(cached_relid, queue->id, 0, ExclusiveLock);
 		group_no = find_group_key(table, queue, key, &committed);
-		/* maintain() may have put it back at that moment: see maintain.c */
+		/*
+		 * maintain() may have put the row back at that moment: see maintain.c
+		 */
 		if (group_no < 0)
 			group_no = find_group_key(table, queue, key, &committed);
 		if (!committed)
@@ -473,8 +475,8 @@ fairq_group_of_task(FairqQueue *queue, text *key)
 }
 
 /*
- * The number of a group that gets settings.  It may get them before it has a
- * task.  A NOTICE then reports the new group, because its key may be
+ * The number of a group that gets settings.  A group may get settings before
+ * it has a task.  A NOTICE then reports the new group, because its key may be
  * misspelled.
  */
 int32
@@ -578,7 +580,10 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 
 		if (state == FAIRQ_ROW_END)
 		{
-			/* one scan can miss a row that was just put back, two cannot */
+			/*
+			 * one scan can miss a row that was just put back, but two scans
+			 * cannot
+			 */
 			if (again || key != NULL)
 				break;
 			again = true;
@@ -586,7 +591,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 			continue;
 		}
 		no = no_at(scan);
-		/* all rows of a number are equal, even one that is being freed */
+		/* all rows with a number are equal, even one that is being freed */
 		if (state == FAIRQ_ROW_LIVE && !in_recovery &&
 			changes == pg_atomic_read_u64(&fairq_domain()->group_changes))
 		{
@@ -604,7 +609,7 @@ fairq_group_key(FairqQueue *queue, int32 group_no)
 
 /*
  * The number of the tenant in a group's key; -1: it has none.  Even an
- * uncommitted row of the tenant is used, as for the group.
+ * uncommitted row of the tenant is used, like that of a group.
  */
 int32
 fairq_tenant_in_key(FairqQueue *queue, text *key)
@@ -620,7 +625,7 @@ fairq_tenant_in_key(FairqQueue *queue, text *key)
 	if (tenant >= 0)
 		return tenant;
 	table = fairq_open(FAIRQ_GROUP_NUMBER, AccessShareLock);
-	/* one scan can miss a row that was just put back, two cannot */
+	/* one scan can miss a row that was just put back, but two scans cannot */
 	for (int i = 0; i < 2 && tenant < 0; i++)
 		tenant = find_group_key(table, queue, key, &committed);
 	fairq_table_close(table);
@@ -694,8 +699,8 @@ fairq_key_is_of(const FairqQueue *queue, const text *key, const text *group)
 
 /*
  * Find the first tenant after a key (NULL: the first of all).  Returns its
- * key; NULL: there is none.  It skips the groups of tenants: it reads at most
- * one group of each tenant.
+ * key; NULL: there is none.  The search skips the groups of tenants, and reads
+ * at most one group of each tenant.
  */
 static text *
 next_tenant(const FairqQueue *queue, FairqScan *scan, text *key)

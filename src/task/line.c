@@ -1,6 +1,7 @@
 /*
  * line.c
- *		The lines of groups: the tasks of a group in a lane, by addr.
+ *		The lines of groups: the tasks of a group in a lane, in the order of
+ *		addr.
  *
  * A line is a contiguous piece of the index by group, and a lane consists of
  * its lines, one after the other.  So reading a section of a line costs one
@@ -36,26 +37,26 @@
  * - Which block is served?  After a restart, service begins in a new block:
  *	 the lowest block of the first ready tasks of some groups.  If rows were
  *	 changed, service continues where it was, but not before the block that
- *	 precedes that one (lane.c).  The block is only a number: at a group's turn
- *	 its first ready task is served, whatever its address is.  Then the
- *	 recovery has begun, and the lane records tasks that are published from
- *	 then on.
+ *	 precedes that one (lane.c).  The block does not decide which tasks are
+ *	 served.  At a group's turn its first ready task is served, whatever its
+ *	 address is.  Then the recovery has begun, and the lane records tasks that
+ *	 are published from then on.
  *
  * - Which groups have any rows?  A scan of the index by group skips from group
  *	 to group, without reading rows; dead entries are enough.  Each such group
- *	 is then late and in the ring: at its turn its tasks are read from the
+ *	 is then late and in the ring, so at its turn its tasks are read from the
  *	 start of its line.
  *
  * Calls that take turns do the second part in steps, when they reach a seat
  * that is not known.  Steps begin at the next seat, and wrap around (lane.c).
  * Shared memory has the position of the steps.  So cancelled and concurrent
  * calls lose no progress, and the first call does not pay for all groups.
- * Only a call that finds no ready group needs all groups.  A load finds which
- * tasks run and when their leases end (load.c).
+ * Only a call that finds no ready group has to find all groups.  A load finds
+ * which tasks run and when their leases end (load.c).
  *
  * Locking: none while the table is read, with a dirty snapshot.  lane.c names
  * the locks that are held for a moment when an address is reserved.  A step of
- * a recovery has an effect only if it continues where the last one ended.
+ * a recovery has an effect only if it continues where the last step ended.
  */
 #include "postgres.h"
 
@@ -64,7 +65,7 @@
 #include "line.h"
 #include "tools.h"
 
-/* index entries before a task that are checked in a queue in order */
+/* index entries before a task that are checked in an in_order queue */
 #define MOST_ENTRIES_BEFORE 100
 
 /* groups that are found in one step; tests build with few */
@@ -72,7 +73,7 @@
 #define FAIRQ_GROUPS_AT_ONCE 64
 #endif
 
-/* index entries within which a step may find up to twice that number */
+/* index entries within which a step may find up to twice as many groups */
 #define ENTRIES_AT_ONCE 1024
 
 /* entries of a group that are skipped before a search for the next group */
@@ -425,7 +426,8 @@ fairq_assign_insert(FairqTable *tasks)
 
 /*
  * Returns the address of a new task of the group.  The caller then writes the
- * row, perhaps together with others, and calls fairq_pending_row_written().
+ * row, perhaps together with other rows, and calls
+ * fairq_pending_row_written().
  */
 int64
 fairq_assign_address(FairqQueue *queue, int priority, int32 group_no,

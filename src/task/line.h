@@ -1,6 +1,7 @@
 /*
  * line.h
- *		The lines of groups: the tasks of a group in a lane, by addr.
+ *		The lines of groups: the tasks of a group in a lane, in the order of
+ *		addr.
  */
 #ifndef FAIRQ_LINE_H
 #define FAIRQ_LINE_H
@@ -13,7 +14,8 @@ typedef struct FairqRecovering
 {
 	int			begun;			/* number of times that the call has begun a
 								 * recovery of the lane */
-	uint32		lane_no;		/* lane_no of the lane when it began last */
+	uint32		lane_no;		/* lane_no of the lane when the call last began
+								 * a recovery */
 } FairqRecovering;
 
 extern FairqTail fairq_line_tail(FairqTable *tasks, int32 lane, int32 group_no,

@@ -10,11 +10,11 @@
  * group's other tasks, or it is scheduled.
  *
  * A call can change the time and the content of a task that is not running.
- * A postponed task gets a time instead of a turn.  If it is ready again, it
- * gets a fresh address; a task that waits for a retry stays among the retried.
- * The commit removes the row that pops can find, and publishes the new one.
- * An abort publishes the old one, because pops may have passed over it
- * meanwhile.
+ * A postponed task gets a time instead of a turn.  If it becomes ready again,
+ * it gets a fresh address.  A task that waits for a retry stays among the
+ * retried tasks.  The commit removes the row that pops can find, and publishes
+ * the new one.  An abort publishes the old one, because pops may have passed
+ * over it meanwhile.
  *
  * The transaction that ends a lease gives up the task's slot at its commit.
  * If that transaction is rolled back, its callbacks record the old lease again
@@ -22,16 +22,18 @@
  *
  * A blocked task waits for the end of its batch, or for other tasks
  * (blocked.c).  It is timed, and a pop that finds it due checks whether these
- * have ended.  The longer the task has waited, the later the next check.  The
- * end of a task that may be the last one makes the blocked task due.  If many
- * tasks wait for one task, the end of that task visits the first MAX_LOOKS of
- * them.  A check that ends a wait visits the next waiting tasks, up to the
- * first one of its queue that is already due.
+ * have ended.  The longer the task has waited, the later is the next check.
+ * The end of what may be the last awaited task makes the blocked task due.  If
+ * many tasks wait for one task, the end of that task visits the first
+ * MAX_LOOKS of them.  A check that ends a wait visits the next waiting tasks,
+ * up to the first one of its queue that is already due.
  *
- * Locking: the caller has fairq.task open with RowExclusiveLock.  It has
- * locked the queue with AccessShareLock, and then the row, both to the end of
- * the transaction.  The row is in tasks->locked.slot, and its fields are in
- * *task.
+ * Locking: the caller has fairq.task open with RowExclusiveLock.  The call
+ * locks the queue with AccessShareLock, and then the row, both to the end of
+ * the transaction.  A caller that has locked the row has it in
+ * tasks->locked.slot, and its fields in *task.  Calls for many tasks handle
+ * them one after the other in the order of their ids, so two of them do not
+ * deadlock.
  */
 #include "postgres.h"
 
@@ -141,7 +143,7 @@ attempt_ended(FairqQueue *queue, FairqPending *pending,
 
 /*
  * Returns the address of an existing task that is ready at *ready_at, or at
- * once if that is DT_NOBEGIN: then *ready_at is set to now.  A retried task
+ * once if that is DT_NOBEGIN; *ready_at is then set to now.  A retried task
  * precedes its group's queued tasks; any other task follows them, or is
  * scheduled.
  *
@@ -170,8 +172,8 @@ address_again(FairqQueue *queue, FairqTable *tasks, const FairqTask *task,
 
 /*
  * Record that the task was written at an address, so that the commit publishes
- * it. in_place: it is a new row at its old address, which calls may have
- * passed meanwhile.
+ * it. in_place: the task has a new row at its old address, which calls may
+ * have passed meanwhile.
  */
 static void
 publish_again(FairqPending *pending, FairqTask *task, TimestampTz ready_at,
@@ -272,7 +274,7 @@ next_waiting(FairqTable *tasks, int64 id, int64 from)
  * After the end of a task, visit up to MAX_LOOKS tasks that wait for it,
  * beginning with the id "from".  Make those due whose wait may be over.  After
  * a check (from > 0), stop at such a task if it is in the same queue and
- * already due.  Its own check visits the tasks behind it.
+ * already due.  The check of that task visits the tasks behind it.
  */
 static void
 look_at_waiting(FairqQueue *queue, FairqTable *tasks, int64 id, int64 from)
@@ -443,7 +445,7 @@ fairq_end_lapsed(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 }
 
 /*
- * The time until the next check, in microseconds.  It is short if open
+ * The time until the next check, in microseconds.  The time is short if open
  * transactions are ending all tasks for which the task waits.
  */
 static int64

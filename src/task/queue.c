@@ -12,7 +12,7 @@
  * AccessExclusiveLock.  Other settings change under ShareUpdateExclusiveLock,
  * one change at a time, concurrently with all other calls.  A queue is created
  * under ExclusiveLock on (fairq.queue, hash of the name, 1), released at once;
- * after that the row makes others wait.
+ * after that the row makes other transactions wait.
  *
  * Ids are cached by name.  Each change of fairq.queue invalidates that table
  * in the relation cache, which invalidates the ids.  A call checks its id
@@ -20,49 +20,50 @@
  *
  * Settings and privileges of a queue are read again only if they have changed,
  * because there can be very many queues.  Settings of a group are read again
- * only if its own have changed, because a queue can have settings of very many
- * groups.  A transaction that changes settings increments the queue's version
- * in shared memory when it ends.  It also records there which settings have
- * changed (fairq.c, transaction.c, registry.c).  That is enough:
+ * only if its own settings have changed, because a queue can have settings of
+ * very many groups.  A transaction that changes settings increments the
+ * queue's version in shared memory when it ends.  It also records there which
+ * settings have changed (fairq.c, transaction.c, registry.c).  That is enough:
  *
  * - The version is incremented after the change is visible, and copied here
  *   before any setting is read.  So settings that were read before the change
  *   have an old version, and are read again.
- * - It is incremented before locks are released, invalidation messages are
- *   sent and the client is notified of the commit.  So a backend that learns
- *   of a change in any of these ways finds the new version.
- * - It is incremented before the tasks of the same commit are published.  So a
- *   pop that can find these tasks also finds the new version.
- * - An abort, even of a subtransaction, also increments it.  Others may have
- *   read the row during the change, and we may have read our own changes.
+ * - The version is incremented before locks are released, invalidation
+ *   messages are sent and the client is notified of the commit.  So a backend
+ *   that learns of a change in any of these ways finds the new version.
+ * - The version is incremented before the tasks of the same commit are
+ *   published.  So a pop that can find these tasks also finds the new version.
+ * - An abort, even of a subtransaction, also increments the version.  Other
+ *   backends may have read the row during the change, and we may have read our
+ *   own changes.
  * - fairq_queue_changed() records changes of our own transaction in progress:
  *   it increments "reading", or records the group.  If they are undone, the
  *   version changes, as for changes of all other transactions.
- * - Shared memory may have no data of the queue when it is changed, but get it
- *   before the change is visible.  Then a count of the domain is incremented
- *   instead.
+ * - Shared memory may have no data of the queue when the queue is changed, but
+ *   get data before the change is visible.  Then a count of the domain is
+ *   incremented instead.
  * - On a standby none of these counts changes.  There the replay of
  *   invalidations invalidates all settings.  All settings read there are
  *   invalid after the promotion.
  *
  * Settings of groups.  The first use of a queue reads the settings of all its
  * groups, each into an entry with the columns of the group's row.  The
- * settings in effect follow from these and the queue's own.  They are computed
- * on demand, once after each reading of the queue's own settings.  So a change
- * of the queue's own settings costs nothing here.  The search for a group
- * neither allocates nor fails, because it also happens under a lane's lock.  A
- * dirty scan can miss a row that a concurrent update moves.  So all settings
- * are read twice.  A group that the second scan did not find is read
- * separately, several times before it counts as missing.  Concurrent changes
- * are read again when their version is published.
+ * settings in effect follow from these entries and the queue's own settings.
+ * They are computed on demand, once after each reading of the queue's own
+ * settings.  So a change of the queue's own settings costs nothing here.  The
+ * search for a group neither allocates nor fails, because it also happens
+ * under a lane's lock.  A dirty scan can miss a row that a concurrent update
+ * moves.  So all settings are read twice.  A group that the second scan did
+ * not find is read separately, several times before it counts as missing.
+ * Concurrent changes are read again when their version is published.
  *
- * Privileges are rows (queue_id, role, privilege).  A member of such a role
- * also has the privilege.  Superusers and members of the role that owns
- * fairq's tables have each privilege.  FAIRQ_PRIV_MANAGE includes the others,
- * and FAIRQ_PRIV_WORK includes FAIRQ_PRIV_MONITOR.  A role that has the
- * privileges of pg_monitor has FAIRQ_PRIV_MONITOR on each queue.  PUBLIC never
- * has a privilege.  A role is stored by its OID, so a new role of the same
- * name inherits nothing.  Rows of roles that were dropped grant nothing, and
+ * Privileges are rows (queue_id, role, privilege).  A member of the role also
+ * has the privilege.  Superusers and members of the role that owns fairq's
+ * tables have each privilege.  FAIRQ_PRIV_MANAGE includes the others, and
+ * FAIRQ_PRIV_WORK includes FAIRQ_PRIV_MONITOR.  A role that has the privileges
+ * of pg_monitor has FAIRQ_PRIV_MONITOR on each queue.  PUBLIC never has a
+ * privilege.  A role is stored by its OID, so a new role of the same name
+ * inherits nothing.  Rows of roles that were dropped grant nothing, and
  * fairq.maintain() deletes them.
  *
  * If there is no room for a queue's hints, calls on it fail.  Views, maintain
@@ -126,8 +127,8 @@ static const FairqSetting no_setting = {
 };
 
 /*
- * Add the entry to the numbers of groups with such settings (n is 1), or
- * subtract it (-1).
+ * Add the entry to the numbers of groups that are paused, or limited in any
+ * way (n is 1), or subtract it (-1).
  */
 static void
 count_entry(FairqSettings *settings, const Entry *entry, int n)
@@ -225,7 +226,7 @@ read_missed(FairqSettings *settings, int32 queue_id)
 	{
 		int32		group_no = entry->group_no;
 
-		/* that entry may be removed, but none is added */
+		/* the call may remove this entry, but adds none */
 		if (!entry->again)
 			(void) read_settings(settings, queue_id, &group_no, 1);
 	}
@@ -298,7 +299,8 @@ compute(const FairqSettings *settings, Entry *entry)
 
 /*
  * The settings in effect for the group; queue->groups.others.setting if it
- * does not have its own.  Valid until the queue's settings are read again.
+ * does not have its own.  The result is valid until the queue's settings are
+ * read again.
  */
 const FairqSetting *
 fairq_group_setting(const FairqQueue *queue, int32 group_no)
@@ -312,8 +314,9 @@ fairq_group_setting(const FairqQueue *queue, int32 group_no)
 }
 
 /*
- * The settings of all tasks of a tenant together.  It has no limit and no rate
- * from the queue.  Valid until the queue's settings are read again.
+ * The settings of all tasks of a tenant together.  A tenant gets no limit and
+ * no rate from the queue.  The result is valid until the queue's settings are
+ * read again.
  */
 const FairqSetting *
 fairq_tenant_setting(const FairqQueue *queue, int32 tenant)
@@ -345,7 +348,9 @@ static bool changing = false;	/* true: our own transaction has changed some
 static bool changing_all = false;	/* true: our own transaction may have
 									 * changed settings of any group */
 
-/* the subtransaction whose commit notifies others of the last change */
+/*
+ * the subtransaction whose commit notifies other backends of the last change
+ */
 static SubTransactionId told_in = InvalidSubTransactionId;
 
 static bool replaying = false;	/* cached settings were read on a standby */
@@ -469,7 +474,9 @@ fairq_queues_settle(bool committed, bool all)
 		told_in = InvalidSubTransactionId;
 }
 
-/* The id of the queue of a name; 0 if there is none.  Ids start at 1. */
+/*
+ * The id of the queue with a given name; 0 if there is none.  Ids start at 1.
+ */
 static int32
 read_id(const char *name)
 {
@@ -638,7 +645,7 @@ read_queue(FairqQueue *queue, TupleTableSlot *slot)
 
 /*
  * Whether the current user has one of these privileges on the queue (NULL: on
- * all), or one that includes it.
+ * all), or a privilege that includes one of them.
  */
 bool
 fairq_may(const FairqQueue *queue, int any)
@@ -701,7 +708,10 @@ typedef struct Stale
 	FairqAsOf	as_of;			/* versions up to which these are complete */
 } Stale;
 
-/* Find cached data of the queue that is stale.  False if there is none. */
+/*
+ * Find cached data of the queue that is stale.  Returns false if there is
+ * none.
+ */
 static bool
 find_stale(FairqQueue *queue, Stale *stale)
 {
@@ -794,7 +804,7 @@ enter_queue(int32 id, FairqHints *hints, TupleTableSlot *slot, Stale *stale)
 
 /*
  * Find or make the hints of a queue; NULL: there is no room for them.  Views
- * look up a queue for each row, so this tries once per statement.
+ * look up a queue for each row, so the function tries once per statement.
  */
 static FairqHints *
 hints_if_room(int32 id)
@@ -879,8 +889,8 @@ lookup_queue(int32 id, bool must_have)
 }
 
 /*
- * Report that there is no queue of the name.  It is an error, or a NOTICE with
- * skip.
+ * Report that there is no queue with the name.  The report is an error, or
+ * with skip a NOTICE.
  */
 void
 fairq_no_such_queue(text *name, bool skip)
@@ -914,10 +924,10 @@ find_id(text *name, char *cname)
 }
 
 /*
- * The queue of a name, locked until the end of the transaction, for one of
- * these privileges.  A caller without any of them takes no lock.  NULL: there
- * is no such queue.  Without must_have, queue->hints is NULL if there is no
- * room for its hints.
+ * The queue with a given name, locked until the end of the transaction, for
+ * one of these privileges.  A caller without any of them takes no lock.  NULL:
+ * there is no such queue.  Without must_have, queue->hints is NULL if there is
+ * no room for its hints.
  */
 FairqQueue *
 fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode,
@@ -954,7 +964,7 @@ fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode,
 	return NULL;
 }
 
-/* The queue of a name, which must exist. */
+/* The queue with a given name, which must exist. */
 FairqQueue *
 fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 {
@@ -967,9 +977,9 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 }
 
 /*
- * The queue of a name, to view its hints, with the same errors, if shared
- * memory has them.  Otherwise NULL, and the call neither creates hints nor
- * takes a lock.
+ * The queue with a given name, to view its hints, with the same errors, if
+ * shared memory has them.  Otherwise NULL, and the call neither creates hints
+ * nor takes a lock.
  */
 FairqQueue *
 fairq_queue_to_view(text *name)
@@ -994,9 +1004,9 @@ fairq_queue_to_view(text *name)
 }
 
 /*
- * The queue of an id, not locked; NULL if it is gone.  Without must_have,
- * queue->hints is NULL if there is no room for its hints.  Then the queue is
- * valid until the next look-up.
+ * The queue with a given id, not locked; NULL if it is gone.  Without
+ * must_have, queue->hints is NULL if there is no room for its hints.  Then the
+ * queue is valid until the next look-up.
  */
 FairqQueue *
 fairq_queue_by_id(int32 id, bool must_have)
@@ -1006,8 +1016,9 @@ fairq_queue_by_id(int32 id, bool must_have)
 }
 
 /*
- * The queue of an id, not locked, to view its hints.  NULL if it is gone,
- * there is no room for its hints, or the caller has none of these privileges.
+ * The queue with a given id, not locked, to view its hints.  NULL if it is
+ * gone, there is no room for its hints, or the caller has none of these
+ * privileges.
  */
 FairqQueue *
 fairq_queue_if_hints(int32 id, int any_privilege)
@@ -1019,9 +1030,9 @@ fairq_queue_if_hints(int32 id, int any_privilege)
 }
 
 /*
- * The queue of an id, locked as by fairq_queue_use(), if the caller has one of
- * these privileges on it; else NULL.  Without wait, NULL also means that the
- * lock is not free, or that there is no room for its hints.
+ * The queue with a given id, locked as by fairq_queue_use(), if the caller has
+ * one of these privileges on it; else NULL.  Without wait, NULL also means
+ * that the lock is not free, or that there is no room for its hints.
  */
 FairqQueue *
 fairq_queue_use_id(int32 id, int any_privilege, bool wait)
@@ -1043,15 +1054,15 @@ fairq_queue_use_id(int32 id, int any_privilege, bool wait)
 	return NULL;
 }
 
-/* Lock the queue of an id, if that is possible at once. */
+/* Lock the queue with a given id, if that is possible at once. */
 bool
 fairq_queue_id_try_lock(int32 id, LOCKMODE lockmode)
 {
 	LOCKTAG		tag;
 
 	/*
-	 * do not use queue_relid: a worker that loads has not looked up any queue
-	 * yet
+	 * do not use queue_relid, because a worker that loads has not looked up
+	 * any queue yet
 	 */
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, fairq_relid(FAIRQ_QUEUE), id, 0);
 	return LockAcquire(&tag, lockmode, false, true) != LOCKACQUIRE_NOT_AVAIL;

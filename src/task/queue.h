@@ -56,7 +56,8 @@ typedef struct FairqSettings
 								 * settings */
 		double		per;		/* span of the rates in microseconds */
 		int32		burst;		/* tasks that may start at once */
-		uint64		version;	/* number of times that these were read */
+		uint64		version;	/* number of times that these settings were
+								 * read */
 	}			others;
 
 	HTAB	   *own;			/* settings of groups that have their own, by
@@ -173,7 +174,9 @@ extern const FairqSetting *fairq_tenant_setting(const FairqQueue *queue,
 												int32 tenant);
 extern void fairq_notify(const FairqQueue *queue);
 
-/* The bit of the privilege of a name; 0 if there is no such privilege. */
+/*
+ * The bit of the privilege with a given name; 0 if there is no such privilege.
+ */
 static inline FairqPrivilege
 fairq_privilege_named(const char *name)
 {

@@ -3,14 +3,14 @@
  *		The slots of running tasks in queues and groups.
  *
  * A claim needs a slot in its queue and one in its group.  If the group has a
- * tenant, it also needs one in the tenant.  Each rate requires a start, too.
- * A call first takes the slot and the start in the queue.  Then it takes the
- * slots in the group and the tenant, and last the starts in the tenant and the
- * group.  If one of these is not free, the call gives back those of the group
- * and the tenant.  It keeps those of the queue for the next group.
+ * tenant, the claim also needs one in the tenant.  Each rate requires a start,
+ * too.  A call first takes the slot and the start in the queue.  Then it takes
+ * the slots in the group and the tenant, and last the starts in the tenant and
+ * the group.  If one of these is not free, the call gives back those of the
+ * group and the tenant.  It keeps those of the queue for the next group.
  *
- * counter.c keeps the counters.  This file finds and checks them, and records
- * changes for the end of the transaction (transaction.c).
+ * counter.c keeps the counters.  This file finds and checks slots and starts,
+ * and records changes for the end of the transaction (transaction.c).
  *
  * A queue that never had a limit does not count tasks; tally.c describes how
  * counting begins.  While counters are not known, calls skip a limited group,
@@ -40,9 +40,8 @@ static struct
 {
 	FairqQueue *queue;			/* queue of the call; NULL: none in progress */
 	bool		counted;		/* true: the call counts running tasks */
-	bool		changed;		/* true: the call does not count, and it is
-								 * recorded that it has claimed or ended a
-								 * task */
+	bool		changed;		/* true: the call does not count, and has
+								 * recorded a claim or an end */
 	bool		peeks;			/* true: the call is a peek, which takes no
 								 * slot */
 	bool		in_queue;		/* true: the call has a slot in the queue */
@@ -142,8 +141,8 @@ fairq_slot_in_group_back(void)
 }
 
 /*
- * End the call: it is over, or an error has ended it.  Abort callbacks also
- * call this.
+ * End the call, which is over, or which an error has ended.  Abort callbacks
+ * also call this.
  */
 void
 fairq_running_end(void)
@@ -163,8 +162,8 @@ fairq_running_end(void)
 }
 
 /*
- * Ensure that the next task has a start in the queue.  Returns false if none
- * may start yet.
+ * Ensure that the next task has a start in the queue.  Returns false if no
+ * task may start yet.
  */
 static bool
 start_in_queue(void)
@@ -217,8 +216,8 @@ fairq_slot_in_queue(void)
 }
 
 /*
- * Put the turn's group aside for that cause, or shut its tenant if the place
- * is the tenant.  Ignore settings that only our transaction sees.
+ * Put the turn's group aside for the given cause, or shut its tenant if the
+ * place is the tenant.  Ignore settings that only our transaction sees.
  */
 static bool
 put_aside(FairqTurn *turn, const Place *place, FairqCause cause, int64 until)
@@ -275,7 +274,10 @@ fairq_wait_for_retry(FairqTurn *turn, TimestampTz due_at)
 		unpin(&call.group);
 }
 
-/* The number of a turn's group or tenant; FAIRQ_NO_SEAT: it has no tenant. */
+/*
+ * The number of a turn's group or tenant; FAIRQ_NO_SEAT: the group has no
+ * tenant.
+ */
 static int32
 number_at(const Place *place, const FairqTurn *turn)
 {
@@ -291,9 +293,9 @@ setting_at(const Place *place, int32 no)
 }
 
 /*
- * Ensure that there is a start in the turn's group, or in its tenant if it has
- * one.  With look, only check whether there is one.  If there is none,
- * throttle the group or tenant.
+ * Ensure that there is a start in the place, which is the turn's group or its
+ * tenant.  Returns true if the group has no tenant.  With look, only check
+ * whether there is one.  If there is none, throttle the group or tenant.
  */
 static bool
 start_in(Place *place, FairqTurn *turn, bool look)
@@ -324,7 +326,10 @@ start_in(Place *place, FairqTurn *turn, bool look)
 	return until == 0;
 }
 
-/* The lapsed task was served, or may not start: give back unused starts. */
+/*
+ * Give back unused starts, after the lapsed task was served or could not
+ * start.
+ */
 void
 fairq_start_lapsed_done(void)
 {
@@ -365,10 +370,11 @@ fairq_start_is_used(void)
 }
 
 /*
- * Whether there is a slot in the turn's group, or in its tenant if it has one.
- * It is taken if the call has a slot in the queue.  If there is none, the
- * group is parked or the tenant shut (with may_park).  If counts are known,
- * the counter is pinned afterwards.
+ * Whether there is a slot in the place, which is the turn's group or its
+ * tenant.  Returns true if the group has no tenant.  The slot is taken if the
+ * call has a slot in the queue.  If there is none, the group is parked, or the
+ * tenant is shut (with may_park).  If counts are known, the counter is pinned
+ * afterwards.
  */
 static bool
 slot_in(Place *place, FairqTurn *turn, bool may_park)
@@ -447,7 +453,7 @@ fairq_slot_prepare(FairqLane *lane)
 
 /*
  * Use the call's slots for a task whose row shows that it is running, or
- * (removed) is gone.  pending is NULL if that is only simulated.
+ * (removed) is gone.  pending is NULL if the claim is only simulated.
  */
 void
 fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
@@ -458,7 +464,7 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 	/* a simulated claim changes nothing */
 	if (pending != NULL)
 	{
-		/* the task is taken: no other code records that it has ended */
+		/* the task is taken, so no other code records that it has ended */
 		if (removed && call.queue->retries.in_order &&
 			fairq_region(task->addr) == FAIRQ_REGION_RETRIED)
 			pending->done |= FAIRQ_ENDS_RETRIED;
@@ -478,9 +484,9 @@ fairq_slot_is_used(FairqPending *pending, const FairqTask *task, bool removed)
 }
 
 /*
- * Record that a running task has ended, and that its row shows this; the
- * pending change is of its group.  The task counts as running until we commit.
- * This is part of the call in progress, or a separate call.
+ * Record that a running task has ended, and that its row shows this; pending
+ * is the change of its group.  The task counts as running until we commit.
+ * The end is part of the call in progress, or a call of its own.
  */
 void
 fairq_slot_is_left(FairqQueue *queue, FairqPending *pending)

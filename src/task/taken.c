@@ -2,7 +2,7 @@
  * taken.c
  *		Tasks that this transaction has taken.
  *
- * fairq.take() deletes a task's row.  Its worker can still fail or release the
+ * fairq.take() deletes a task's row.  The worker can still fail or release the
  * task, in the same transaction.  Then the task is written again, from the
  * deleted row; it has no lease, and its slot is already free.  So before the
  * commit a taken task has not ended for the tasks that wait for it
@@ -91,8 +91,8 @@ fairq_taken_note(FairqTable *tasks, const FairqTask *task, TimestampTz at)
 }
 
 /*
- * Refuse if the table has been rewritten since the task was taken: the deleted
- * row is no longer in its place.
+ * Refuse if the table has been rewritten since the task was taken, because the
+ * deleted row is no longer in its place.
  */
 static void
 check_file(FairqTable *tasks, const Taken *note)
@@ -107,7 +107,8 @@ check_file(FairqTable *tasks, const Taken *note)
 				errhint("Roll back the transaction; the task is then ready again."));
 }
 
-/* Make a note the last one of a key.  Returns the previous note of the key. */
+/* Make this note the last one of its key.  Returns the previous note of the
+ * key. */
 static int32
 index_note(int64 key, int32 n)
 {
@@ -192,8 +193,8 @@ fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
 }
 
 /*
- * Whether this transaction may put back the task with this id, or a task of
- * the batch in FAIRQ_TAKEN_OF().
+ * Whether this transaction may put back the task with this id.  If the key is
+ * FAIRQ_TAKEN_OF() a batch: whether it may put back a task of the batch.
  */
 bool
 fairq_is_taken(int64 key)
@@ -216,8 +217,8 @@ fairq_taken_ended(int64 id)
 }
 
 /*
- * Forget the notes: the transaction has ended, and their memory is freed with
- * it.
+ * Forget the notes, because the transaction has ended, and their memory is
+ * freed with it.
  */
 void
 fairq_taken_settle(void)
