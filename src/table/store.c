@@ -16,11 +16,11 @@
  *
  * Disadvantages: rules, triggers, defaults, generated columns, constraints
  * other than unique btree indexes, privileges and row security have no effect.
- * fairq's script creates none of these that matter here, except task.lane,
- * which add.c writes.  fairq refuses to open a table to which one of these was
- * added (catalog.c), or which has an index that fairq cannot maintain.  Like
- * the executor, this file checks that publications can identify the row that
- * is updated or deleted.
+ * fairq's script creates no such objects that matter here, except the
+ * generated column task.lane, which add.c writes.  fairq refuses to open a
+ * table to which such an object was added (catalog.c), or which has an index
+ * that fairq cannot maintain.  Like the executor, this file checks that
+ * publications can identify the row that is updated or deleted.
  *
  * This file opens and closes a table, finds and maintains its indexes, and
  * inserts rows.  Scans are in store_scan.c.  Rows of fairq.task are found,
@@ -51,26 +51,28 @@
 #include "store_internal.h"
 
 /*
- * results of the last searches; InvalidOid: not searched yet, or possibly
- * outdated
+ * indexes that the last searches found; InvalidOid: not searched yet, or
+ * possibly outdated
  */
 static Oid	known_indexes[FAIRQ_INDEXES];
 
-/* The subset of the tasks that an index contains, by its predicate. */
+/*
+ * The subset of the tasks that an index contains, according to its predicate.
+ */
 typedef enum Part
 {
-	PART_WHOLE,					/* all: it has no predicate */
+	PART_WHOLE,					/* all tasks: no predicate */
 	PART_TIMED,					/* addr >= 2^62 */
 	PART_WITH_EXPIRES_AT,		/* expires_at IS NOT NULL */
 	PART_WITH_BATCH,			/* batch IS NOT NULL */
 	PARTS,
-	PART_UNKNOWN				/* it has another predicate */
+	PART_UNKNOWN				/* another predicate */
 } Part;
 
 /* the index last found for each part, except PART_WHOLE */
 static Oid	part_indexes[PARTS];
 
-/* uses of each table that were checked */
+/* uses for which each table was checked */
 static int	checked_uses[FAIRQ_RELATIONS];
 
 /* Forget the results of checks of a table, or of all tables (InvalidOid). */
@@ -80,7 +82,7 @@ forget_table(Datum arg, Oid relid)
 	FairqRelation which = fairq_relation_of(relid);
 
 	/*
-	 * keep the checks of other tables, because the tables of settings change
+	 * keep the results for other tables, because the tables of settings change
 	 * often
 	 */
 	if (relid == InvalidOid)
@@ -141,7 +143,7 @@ is_of_timed(Node *predicate)
 		DatumGetInt64(from->constvalue) == FAIRQ_RETRIES;
 }
 
-/* Whether the predicate is "... IS NOT NULL" of that column. */
+/* Whether the predicate is that the column IS NOT NULL. */
 static bool
 is_of_not_null(Node *predicate, AttrNumber attno)
 {
@@ -161,7 +163,9 @@ part_of(FairqTable *table, Relation index)
 
 	if (heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
 		return PART_WHOLE;
-	/* the relation cache would copy the predicate at each call */
+	/*
+	 * compare OIDs first: the relation cache copies a predicate at each call
+	 */
 	for (int p = PART_WHOLE + 1; p < PARTS; p++)
 		if (RelationGetRelid(index) == part_indexes[p])
 			return p;
@@ -351,8 +355,8 @@ is_in_order(Relation index, TupleDesc desc, const AttrNumber *columns)
 }
 
 /*
- * Find an index that begins with the wanted columns.  Its name does not
- * matter, because it may have been rebuilt.
+ * Find an index that begins with the wanted columns.  The index's name does
+ * not matter, because the index may have been rebuilt under another one.
  */
 Relation
 fairq_find_index(FairqTable *table, FairqIndex which)
@@ -395,7 +399,7 @@ fairq_find_index(FairqTable *table, FairqIndex which)
 			return open_index(table, i);
 	}
 
-	/* indexes have changed: refuse those that fairq cannot maintain */
+	/* indexes have changed, so refuse those that fairq cannot maintain */
 	as_of = fairq_catalog_changes();
 	fairq_table_open_indexes(table);
 	for (int i = 0; i < table->indexes.n; i++)
@@ -434,7 +438,8 @@ find_parts(FairqTable *table, TupleTableSlot *slot, bool in_part[PARTS])
 }
 
 /*
- * Whether an index is known, without opening it, to contain only other rows.
+ * Whether it is known, without opening the index, that it does not contain the
+ * row with these parts.
  */
 static bool
 is_of_others(const bool in_part[PARTS], Oid index)
@@ -480,7 +485,7 @@ fairq_insert_index_entries(FairqTable *table, TupleTableSlot *slot,
 	}
 }
 
-/* Store a row.  Columns that were added later are NULL. */
+/* Store a row in a slot.  Columns that a later version has added are NULL. */
 static void
 store_columns(TupleTableSlot *slot, const Datum *values, const bool *nulls,
 			  int natts)
@@ -513,9 +518,9 @@ fairq_table_insert(FairqTable *table, const Datum *values, const bool *nulls,
 }
 
 /*
- * Postpone a row, to insert it together with others.  The data to which its
- * values point must stay until then.  Returns true when it is time to insert
- * the rows.
+ * Postpone a row, to insert it together with other rows.  The data to which
+ * its values point must stay until then.  Returns true when it is time to
+ * insert the rows.
  */
 bool
 fairq_table_put_off(FairqTable *table, const Datum *values, const bool *nulls,

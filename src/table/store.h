@@ -54,7 +54,7 @@ typedef struct FairqTable
 	/* rows to insert together */
 	struct
 	{
-		TupleTableSlot **rows;	/* these rows; NULL: none yet */
+		TupleTableSlot **rows;	/* the rows; NULL: none yet */
 		int			n;			/* number of postponed rows */
 	}			batch;
 
@@ -99,7 +99,7 @@ extern bool fairq_table_lock(FairqTable *table, ItemPointer tid);
 extern void fairq_table_delete(FairqTable *table, ItemPointer tid);
 extern void fairq_table_wait(FairqTable *table, ItemPointer row);
 
-/* An index, by its columns in their order. */
+/* The indexes.  Each comment lists the columns of an index, in their order. */
 typedef enum FairqIndex
 {
 	FAIRQ_TASK_BY_ID,			/* id */
@@ -131,8 +131,9 @@ typedef enum FairqIndex
 #define FAIRQ_MAX_ROWS 100
 
 /*
- * The range of a scan.  Rows have these values in the first columns of the
- * index.  In the next column their value is at least low, and less than high.
+ * The range of a scan.  Rows have the values in "equal" in the first columns
+ * of the index.  In the next column their value is at least low, and less than
+ * high.
  */
 typedef struct FairqRange
 {
@@ -179,7 +180,7 @@ typedef struct FairqScan
 	int			next_abreast;
 } FairqScan;
 
-/* All rows with that value. */
+/* All rows with the given value. */
 static inline FairqRange
 fairq_range(Datum value)
 {
@@ -189,7 +190,7 @@ fairq_range(Datum value)
 	};
 }
 
-/* All rows with these values. */
+/* Returns the range of all rows with these values in the first two columns. */
 static inline FairqRange
 fairq_range_2(Datum first, Datum second)
 {
@@ -199,7 +200,7 @@ fairq_range_2(Datum first, Datum second)
 	};
 }
 
-/* Rows with a value in the next column that is at least low. */
+/* Returns the part of a range in which the next column is at least low. */
 static inline FairqRange
 fairq_range_from(FairqRange range, Datum low)
 {
@@ -208,7 +209,7 @@ fairq_range_from(FairqRange range, Datum low)
 	return range;
 }
 
-/* Rows with a value in the next column that is below high. */
+/* Returns the part of a range in which the next column is below high. */
 static inline FairqRange
 fairq_range_before(FairqRange range, Datum high)
 {
@@ -217,7 +218,7 @@ fairq_range_before(FairqRange range, Datum high)
 	return range;
 }
 
-/* The rows of the range, from the last one to the first. */
+/* Returns the range with the same rows, from the last one to the first. */
 static inline FairqRange
 fairq_range_backward(FairqRange range)
 {
@@ -225,7 +226,10 @@ fairq_range_backward(FairqRange range)
 	return range;
 }
 
-/* Tasks with an address in the next column that is in this section. */
+/*
+ * Returns the part of a range in which the next column, an address, is in a
+ * section.
+ */
 static inline FairqRange
 fairq_range_section(FairqRange range, int64 from, int64 end)
 {
@@ -317,13 +321,13 @@ extern void fairq_scan_end(FairqScan *scan);
 /* the highest cost that a task can have */
 #define FAIRQ_MAX_COST 1000000
 
-/* any attempt of a task */
+/* in place of the number of an attempt: any attempt of the task */
 #define FAIRQ_ANY_ATTEMPT (-1)
 
 /* in FairqTask.took: the lease has expired, so the working time is unknown */
 #define FAIRQ_TOOK_LEASE (-2)
 
-/* the error of such an attempt */
+/* the error of an attempt whose lease has expired */
 #define FAIRQ_LEASE_EXPIRED "lease expired"
 
 /* fairq.archive.status; dropped tasks have no row there */
@@ -429,8 +433,8 @@ typedef enum FairqClaimResult
 	FAIRQ_CLAIMED,				/* the caller has claimed the task */
 	FAIRQ_GONE,					/* another transaction has or had the task, or
 								 * the caller has ended it */
-	FAIRQ_LOCKED				/* the row is only locked: the task may soon be
-								 * free */
+	FAIRQ_LOCKED				/* the row is only locked, so the task may soon
+								 * be free */
 } FairqClaimResult;
 
 extern FairqClaimResult fairq_task_lock(FairqTable *table, FairqTask *task,

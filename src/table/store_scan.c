@@ -125,13 +125,16 @@ fairq_scan_some(FairqTable *table, FairqIndex which, FairqRange range,
 									   nkeys);
 	scan->budget = budget;
 	scan->addr_column = addr_columns[which];
-	/* to read the address from the entry without its row */
+	/* ask for index tuples, to read the address of an entry without its row */
 	scan->desc->xs_want_itup = budget < PG_INT32_MAX;
 	index_rescan(scan->desc, keys, nkeys, NULL, 0);
 	return scan;
 }
 
-/* A scan that opens its table for reading, and closes the table at its end. */
+/*
+ * Returns a scan that opens its table for reading, and closes the table at its
+ * end.
+ */
 FairqScan *
 fairq_scan_table(FairqRelation which, FairqIndex index, FairqRange range)
 {
@@ -143,8 +146,9 @@ fairq_scan_table(FairqRelation which, FairqIndex index, FairqRange range)
 }
 
 /*
- * A scan of the index by group, for fairq_task_next().  It is the given scan,
- * restarted with the same number of bounds, or a new scan if that is NULL.
+ * A scan of the index by group, for fairq_task_next().  The result is the
+ * given scan, restarted with the same number of bounds, or a new scan if that
+ * is NULL.
  */
 FairqScan *
 fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqRange range)
@@ -213,8 +217,8 @@ fairq_scan_next_group(FairqScan *scan)
 }
 
 /*
- * Read the row of the entry, or another version of it; FAIRQ_ROW_END if there
- * are no more.
+ * Read the next version of the entry's row that the snapshot sees;
+ * FAIRQ_ROW_END if there is none.
  */
 static FairqRowState
 look_at_entry(FairqScan *scan)
@@ -292,7 +296,7 @@ fairq_scan_is_own(FairqScan *scan)
 
 /*
  * Whether there are more rows at an address.  If not, the scan is at the next
- * entry after it.
+ * entry after the address.
  */
 static bool
 is_more_at(FairqScan *scan, int64 addr)
@@ -423,9 +427,9 @@ fairq_task_ahead(FairqScan *scan, int most, FairqItem *items, int64 *next)
 
 /*
  * Whether a row of fairq.task has a value in a column.  For the last columns,
- * which are rarely set, this is cheaper than deforming the columns before
- * them.  This is correct because no column of the table was added with a
- * default.
+ * which are rarely set, this check is cheaper than deforming the columns
+ * before them.  The check is correct because no column of the table was added
+ * with a default.
  */
 static inline bool
 has_value(HeapTupleHeader row, AttrNumber attno)
@@ -519,8 +523,8 @@ is_prefetching(FairqTable *table)
 }
 
 /*
- * Announce that the row will be read soon: start reading its page if it is not
- * cached.
+ * Start reading the row's page, if it is not cached, because the row will be
+ * read soon.
  */
 void
 fairq_task_prefetch(FairqTable *table, const ItemPointerData *tid)

@@ -4,8 +4,8 @@
  *
  * Statements run as the owner of fairq's tables, with only pg_catalog in the
  * search path.  The snapshot is always a new one, so a new queue is visible
- * even at REPEATABLE READ.  The exception is queries behind views: they use
- * the snapshot of the calling statement.
+ * even at REPEATABLE READ.  Queries behind views are the exception, since they
+ * use the snapshot of the calling statement.
  *
  * The tables can be empty at one moment and full at the next, while the
  * planner's statistics are out of date.  If the planner believes that a full
@@ -90,10 +90,11 @@ prepare_plan(const char *sql, const FairqSqlArg *args, int nargs)
 
 /*
  * Run a statement as fairq's owner.  Returns the number of rows processed.
- * Results are copied before they are freed. *number, unless NULL, becomes the
- * first column of the first row, a bigint, or stays unchanged. *texts, unless
- * NULL, is extended by the first column of all rows, as String nodes.  With
- * as_seen, it uses the snapshot of the caller's statement.
+ * Results are copied before they are freed.  *number, unless NULL, becomes the
+ * first column of the first row, a bigint; without a row, *number stays
+ * unchanged.  *texts, unless NULL, is extended by the first column of all
+ * rows, as String nodes.  With as_seen, the statement uses the snapshot of the
+ * caller's statement.
  */
 static uint64
 run_plan(const char *sql, const FairqSqlArg *args, int nargs, int64 *number,
@@ -172,7 +173,7 @@ fairq_sql_view(const char *sql, const FairqSqlArg *args, int nargs,
 
 /*
  * Run a statement.  Returns the number of rows processed.  *result becomes the
- * first column of the first row, a bigint, or stays unchanged.
+ * first column of the first row, a bigint; without a row it stays unchanged.
  */
 uint64
 fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
@@ -181,8 +182,8 @@ fairq_sql(const char *sql, const FairqSqlArg *args, int nargs, int64 *result)
 }
 
 /*
- * Run a query.  With as_seen, it sees the tables as the caller's statement
- * does.  Returns the first column, as String nodes.
+ * Run a query.  With as_seen, the query sees the tables as the caller's
+ * statement does.  Returns the first column, as String nodes.
  */
 List *
 fairq_sql_texts(const char *sql, const FairqSqlArg *args, int nargs,

@@ -12,12 +12,12 @@
  * Each change of a row writes a new version of it, with some columns changed.
  * The caller has locked or read the row before.
  *
- * The log of a task's failed attempts has one line per attempt, the latest
- * one last.  A line is a JSON array: the time in microseconds since 2000, the
+ * The log of a task's failed attempts has one line per attempt, the latest one
+ * last.  A line is a JSON array: the time in microseconds since 2000, the
  * attempt, its worker and its error.  fairq_internal.attempt_log() translates
- * the log for users.  The change of the row that ends an attempt also adds
- * its line, so the log costs no row version.  A pop that takes over a task
- * adds no line (see fairq_task_lease()).
+ * the log for users.  The change of the row that ends an attempt also adds the
+ * attempt's line, so the log costs no row version.  A pop that takes over a
+ * task adds no line (see fairq_task_lease()).
  *
  * Lines are short.  Otherwise rows get so long that later claims of them are
  * not HOT.  With 105 bytes per attempt, pops of failed tasks took 1.7 times
@@ -68,7 +68,7 @@ typedef struct Change
 
 /*
  * TIDs of the tasks that this backend has leased.  A worker usually completes
- * tasks that it popped itself; this saves the index scan.
+ * tasks that it popped itself, and the TID then saves an index scan.
  */
 #define LEASED_SLOTS 1024
 
@@ -259,13 +259,13 @@ row_just_read(FairqTable *table, ItemPointer tid)
 }
 
 /*
- * Prepare to change a row that a scan found live, without waiting.  This is
- * like fairq_task_lock(), but writes no row lock to the table or the WAL.  The
- * row is read again unless the scan has just read it.
+ * Prepare to change a row that a scan found live, without waiting.  The
+ * function is like fairq_task_lock(), but writes no row lock to the table or
+ * the WAL.  The row is read again unless the scan has just read it.
  *
- * This does not exclude other transactions.  The first transaction to change
- * the row claims it.  The second one neither waits nor gets the row: its
- * update, which does not wait, detects the change under the buffer lock.
+ * The preparation does not exclude other transactions.  The first transaction
+ * to change the row claims it.  The second one neither waits nor gets the row.
+ * Its update, which does not wait, detects the change under the buffer lock.
  */
 FairqClaimResult
 fairq_task_lock_tuple(FairqTable *table, FairqTask *task)
@@ -304,7 +304,7 @@ in_the_way(TransactionId xid, bool key_share, bool to_delete)
 		TransactionIdIsInProgress(xid);
 }
 
-/* Whether a lock on the row prevents others from claiming it. */
+/* Whether a lock on the row prevents other transactions from claiming it. */
 static bool
 is_locked(HeapTupleHeader header, bool to_delete)
 {
@@ -331,9 +331,9 @@ is_locked(HeapTupleHeader header, bool to_delete)
 
 /*
  * Whether the caller could claim a row that a scan found live.  The result is
- * that of fairq_task_lock_tuple(), but nothing is locked or written, and it
- * does not wait.  So it is valid only at this moment.  With to_delete, the
- * claim would conflict like LockTupleExclusive.
+ * that of fairq_task_lock_tuple(), but the function locks and writes nothing,
+ * and does not wait.  So the result is valid only at this moment.  With
+ * to_delete, the claim would conflict like LockTupleExclusive.
  */
 FairqClaimResult
 fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
@@ -347,7 +347,9 @@ fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
 	return is_locked(header, to_delete) ? FAIRQ_LOCKED : FAIRQ_CLAIMED;
 }
 
-/* Release the tuple lock: the row was changed, or will not be changed. */
+/*
+ * Release the tuple lock, because the row was changed, or will not be changed.
+ */
 void
 fairq_task_unlock_tuple(FairqTable *table, const FairqTask *task)
 {
@@ -371,7 +373,7 @@ fairq_task_find_deleted(FairqTable *table, const ItemPointerData *tid,
 	HeapTupleHeader header;
 
 	make_lock_slot(table);
-	/* after a TRUNCATE, the table may be shorter than that */
+	/* after a TRUNCATE, the table may end before the row's page */
 	if (ItemPointerGetBlockNumber(&at) >= RelationGetNumberOfBlocks(table->rel) ||
 		!table_tuple_fetch_row_version(table->rel, &at, SnapshotAny,
 									   table->locked.slot))
@@ -388,8 +390,9 @@ fairq_task_find_deleted(FairqTable *table, const ItemPointerData *tid,
 
 /*
  * Wait for the transaction that has locked the row or is changing it.
- * Afterwards the row is usually not locked.  So a caller that locks the row
- * has to avoid conflicts with transactions that queue for it.
+ * Afterwards our transaction usually does not have a lock on the row.  A
+ * caller that then locks the row has to avoid conflicts with other
+ * transactions that queue for it.
  */
 void
 fairq_table_wait(FairqTable *table, ItemPointer row)
@@ -452,8 +455,8 @@ look_where_leased(FairqTable *table, int64 id, FairqTask *task)
  * Returns a scan of the rows with an id.  NULL: no row has been moved since
  * the previous scan began, so the previous scan cannot have missed the row.
  * *moves is FAIRQ_NOT_SEARCHED before the first scan.  Until the table is
- * closed, calls restart the same scan.  So a caller must continue it in the
- * table's memory context.
+ * closed, calls restart the same scan.  So a caller must continue the scan in
+ * the table's memory context.
  */
 FairqScan *
 fairq_task_scan_by_id(FairqTable *table, int64 id, uint64 *moves)
@@ -509,8 +512,8 @@ fairq_task_of_batch(FairqTable *table, int64 batch, int64 before,
 
 /*
  * Search for a task by its id, in the index.  If it is not found, *changer is
- * the transaction that is changing it, or invalid.  A locked row stays in its
- * slot.
+ * the transaction that is changing it, or invalid.  If table->locked.slot has
+ * a row, the row stays there.
  */
 bool
 fairq_task_find_in_index(FairqTable *table, int64 id, FairqTask *task,
@@ -566,8 +569,8 @@ fairq_task_find_nowait(FairqTable *table, int64 id, FairqTask *task,
 }
 
 /*
- * Find a task by its id, waiting for a transaction that is changing it.  It
- * may be changed again before the caller uses it.
+ * Find a task by its id, waiting for a transaction that is changing it.  The
+ * task may be changed again before the caller uses it.
  */
 bool
 fairq_task_find(FairqTable *table, int64 id, FairqTask *task)
@@ -614,7 +617,10 @@ fairq_task_find_locked(FairqTable *table, int64 id, FairqTask *task)
 	return false;
 }
 
-/* The row in table->locked.slot with these changes, in a slot of its own. */
+/*
+ * Make a new version of the row in table->locked.slot, with these changes.
+ * Returns its slot.
+ */
 static TupleTableSlot *
 change_row(FairqTable *table, const Change *changes, int nchanges)
 {
@@ -636,8 +642,8 @@ change_row(FairqTable *table, const Change *changes, int nchanges)
 /*
  * Write a new version of the row, with these columns changed.  The row is
  * locked, or at most its tuple lock is held.  If the row is not locked,
- * another transaction can win it: that transaction has changed or locked the
- * row, or is about to change it.
+ * another transaction can be faster: it has changed or locked the row, or is
+ * about to change it.
  */
 static FairqClaimResult
 update_locked(FairqTable *table, FairqTask *task, const Change *changes,
@@ -794,11 +800,11 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
 
 /*
  * Write that the locked task is not running any more, and has a new address.
- * It is ready at run_at: now, or when it is scheduled.  If error is not NULL,
- * it is the reason why the attempt has failed.  If !counts, the attempt has
- * not failed, and does not count towards max_attempts.  The row of a task that
- * this transaction has taken is written anew; it keeps its dedup_key only if
- * keeps_key.
+ * The task is ready at run_at, which is now, or the time for which it is
+ * scheduled.  If error is not NULL, it is the reason why the attempt has
+ * failed.  If !counts, the attempt has not failed, and does not count towards
+ * max_attempts.  The row of a task that this transaction has taken is written
+ * anew; it keeps its dedup_key only if keeps_key.
  */
 void
 fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
@@ -846,8 +852,8 @@ fairq_task_return(FairqTable *table, FairqTask *task, int64 new_addr,
 /*
  * Write the address of the locked task, which is not running, and the time
  * run_at at which it is ready (0: since it was enqueued).  Unless content is
- * NULL, also write its content, and whether it is still blocked.  That removes
- * the progress, which belonged to the old content.
+ * NULL, also write its content, and whether it is still blocked.  New content
+ * removes the progress, which belonged to the old content.
  */
 void
 fairq_task_change(FairqTable *table, FairqTask *task, int64 addr,
