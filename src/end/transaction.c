@@ -7,16 +7,16 @@
  * when its enqueue has committed, and again when its pop has aborted.  So each
  * call of fairq records here the changes that the end of its transaction or
  * subtransaction will make.  PostgreSQL does the same with files to be
- * deleted.  The callbacks apply them.  They run after the end is visible to
- * all backends.  At XACT_EVENT_COMMIT and ABORT the transaction has left the
- * ProcArray.  At ABORT_SUB the subtransaction is marked as aborted.
+ * deleted.  The callbacks apply the changes.  They run after the end is
+ * visible to all backends.  At XACT_EVENT_COMMIT and ABORT the transaction has
+ * left the ProcArray.  At ABORT_SUB the subtransaction is marked as aborted.
  *
- * Pending changes are a stack.  Those of a subtransaction are on top of its
- * parent's.  If it commits, each is merged into the parent's change of the
- * same group, or becomes the parent's.  If it aborts, they are applied in
- * reverse order and popped.  The reverse order makes it possible to put
- * reservations back one after the other.  All changes are applied before any
- * module settles its caches.
+ * Pending changes form a stack.  Those of a subtransaction are on top of its
+ * parent's.  If the subtransaction commits, each change is merged into the
+ * parent's change of the same group, or becomes the parent's.  If the
+ * subtransaction aborts, its changes are applied in reverse order and popped.
+ * The reverse order makes it possible to put reservations back one after the
+ * other.  All changes are applied before any module settles its caches.
  *
  * A hash table finds the topmost change for each group of a lane.  Each change
  * links to the one below it.  Changes are added and removed in the order of a
@@ -43,13 +43,13 @@
  *
  * The news of a change are the tasks that a commit or an abort publishes.
  * News keep the lowest ready tasks, with their TIDs, up to the size of a hand
- * (entry.c), and the address from which others follow.
+ * (entry.c), and the address from which other tasks follow.
  *
  * Locking: lanes' locks, one at a time, to publish.  The callbacks also take
  * counters' mutexes under the tally's lock.  They must neither fail (an ERROR
- * there would be a PANIC) nor allocate: memory is allocated when the change is
- * recorded.  The functions of other modules, which fairq_transactions_init()
- * gets, must not fail or allocate either.
+ * there would be a PANIC) nor allocate, so memory is allocated when the change
+ * is recorded.  The functions of other modules, which
+ * fairq_transactions_init() gets, must not fail or allocate either.
  */
 #include "postgres.h"
 
@@ -71,7 +71,7 @@
  */
 #define MOST_SETTINGS 65536
 
-/* no change or bucket */
+/* in place of an index: no change or bucket */
 #define NO_INDEX (-1)
 
 /*
@@ -115,7 +115,7 @@ put_node(FairqNews *news, ItemNode *node)
 	*at = NULL;
 }
 
-/* Add a ready task.  Only the lowest ones are kept individually. */
+/* Add a ready task.  Only the lowest tasks are kept individually. */
 static void
 add_item(FairqNews *news, const FairqItem *item)
 {
@@ -126,7 +126,7 @@ add_item(FairqNews *news, const FairqItem *item)
 	put_node(news, node);
 }
 
-/* The timed tasks of the news; empty, if there are none. */
+/* Returns the timed tasks of the news; empty, if there are none. */
 static FairqLater *
 later_of(FairqNews *news)
 {
@@ -284,7 +284,10 @@ static struct
 }			in_flight[FAIRQ_MAX_ROWS];
 static int	nin_flight = 0;
 
-/* The bucket of the topmost change for a group, or an empty one for it. */
+/*
+ * Returns the bucket of the topmost change for a group, or an empty one for
+ * it.
+ */
 static int32 *
 slot_of(FairqLane *lane, int32 group_no)
 {
@@ -300,7 +303,10 @@ slot_of(FairqLane *lane, int32 group_no)
 	return &topmost[at];
 }
 
-/* The topmost change for a group of a lane, or the queue (-1); NULL: none. */
+/*
+ * Returns the topmost change for a group of a lane, or the queue (-1); NULL:
+ * none.
+ */
 static FairqPending *
 topmost_pending(FairqLane *lane, int32 group_no)
 {
@@ -430,7 +436,7 @@ merge(FairqPending *pending, FairqPending *more)
 	merge_work(&pending->work, more->work);
 }
 
-/* A subtransaction has committed: its changes are its parent's. */
+/* The changes of a subtransaction that has committed become its parent's. */
 static void
 sub_committed(SubTransactionId sub, SubTransactionId parent)
 {
@@ -457,7 +463,9 @@ sub_committed(SubTransactionId sub, SubTransactionId parent)
 	}
 }
 
-/* The change of this subtransaction for a group of a lane; NULL: none. */
+/*
+ * Returns the change of this subtransaction for a group of a lane; NULL: none.
+ */
 static FairqPending *
 find_pending(FairqLane *lane, int32 group_no)
 {
@@ -469,7 +477,7 @@ find_pending(FairqLane *lane, int32 group_no)
 
 /*
  * The pending change of this subtransaction for a group of a lane, empty if it
- * is new.  Valid until the next call.
+ * is new.  The result is valid until the next call.
  */
 FairqPending *
 fairq_pending(FairqLane *lane, int32 group_no)
@@ -503,7 +511,7 @@ fairq_pending(FairqLane *lane, int32 group_no)
 
 /*
  * Record that this transaction claims a ready task, which is ready again if we
- * abort.  root is the TID to which an index leads for its row, if that is
+ * abort.  root is the TID to which index entries of its row point, if that is
  * known.
  */
 void
@@ -590,7 +598,7 @@ fairq_pending_reserved(FairqPending *pending,
 	pending->at_commit.nready++;
 }
 
-/* Unpin the last reservations: their rows and index entries exist. */
+/* Unpin the last reservations, because their rows and index entries exist. */
 static void
 unpin_reservations(void)
 {
@@ -631,7 +639,7 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 
 /*
  * Record that a queued task has a new row at its old address, if we commit.
- * Calls may have passed it meanwhile.
+ * Calls may have passed the task meanwhile.
  */
 void
 fairq_pending_stays(FairqPending *pending, int64 addr)
@@ -646,8 +654,8 @@ fairq_pending_stays(FairqPending *pending, int64 addr)
 
 /*
  * Whether no other backend has taken turns in the queue since changes were
- * last shown to our own pops.  If others have, record the lanes' narrowings so
- * far.
+ * last shown to our own pops.  If other backends have, record the lanes'
+ * narrowings so far.
  */
 static bool
 is_as_shown(FairqHints *hints)
@@ -665,8 +673,8 @@ is_as_shown(FairqHints *hints)
 
 /*
  * Show our own pops the tasks that this transaction has enqueued, changed and
- * leased in the queue, before they search.  Repeat that if other calls have
- * taken turns since.  Returns whether there were ready tasks to show.
+ * leased in the queue, before they search.  Show them again if other calls
+ * have taken turns since.  Returns whether there were ready tasks to show.
  */
 bool
 fairq_pending_show(FairqHints *hints)
@@ -706,7 +714,7 @@ fairq_pending_any_unpinned(void)
 }
 
 /*
- * The highest address at which an abort of this transaction, or of a
+ * Returns the highest address at which an abort of this transaction, or of a
  * subtransaction, would put a task of the group back.  FAIRQ_ADDR_NONE: none.
  * If we have deleted such a row, our own scans no longer see it.
  */
@@ -722,8 +730,8 @@ fairq_pending_highest(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Pin the counter of a change's group or tenant until the end, to hold slots
- * in it.  counter is NULL if the caller has not pinned it.
+ * Pin the counter of a change's group or tenant until the change is applied,
+ * to hold slots in it.  counter is NULL if the caller has not pinned it.
  */
 void
 fairq_pending_pin(FairqPending *pending, FairqCounter *counter)
@@ -752,8 +760,8 @@ fairq_pending_hold(FairqPending *pending, int32 tenant, FairqHeld held)
 }
 
 /*
- * The change in leased tasks of the group or tenant, or of the queue (-1), by
- * this transaction.
+ * Returns the change in leased tasks of the group or tenant, or of the queue
+ * (-1), by this transaction.
  */
 int32
 fairq_pending_running(FairqHints *hints, int32 group_no)
@@ -777,8 +785,8 @@ fairq_pending_running(FairqHints *hints, int32 group_no)
 /*
  * Record that settings of a group, or of the queue (-1), are changed.  Once
  * the new settings are visible, other backends must not park a group because
- * of the old ones.  If they are rolled back, the same holds for the new
- * settings.  So this is applied at commit and at abort.
+ * of the old ones.  If the change is rolled back, the same holds for the new
+ * settings.  So the change is applied at commit and at abort.
  */
 void
 fairq_pending_settings(FairqHints *hints, int32 group_no)
@@ -856,7 +864,7 @@ note_level(int *at)
 	*at = *at == 0 ? level : Min(*at, level);
 }
 
-/* The present domain, as a set. */
+/* Returns the present domain, as a set. */
 static uint64
 own_domain(void)
 {
@@ -864,7 +872,7 @@ own_domain(void)
 	return UINT64CONST(1) << fairq_domain_index();
 }
 
-/* Increment the field with that offset, in all domains of a set. */
+/* Increment the field at the given offset, in all domains of a set. */
 static void
 increment(uint64 domains, Size field)
 {
@@ -877,7 +885,7 @@ increment(uint64 domains, Size field)
 	}
 }
 
-/* A subtransaction's changes become its parent's, or are undone. */
+/* Give the changes of a subtransaction to its parent, or undo them. */
 static void
 end_level(bool committed)
 {
@@ -893,7 +901,7 @@ end_level(bool committed)
 
 /*
  * Make backends reread the settings and privileges that are affected by the
- * changes from an index on.  This precedes the publication of the same
+ * changes from an index on.  The call precedes the publication of the same
  * transaction's tasks.  If the transaction pauses a queue and adds a task, the
  * task must not start.
  */
@@ -1118,7 +1126,7 @@ xact_callback(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			/* a transaction that has written no row makes no change */
+			/* a transaction that can be prepared has written no row */
 			apply_all(false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
@@ -1180,12 +1188,10 @@ fairq_written(void)
 }
 
 /*
- * Invalidate all hints of this extension at the end of the transaction.
- *
- * With settings, settings have changed for queues without hints.  The queues
- * may have hints by the time of the commit.  Then all hints are invalid,
- * including the sets of parked groups.  Backends that have read the settings
- * meanwhile read them again.
+ * Record that settings have changed for queues without hints.  The queues may
+ * have hints by the time of the commit.  So the end of the transaction
+ * invalidates all hints, including the sets of parked groups.  Backends that
+ * have read the settings meanwhile read them again.
  */
 void
 fairq_pending_reset(bool settings)
@@ -1199,10 +1205,10 @@ fairq_pending_reset(bool settings)
 
 /*
  * Invalidate cached groups, now and at the end of the transaction.  With
- * freed, numbers of groups may have been freed.  Without it, this notifies
- * other backends only once, although it is called for each row.  Groups that
- * they read meanwhile become invalid at the end.  Returns false if no backend
- * was notified, so the caller has to invalidate its own cache.
+ * freed, numbers of groups may have been freed.  Without freed, the function
+ * notifies other backends only once, although it is called for each row.
+ * Groups that they read meanwhile become invalid at the end.  Returns false if
+ * no backend was notified, so the caller has to invalidate its own cache.
  */
 bool
 fairq_pending_groups(bool freed)

@@ -44,11 +44,11 @@ typedef enum FairqDone
 	FAIRQ_GRANTED = 1 << 3,		/* privileges of the queue were changed */
 	FAIRQ_DROPPED = 1 << 4,		/* the queue is dropped or renamed, which a
 								 * commit reports to waiting sessions */
-	FAIRQ_CREATED = 1 << 5,		/* the queue is new: an abort gives its hints
-								 * back */
+	FAIRQ_CREATED = 1 << 5,		/* the queue is new, and an abort gives its
+								 * hints back */
 	FAIRQ_REMOVED = 1 << 6,		/* the queue was dropped by a transaction that
-								 * had locked it, so no other can use it: a
-								 * commit gives its hints back */
+								 * had locked it, so no other transaction can
+								 * use it; a commit gives its hints back */
 	FAIRQ_UNCOUNTED = 1 << 7	/* tasks of the queue were claimed or ended
 								 * without being counted */
 } FairqDone;
@@ -72,7 +72,7 @@ typedef struct FairqPending
 								 * queue, the queue's first lane */
 	int32		group_no;		/* the group's number; -1: change of the
 								 * queue */
-	SubTransactionId sub;		/* subtransaction that noted the change */
+	SubTransactionId sub;		/* subtransaction that recorded the change */
 	int32		below;			/* index of the next older change of the same
 								 * group; -1: none */
 	uint32		shown;			/* narrowings of the lane when at_commit was
