@@ -6,21 +6,22 @@
  * An account has its group's rank.  lane_order.c has the set of groups in the
  * order of their ranks, and decides which group is next.
  *
- * In cost-fair lanes, this is start-time fair queueing.  The costs of the
- * group's tasks, divided by its weight, are added up as the tasks are claimed.
- * The sum is the start tag of its next task.  The virtual time is the highest
- * start tag that was served.  A group that arrives with a lower start tag gets
- * the virtual time instead.  So the group precedes all groups that have been
- * served since, but has earned no credit.  A group that arrives with a higher
- * start tag still owes the difference.
+ * In cost-fair lanes, the algorithm is start-time fair queueing.  The costs of
+ * the group's tasks, divided by its weight, are added up as the tasks are
+ * claimed.  The sum is the start tag of the group's next task.  The virtual
+ * time is the highest start tag that was served.  A group that arrives with a
+ * lower start tag gets the virtual time instead.  So the group precedes all
+ * groups that have been served since, but has earned no credit.  A group that
+ * arrives with a higher start tag still owes the difference.
  *
  * A cost is known once the task's row is read.  So a turn is first charged the
  * cost of the group's last task.  The charge is then corrected to the cost of
  * the turn's own task.  If the task costs less than expected, other groups may
  * have been served meanwhile, although this group precedes them.  The group
- * keeps its lag behind them.  A group may also lag because it was passed over,
- * since it yielded nothing or because of per_group.  The group does not keep
- * such a lag: its next turn adds the difference to its account.
+ * keeps its lag behind them.  A group also lags if calls have passed over it.
+ * They do so if it yielded no task, or has had its turns under per_group.  The
+ * group does not keep such a lag: its next turn adds the difference to its
+ * account.
  *
  * In time-fair lanes, the duration of a task is not known in advance, and it
  * is not estimated.  A group's amount is the time of its finished tasks, and
@@ -36,35 +37,35 @@
  * that lags by more than 2 * E may have one more task running.
  *
  * A group that arrives is credited with the least that any waiting group has
- * got.  So it is next, but has no credit for the time before.  If it has got
- * more than that, it owes the difference, up to a limit.  The limit is
+ * got.  So it is next, but has no credit for the time before.  If the group
+ * has got more than that, it owes the difference, up to a limit.  The limit is
  * FAIRQ_MOST_OWED * E, plus 2 * E for each task that runs in the lane.  The
  * reason is that each level can add a debt of 2 * E.  If a worker dies, it is
  * not known whether its lease was used.  The limit bounds the cost of such a
  * lease for its group.  E does not include the lease.
  *
- * E is the longest of the tasks that have ended, minus a 128th of the work
- * since.  When a task of a group has ended, E is at least the mean age of the
- * group's running tasks.  This does not hold if some of them may have lapsed.
- * Before any task has ended, levels alone decide.
+ * E is the duration of the longest task that has ended, minus a 128th of the
+ * work that has ended since.  When a task of a group has ended, E is at least
+ * the mean age of the group's running tasks.  This does not hold if some of
+ * them may have lapsed.  Before any task has ended, levels alone decide.
  *
  * All of these amounts change with time.  But the amounts of groups of one
  * level grow at the same pace, so their order does not change.  With weights,
- * the order can be wrong by less than one task.  So a rank is the level, and
- * the amount of the group at time 0 if it had grown at that pace since.
+ * the order can be wrong by less than one task.  So a rank has the level, and
+ * the amount that the group would have had at time 0 at that pace.
  *
  * A task counts as running if its row has a pop time after the beginning of
  * the lane's recovery.  The level does not include other tasks.  When these
- * end, the group is charged the time that they have taken.  A task counts as
- * running from the moment at which its turn is taken until its end is visible.
+ * end, the group is charged the time that they have taken.  Such a task counts
+ * from the moment at which its turn is taken until its end is visible.
  *
- * When leases of the group have ended, all of its running tasks may be those
- * of a dead worker, until a search shows which are.  So from the end of the
- * leases on, these tasks do not count in the level, and their time does not
- * grow.  Otherwise lapsed tasks, which wait for a call, would themselves keep
- * calls from the group, its tenant and its lane.  Tasks that begin later count
- * as usual.  After the search, tasks that still run count again, with their
- * whole time.  A lapsed task is charged up to the end of its lease.
+ * When leases of the group have expired, all of its running tasks may be those
+ * of a dead worker, until a search shows which are.  So from their expiry on,
+ * these tasks do not count in the level, and their time does not grow.
+ * Otherwise lapsed tasks, which wait for a call, would themselves keep calls
+ * from the group, its tenant and its lane.  Tasks that begin later count as
+ * usual.  After the search, tasks that still run count again, with their whole
+ * time.  A lapsed task is charged up to the end of its lease.
  *
  * Among groups with equal accounts, those that were credited on arrival are
  * first, in the order of arrival.  The others follow in the order of their
@@ -89,13 +90,15 @@
 /* E decreases by the work that has ended, divided by this number */
 #define LOWERED_BY 128
 
-/* ties from this number on come from a counter, lower ties are seats */
+/*
+ * ties from this number on come from a counter; a lower tie is a seat plus 1
+ */
 #define COUNTED_TIES (UINT64CONST(1) << 32)
 
 /* ties from this number on are of groups that were not credited on arrival */
 #define LATER_TIES (UINT64CONST(1) << 63)
 
-/* No flow has been served so far. */
+/* Initialize the flows of an order, of which none has been served so far. */
 static void
 begin_flows(FairqFlows *flows)
 {
@@ -103,7 +106,10 @@ begin_flows(FairqFlows *flows)
 	fairq_order_init(&flows->order);
 }
 
-/* A recovery of the lane begins: all accounts are equal. */
+/*
+ * Initialize the ledger when a recovery of the lane begins.  All accounts are
+ * equal then.
+ */
 void
 fairq_ledger_begin(FairqLedger *ledger, FairqFlows *flows, FairqFairBy by,
 				   TimestampTz now)
@@ -128,7 +134,10 @@ shortage(FairqAmount amount, FairqAmount least)
 void
 fairq_account_init(FairqAccount *account, uint32 lane_no)
 {
-	/* also level.came: visits_pass() requires 0 for a group */
+	/*
+	 * this also clears level.came, which visits_pass() requires to be 0 for a
+	 * group
+	 */
 	memset(account, 0, sizeof(*account));
 	account->lane_no = lane_no;
 	account->level.tenant = FAIRQ_NO_NODE;
@@ -136,7 +145,7 @@ fairq_account_init(FairqAccount *account, uint32 lane_no)
 	account->weight = 1;
 }
 
-/* The tie of a group that is credited on arrival. */
+/* Returns the tie of a group that is credited on arrival. */
 static uint64
 early_tie(const FairqLedger *ledger, FairqFlows *flows, int32 group_no)
 {
@@ -151,8 +160,8 @@ late_tie(FairqFlows *flows)
 }
 
 /*
- * The number of tasks of a group or tenant of a time-fair lane that count in
- * its level.
+ * Returns the number of tasks of a group or tenant of a time-fair lane that
+ * count in its level.
  */
 static int32
 counted(const FairqAccount *account)
@@ -160,7 +169,7 @@ counted(const FairqAccount *account)
 	return account->by.time.running - account->by.time.lapsed;
 }
 
-/* The amount that the group of a time-fair lane has got, per weight. */
+/* The amount that a group of a time-fair lane has got, per weight. */
 double
 fairq_account_got(const FairqLedger *ledger, const FairqAccount *account,
 				  TimestampTz now)
@@ -213,8 +222,8 @@ set_lapsed(FairqLedger *ledger, FairqAccount *account, FairqAccount *tenant,
 }
 
 /*
- * In a time-fair lane, leases of the group have ended at that time.  All of
- * its running tasks may have lapsed, until a search shows which.
+ * In a time-fair lane, leases of the group have expired at the given time.
+ * All of its running tasks may have lapsed, until a search shows which.
  */
 void
 fairq_account_lapses(FairqLedger *ledger, FairqAccount *account,
@@ -229,7 +238,10 @@ fairq_account_lapses(FairqLedger *ledger, FairqAccount *account,
 				   Max(lapsed_at, account->by.time.started));
 }
 
-/* In a time-fair lane, a search has found all lapsed tasks of the group. */
+/*
+ * In a time-fair lane, record that a search has found all lapsed tasks of the
+ * group.
+ */
 void
 fairq_account_searched(FairqLedger *ledger, FairqAccount *account,
 					   FairqAccount *tenant)
@@ -268,7 +280,7 @@ fairq_account_renew(FairqLedger *ledger, FairqAccount *account,
 /*
  * n running tasks of an account end.  started is the sum of the times at which
  * they began.  They are lapsed tasks if their leases have expired (over), or
- * if they began before those lapsed.
+ * if they began before the mean time at which the lapsed tasks lapsed.
  */
 static void
 end_lapsed(FairqLedger *ledger, FairqAccount *account, FairqAccount *tenant,
@@ -302,8 +314,8 @@ change_running(FairqLedger *ledger, FairqAccount *account,
 			   FairqAccount *tenant, int32 n, int64 started, bool over)
 {
 	/*
-	 * SQL may have written pop times after "since" into rows of tasks that are
-	 * not in the account
+	 * SQL may have written pop times after "since" into rows of tasks that the
+	 * account does not count
 	 */
 	if (account->by.time.running + n <= 0)
 	{
@@ -320,8 +332,8 @@ change_running(FairqLedger *ledger, FairqAccount *account,
 }
 
 /*
- * Make the account that of a tenant; it is new, or was that of a group with
- * the given tenant.
+ * Make the account that of a tenant.  The account is new, or was that of a
+ * group with the given tenant.
  */
 void
 fairq_account_be_tenant(FairqLedger *ledger, FairqAccount *account,
@@ -350,8 +362,9 @@ fairq_account_forgive(const FairqLedger *ledger, FairqAccount *account,
 }
 
 /*
- * The group arrives or, in a time-fair lane, has lapsed.  In a time-fair lane,
- * least is the least that any waiting group has got.
+ * Credit a group that arrives or, in a time-fair lane, has lapsed, and compute
+ * its rank.  In a time-fair lane, least is the least that any waiting group
+ * has got.
  */
 void
 fairq_account_comes(FairqLedger *ledger, FairqFlows *flows,
@@ -459,8 +472,8 @@ fairq_account_uncharge(FairqLedger *ledger, FairqFlows *flows,
 		if (same)
 			rank->amount = fairq_amount_subtract(rank->amount, charge->given);
 		/*
-		 * no task was served at that start tag, unless another turn was
-		 * charged since
+		 * if no other turn was charged since, no task was served at this start
+		 * tag
 		 */
 		if (same && charge->tie == LATER_TIES + flows->ties)
 		{
@@ -525,8 +538,8 @@ apply_commit(FairqLedger *ledger, FairqAccount *account,
 	if (work->lane_no == account->lane_no)
 	{
 		/*
-		 * separately, because end_lapsed() uses the mean of the times at which
-		 * these tasks began
+		 * one call for each kind of task, because end_lapsed() uses the mean
+		 * of the times at which these tasks began
 		 */
 		change_running(ledger, account, at.tenant, -work->over,
 					   -work->over_since, true);
@@ -566,10 +579,10 @@ fairq_work_as_of(FairqWork *work, uint32 lane_no)
 
 /*
  * Apply the work of a transaction that has ended, in a time-fair lane.
- * Returns true if this has raised the group's amount: the caller then forgives
- * the part of its debt above the limit.  The time of an attempt was already
- * included while the attempt ran.  The time of a lease that was given up, or
- * of a worker's report, was not.
+ * Returns true if the work has raised the group's amount.  The caller then
+ * forgives the part of the group's debt above the limit.  The time of an
+ * attempt was already included while the attempt ran.  The time of a lease
+ * that was given up, and the time that a worker reports, were not.
  */
 bool
 fairq_account_apply(FairqLedger *ledger, FairqAccount *account,

@@ -9,7 +9,10 @@
 
 #include "order.h"
 
-/* greatest debt in time-fair lanes, in units of E; 2 more per running task */
+/*
+ * greatest debt in time-fair lanes, in units of E, without the 2 for each
+ * running task
+ */
 #define FAIRQ_MOST_OWED 16
 
 /* number of levels in a time-fair lane whose first group is compared */
@@ -32,8 +35,8 @@ typedef enum FairqFairBy
 } FairqFairBy;
 
 /*
- * The common data of a lane's accounts.  In shared memory, in the lane and
- * under its lock.
+ * The common data of a lane's accounts.  They are in shared memory, in the
+ * lane, and under the lane's lock.
  */
 typedef struct FairqLedger
 {
@@ -64,20 +67,19 @@ typedef struct FairqFlows
 {
 	FairqOrder	order;			/* flows that may have a ready task, in the
 								 * order of their ranks */
-	FairqAmount start;			/* if cost-fair, the highest start tag that was
-								 * served [virtual time v]; if time-fair, the
-								 * amount of the group that was served last
-								 */
+	FairqAmount start;			/* if cost-fair, the virtual time: the highest
+								 * start tag that was served; if time-fair, the
+								 * amount of the group that was served last */
 	uint64		ties;			/* number of ties assigned so far */
 } FairqFlows;
 
 /* Why a tenant is shut. */
 typedef enum FairqShut
 {
-	FAIRQ_SHUT_FULL,			/* the tenant has no slot, except those of
-								 * lapsed tasks */
+	FAIRQ_SHUT_FULL,			/* the tenant has no free slot; only its lapsed
+								 * tasks are served */
 	FAIRQ_SHUT_PAUSED,			/* no task is served, even if lapsed */
-	FAIRQ_SHUT_UNTIL			/* until a time no task is served, even if
+	FAIRQ_SHUT_UNTIL			/* no task is served before a time, even if
 								 * lapsed (lane_turns.c) */
 } FairqShut;
 
@@ -89,8 +91,8 @@ typedef struct FairqAccount
 	FairqNode	node;			/* rank, and place in the order of its flows; a
 								 * tie of 0: the account is new */
 	uint32		lane_no;		/* lane_no of the lane when the account was
-								 * last used; it is invalid if the lane has
-								 * another one now */
+								 * last used; the account is invalid if the
+								 * lane's lane_no has changed since */
 	int32		weight;			/* weight of the group at its last turn that
 								 * yielded a task; 1 if there was no such turn
 								 * since the account was initialized */
@@ -105,7 +107,7 @@ typedef struct FairqAccount
 		bool		copied;		/* true, in a copy of the lane: the field
 								 * groups has been copied */
 		uint32		came;		/* number of times that a group of the tenant
-								 * has entered */
+								 * has entered the tenant's order */
 		FairqShut	shut;		/* why the tenant is shut, if it is */
 		FairqFlows	groups;		/* groups of the tenant */
 	}			level;
@@ -128,8 +130,8 @@ typedef struct FairqAccount
 									 * tasks began, in microseconds after
 									 * "since" of the ledger */
 			int64		lapsed_at;	/* sum of the times at which the lapsed
-									 * ones of them lapsed, in microseconds
-									 * after "since" */
+									 * tasks among these lapsed, in
+									 * microseconds after "since" */
 			int32		running;	/* number of tasks that count as running,
 									 * including those about to be claimed */
 			int32		lapsed; /* number of these that may have lapsed */
@@ -179,8 +181,8 @@ typedef struct FairqWork
 								 * running after a commit */
 	int64		ended_since;	/* sum of the times at which these began, as in
 								 * begun_since */
-	int32		over;			/* number of such tasks whose leases have
-								 * expired */
+	int32		over;			/* number of further such tasks, whose leases
+								 * have expired */
 	int64		over_since;		/* sum of the times at which these began, as in
 								 * begun_since */
 	int32		taken;			/* number of the begun tasks that the
@@ -195,8 +197,8 @@ typedef struct FairqWork
 } FairqWork;
 
 /*
- * For functions below: the time, and data about the group that is not in its
- * account.
+ * The arguments of functions below: the time, and data about the group that is
+ * not in its account.
  */
 typedef struct FairqMoment
 {

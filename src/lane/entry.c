@@ -26,8 +26,8 @@
  * The hand has the addresses of up to eight queued tasks and the TIDs of their
  * rows.  It is filled by
  *
- * - the transaction that makes a task ready, once that is visible (the task is
- *	 "published");
+ * - the transaction that makes a task ready, once its commit is visible (the
+ *	 task is "published");
  * - a pop that aborts;
  * - a pop that finds the hand used up and continues to read the index.
  *
@@ -41,7 +41,7 @@
  * - in flight: a call has taken it and will claim it or give it back;
  * - being changed by an open transaction, which will publish it if it aborts.
  *
- * The rules that ensure this:
+ * The following rules ensure this:
  *
  * - A task that falls out of a full hand lowers upto to its address.  A task
  *	 that is published at or past upto is not added, because a reading will
@@ -74,8 +74,8 @@
  *
  * Locking: a group set's mutex, a spinlock, protects the keys and the entries.
  * It is held for a few instructions, and taken under a lane's lock.  A backend
- * that changes a hand has both.  Nothing here allocates, waits or fails.  The
- * exception is a copy of a lane: find_own() allocates its entries.
+ * that changes a hand has both locks.  Except for copies of a lane, whose
+ * entries find_own() allocates, nothing here allocates, waits or fails.
  */
 #include "postgres.h"
 
@@ -87,8 +87,8 @@
 #include "tools.h"
 
 /*
- * Unlock a set.  From now on other backends may evict its entries.  NULL: the
- * entry belongs to a copy.
+ * Unlock a set.  From now on other backends may evict its entries.  The set is
+ * NULL if the entry belongs to a copy.
  */
 static void
 unlock_set(FairqGroupSet *set)
@@ -98,7 +98,7 @@ unlock_set(FairqGroupSet *set)
 	fairq_stall("entry");
 }
 
-/* The set that an entry is in; NULL: the entry belongs to a copy. */
+/* Returns the set that an entry is in; NULL: the entry belongs to a copy. */
 static FairqGroupSet *
 set_with(const FairqGroup *group)
 {
@@ -117,8 +117,8 @@ fairq_entry_unlock(const FairqGroup *group)
 }
 
 /*
- * The set for a hash.  Its position among the sets is proportional to the
- * hash.
+ * Returns the set for a hash.  Its position among the sets is proportional to
+ * the hash.
  */
 static inline FairqGroupSet *
 set_of(uint32 hash)
@@ -126,7 +126,7 @@ set_of(uint32 hash)
 	return &fairq_cache.sets[((uint64) hash * fairq_cache.nsets) >> 32];
 }
 
-/* The two sets that may have a group's entry. */
+/* Returns the two sets that may have a group's entry. */
 static void
 sets_of(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 {
@@ -137,7 +137,7 @@ sets_of(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 	sets[1] = set_of(murmurhash32(hash));
 }
 
-/* The entries of a set. */
+/* Returns the entries of a set. */
 static inline FairqGroup *
 ways_of(const FairqGroupSet *set)
 {
@@ -145,8 +145,8 @@ ways_of(const FairqGroupSet *set)
 }
 
 /*
- * The value of an entry, for eviction: 0 if the way is free, -1 if the entry
- * must not be evicted.
+ * Returns the value of an entry, for eviction: 0 if the way is free, -1 if the
+ * entry must not be evicted.
  */
 static int
 worth_of(const FairqGroupKey *key, const FairqGroup *group)
@@ -227,7 +227,7 @@ make_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 	return NULL;
 }
 
-/* The entry of a group, if it has one, with its set locked. */
+/* Returns the entry of a group, with its set locked; NULL: there is none. */
 static FairqGroup *
 find_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 {
@@ -252,14 +252,15 @@ find_entry(uint32 lane_no, int32 group_no, FairqGroupSet *sets[2])
 typedef struct OwnEntry
 {
 	FairqGroup	group;			/* first field */
-	uint32		lane_no;		/* lane_no of the lane */
+	uint32		lane_no;		/* lane_no of the lane when the entry was
+								 * made */
 } OwnEntry;
 
 /*
- * The entry of a group in a copy of a lane.  At first it is a copy of the
- * cache's entry.  Readers that are recorded in the real entry do not read for
- * the copy.  No other backend can see the copy's entry, so it is in no set,
- * and needs no lock.
+ * Returns the entry of a group in a copy of a lane.  At first it is a copy of
+ * the cache's entry.  Readers that are recorded in the real entry do not read
+ * for the copy.  No other backend can see the copy's entry, so it is in no
+ * set, and needs no lock.
  */
 static FairqGroup *
 find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new)
@@ -294,11 +295,11 @@ find_own(FairqLane *copy, int32 group_no, bool create, bool *is_new)
 }
 
 /*
- * The entry of a group.  With create, it may be a new entry: all zero except
- * for an unknown tail.  NULL if there is none.  On return its set is locked,
- * and the caller unlocks it before it does anything that takes time.  No other
- * backend makes an entry for the same group meanwhile, because the caller has
- * the lane's lock.
+ * Returns the entry of a group; NULL if there is none.  With create, the entry
+ * may be new, and is then all zero except for an unknown tail.  On return its
+ * set is locked, and the caller must unlock the set before any slow operation.
+ * No other backend makes an entry for the same group meanwhile, because the
+ * caller has the lane's lock.
  */
 FairqGroup *
 fairq_entry_lock(FairqLane *lane, int32 group_no, bool create, bool *is_new)
@@ -450,7 +451,7 @@ fairq_hand_take(FairqGroup *group, int most, FairqItem *out)
 	return n;
 }
 
-/* Drop the hand, because its task at that address no longer exists. */
+/* Drop the hand, because its task at the given address no longer exists. */
 void
 fairq_hand_vanished(FairqGroup *group, int64 addr)
 {

@@ -39,7 +39,7 @@ fairq_hand_has_any(const FairqGroup *group)
 		group->hand[group->in_hand.first].addr < group->upto;
 }
 
-/* The address below which no queued task of the group is ready. */
+/* Returns the address below which no queued task of the group is ready. */
 static inline int64
 fairq_hand_low(const FairqGroup *group)
 {

@@ -41,7 +41,10 @@ typedef enum FairqSeatSet
 /* past all seats */
 #define FAIRQ_ALL_SEATS (INT64CONST(1) << 31)
 
-/* In shared memory, part of a lane and under its lock. */
+/*
+ * Sets of a lane's groups, in the lane in shared memory, under the lane's
+ * lock.
+ */
 typedef struct FairqSeats
 {
 	int32		n[FAIRQ_SEAT_SETS]; /* number of groups in each set */
@@ -57,7 +60,7 @@ typedef struct FairqSeats
 								 * 0 */
 		FairqRecords nodes;		/* node of each group */
 		pg_atomic_uint64 first; /* time of the first group; PG_INT64_MAX: there
-								 * is none. Written under lock */
+								 * is none. Written under the lock */
 	}			back;
 } FairqSeats;
 
@@ -80,8 +83,8 @@ typedef enum FairqStat
 typedef struct FairqFull
 {
 	int32		seat;			/* seat served last; FAIRQ_NO_SEAT: none */
-	int32		left;			/* tasks that may still be served at that
-								 * seat */
+	int32		left;			/* number of tasks that may still be served at
+								 * that seat */
 } FairqFull;
 
 /*
@@ -90,7 +93,7 @@ typedef struct FairqFull
  */
 typedef struct FairqLane
 {
-	LWLock		lock;			/* lock of the lane; the first field, and it
+	LWLock		lock;			/* lock of the lane; it is the first field, and
 								 * outlives the queue */
 	int32		domain;			/* index of the extension's FairqDomain;
 								 * constant */
@@ -103,9 +106,9 @@ typedef struct FairqLane
 								 * begun */
 		uint32		covered;	/* in a queue with tenants, value of "known"
 								 * when the last turn was taken */
-		uint64		resets;		/* resets of the domain when the recovery
-								 * began; if the domain has a larger number,
-								 * the lane is invalid */
+		uint64		resets;		/* number of resets of the domain when the
+								 * recovery began; if the domain has a larger
+								 * number, the lane is invalid */
 		int64		block_length;	/* the queue's block length when the
 									 * recovery began */
 		int64		first;		/* seat at which the recovery began */
@@ -133,8 +136,8 @@ typedef struct FairqLane
 		int64		addr;		/* address of that turn; FAIRQ_ADDR_NONE:
 								 * none */
 		int32		seat;		/* seat of that turn */
-		int32		left;		/* tasks that may still be served at that
-								 * turn */
+		int32		left;		/* number of tasks that may still be served at
+								 * that turn */
 	}			turn;
 
 	/* the order of service; accounts are for lanes that are not task-fair */
@@ -160,11 +163,11 @@ typedef struct FairqLane
 		int			pid;		/* pid of the last backend that took a turn, or
 								 * recorded that no task is ready */
 		pg_atomic_uint32 n;		/* 1 + number of times that pid changed;
-								 * written under lock */
+								 * written under the lock */
 	}			narrowing;
 
 	pg_atomic_uint64 searches;	/* 1 + number of searches begun for lapsed
-								 * tasks of lapsed groups; written under
+								 * tasks of lapsed groups; written under the
 								 * lock */
 
 	/* read and written without the lock */
@@ -181,18 +184,18 @@ typedef struct FairqLane
  */
 #define FAIRQ_CHANGES_KEPT 256
 
-/* The kind of a change, if it is not a group's number. */
+/* Values of a change that are not a group's number. */
 #define FAIRQ_QUEUE_CHANGED (-1)	/* the queue's own settings, privileges */
 #define FAIRQ_ALL_CHANGED (-2)	/* the queue's settings, privileges, and
 								 * settings of any groups */
 
-/* In shared memory, part of FairqHints. */
+/* Versions of a queue's settings, in FairqHints in shared memory. */
 typedef struct FairqVersions
 {
 	slock_t		mutex;			/* spinlock of changes */
-	pg_atomic_uint64 now;		/* present version, written under mutex; only
-								 * increases, even if another queue gets these
-								 * hints */
+	pg_atomic_uint64 now;		/* present version, written under the mutex;
+								 * only increases, even if another queue gets
+								 * these hints */
 	int32		changes[FAIRQ_CHANGES_KEPT];	/* the last changes: the change
 												 * to version v is at (v - 1) %
 												 * FAIRQ_CHANGES_KEPT */
@@ -235,7 +238,8 @@ struct FairqHints
 								 * that are aside */
 
 	bool		awaited;		/* true: tasks may wait for tasks of the queue
-								 * (blocked.c).  Only set, without a lock */
+								 * (blocked.c).  Set without a lock, and never
+								 * cleared */
 
 	FairqChunks chunks;			/* bits of groups for the sets of all lanes;
 								 * those of the first 64 seats are in the

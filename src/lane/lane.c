@@ -13,7 +13,7 @@
  * ring		The group may have a ready task.  let_in() sets the bit.
  *			Functions that unpark many groups, or put many lapsed ones into the
  *			ring, also set it (seats.c).  take_out() clears it.  Usually a
- *			transaction sets it when it publishes a task at its end
+ *			transaction sets the bit when it publishes a task at its end
  *			(transaction.c).  A pop clears the bit if it has found nothing, by
  *			the protocol of entry.c, or if it puts the group aside.
  *
@@ -45,31 +45,31 @@
  *
  * leased	Tasks of the group may be running under leases.
  *
- * lapsed	A lease of the group may have ended; its next turn checks that
- *			(turn.c).
+ * lapsed	A lease of the group may have expired; the group's next turn checks
+ *			this (turn.c).
  *
- * Bits suffice to find each group.  The rest is in an entry of a cache
- * (entry.c): the group's hand, its tail, and the addresses at which to search
- * for tasks.  An entry can be evicted at any moment.  The group then gets a
- * new one when its turn is taken.  The new entry begins to read at that turn,
- * above the dead index entries of served tasks.  If the group is late, the
- * entry begins at the start of the line.  If the group is neither in the ring
- * nor aside, the new entry records that the group has no tasks.  If the
- * group's seat is not known, the new entry is empty and begins to read at the
- * start.  The evicted entry had the outcome of the group's last turn.  Without
- * that outcome the group can lose its turn in this block.
+ * Bits suffice to find each group.  The group's hand, its tail, and the
+ * addresses at which to search for tasks are in an entry of a cache (entry.c).
+ * An entry can be evicted at any moment.  The group then gets a new one when
+ * its turn is taken.  The new entry begins to read at that turn, above the
+ * dead index entries of served tasks.  If the group is late, the entry begins
+ * at the start of the line.  If the group is neither in the ring nor aside,
+ * the new entry records that the group has no tasks.  If the group's seat is
+ * not known, the new entry is empty and begins to read at the start.  The
+ * evicted entry had the outcome of the group's last turn.  Without that
+ * outcome the group can lose its turn in this block.
  *
  * A lane is recovered after a restart, or after SQL has changed rows.
  * Recovery begins with all sets empty except leased, lapsed and served.  From
  * that moment on, the lane records published tasks.  After a restart a new
  * block begins, the first one if the lane is empty, and no group is served in
  * it yet.  Otherwise the position is the same as before.  Then each group that
- * has any row gets its bits (line.c), in steps.  They follow the order of the
- * turns, beginning after the position and wrapping around.  A seat is known
- * once a step has passed it.  A turn is taken only if all seats whose turns
- * could come before it are known.  So the order is the same as if all seats
- * had been known from the beginning.  Only when all seats are known is it
- * certain that no group is ready.
+ * has any row gets its bits (line.c), in steps.  The steps follow the order of
+ * the turns, beginning after the position and wrapping around.  A seat is
+ * known once a step has passed it.  A turn is taken only if all seats whose
+ * turns could come before it are known.  So the order is the same as if all
+ * seats had been known from the beginning.  Only when all seats are known is
+ * it certain that no group is ready.
  *
  * So a restart can give a group one turn too many.  If a group was in front
  * when rows were changed, recovery finds it after all seats behind the
@@ -82,9 +82,9 @@
  * A pop that leases tasks notes the leases when it takes the tasks.  It notes
  * them in the set "leased" and in the group's entry.  It lowers the deadline
  * of the 64 seats to which the group's seat belongs.  When a deadline has
- * passed, its groups are lapsed, and no longer leased.  The next pop that
- * visits a lapsed group searches its running tasks, and notes again the leases
- * that it finds.
+ * passed, the leased groups of its seats become lapsed, and are no longer
+ * leased.  The next pop that visits a lapsed group searches its running tasks,
+ * and notes again the leases that it finds.
  *
  * That search can miss a task that was taken before the search but is claimed
  * after it.  So a transaction that commits a lease checks, without a lock,
@@ -95,19 +95,19 @@
  *
  * Only a transaction's own pops see tasks that it has enqueued and not
  * committed.  So transaction.c publishes the tasks before these pops search.
- * Calls of other backends skip the rows.  They may take the group out of the
- * ring, or take tasks off the hand, and so undo the publication.  So the lane
- * counts narrowings: how often a backend other than the last one took a turn
- * or recorded that no task is ready.  As long as that number is the same, the
- * publication is valid.
+ * Calls of other backends skip the rows of such tasks.  They may take the
+ * group out of the ring, or take tasks off the hand, and so undo the
+ * publication.  So the lane counts narrowings: how often a backend other than
+ * the previous one took a turn or recorded that no task is ready.  As long as
+ * that number is the same, the publication is valid.
  *
  * lane_turns.c takes turns and ends them.
  *
  * Locking: a lane's lock protects all that is in struct FairqLane and, with
  * the group set's mutex, its groups' entries; see README.  Lock order: lane,
- * then the mutex of one group set or of one counter.  Nothing here allocates,
- * fails, or waits for anything except these locks; only a copy of a lane makes
- * entries (entry.c).  So commit and abort callbacks can call all functions
+ * then the mutex of one group set or of one counter.  Nothing here fails, or
+ * waits for anything except these locks.  Only entries of a copy of a lane are
+ * allocated (entry.c).  So commit and abort callbacks can call all functions
  * here, for groups whose chunk of bits exists.
  */
 #include "postgres.h"
@@ -148,8 +148,8 @@ fairq_lane_init_entry(FairqLane *lane, int32 group_no, FairqGroup *group)
 }
 
 /*
- * Raise the reach of the lane, because a task runs or will soon run at that
- * address.
+ * Raise the reach of the lane, because a task runs or will soon run at the
+ * given address.
  */
 void
 fairq_lane_reaches(FairqLane *lane, int64 addr)
@@ -168,7 +168,7 @@ fairq_lane_reaches(FairqLane *lane, int64 addr)
 
 /*
  * Returns the highest address of a region at which a task may be running; the
- * last address, if that is not known.
+ * region's last address, if the reach is not known.
  */
 int64
 fairq_lane_reach(FairqLane *lane, FairqRegion region)
@@ -204,7 +204,7 @@ fairq_lane_recovered(FairqLane *lane, FairqRecovered *recovered)
 
 /*
  * Whether service by turns has a position that recovery can keep.  There is no
- * position after a restart, or if blocks of that length are used up.
+ * position after a restart, or if blocks of the given length are used up.
  */
 static bool
 has_position(FairqLane *lane, int64 block_length)
@@ -214,11 +214,11 @@ has_position(FairqLane *lane, int64 block_length)
 }
 
 /*
- * Begin to recover the lane, unless another backend has begun.  The caller has
- * read the resets, then the table, then the time.  block is the lowest block
- * of some groups' first ready tasks; -1: the lane is empty.  In a lane that is
- * not task-fair all seats count as passed, and recovery begins at the first
- * one.
+ * Begin to recover the lane, unless another backend has already begun to.  The
+ * caller has read the resets, then the table, then the time.  block is the
+ * lowest block of some groups' first ready tasks; -1: the lane is empty.  In a
+ * lane that is not task-fair all seats count as passed, and recovery begins at
+ * the first one.
  */
 void
 fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
@@ -266,10 +266,10 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 }
 
 /*
- * Record a step of recovery, which began in the state "from".  It found rows
- * of these groups, and that number of seats is now known.  Does nothing if
- * another backend has progressed further.  The chunks of the groups' bits
- * exist.
+ * Record a step of recovery, which began in the state "from".  The step found
+ * rows of the given groups, and the given number of seats is now known.  Does
+ * nothing if another backend has progressed further.  The chunks of the
+ * groups' bits exist.
  */
 void
 fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
@@ -284,7 +284,7 @@ fairq_lane_recover_step(FairqLane *lane, const FairqRecovered *from,
 			FairqGroup *group = lock_group(lane, group_nos[i], false);
 
 			/*
-			 * an entry that is made after that reads the line from the start
+			 * an entry that is made later reads the line from the start
 			 */
 			fairq_seats_add(lane, FAIRQ_LATE, group_nos[i]);
 			let_in(lane, group_nos[i]);
@@ -387,7 +387,7 @@ fairq_lane_unreserve(FairqLane *lane, uint32 lane_no, int32 group_no,
 
 /* --------------------------------------------------------------------- */
 
-/* Initialize leases: there are none yet. */
+/* Initialize leases, of which there are none yet. */
 void
 fairq_leases_init(FairqLeases *leases)
 {
@@ -459,7 +459,7 @@ fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
 }
 
 /*
- * Put the groups whose leases may have ended into the set "lapsed".  Returns
+ * Put the groups whose leases may have expired into the set "lapsed".  Returns
  * their number.
  */
 int64
@@ -527,7 +527,9 @@ fairq_lane_search_begin(FairqLane *lane, TimestampTz now, int64 *timers)
 	return lane_no;
 }
 
-/* End the search.  "timers" is its progress; NULL: it was interrupted. */
+/*
+ * End the search.  "timers" is its progress; NULL: the search was interrupted.
+ */
 void
 fairq_lane_search_end(FairqLane *lane, uint32 lane_no, const int64 *timers)
 {
@@ -541,7 +543,10 @@ fairq_lane_search_end(FairqLane *lane, uint32 lane_no, const int64 *timers)
 	LWLockRelease(&lane->lock);
 }
 
-/* Put a group into the set "due", because its task at that address is due. */
+/*
+ * Put a group into the set "due", because its task at the given address is
+ * due.
+ */
 static void
 has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 {
@@ -560,7 +565,7 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 	if (group->due.kept.n > 0 && group->due.kept.region == region &&
 		addr < group->due.from[region])
 	{
-		/* this task may come before those that the entry has */
+		/* this task may come before the tasks that the entry has */
 		addr = Min(addr, group->due.kept.items[0].addr);
 		group->due.kept.n = 0;
 	}
@@ -570,9 +575,9 @@ has_fallen_due(FairqLane *lane, int32 group_no, int64 addr)
 }
 
 /*
- * Add a timed task of the group, at an address, which has become due.  Returns
- * false if another recovery of the lane has begun.  The chunk of the group's
- * bits exists.
+ * Add a timed task of the group, at the given address, that has become due.
+ * Returns false if another recovery of the lane has begun.  The chunk of the
+ * group's bits exists.
  */
 bool
 fairq_lane_add_due(FairqLane *lane, uint32 lane_no, int32 group_no,
@@ -663,14 +668,14 @@ fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr, bool running,
 
 /*
  * Commit and abort callbacks call the functions below, except
- * fairq_lane_narrowings(), after their changes are visible.  A pop also calls
- * them before its search, for tasks that only its own transaction sees.  The
- * chunks of the groups' bits exist.
+ * fairq_lane_narrowings(), after the transaction's changes are visible.  A pop
+ * also calls them before its search, for tasks that only its own transaction
+ * sees.  The chunks of the groups' bits exist.
  */
 
 /*
  * Add ready tasks of the group.  "since" is the time at which the first of
- * them became ready.  There may be others at or above the address "more".
+ * them became ready.  There may be other tasks at or above the address "more".
  */
 void
 fairq_lane_add_ready(FairqLane *lane, int32 group_no, const FairqItem *items,
@@ -722,9 +727,9 @@ fairq_lane_add_timed(FairqLane *lane, int32 group_no, int64 addr,
 }
 
 /*
- * Returns the lane's narrowings.  The caller then publishes tasks that only
- * its own pops see.  The publication is valid as long as the number does not
- * change.
+ * Returns the number of the lane's narrowings.  The caller then publishes
+ * tasks that only its own pops see.  The publication is valid as long as the
+ * number does not change.
  */
 uint32
 fairq_lane_narrowings(FairqLane *lane)

@@ -1,6 +1,6 @@
 /*
  * lane.h
- *		A lane: its data, its turns, and which one is next.
+ *		A lane: its data, its turns, and the order of its groups.
  */
 #ifndef FAIRQ_LANE_H
 #define FAIRQ_LANE_H
@@ -16,14 +16,15 @@ typedef struct FairqReservation
 	FairqTail	before;			/* the group's previous tail */
 	FairqGroup *pinned;			/* entry that is pinned until the row is
 								 * written; NULL: none */
-	uint32		lane_no;		/* lane_no of the lane */
+	uint32		lane_no;		/* lane_no of the lane when the address was
+								 * reserved */
 } FairqReservation;
 
 /* The result of reserving an address. */
 typedef enum FairqReserved
 {
 	FAIRQ_RESERVED,				/* an address was reserved */
-	FAIRQ_NO_TAIL,				/* read the tail in the table, and retry */
+	FAIRQ_NO_TAIL,				/* read the tail in the table, and try again */
 	FAIRQ_LANE_UNKNOWN,			/* begin to recover the lane, and try again */
 	FAIRQ_BLOCKS_USED_UP		/* all blocks are used up */
 } FairqReserved;
@@ -53,7 +54,8 @@ typedef struct FairqTurn
 	int64		addr;			/* address of the turn; in a full queue, that
 								 * of a future turn */
 	int64		block;			/* block in which the turn was taken; past the
-								 * last block, each round counts as one more */
+								 * last block, each round counts as one more
+								 * block */
 	bool		in_full;		/* true: service in a full queue, which does
 								 * not count as a turn of a block */
 
@@ -107,7 +109,7 @@ typedef struct FairqTurn
 								 * group was put aside */
 		bool		throttled;	/* true: no task of the group may start yet */
 		bool		left;		/* true: a blocked task was left to other
-								 * calls, so this counts as a turn */
+								 * calls, so the turn counts */
 	}			state;
 
 	/* tasks to put back, because their rows were only locked */
@@ -156,8 +158,8 @@ typedef struct FairqTurn
 typedef struct FairqPassed
 {
 	uint32		lane_no;		/* lane_no of the lane with that order */
-	uint64		added;			/* number of groups added to the order so
-								 * far */
+	uint64		added;			/* "added" of the order at the call's last
+								 * search */
 	int			n;				/* number of levels in upto */
 	int			max;			/* number of levels for which there is room */
 	FairqRank  *upto;			/* for each level, rank of the last group
@@ -173,7 +175,8 @@ typedef struct FairqVisit
 								 * call; 0: the call passes over it */
 	uint32		came;			/* for a tenant, value of "came" in its account
 								 * when left became 0 */
-	char		status;			/* for the hash table */
+	char		status;			/* state of this element, for the hash table's
+								 * code */
 	FairqPassed *groups;		/* for a tenant, its groups that the call
 								 * passes over */
 } FairqVisit;
@@ -237,7 +240,10 @@ typedef struct FairqTaking
 	FairqOfGroup weight_of;		/* function that returns a group's weight */
 	void	   *arg;			/* first argument of weight_of */
 
-	/* results of the attempt */
+	/*
+	 * results of the attempt; the first four are fields of the lane when the
+	 * turns were taken
+	 */
 	uint32		renewals;		/* renewals of the lane */
 	TimestampTz clock;			/* clock of the lane */
 	uint64		searches;		/* searches of the lane */
@@ -293,7 +299,7 @@ typedef struct FairqCause
 								 * is no slot */
 } FairqCause;
 
-/* How far the recovery of a lane has come; see FairqLane. */
+/* How far the recovery of a lane has come: copies of fields of FairqLane. */
 typedef struct FairqRecovered
 {
 	uint32		lane_no;		/* lane_no of the lane */

@@ -88,7 +88,7 @@ is_by_turns(FairqLane *lane)
 	return lane->order.ledger.fair_by == FAIRQ_BY_TASKS;
 }
 
-/* In a lane served by turns: whether the turn's block has ended. */
+/* In a lane served by turns, whether the turn's block has ended. */
 static inline bool
 is_past(FairqLane *lane, int64 addr)
 {
@@ -98,8 +98,8 @@ is_past(FairqLane *lane, int64 addr)
 
 /*
  * Returns the first block in which the group can have its next turn.  In a
- * lane that is not task-fair it stays the same, because addresses only order a
- * group's own tasks.
+ * lane that is not task-fair this block stays the same, because addresses only
+ * order a group's own tasks.
  */
 static inline int64
 next_block(FairqLane *lane, int32 group_no)
@@ -212,8 +212,8 @@ has_nothing(FairqLane *lane, int32 group_no, const FairqGroup *group)
 }
 
 /*
- * Lower the address from which due tasks are searched to that of the first
- * task that was kept, in the region of that task.
+ * Lower the address at which the search for due tasks begins to that of the
+ * first kept task, in the region of that task.
  */
 static inline void
 lower_to_kept(int64 *from, const FairqDueKept *kept)
@@ -263,7 +263,7 @@ lock_group(FairqLane *lane, int32 group_no, bool create)
 
 /*
  * Record in the sets the data of the entry that must survive an eviction.
- * Then release the entry.  NULL: there is no entry.
+ * Then release the entry.  The group is NULL if there is no entry.
  */
 static inline void
 unlock_group(FairqLane *lane, int32 group_no, FairqGroup *group)

@@ -22,15 +22,15 @@
  * ring		A group that leaves the ring may stay in the ordered set, until a
  *			search visits the group there and removes it.
  *
- * A turn that yields no task is not charged: the group returns to its previous
- * place, and keeps it for other calls.  The call passes over the group from
- * then on (FairqVisits), even if shares bring the call back to the lane.  It
- * also passes over a group that has had as many turns as per_group allows.
- * For each level of the order, the call records the rank up to which it passes
- * over all groups.  Its next search continues there.  If a group is added
- * below that rank, the recorded rank is lowered.  So a call that passes over n
- * groups examines about n groups.  In a queue with tenants, each tenant's
- * order has its own ranks.
+ * The charge of a turn that yields no task is undone.  The group returns to
+ * its previous place, and keeps it for other calls.  The call passes over the
+ * group from then on (FairqVisits), even if shares bring the call back to the
+ * lane.  It also passes over a group that has had as many turns as per_group
+ * allows.  For each level of the order, the call records the rank up to which
+ * it passes over all groups.  Its next search continues there.  If a group is
+ * added below that rank, the recorded rank is lowered.  So a call that passes
+ * over n groups examines about n groups.  In a queue with tenants, each
+ * tenant's order has its own ranks.
  *
  * A search that visits very many groups releases the lane's lock, and
  * continues after it has taken the lock again.  In time-fair lanes, a group
@@ -38,22 +38,23 @@
  *
  * In cost-fair lanes, a charge stays when the pop is rolled back, because the
  * turn is used (README, "Fairness").  In time-fair lanes, pending changes
- * record which tasks the transaction has begun and ended (FairqWork).  An
- * abort undoes the begun tasks, and a commit charges the ended ones.  If the
- * lane is lost, so are its accounts: then all groups are equal.
+ * record which tasks the transaction has begun and ended (FairqWork).  After
+ * an abort the begun tasks do not count as running, and a commit charges the
+ * ended ones.  If the data of the lane are lost, so are its accounts, and all
+ * groups are equal.
  *
  * In a queue with tenants, a tenant has an account and an order of its groups.
- * The lane's order then has tenants.  A call asks it for a tenant, and the
- * tenant's order for a group, and charges both.  A tenant is "served" while
- * one of its groups may have a ready task; it has no entry and no tasks.  A
- * group that enters its tenant's order brings the tenant into the lane's
- * order.  If a call finds a group whose tenant is not known, it stops, reads
- * the group's key, and tries again.
+ * The lane's order then has tenants.  A call asks the lane's order for a
+ * tenant, and the tenant's order for a group, and charges both.  A tenant has
+ * no entry and no tasks.  It is "served" while one of its groups may have a
+ * ready task.  A group that enters its tenant's order brings the tenant into
+ * the lane's order.  If a call finds a group whose tenant is not known, it
+ * stops, reads the group's key, and tries again.
  *
  * A tenant that has no slot is "shut", and is not in the lane's order.  So its
- * groups, which stay in its order, cost a call nothing.  If it is to return
- * (lane_turns.c), it is in "todo", and enters like a group.  A lapsed task has
- * its slot already.  So groups that may have a lapsed task are at a lower
+ * groups, which stay in its order, cost a call nothing.  A tenant that is to
+ * return (lane_turns.c) is in "todo", and enters like a group.  A lapsed task
+ * has its slot already.  So groups that may have a lapsed task are at a lower
  * level of the tenant's order.  A tenant that is shut and has such groups is
  * in the lane's order for them.  If a tenant is not shut, the level makes no
  * difference: the best of the first groups of both levels is next.  A pause, a
@@ -61,7 +62,7 @@
  *
  * In a time-fair lane with tenants, both orders have the levels of running
  * tasks.  If a call has passed over all groups of a tenant, the tenant enters
- * again.
+ * again, so that it earns no credit.
  *
  * An enqueue allocates the accounts of the task's group and tenant in its
  * lane.  So if memory is full, enqueues fail but pops do not.  After a
@@ -131,7 +132,7 @@ copy_account(FairqLane *lane, int32 group_no, FairqAccount *account)
 	LWLockRelease(&lane->lock);
 }
 
-/* The account of a group; an invalid account is initialized again. */
+/* Returns the account of a group; an invalid account is initialized again. */
 static FairqAccount *
 account_of(FairqLane *lane, int32 group_no)
 {
@@ -163,7 +164,7 @@ moment(FairqLane *lane, int32 flow, TimestampTz now)
 	};
 }
 
-/* The order in which the group or tenant is served. */
+/* Returns the order in which the group or tenant is served. */
 static FairqFlows *
 flows_of(FairqLane *lane, const FairqAccount *account)
 {
@@ -185,7 +186,10 @@ remove_from_order(FairqLane *lane, int32 group_no)
 	return true;
 }
 
-/* Add a group whose rank has changed to its order again, if it was in it. */
+/*
+ * Add a group whose rank has changed to its order again, if the group was in
+ * the order.
+ */
 static void
 add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 {
@@ -205,8 +209,9 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 /* --------------------------------------------------------------------- */
 
 /*
- * Whether the group's tenant is known.  If the transaction that added the
- * tenant was rolled back, a new group may have its number.
+ * Whether the group's tenant is known.  It is not if a new group has the
+ * tenant's number, because the transaction that added the tenant was rolled
+ * back.
  */
 static bool
 is_resolved(FairqLane *lane, const FairqAccount *account)
@@ -232,9 +237,9 @@ has_account(FairqLane *lane, int32 group_no, bool tenants)
 }
 
 /*
- * The first group at or after the seat "from" that enters and has no account,
- * or whose tenant is not known.  FAIRQ_NO_SEAT: there is none among the first
- * "most" groups.
+ * Returns the first group at or after the seat "from" that enters and has no
+ * account, or whose tenant is not known.  FAIRQ_NO_SEAT: there is none among
+ * the first "most" groups.
  */
 static int32
 next_without(FairqLane *lane, int64 from, bool tenants, int most)
@@ -296,8 +301,8 @@ note_tenant_read(FairqLane *lane, int32 group_no, int32 tenant,
 }
 
 /*
- * Find the tenant of a group with a turn in a full queue.  The group may not
- * have entered.  The lane is not locked.
+ * Find the tenant of a group with a turn in a full queue.  The group has
+ * possibly not entered yet.  The lane is not locked.
  */
 void
 fairq_lane_find_tenant(const FairqTaking *taking, FairqTurn *turn,
@@ -497,7 +502,7 @@ visits_come_to(FairqVisits *visits, FairqPassed *passed,
 
 	if (i == passed->n || upto->level != rank->level)
 	{
-		/* cannot allocate while the lane is locked */
+		/* no memory can be allocated while the lane is locked */
 		if (passed->n == passed->max)
 		{
 			visits->full = passed;
@@ -527,7 +532,7 @@ visits_pass(const FairqVisits *visits, int32 group_no, uint32 came)
 	return visit != NULL && visit->left <= 0 && visit->came == came;
 }
 
-/* The groups of a tenant that the call passes over; NULL: none. */
+/* Returns the groups of a tenant that the call passes over; NULL: none. */
 static FairqPassed *
 visits_of_tenant(const FairqVisits *visits, int32 tenant)
 {
@@ -537,8 +542,8 @@ visits_of_tenant(const FairqVisits *visits, int32 tenant)
 }
 
 /*
- * Record that the call passes over all groups of the tenant so far.  Returns
- * false if it has not visited any.
+ * Record that the call passes over all groups that the tenant has so far.
+ * Returns false if the call has visited none of them.
  */
 static bool
 visits_use_up(FairqVisits *visits, int32 tenant, uint32 came)
@@ -563,7 +568,7 @@ typedef struct OrderSearch
 								 * none */
 	FairqPassed *passed;		/* groups of this order that the call passes
 								 * over; NULL: none */
-	int		   *steps;			/* groups that may still be examined */
+	int		   *steps;			/* most groups still to be examined */
 } OrderSearch;
 
 /*
@@ -594,7 +599,8 @@ lower_for_added(const OrderSearch *search, FairqRank *upto)
 		if (visits_pass(search->visits, next, account->level.came))
 			continue;
 		/*
-		 * lower it to the highest rank before that group; the lowest tie is 1
+		 * lower *upto to the highest rank before that group; the lowest tie is
+		 * 1
 		 */
 		*upto = at;
 		upto->tie--;
@@ -618,10 +624,10 @@ lower_all_for_added(const OrderSearch *search)
 }
 
 /*
- * Returns the first group after a rank that may have a ready task.  NULL: the
- * search begins with the first group.  The search skips groups that the call
- * passes over.  The rank is at the end of a level.  FAIRQ_NO_NODE: there is
- * none, or no steps are left.
+ * Returns the first group after a rank that may have a ready task;
+ * FAIRQ_NO_NODE: there is none, or no steps are left.  The search skips groups
+ * that the call passes over.  The rank is at the end of a level.  If it is
+ * NULL, the search begins with the first group.
  */
 static int32
 next_behind(const OrderSearch *search, const FairqRank *behind)
@@ -679,8 +685,8 @@ next_level(const OrderSearch *search, FairqRank *behind)
 /*
  * In a time-fair lane, the least amount that any waiting flow of an order has
  * got.  If no flow waits, it is the amount of the flow that was served last.
- * If very many groups in a row have left the ring, this only removes some of
- * them.
+ * If very many groups in a row have left the ring, the search only removes
+ * some of them.
  */
 static double
 find_least(FairqLane *lane, const FairqFlows *flows, TimestampTz now)
@@ -716,9 +722,9 @@ typedef struct AccountCopy
 
 /*
  * Copy the accounts of the first groups behind a rank in the order of a
- * tenant, or in the lane's (FAIRQ_NO_NODE).  Returns their number.  It is 0 if
- * another recovery of the lane has begun since its bits were copied, because
- * that invalidates accounts.
+ * tenant, or in the lane's order (FAIRQ_NO_NODE).  Returns their number.  It
+ * is 0 if another recovery of the lane has begun since its bits were copied,
+ * because that invalidates accounts.
  */
 static int
 copy_behind(FairqLane *copy, int32 tenant, const FairqRank *behind,
@@ -776,7 +782,7 @@ add_copied(FairqLane *copy, const AccountCopy *group)
 }
 
 /*
- * Copy an order, of a tenant or the lane's, to a copy of the lane.  The copy
+ * Copy the order of a tenant, or of the lane, to a copy of the lane.  The copy
  * has the first groups of each level that a search examines: one for each
  * wanted task, plus some that may yield no task.
  */
@@ -820,7 +826,8 @@ fairq_lane_order_copy(FairqLane *copy, int64 wanted)
 }
 
 /*
- * In a copy of the lane, copy the groups of a tenant, if that is not done yet.
+ * In a copy of the lane, copy the groups of a tenant, unless they have been
+ * copied already.
  */
 static void
 have_groups(FairqLane *lane, const FairqTaking *taking, int32 tenant)
@@ -834,8 +841,8 @@ have_groups(FairqLane *lane, const FairqTaking *taking, int32 tenant)
 }
 
 /*
- * A flow enters its order, or enters it again.  In a time-fair lane, least is
- * the least that any waiting flow of the order has got.
+ * Add a flow that enters its order, or enters it again.  In a time-fair lane,
+ * least is the least that any waiting flow of the order has got.
  */
 static void
 enter(FairqLane *lane, int32 flow, double least, TimestampTz now)
@@ -849,8 +856,8 @@ enter(FairqLane *lane, int32 flow, double least, TimestampTz now)
 /*
  * A group has entered the tenant's order, or the tenant is not shut any more.
  * Add the tenant to the lane's order, if it may have a task to serve.  If the
- * tenant was there already, it is added again, so that calls that have passed
- * over it visit it again.
+ * tenant was already in that order, it is added again, so that calls that have
+ * passed over it visit it again.
  */
 static void
 bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
@@ -870,8 +877,8 @@ bring_tenant(FairqLane *lane, int32 tenant, double least, TimestampTz now)
 }
 
 /*
- * The least amount that any waiting flow has got in the order that a group or
- * tenant enters.  least: that amount in the lane's order.
+ * Returns the least amount that any waiting flow has got in the order that a
+ * group or tenant enters.  least: that amount in the lane's order.
  */
 static double
 least_of_order(FairqLane *lane, const FairqTaking *taking, int32 flow,
@@ -888,8 +895,8 @@ least_of_order(FairqLane *lane, const FairqTaking *taking, int32 flow,
 }
 
 /*
- * Add a group that enters to its order, and its tenant to the lane's.  It may
- * have lapsed and be in the order at another rank.
+ * Add a group that enters to its order, and its tenant to the lane's order.
+ * The group may have lapsed, and be in its order at another rank.
  */
 static void
 bring_group(FairqLane *lane, const FairqTaking *taking, int32 group_no,
@@ -924,7 +931,7 @@ fairq_lane_order_is_closed(FairqLane *lane, int32 group_no)
 		account_of(lane, tenant)->level.shut != FAIRQ_SHUT_FULL;
 }
 
-/* A tenant is not shut any more.  It may not have been shut at all. */
+/* End the time in which a tenant is shut, if it is shut. */
 void
 fairq_lane_order_open(FairqLane *lane, int32 tenant)
 {
@@ -938,8 +945,9 @@ fairq_lane_order_open(FairqLane *lane, int32 tenant)
 }
 
 /*
- * Shut a tenant, possibly until a time: at most its lapsed tasks are served.
- * Returns true if no other group or tenant that is throttled returns earlier.
+ * Shut a tenant, possibly until a time.  At most its lapsed tasks are served
+ * meanwhile.  Returns true if no other group or tenant that is throttled
+ * returns earlier.
  */
 bool
 fairq_lane_order_shut(FairqLane *lane, int32 tenant, FairqShut shut,
@@ -968,10 +976,10 @@ fairq_lane_order_shut(FairqLane *lane, int32 tenant, FairqShut shut,
 /*
  * Add the groups that have entered the ring to their orders.  Returns false if
  * one of them has no account yet.  Then none is added, since in a time-fair
- * lane the groups that are present decide where others enter.  Also false if
- * the search has to continue, because no turn is taken before all groups that
- * have tenants are added.  Otherwise the groups of one tenant could prevent
- * another tenant from entering.
+ * lane the groups that are present decide where others enter.  Also returns
+ * false if the search has to continue, because no turn is taken before all
+ * groups that have tenants are added.  Otherwise the groups of one tenant
+ * could prevent another tenant from entering.
  */
 static bool
 add_those_that_come(FairqLane *lane, FairqTaking *taking)
@@ -1016,7 +1024,7 @@ add_those_that_come(FairqLane *lane, FairqTaking *taking)
 	return false;
 }
 
-/* The level of a group of a time-fair lane; 0 if it has lapsed. */
+/* Returns the level of a group of a time-fair lane; 0 if it has lapsed. */
 static int32
 level_of(const FairqAccount *account)
 {
@@ -1027,7 +1035,8 @@ level_of(const FairqAccount *account)
 }
 
 /*
- * The group of an order that is next in a time-fair lane; FAIRQ_NO_NODE: none.
+ * Returns the group of an order that is next in a time-fair lane;
+ * FAIRQ_NO_NODE: none.
  */
 static int32
 next_by_time(const OrderSearch *search, TimestampTz now)
@@ -1066,8 +1075,8 @@ next_by_time(const OrderSearch *search, TimestampTz now)
 }
 
 /*
- * The group of a tenant that is next; FAIRQ_NO_NODE: none, or no steps are
- * left.  shut: choose only a group that may have lapsed tasks.
+ * Returns the group of a tenant that is next; FAIRQ_NO_NODE: none, or no steps
+ * are left.  shut: choose only a group that may have lapsed tasks.
  */
 static int32
 next_of_tenant(const OrderSearch *search, bool shut)
@@ -1089,9 +1098,9 @@ next_of_tenant(const OrderSearch *search, bool shut)
 }
 
 /*
- * The flow of an order that is next for the call; FAIRQ_NO_NODE: none, or no
- * steps are left.  tenant: the tenant of the order; FAIRQ_NO_NODE: the order
- * is the lane's.  passed: flows that the call passes over; NULL: none.
+ * Returns the flow of an order that is next for the call; FAIRQ_NO_NODE: none,
+ * or no steps are left.  tenant: the tenant of the order; FAIRQ_NO_NODE: the
+ * order is the lane's.  passed: flows that the call passes over; NULL: none.
  */
 static int32
 next_in_order(FairqLane *lane, FairqTaking *taking, const FairqOrder *order,
@@ -1115,7 +1124,9 @@ next_in_order(FairqLane *lane, FairqTaking *taking, const FairqOrder *order,
 		next_behind(&search, NULL);
 }
 
-/* In a time-fair lane, a tenant enters again, so it earns no credit. */
+/*
+ * In a time-fair lane, make a tenant enter again, so that it earns no credit.
+ */
 static void
 enter_again(FairqLane *lane, int32 tenant, TimestampTz now)
 {
@@ -1125,9 +1136,9 @@ enter_again(FairqLane *lane, int32 tenant, TimestampTz now)
 }
 
 /*
- * The group that is next; FAIRQ_NO_NODE: none, or no steps are left.  If a
- * tenant is next, the group is the next one of the tenant.  A tenant whose
- * groups have all left the ring leaves the lane's order.
+ * Returns the group that is next; FAIRQ_NO_NODE: none, or no steps are left.
+ * If a tenant is next, the group is the next one of the tenant.  A tenant
+ * whose groups have all left the ring leaves the lane's order.
  */
 static int32
 choose_group(FairqLane *lane, FairqTaking *taking)
@@ -1163,7 +1174,8 @@ choose_group(FairqLane *lane, FairqTaking *taking)
 
 /*
  * A new group gets the number of a tenant.  So the tenant's groups, which have
- * no tasks, leave its order.  Returns false if more of them are left.
+ * no tasks, leave its order.  Returns false if some of them are still in the
+ * order.
  */
 static bool
 dissolve(FairqLane *lane, FairqAccount *account)
@@ -1184,8 +1196,8 @@ dissolve(FairqLane *lane, FairqAccount *account)
 }
 
 /*
- * A new group gets the seat.  Its account is empty, however often another
- * group was served at that seat.
+ * Prepare the seat for a new group.  The group's account is empty, however
+ * often another group was served at that seat.
  */
 void
 fairq_lane_order_renew(FairqLane *lane, int32 group_no)
@@ -1193,7 +1205,7 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 	volatile FairqFairBy *fair_by = &lane->order.ledger.fair_by;
 	bool		done;
 
-	/* this needs no lock, because a new group has no tasks yet */
+	/* reading fair_by needs no lock, because a new group has no tasks yet */
 	if (*fair_by == FAIRQ_BY_TASKS)
 		return;
 	do
@@ -1227,8 +1239,8 @@ fairq_lane_order_renew(FairqLane *lane, int32 group_no)
 
 /*
  * Find the group that is next.  Returns false if there is none, or if an
- * account is missing.  Also false, with taking->order.steps below 0, if the
- * search has to continue after the lock was released.
+ * account is missing.  Also returns false, with taking->order.steps below 0,
+ * if the search has to continue after the lock was released.
  */
 bool
 fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
@@ -1250,8 +1262,8 @@ fairq_lane_order_next(FairqLane *lane, FairqTaking *taking, int32 *group_no)
  * Whether the group, which is next, precedes all groups that recovery has not
  * reached yet.  An unknown group would have an empty account, and its seat as
  * its tie.  Where groups have tenants, unknown groups could precede almost all
- * turns.  So one step of recovery for each turn suffices there; an unknown
- * group then waits until it is found.
+ * turns.  So one step of recovery for each turn suffices in such lanes; an
+ * unknown group then waits until it is found.
  */
 bool
 fairq_lane_order_is_covered(FairqLane *lane, int32 group_no)
@@ -1269,7 +1281,9 @@ fairq_lane_order_is_covered(FairqLane *lane, int32 group_no)
 		 rank->tie <= (uint64) lane->recovery.known);
 }
 
-/* The work of a time-fair lane's tasks so far.  The lane is not locked. */
+/*
+ * Find the work of a time-fair lane's tasks so far.  The lane is not locked.
+ */
 void
 fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
 {
@@ -1285,7 +1299,10 @@ fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
 		/* in a copy, accounts may have been copied later than the ledger */
 		Assert(fairq_in_shadow(lane) ||
 			   (ledger->lapsed >= 0 && ledger->lapsed <= ledger->running));
-		/* without lapsed tasks, since no call may visit the lane for long */
+		/*
+		 * lapsed tasks are excluded, since possibly no call visits the lane
+		 * for a long time
+		 */
 		work->running = ledger->running - ledger->lapsed;
 		work->lapsed = ledger->lapsed;
 		work->expired = ledger->expired;
@@ -1295,7 +1312,7 @@ fairq_lane_work(FairqLane *lane, TimestampTz now, FairqLaneWork *work)
 	LWLockRelease(&lane->lock);
 }
 
-/* In a time-fair lane, the rank of a group or tenant changes. */
+/* In a time-fair lane, compute the rank of a group or tenant again. */
 static void
 rank_again(FairqLane *lane, int32 flow, TimestampTz now)
 {
@@ -1307,8 +1324,8 @@ rank_again(FairqLane *lane, int32 flow, TimestampTz now)
 }
 
 /*
- * A search has found all lapsed tasks of the group.  More may have lapsed
- * since.
+ * A search has found all lapsed tasks of the group.  More tasks may have
+ * lapsed since.
  */
 void
 fairq_lane_order_searched(FairqLane *lane, int32 group_no)
@@ -1363,7 +1380,7 @@ fairq_lane_order_take(FairqLane *lane, const FairqTaking *taking,
 /*
  * Give back a charge of a group or of a tenant.  comes: in a time-fair lane,
  * the flow enters again.  Otherwise the flow keeps its amount in such a lane,
- * even if the turn took its last task and so removed it from its order.
+ * even if the turn took its last task, which removed the flow from its order.
  */
 static void
 uncharge(FairqLane *lane, int32 flow, const FairqCharge *charge, bool comes)
@@ -1405,7 +1422,7 @@ correct(FairqLane *lane, int32 flow, FairqCharge *charge, FairqAmount amount)
 	add_to_order(lane, flow, was_in);
 }
 
-/* Whether a turn was charged the amount. */
+/* Whether a turn was charged exactly this amount. */
 static bool
 is_charged(const FairqCharge *charge, FairqAmount amount)
 {
@@ -1416,7 +1433,7 @@ is_charged(const FairqCharge *charge, FairqAmount amount)
 /*
  * In a cost-fair lane, charge a group and its tenant the cost of the task
  * claimed at that turn, instead of the expected one.  In a full queue the
- * group and the tenant may not have entered.  The lane is not locked.
+ * group and the tenant have possibly not entered yet.  The lane is not locked.
  */
 void
 fairq_lane_charge(FairqTurn *turn, float cost, int32 weight,
@@ -1461,7 +1478,8 @@ know_tenant(FairqLane *lane, uint32 lane_no, int32 group_no, int32 tenant)
 
 /*
  * Prepare to add to the work of a transaction for a group and its tenant.
- * False if the lane is not time-fair: such a lane records no work.
+ * Returns false if the lane is not time-fair, because such a lane records no
+ * work.
  */
 static bool
 prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
@@ -1489,7 +1507,8 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 	if (!known)
 		know_tenant(lane, lane_no, group_no, tenant);
 	/*
-	 * make the work only now: after an error above, the account may be missing
+	 * allocate the work only now, because after an error above the account may
+	 * be missing
 	 */
 	if (*work == NULL)
 	{
@@ -1595,7 +1614,7 @@ apply_work(FairqLane *lane, int32 flow, const FairqWork *work, bool committed)
 
 	/*
 	 * forgiving requires a search for the other groups' amounts, which most
-	 * ends avoid
+	 * transactions avoid
 	 */
 	if (fairq_account_apply(ledger, account, work, committed, at))
 		fairq_account_forgive(ledger, account,

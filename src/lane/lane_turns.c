@@ -4,15 +4,15 @@
  *		they put groups aside.
  *
  * A pop takes several turns at once, with tasks from the hands of their
- * groups.  These turns and tasks are in flight.  Then it claims the rows,
+ * groups.  These turns and tasks are in flight.  Then the pop claims the rows,
  * without a lock.  It gives back tasks that it does not need or cannot claim,
  * at the latest when its transaction ends (turn.c).
  *
  * If a turn is given back and its block is still the present one, the group
  * gets the turn again.  A turn that yielded no task is also given back.  The
  * section "Fairness" of README lists which function does that and when, and
- * when the turn is lost.  For this, the group's entry counts the parts of its
- * last turn that calls have taken.
+ * when the turn is lost.  The group's entry counts the parts of its last turn
+ * that calls have taken, to find out when all are given back.
  *
  * A full queue can only serve tasks that already have a slot: those with
  * lapsed leases.  Their groups are served in the order of their seats, up to
@@ -32,10 +32,10 @@
  * returns while another cause still holds, the next pop puts it aside again.
  *
  * A tenant without a slot or a start is "shut" as a whole: its groups stay
- * where they are (lane_order.c).  It returns like a group.  In a full queue, a
- * call visits groups with lapsed tasks without asking for their tenants first.
- * So it parks such a group if the tenant is paused or may not start a task
- * yet.  The group returns with its tenant.
+ * where they are (lane_order.c).  The tenant returns like a group.  In a full
+ * queue, a call visits groups with lapsed tasks without asking for their
+ * tenants first.  So it parks such a group if the tenant is paused or may not
+ * start a task yet.  The group returns with its tenant.
  *
  * Locking: as in lane.c.  A backend that puts a group aside holds the lane's
  * lock exclusively, and under it the counter's mutex.  Records of the order in
@@ -51,7 +51,8 @@
 #include "lane_internal.h"
 #include "lane_order.h"
 
-/* most groups without an entry that a call passes over before it gives up */
+/* maximum number of groups without an entry that a call passes over before it
+ * gives up */
 #define MAX_CROWDED 64
 
 /*
@@ -96,8 +97,8 @@ leave_ring(FairqLane *lane, int32 group_no, FairqSeatSet set)
 }
 
 /*
- * In a full queue, find the next group at or after a seat that has lapsed
- * tasks, and may serve them.  Parks groups that may not serve them because of
+ * In a full queue, find the next group, at or after a seat, that has lapsed
+ * tasks and may be served.  Parks groups that may not be served because of
  * their tenants.  FAIRQ_NO_SEAT: there is none, or *steps is below 0, and the
  * search must continue.
  */
@@ -150,8 +151,8 @@ read_due(FairqLane *lane, FairqGroup *group, FairqTurn *turn)
 }
 
 /*
- * Fill in the data that does not depend on how the turn was found.  A turn is
- * large, and most of its items stay unused, so they are not cleared.
+ * Fill in the data of a turn that does not depend on how the turn was found.
+ * A turn is large, and most of its items stay unused, so they are not cleared.
  */
 static void
 begin_turn(FairqLane *lane, int32 group_no, FairqGroup *group, FairqTurn *turn)
@@ -188,8 +189,8 @@ typedef struct NextTurn
 /*
  * Find the next turn according to the hints.  Returns false if the ring is
  * empty.  In a lane that is not task-fair there are other reasons: the call
- * passes over all groups of the ring, or lacks an account.  Or
- * taking->order.steps is below 0, and the search must continue.
+ * passes over all groups of the ring, or lacks an account.  The third reason
+ * is that the search must continue; then taking->order.steps is below 0.
  */
 static bool
 find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
@@ -229,7 +230,7 @@ find_next(FairqLane *lane, FairqTaking *taking, NextTurn *next)
 	return true;
 }
 
-/* Whether all seats whose turns could come before that one are known. */
+/* Whether all seats whose turns could come before the given turn are known. */
 static bool
 is_covered(FairqLane *lane, const NextTurn *next)
 {
@@ -274,8 +275,8 @@ pass_to(FairqLane *lane, FairqTaking *taking, const NextTurn *next)
 
 /*
  * Returns the lowest address of the call's turns, including the given one.
- * The last turn can be the lowest, because a group in front is in the same
- * block.
+ * The given turn can be the lowest one, if its group is in front: it is in the
+ * same block, at a lower seat.
  */
 static int64
 first_with(const FairqTaking *taking, const NextTurn *next)
@@ -456,10 +457,10 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 			continue;
 		}
 		/*
-		 * Serve the turns so far before one that needs a search or a reading.
-		 * Those turns may still fill the group's hand, or put back tasks that
-		 * they do not need.  Where the order depends on served tasks, a turn
-		 * that may yield no task must be the call's first.
+		 * Serve the turns taken so far before a turn that needs a search or a
+		 * reading.  Those turns may still fill the group's hand, or put back
+		 * tasks that they do not need.  Where the order depends on served
+		 * tasks, a turn that may yield no task must be the call's first.
 		 */
 		if (taking->n > 0 && (next.block > begun_in || !is_by_turns(lane)) &&
 			(any_search ||
@@ -488,7 +489,7 @@ fairq_lane_take(FairqLane *lane, FairqTaking *taking)
 
 /*
  * Copy the hand of the group whose turn is next, without taking its tasks.
- * Returns false if it has none.
+ * Returns false if the hand has none.
  */
 bool
 fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
@@ -523,9 +524,9 @@ fairq_lane_glance(FairqLane *lane, FairqTaking *taking, FairqTurn *turn)
 
 /*
  * In a full queue, take the next group with lapsed leases after tried_seat, in
- * the order of seats; FAIRQ_NO_SEAT: after the seat served last.  This does
- * not count as a turn of the block: its address is that of the group's next
- * turn.
+ * the order of seats; FAIRQ_NO_SEAT: after the seat served last.  Such a turn
+ * does not count as a turn of the block.  Its address is that of the group's
+ * next turn.
  */
 FairqTaken
 fairq_lane_take_in_full(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
@@ -590,10 +591,11 @@ begin_reading(FairqGroup *group)
 }
 
 /*
- * Give the turn, which has no task left, up to "most" tasks of the group's
- * hand.  Returns whether it got any.  If not, the caller must read at or past
- * *from; FAIRQ_ADDR_MAX: there is nothing to read.  *by_row becomes true if
- * the caller must examine rows, and *offers if it may offer what it finds.
+ * Give the caller, whose turn has no task left, up to "most" tasks of the
+ * group's hand.  Returns their number.  If that is 0, the caller must read at
+ * or past *from; if *from is FAIRQ_ADDR_MAX, there is nothing to read.
+ * *by_row becomes true if the caller must examine rows, and *offers if it may
+ * offer what it finds.
  */
 bool
 fairq_lane_read_begin(FairqTurn *turn, int most, TimestampTz lease_until,
@@ -662,7 +664,10 @@ fairq_lane_read_end(FairqTurn *turn, const FairqItem *found, int nfound,
 	return turn->queued.n > 0;
 }
 
-/* Drop the group's hand, because its task at an address no longer exists. */
+/*
+ * Drop the group's hand, because its task at the given address no longer
+ * exists.
+ */
 void
 fairq_lane_vanished(const FairqTurn *turn, int64 addr)
 {
@@ -809,7 +814,7 @@ fairq_lane_part_back(FairqLane *lane, uint32 lane_no, int32 group_no,
 }
 
 /*
- * Put a group whose leases may have ended into the set "lapsed" and into the
+ * Put a group whose leases may have expired into the set "lapsed" and into the
  * ring.  Such a group is no longer parked, since a lapsed task already has its
  * slot.
  */
@@ -845,7 +850,10 @@ note_findings(FairqLane *lane, FairqGroup *group, const FairqTurn *turn,
 		if (turn->sets.lapsed)
 		{
 			add_lapsed(lane, group_no);
-			/* an entry that was made since then does not have the leases */
+			/*
+			 * an entry that was made after the turn was taken does not have
+			 * the leases
+			 */
 			for (int r = 0; group != NULL && r < FAIRQ_REGIONS; r++)
 				group->run.low[r] = Min(group->run.low[r], turn->run.low[r]);
 			if (group != NULL)
@@ -962,7 +970,7 @@ fairq_lane_turn_end(const FairqTurn *turn, const FairqFindings *findings,
 /*
  * Record that a call has stopped in a turn and has given back all later turns.
  * If the turn was begun, its rest is taken next, even if other calls have left
- * its block.  Otherwise these calls could stop at the group again and again.
+ * its block.  Otherwise calls could stop at the group again and again.
  */
 void
 fairq_lane_stopped(const FairqTurn *turn)
@@ -1035,7 +1043,8 @@ put_group_aside(FairqLane *lane, FairqTurn *turn, bool throttled, int64 until)
 	if (turn->tasks.served == 0 && !turn->state.given_back)
 	{
 		/*
-		 * give it back now, because the group may be in the ring again later
+		 * give the turn back now, because the group may be in the ring again
+		 * later
 		 */
 		(void) end_part(lane, group, turn, false);
 		turn->state.given_back = true;
@@ -1095,8 +1104,8 @@ take_back(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Take the group or tenant back into service in these lanes if it is aside.
- * The group or tenant has a slot again, or may start a task.
+ * Take the group or tenant back into service in the given lanes if it is
+ * aside.  The group or tenant has a slot again, or may start a task.
  */
 void
 fairq_take_back(FairqHints *hints, int32 group_no, uint16 lanes)

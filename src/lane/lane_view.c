@@ -15,8 +15,8 @@
  *
  * The functions change no lane and make no entry.
  *
- * Locking: the lane's lock, shared, for one lane or FAIRQ_WAITS groups; under
- * it the mutex of one group set.
+ * Locking: the lane's lock, shared, while one lane or FAIRQ_WAITS groups are
+ * copied; under it the mutex of one group set.
  */
 #include "postgres.h"
 
@@ -66,8 +66,8 @@ copy_entry(const FairqGroup *group, FairqWait *wait)
 }
 
 /*
- * Whether the group is throttled, and a call at this moment would not take it
- * back.
+ * Whether the group is throttled, and a call at this moment would not take the
+ * group back.
  */
 static bool
 is_throttled(FairqLane *lane, int32 group_no)
@@ -118,9 +118,9 @@ copy_wait(FairqLane *lane, int32 group_no, FairqWait *wait)
 }
 
 /*
- * The first group at or after a seat that is in any of these sets, a bit for
- * each.  FAIRQ_ALL_SEATS: none.  next has the next group of each set that the
- * walk has found; -1 at the beginning.
+ * The first group at or after a seat that is in any of the sets, which have
+ * one bit each.  FAIRQ_ALL_SEATS: none.  next has the next group of each set
+ * that the search has found; -1 at the beginning.
  */
 static int64
 next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
@@ -142,7 +142,7 @@ next_of(FairqLane *lane, uint32 sets, int64 *next, int64 from)
 
 /*
  * Copy the data of the first FAIRQ_WAITS waiting groups at or after a seat.
- * If a lease in the lane may have ended by the given time, includes running
+ * If a lease in the lane may have expired by the given time, includes running
  * groups.  Returns the number of groups; 0 if the lane is invalid.
  */
 int
@@ -262,7 +262,7 @@ fairq_lane_fairness(FairqLane *lane, TimestampTz now, FairqFairness *fairness)
 
 /*
  * Copy a group's account, and the amount that the group has got, per weight.
- * Returns false if it has none.
+ * Returns false if the group has no account.
  */
 bool
 fairq_lane_served(FairqLane *lane, TimestampTz now, int32 group_no,

@@ -36,7 +36,8 @@ typedef struct FairqWait
 	bool		leased;			/* true: some of the group's tasks may be
 								 * running */
 	TimestampTz deadline;		/* time before which none of the group's leases
-								 * ends; DT_NOBEGIN: some may have ended */
+								 * expires; DT_NOBEGIN: some may have expired
+								 */
 	int64		from;			/* address below which no queued task is ready;
 								 * FAIRQ_ADDR_MAX: none is ready */
 	int64		due_from[FAIRQ_REGIONS];	/* address of each timed region
@@ -65,18 +66,20 @@ typedef struct FairqFairness
 	FairqFairBy fair_by;		/* fair_by of the lane */
 	bool		known;			/* true: that recovery is over; false: not all
 								 * ready groups are known */
-	int32		nready;			/* groups that may have a ready task */
+	int32		nready;			/* number of groups that may have a ready task
+								 */
 	bool		ranked;			/* true: the next two amounts are known */
 	double		least;			/* the least amount that one of these groups
 								 * has got */
-	double		most;			/* the most */
+	double		most;			/* the greatest amount that one of them has
+								 * got */
 	double		longest;		/* if time-fair, E in microseconds; 0: not
 								 * known */
 } FairqFairness;
 
 extern void fairq_lane_view(FairqLane *lane, FairqLaneView *view);
 
-/* Number of waiting groups. */
+/* Returns the number of waiting groups. */
 static inline int64
 fairq_lane_view_waiting(const FairqLaneView *view)
 {

@@ -9,7 +9,8 @@
  *
  * The hints of a deleted queue are given back for use by another queue.  They
  * are never freed, so a pointer to them can always be followed.  If a backend
- * holds a lock on the queue, the hints stay this queue's.  They are given back
+ * holds a lock on the queue, the hints continue to belong to this queue.  They
+ * are given back
  *
  * - when drop_queue has committed, or the create_queue that made them has been
  *	 rolled back (transaction.c).  Then no other transaction has a lock on the
@@ -23,12 +24,12 @@
  *
  * - when the extension or its database is gone.  No backend with this library
  *	 is notified of that (DROP DATABASE runs in another database).  So a sweep
- *	 searches for such hints when an extension is new here, or when the cache
- *	 of groups has no room ("crowded").  fairq.maintain() of all queues also
- *	 starts a sweep.
+ *	 searches for such hints when an extension is new in shared memory, or when
+ *	 the cache of groups has no room ("crowded").  fairq.maintain() for all
+ *	 queues also starts a sweep.
  *
  * If a queue's row was deleted by SQL, no transaction has waited for the
- * queue's users.  The queue's hints stay until fairq.maintain() of all queues
+ * queue's users.  The queue's hints stay until fairq.maintain() for all queues
  * can lock the queue (maintain.c), or its extension is gone.
  *
  * A dump can restore the number of a queue that is gone.  So hints that were
@@ -50,8 +51,8 @@
  * only the groups that have changed since.  If it has missed more changes than
  * the ring keeps, it reads all settings again.
  *
- * Locking: partitions of hash tables, that of counters before that of queues.
- * Then a lane's lock, the mutex of a counter or of versions, or
+ * Locking: a partition of the table of counters, before one of the table of
+ * queues.  Then a lane's lock, the mutex of a counter or of versions, or
  * registry->lock, and under the latter the locks of the DSA.
  */
 #include "postgres.h"
@@ -186,7 +187,7 @@ try_insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 static void *
 insert(dshash_table *table, const FairqQueueKey *key, bool *found)
 {
-	/* most entries exist, and finding one is cheaper */
+	/* most entries exist, and finding an entry is cheaper than inserting it */
 	void	   *entry = dshash_find(table, key, true);
 
 	*found = entry != NULL;
@@ -419,8 +420,8 @@ pop_dropped(FairqQueueKey *key)
 }
 
 /*
- * Delete the entry that leads to these hints.  If the queue's number has
- * returned, its entry may lead to other hints.  Such an entry stays.
+ * Delete the entry that leads to these hints.  If the queue's number is in use
+ * again, its entry may lead to other hints.  Such an entry stays.
  */
 static void
 remove_entry(const FairqQueueKey *key, dsa_pointer self)
@@ -466,7 +467,7 @@ take_free(void)
 }
 
 /*
- * Give back the hints of the queue with that key, which is gone or never
+ * Give back the hints of the queue with the given key, which is gone or never
  * existed.  A sweep may find hints that were given back before, or even belong
  * to another queue by now.  Callbacks also call this, so it must not fail.
  */
@@ -613,8 +614,8 @@ fairq_shmem_sweep(bool if_crowded)
 }
 
 /*
- * Enter this database's extension.  If it is new here, it may replace an
- * extension that is gone, so this starts a sweep.
+ * Enter this database's extension.  If the extension is new in shared memory,
+ * it may replace one that is gone, so this starts a sweep.
  */
 static void
 enter_extension(void)
@@ -663,7 +664,8 @@ find_data(const FairqQueueKey *key)
 }
 
 /*
- * The tally of the extension with that fairq.task, which is locked; or NULL.
+ * Returns the tally of the extension with the given fairq.task, which is
+ * locked; NULL: there is none.
  */
 FairqTally *
 fairq_shmem_tally(Oid task)
@@ -734,7 +736,7 @@ enter_hints(const FairqQueueKey *key, FairqHints *hints)
 }
 
 /*
- * Called when hints that were made on a standby may be found after its
+ * Settle hints that were made on a standby and may be found after its
  * promotion.  Tasks may have started on the primary until then, so assume that
  * one has started just now.  No group has a counter yet.
  */
@@ -752,10 +754,9 @@ end_replay(FairqHints *hints)
 }
 
 /*
- * Find a queue's hints; NULL: shared memory has none.  With make, they are
- * made if necessary, and belong to the queue as long as it exists.  Then the
- * caller has read the queue's row, and holds a lock that prevents others from
- * dropping it.
+ * Find or make a queue's hints.  The hints belong to the queue as long as it
+ * exists.  The caller has read the queue's row, and holds a lock that prevents
+ * others from dropping it.
  */
 FairqHints *
 fairq_shmem_queue(int32 queue_id, bool make)
@@ -833,8 +834,8 @@ fairq_registry_use(FairqShmemUse *use)
 
 /*
  * Read the number of the last load that is over, and the tenure of the hints
- * of a counter's queue.  False if the queue is gone: then the counter may be
- * freed, though it is not idle.
+ * of a counter's queue.  Returns false if the queue is gone.  Then the counter
+ * may be freed even if it is not idle.
  */
 static bool
 read_queue_of(const FairqQueueKey *key, uint64 *current, uint64 *tenure)
@@ -1000,8 +1001,8 @@ fairq_shmem_counters(int32 queue_id)
 }
 
 /*
- * Shared memory is full.  Free idle counters and hints of extensions that are
- * gone.
+ * Free idle counters and hints of extensions that are gone, because shared
+ * memory is full.
  */
 static void
 free_some(void)

@@ -14,7 +14,7 @@
  * number.
  *
  * Each word of seats also has a deadline.  If a group of these seats is in the
- * set "leased", no lease of the group ends earlier.
+ * set "leased", no lease of the group ends before the deadline.
  *
  * Throttled groups, and tenants that are shut until a time, are also in an
  * order by the times at which they return (order.c).
@@ -38,7 +38,7 @@
 #define SET_WORDS(chunk) (WORDS(chunk) + SUMMARY_WORDS(chunk))
 #define LANE_WORDS(chunk) (FAIRQ_SEAT_SETS * SET_WORDS(chunk) + WORDS(chunk))
 
-/* Initialize a new chunk: there is no deadline. */
+/* Initialize a new chunk, which has no deadlines. */
 static void
 fill_chunk(void *at, int chunk)
 {
@@ -65,7 +65,7 @@ fairq_chunks_have(FairqChunks *chunks, int32 seat)
 						 sizeof(uint64), fill_chunk);
 }
 
-/* A lane's part of a chunk; NULL if there is no such chunk. */
+/* Returns a lane's part of a chunk; NULL if there is no such chunk. */
 static inline uint64 *
 lane_part(FairqLane *lane, int chunk)
 {
@@ -77,7 +77,7 @@ lane_part(FairqLane *lane, int chunk)
 	return words == NULL ? NULL : words + LANE_WORDS(chunk) * lane->priority;
 }
 
-/* The summary of a set, after its words. */
+/* Returns the summary of a set, after its words. */
 static inline uint64 *
 summary_of(uint64 *words, int chunk)
 {
@@ -131,7 +131,7 @@ fairq_seats_return_at(FairqLane *lane, int32 group_no, int64 until)
 	return note_first_back(lane) == group_no;
 }
 
-/* A throttled group or tenant returns. */
+/* Record that a throttled group or tenant returns. */
 void
 fairq_seats_return(FairqLane *lane, int32 group_no)
 {
@@ -192,7 +192,9 @@ fairq_seats_copy(FairqLane *copy, FairqLane *lane)
 	return true;
 }
 
-/* The word of a set that has the seat; NULL if there is no such chunk. */
+/*
+ * Returns the word of a set that has the seat; NULL if there is no such chunk.
+ */
 static inline uint64 *
 word_of(FairqLane *lane, FairqSeatSet set, int32 seat)
 {
@@ -255,7 +257,8 @@ fairq_seats_remove(FairqLane *lane, FairqSeatSet set, int32 seat)
 }
 
 /*
- * The first bit that is set in words, at or after "from"; -1 if there is none.
+ * Returns the first bit that is set in words, at or after "from"; -1 if there
+ * is none.
  */
 static int64
 next_bit(const uint64 *words, int64 nwords, int64 from)
@@ -275,7 +278,7 @@ next_bit(const uint64 *words, int64 nwords, int64 from)
 	return at * 64 + pg_rightmost_one_pos64(word);
 }
 
-/* The first group of a set at or after a seat; FAIRQ_NO_SEAT: none. */
+/* Returns the first group of a set at or after a seat; FAIRQ_NO_SEAT: none. */
 int32
 fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 {
@@ -312,8 +315,8 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 }
 
 /*
- * The first group at or after a seat that is in a set and not in another one;
- * FAIRQ_NO_SEAT: none.
+ * Returns the first group at or after a seat that is in a set and not in
+ * another one; FAIRQ_NO_SEAT: none.
  */
 int32
 fairq_seats_next_but(FairqLane *lane, FairqSeatSet set, FairqSeatSet but,
@@ -401,7 +404,7 @@ count_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	count->n += pg_popcount64(bits);
 }
 
-/* The number of groups of a set up to a seat. */
+/* Returns the number of groups of a set up to a seat. */
 int32
 fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last)
 {
@@ -442,9 +445,9 @@ begin_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 }
 
 /*
- * No group has been served.  With begins, this begins a block, in which each
- * group of the ring will have a turn.  All groups of the ring were served in
- * the last block, so only served groups are visited.
+ * Record that no group has been served.  With begins, also begin a block, in
+ * which each group of the ring will have a turn.  All groups of the ring were
+ * served in the previous block, so only served groups are visited.
  */
 void
 fairq_seats_clear_served(FairqLane *lane, bool begins)
@@ -519,8 +522,8 @@ fairq_seats_unpark_lapsed(FairqLane *lane)
 }
 
 /*
- * The deadline of the 64 seats in a seat's word: no lease of their groups ends
- * earlier.
+ * Returns the deadline of the 64 seats in a seat's word: no lease of their
+ * groups ends earlier.
  */
 volatile int64 *
 fairq_seats_deadline(FairqLane *lane, int32 seat)
@@ -539,7 +542,10 @@ typedef struct Lapse
 	int64		ngroups;
 } Lapse;
 
-/* Record in the accounts of these groups that leases ended at that time. */
+/*
+ * Record in the accounts of these groups that leases expired at the given
+ * time.
+ */
 static void
 note_lapsed(FairqLane *lane, int64 seat, uint64 bits, TimestampTz at)
 {
@@ -554,8 +560,8 @@ note_lapsed(FairqLane *lane, int64 seat, uint64 bits, TimestampTz at)
 		tenant = tenant_if_any(lane, account);
 		fairq_account_lapses(&lane->order.ledger, account, tenant, at);
 		/*
-		 * a throttled group enters the ring, and brings its tenant, only when
-		 * its time has come
+		 * a throttled group enters the ring only when its time has come, so it
+		 * does not bring its tenant now
 		 */
 		if (tenant != NULL &&
 			fairq_seats_has(lane, FAIRQ_THROTTLED, group_no))
@@ -594,8 +600,8 @@ lapse_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 }
 
 /*
- * Move the groups whose leases may have ended from the leased ones to the
- * lapsed ones, and into the ring.  Returns the next deadline, and the number
+ * Move the groups whose leases may have expired from the set "leased" to the
+ * set "lapsed", and into the ring.  Returns the next deadline, and the number
  * of these groups.
  */
 int64

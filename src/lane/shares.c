@@ -2,24 +2,25 @@
  * shares.c
  *		Shares of a queue's lanes: which lane is served next.
  *
- * This is start-time fair queueing of lanes.  The charge of a task is 1, or
- * its cost in a cost-fair queue.  The amount that a lane has got is the sum of
- * its charges, divided by its share.  Among the lanes that have a task to
- * serve, the lane that has got the least is next.  Among equal lanes, the lane
- * with the lower priority number is next.  Virtual time is the amount that the
- * lane served last had before that service.  A lane with a lower amount begins
- * there.  So a lane that had no task for a while has earned no credit.
+ * The algorithm is start-time fair queueing of lanes.  The charge of a task is
+ * 1, or its cost in a cost-fair queue.  The amount that a lane has got is the
+ * sum of its charges, divided by its share.  Among the lanes that have a task
+ * to serve, the lane that has got the least is next.  Among equal lanes, the
+ * lane with the lower priority number is next.  Virtual time is the amount
+ * that the lane served last had before that service.  A lane with a lower
+ * amount begins at virtual time.  So a lane that had no task for a while has
+ * earned no credit.
  *
  * For the bound, assume that lanes p and q have tasks to serve during a
  * stretch of services.  A lane is served only when no other lane has got less,
  * and is then charged one task.  So if at first neither lane is ahead of the
- * other by more than one of its own tasks, 1/s_p or 1/s_q, it never is.  This
- * holds at first, because a lane that joins has at least virtual time.  The
- * other lane is at most one task ahead of it.  Over a stretch, the two
- * differences add up: |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.  In cost-fair
+ * other by more than one of its own tasks, 1/s_p or 1/s_q, neither ever is.
+ * The condition holds at first, because a lane that joins has at least virtual
+ * time.  The other lane is at most one task ahead of it.  Over a stretch, the
+ * two differences add up: |n_p/s_p - n_q/s_q| <= 1/s_p + 1/s_q.  In cost-fair
  * queues, the highest cost of each lane's tasks replaces the 1.  A task's cost
- * is known once it is claimed.  So a call chooses lanes there for one task at
- * a time.
+ * is known once it is claimed.  So in such queues a call chooses lanes for one
+ * task at a time.
  *
  * Take S services, where S is the sum of all shares.  A lane p that always has
  * tasks gets at least s_p - 1 of these services.  Suppose that it gets s_p - 2
@@ -45,9 +46,9 @@
  * number of whole rounds cannot overflow while a server runs.
  *
  * In a time-fair queue, lanes follow the rule for groups (account.c).  A
- * lane's weight there is its share, divided by the least of all shares.  A
- * lane's amount is the run time of its tasks, including running tasks so far.
- * The ledgers of the lanes record that time.  A lane that had no task and has
+ * lane's weight is its share, divided by the least of all shares.  A lane's
+ * amount is the run time of its tasks, including running tasks so far.  The
+ * ledgers of the lanes record that time.  A lane that had no task and has
  * tasks now is credited with the least amount of the other lanes with tasks.
  * Tasks that may have lapsed do not count in the lane's level, and its amount
  * does not grow by them (account.c).
@@ -151,8 +152,8 @@ find_starts(const FairqShareAccounts *accounts, Choice *c)
 }
 
 /*
- * In a time-fair queue: an amount per share, where the least of the shares is
- * 1.
+ * In a time-fair queue, returns an amount per share, where the least of the
+ * shares is 1.
  */
 static double
 per_share(const Choice *c, int priority, double amount)
@@ -161,8 +162,8 @@ per_share(const Choice *c, int priority, double amount)
 }
 
 /*
- * The key of a lane in a time-fair queue, if n more of its tasks run.  The
- * lane with the least key is next.
+ * Returns the key of a lane in a time-fair queue, if n more of its tasks run.
+ * The lane with the least key is next.
  */
 static double
 key_of(const Choice *c, int priority, int64 more)
@@ -175,7 +176,7 @@ key_of(const Choice *c, int priority, int64 more)
 }
 
 /*
- * In a time-fair queue, an idle lane that may join precedes those with the
+ * In a time-fair queue, an idle lane that may join precedes lanes with the
  * same key.
  */
 static bool
@@ -209,7 +210,8 @@ is_before(const Choice *c, int priority, int64 more, int other)
 
 /*
  * Whether a lane was charged for expired leases since the last choice, or has
- * leases that may have expired.  Their tasks need not have run until then.
+ * leases that may have expired.  The tasks of such leases possibly did not run
+ * until their leases expired.
  */
 static bool
 owes_for_leases(const FairqShareAccounts *accounts, const Choice *c, int p)
@@ -221,8 +223,8 @@ owes_for_leases(const FairqShareAccounts *accounts, const Choice *c, int p)
 /*
  * In a time-fair queue, compute the amounts that the lanes have got.  A lane
  * that had no task, or was recovered again, is credited with the least amount
- * of the others.  Its debt is limited, in units of the longest task.  So is
- * the debt of a lane for expired leases.
+ * of the other lanes.  Its debt is limited, in units of the longest task.  So
+ * is the debt of a lane for expired leases.
  */
 static void
 find_got(FairqShareAccounts *accounts, Choice *c)
@@ -280,8 +282,8 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 
 /*
  * Choose the next lane, except those in the set "without", and the number of
- * its services in a row, at most "most".  False if no lane with a share is
- * left.
+ * its services in a row, at most "most".  Returns false if no lane with a
+ * share is left.
  */
 static bool
 choose(const Choice *c, uint32 without, int64 most, FairqShareRun *run)
@@ -339,7 +341,7 @@ settle_by_time(FairqShareAccounts *accounts, const FairqShareRun *run,
 {
 	bool	   *idle = &accounts->idle[run->priority];
 
-	/* the lane was recovered again: the credit is invalid */
+	/* if the lane was recovered again, the credit is invalid */
 	if (accounts->lane_no[run->priority] != run->lane_no)
 		return;
 	if (served > 0 && *idle)
@@ -374,7 +376,7 @@ settle_charge(FairqShares *shares, const FairqShareRun *run, int64 served,
 
 /*
  * Use the shares of a version of the settings.  If they are new, all lanes
- * start equal.
+ * begin with equal amounts.
  */
 static void
 have_shares(FairqShares *shares, const int32 *share, uint64 version)
@@ -391,7 +393,7 @@ have_shares(FairqShares *shares, const int32 *share, uint64 version)
 
 /* --------------------------------------------------------------------- */
 
-/* Reset the amounts: all lanes start equal. */
+/* Initialize shares.  All lanes begin with equal amounts. */
 void
 fairq_shares_init(FairqShares *shares)
 {
@@ -403,9 +405,9 @@ fairq_shares_init(FairqShares *shares)
 /*
  * Choose the next lane that is not in the set "without", and how many times in
  * a row it is served, at most "most".  The lane is charged for all these
- * tasks.  If most is 0, it is served once, and its charge is known when it is
- * settled. works is NULL unless the queue is time-fair.  Returns NULL if no
- * lane with a share is left.
+ * tasks.  If most is 0, the lane is served once, and its charge is known when
+ * it is settled. works is NULL unless the queue is time-fair.  Returns NULL if
+ * no lane with a share is left.
  */
 const FairqShareRun *
 fairq_shares_choose(FairqShares *shares, const int32 *share, uint64 version,

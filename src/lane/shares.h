@@ -46,7 +46,7 @@ typedef struct FairqLaneWork
 								 * none has ended */
 } FairqLaneWork;
 
-/* The amounts that the lanes of a queue have got: each has an account. */
+/* The accounts of a queue's lanes: the amounts that the lanes have got. */
 typedef struct FairqShareAccounts
 {
 	FairqGot	got[FAIRQ_PRIORITIES];	/* amount that each lane has got */
@@ -55,7 +55,7 @@ typedef struct FairqShareAccounts
 	struct
 	{
 		FairqGot	got;		/* amount of that lane */
-		int32		share;		/* its share; 0: none was served */
+		int32		share;		/* share of that lane; 0: no lane was served */
 	}			reached;
 
 	/* if time-fair */
@@ -71,12 +71,13 @@ typedef struct FairqShareAccounts
 										 * was chosen last */
 } FairqShareAccounts;
 
-/* In shared memory, part of FairqHints. */
+/* Shares of a queue's lanes, in FairqHints in shared memory. */
 typedef struct FairqShares
 {
-	pg_atomic_uint32 first;		/* lanes without a share with which the next
-								 * call begins, as bits; a call has stopped
-								 * there before a task that is served alone */
+	pg_atomic_uint32 first;		/* bits of lanes without a share in which a
+								 * call has stopped before a task that is
+								 * served alone; the next call begins with them
+								 */
 	slock_t		mutex;			/* spinlock of all fields below */
 	uint32		epoch;			/* number of times that the amounts were
 								 * reset */
@@ -85,7 +86,7 @@ typedef struct FairqShares
 	FairqShareAccounts accounts;	/* amounts that the lanes have got */
 } FairqShares;
 
-/* Services of one lane in a row. */
+/* A number of tasks of one lane that a call serves in a row. */
 typedef struct FairqShareRun
 {
 	int			priority;		/* priority of the lane */
@@ -96,7 +97,7 @@ typedef struct FairqShareRun
 	double		given;			/* if time-fair, credit in microseconds per
 								 * share that the lane gets if it is served */
 	int64		charged;		/* if not time-fair, the lane's charge for
-								 * these tasks */
+								 * "most" tasks */
 	FairqGot	from;			/* if not time-fair, the amount that the lane
 								 * had got before */
 	uint32		epoch;			/* epoch of the shares when the lane was
