@@ -8,8 +8,8 @@
  * must undo.  A ready task that is expired is finished instead.  For a blocked
  * task the call checks the batch or the tasks for which it waits.
  *
- * A call that predicts simulates the claims and ends of tasks.  It reads tasks
- * that it has visited as running from then on, and locks no row.
+ * A call that predicts simulates the claims and ends of tasks.  Once it has
+ * visited a task, it treats the task as running.  It locks no row.
  *
  * Locking: a ready task's row needs at most the tuple lock, for a moment.  If
  * the row was locked or changed before, the call may lock it with SKIP LOCKED.
@@ -56,7 +56,10 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 										   task->lease_until,
 										   s->taken.searches);
 	}
-	/* do this last: a later error would give the turn's charge back twice */
+	/*
+	 * do this last, because a later error would give the turn's charge back
+	 * twice
+	 */
 	fairq_work_begun(turn, pending != NULL ? &pending->work : &foreseen,
 					 s->call.now, !task->running);
 	if (foreseen != NULL)
@@ -75,7 +78,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 		Max(task->enqueued_at, task->run_at);
 	FairqClaimResult result;
 
-	/* if cost-fair, the address is only a position within the group */
+	/* in a cost-fair queue, the address is only a position within the group */
 	task->turn = s->by == FAIRQ_BY_TASKS ? turn->addr : task->addr;
 	result = s->call.server(s->tasks, task, &s->call);
 	if (result != FAIRQ_CLAIMED)
@@ -116,8 +119,8 @@ peek_at_row(FairqService *s, FairqTask *task, bool to_delete)
 
 /*
  * Check whether a pop could claim the task.  If a pop could not claim it, the
- * call continues like a pop.  If a pop would find work, the call stops there
- * as if the task were locked.
+ * call continues like a pop.  If a pop could claim it, the call stops there as
+ * if the task were locked.
  */
 static FairqClaimResult
 peek_at_task(FairqService *s, FairqTask *task, bool to_delete)
@@ -139,7 +142,7 @@ note_ended(FairqService *s, const FairqTask *task)
 }
 
 /*
- * A ready task that is expired or blocked is not served: finish it, or check
+ * A ready task that is expired or blocked is not served.  Finish it, or check
  * whether its wait is over.  A look only records that there is such a task.
  * If the look has met a blocked task, or FAIRQ_MAX_ENDED expired ones, it asks
  * for a look that ends them (saw_over).
@@ -278,7 +281,7 @@ end_lapsed(FairqService *s, FairqTask *task)
 /*
  * Check whether a pop could take over a lapsed task.  A pop may end the task
  * and not return it.  If so, the look ends the task, or only records that
- * there is such a task, as its caller demands.
+ * there is such a task, as the look's caller demands.
  */
 static FairqClaimResult
 peek_at_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
@@ -348,7 +351,7 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
  * Serve a task whose lease has expired, at a turn.  The task already has a
  * slot, and keeps it.  A task that may not run again is ended.  If a lowered
  * limit does not allow the task now, it is put back for a retry.  Both actions
- * help other callers.  In a transaction block, the call takes them only if no
+ * help other calls.  In a transaction block, the call takes them only if no
  * other call has taken them for a while.
  */
 static FairqClaimResult

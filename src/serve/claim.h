@@ -10,8 +10,8 @@
 #include "store.h"
 
 /*
- * maximum number of lapsed tasks that a call ends for others, and of expired
- * tasks that it finishes
+ * maximum number of lapsed tasks that a call ends for other calls, and of
+ * expired tasks that it finishes
  */
 #define FAIRQ_MAX_ENDED 100
 
@@ -29,7 +29,7 @@ typedef FairqClaimResult (*FairqServer) (FairqTable *tasks, FairqTask *task,
 typedef struct FairqCall
 {
 	FairqServer server;			/* action for a chosen task */
-	void	   *arg;			/* for server */
+	void	   *arg;			/* more data for the server */
 	TimestampTz now;			/* time of the call */
 	TimestampTz lease_until;	/* end of the leases; DT_NOEND: tasks are
 								 * removed */
@@ -63,7 +63,7 @@ typedef struct FairqService
 		int64		expired;	/* expired tasks that were finished, or with
 								 * peek would be finished */
 		int64		left;		/* turns at which an expired task was left to
-								 * others */
+								 * other calls */
 		bool		peeked;		/* true, with peek: a pop would find a task */
 		bool		saw_locked; /* true: a row was only locked */
 		bool		saw_over;	/* true, with peek: a call with "ends" would
@@ -98,7 +98,8 @@ typedef struct FairqService
 	{
 		int64		first;		/* with per_group, address of the first turn in
 								 * which a task was served; -1: none */
-		int64		past;		/* rounds begun past the last block */
+		int64		past;		/* rounds that were begun past the last
+								 * block */
 	}			window;
 
 	/* service of this lane in a full queue */
@@ -111,9 +112,9 @@ typedef struct FairqService
 	}			full;
 
 	bool		left_blocked;	/* true: in this turn, a blocked task was left
-								 * to others */
+								 * to other calls */
 	bool		left;			/* true: in this turn, the end of a lapsed or
-								 * expired task was left to others */
+								 * expired task was left to other calls */
 	FairqRecovering recovering; /* recovery of this lane by this call */
 
 	/* scans of groups' lines, kept for the call; NULL: none */

@@ -1,6 +1,7 @@
 /*
  * load.c
- *		One pass over the table: finds the running tasks, and counts all tasks.
+ *		One pass over the table, which finds the running tasks and counts all
+ *		tasks.
  *
  * After a restart, and when SQL has changed rows, the numbers of running tasks
  * of limited groups and queues are unknown (counter.c).  Each lane's reach
@@ -38,15 +39,15 @@
  *
  * The load locks a queue while it publishes the queue's numbers, so that the
  * hints still belong to that queue.  It skips a queue that is being dropped or
- * rewritten.  So it does not make that queue's numbers known.  It also skips a
+ * rewritten.  So the numbers of that queue stay unknown.  It also skips a
  * queue without hints, unless a task of the queue runs, because there may be
  * thousands of unused queues.
  *
  * Memory: some 100 bytes per group that has running tasks.
  *
- * Locking: AccessShareLock on fairq.task, from before the snapshot is taken,
- * so that the table's pages hold all rows that the snapshot sees.  A lock on a
- * queue, for a moment, only if it is free.  The tally's lock: see tally.c.
+ * Locking: the load takes AccessShareLock on fairq.task before its snapshot,
+ * so that the table's pages hold all rows that the snapshot sees.  The load
+ * also locks a queue, for a moment, if the lock is free.
  */
 #include "postgres.h"
 
@@ -119,7 +120,8 @@ typedef struct GroupLoad
 typedef struct QueueLoad
 {
 	int32		queue_id;		/* id of the queue */
-	int64		n[FAIRQ_TALLIES];	/* numbers of the queue's tasks, by kind */
+	int64		n[FAIRQ_TALLIES];	/* numbers of the queue's tasks of each
+									 * kind */
 	GroupLoad  *groups;			/* groups that have running tasks, or NULL */
 } QueueLoad;
 
@@ -154,7 +156,7 @@ keep_snapshot(FairqTally *tally, int book, Snapshot snapshot)
 	uint32		behind = XidFromFullTransactionId(next) - snapshot->xmax;
 	TransactionId own = GetTopTransactionIdIfAny();
 
-	/* both are less than two billion behind the next xid */
+	/* xmin and xmax are less than two billion behind the next xid */
 	seen->xmax = U64FromFullTransactionId(next) - behind;
 	seen->xmin = seen->xmax - (uint32) (snapshot->xmax - snapshot->xmin);
 	seen->nrunning = snapshot->xcnt;
@@ -250,7 +252,7 @@ unlock_tally(void)
 	LWLockRelease(&loading.tally->lock);
 }
 
-/* Report that our load continues.  False if another one has begun. */
+/* Report that our load continues.  Returns false if another load has begun. */
 static bool
 goes_on(void)
 {
@@ -308,7 +310,7 @@ add_found(FairqQueueTally *queue, const int64 *n)
 
 /*
  * Record that the load skips tasks of a queue without hints.  A backend that
- * makes hints for the queue reads this.
+ * makes hints for the queue reads this record.
  */
 static void
 note_skip(void)
@@ -320,8 +322,8 @@ note_skip(void)
 }
 
 /*
- * End the load.  If it is not over, it has failed.  Callbacks also call this,
- * possibly without a load.
+ * End the load.  If over is false, the load has failed.  Callbacks also call
+ * this, possibly without a load.
  */
 void
 fairq_load_end(bool over)
@@ -592,8 +594,8 @@ publish(Load *load, const FairqQueueTally *of_call, bool make)
 
 /*
  * Load for a queue, or for none in a worker, unless another backend loads.
- * The table leads to the tally, because the hints of a queue that is not
- * locked may belong to another database by now.
+ * The tally is found through the table, because the hints of a queue that is
+ * not locked may belong to another database by now.
  */
 static void
 load_pages(const FairqQueueTally *of_call, FairqTable *tasks, bool make)
@@ -712,8 +714,8 @@ is_small(FairqTable *tasks, bool needed)
 }
 
 /*
- * Whether calls need data of the queue that a load has yet to find.  Also true
- * while there are uncounted calls in progress.
+ * Whether calls need data of the queue that a load has yet to find.  The
+ * answer is also true while uncounted calls are in progress.
  */
 bool
 fairq_load_is_due(FairqQueue *queue)
@@ -732,7 +734,8 @@ fairq_load_is_due(FairqQueue *queue)
 
 /*
  * Begin a load if data of the queue, or its number of tasks, is not known.  If
- * the table is small, load at once.  Do not wait.
+ * the table is small, load at once.  The call does not wait for another
+ * backend's load.
  */
 void
 fairq_load_begin(FairqQueue *queue, FairqTable *tasks)

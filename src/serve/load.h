@@ -1,6 +1,7 @@
 /*
  * load.h
- *		One pass over the table: finds the running tasks, and counts all tasks.
+ *		One pass over the table, which finds the running tasks and counts all
+ *		tasks.
  */
 #ifndef FAIRQ_LOAD_H
 #define FAIRQ_LOAD_H

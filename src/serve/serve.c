@@ -3,14 +3,14 @@
  *		Service: the course of a call, its search for due tasks, and its copy
  *		of a queue's hints, if it changes nothing.
  *
- * Lanes are served in the order of their priorities, or by their shares
- * (shares.c).  With shares, each task comes from the lane that has got the
- * least.  A lane without a share is served when the lanes with shares have no
- * task.  In a lane, a call takes turns, dozens at once, and serves each group
- * at its turn.  lane_turns.c chooses the next group, and turn.c chooses one of
- * its tasks.  This file decides when the call continues and when it stops.
- * The cost of a call depends on the tasks that it returns, and not on the
- * backlog.
+ * Lanes are served in the order of their priorities, or according to their
+ * shares (shares.c).  With shares, each task comes from the lane that has got
+ * the least.  A lane without a share is served when the lanes with shares have
+ * no task.  In a lane, a call takes turns, dozens at once, and serves each
+ * group at its turn.  lane_turns.c chooses the next group, and turn.c chooses
+ * one of its tasks.  This file decides when the call continues and when it
+ * stops.  The cost of a call depends on the tasks that it returns, and not on
+ * the backlog.
  *
  * After a restart the seats of a lane become known step by step, a little
  * ahead of the turns that are taken (line.c).
@@ -22,30 +22,30 @@
  * With per_group = c the call takes turns only in a window of c blocks from
  * its first turn on.  So it takes at most c turns of a group.
  *
- * A group without a slot for another running task is parked: no pop visits it
- * until it has one (counter.c).
+ * A group without a slot for another running task is parked, and no pop visits
+ * the group until it has a slot (counter.c).
  *
  * After a restart a load finds the running tasks (load.c).  A call that finds
  * fewer tasks than requested waits for the load and searches again.  With
  * per_group it does so only if it finds none.
  *
- * A queue that is full (max_running) has no turns: only tasks whose leases
+ * A queue that is full (max_running) has no turns.  Only tasks whose leases
  * have lapsed are served, in rounds of their groups (lane_turns.c).
  *
  * A call returns fewer tasks than requested, although some are ready, if
  *
  * - the queue is paused (serve_lanes() here), or their groups are (counter.c);
- * - the queue is full by max_running (running.c), or their groups are
- *	 (counter.c);
+ * - the queue is full, since max_running tasks run (running.c), or their
+ *	 groups are full (counter.c);
  * - a rate allows no start yet (running.c), or the queue is on hold
  *	 (serve_lanes() here), or their groups are (running.c);
  * - the queue is in_order, and an earlier task of their group comes first
  *	 (waits_for_other() in turn.c);
- * - settings have changed since the call read them (running.c).  It begins
- *	 again (here) only if it has no task yet;
- * - per_group demands it.  Such a call takes turns only in a window
- *	 (may_take() in lane_turns.c).  It uses only the first lane that has tasks,
- *	 and either only turns or only rounds in a full queue (here);
+ * - settings have changed since the call read them (running.c).  The call
+ *	 begins again (here) only if it has no task yet;
+ * - per_group limits the turns of a group.  Such a call takes turns only in a
+ *	 window (may_take() in lane_turns.c).  It uses only the first lane that has
+ *	 tasks, and either only turns or only rounds in a full queue (here);
  * - one of them is served alone, because its lease has lapsed twice.  The call
  *	 ends with that task, or it stops before that task, where the next call
  *	 begins
@@ -55,8 +55,8 @@
  * - another call is reading the line of their group (read_group() in turn.c),
  *	 or its due tasks (read_due() in lane_turns.c);
  * - expired tasks of their group come first, and the call has finished
- *	 FAIRQ_MAX_ENDED of them.  Or after that, it has left expired tasks at
- *	 FAIRQ_MAX_ENDED other turns (leaves_expired() in turn.c);
+ *	 FAIRQ_MAX_ENDED of them.  Or, after that, it has left expired tasks at
+ *	 FAIRQ_MAX_ENDED other turns (fairq_leaves_expired() in claim.c);
  * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED other lapsed
  *	 tasks, such as ones without attempts left (turn.c).  Or a transaction
  *	 block leaves such a task to other calls (take_over() in
@@ -88,10 +88,10 @@
  * A search has steps, each of which reads a limited number of index entries.
  * A pop takes one step before its first turns, and one more each time after it
  * has taken turns, until the search is complete.  Otherwise the groups found
- * first would be served completely before others are found.  Shared memory
- * keeps where the next step begins (times.c).  For expired leases, a step only
- * checks the deadlines of the lane, which is fast.  A load finds the leases
- * from before a restart (load.c).
+ * first would be served completely before other groups are found.  Shared
+ * memory keeps where the next step begins (times.c).  For expired leases, a
+ * step only checks the deadlines of the lane, which is fast.  A load finds the
+ * leases from before a restart (load.c).
  *
  * fairq_foresee() serves from a copy of the hints.  The copy is a shadow
  * (shadow.c): it serves a call like shared memory, and no other backend uses
@@ -110,12 +110,12 @@
  * delays only its own tasks and these.
  *
  * Locking: tuple locks of rows, or rows with SKIP LOCKED (store_task.c), so a
- * call never waits for a row.  Lanes' locks are held briefly, see lane.c.  One
+ * call never waits for a row.  Lanes' locks are held briefly (lane.c).  One
  * backend at a time searches a lane; a flag in the lane ensures this.  The
  * flag is cleared at the end of the step, at the latest by the callbacks at
- * the end of the transaction or subtransaction.  A copy takes each lane's
- * lock, shared, for its bits, and for some accounts at a time.  So the copy is
- * exact if there are no other calls meanwhile.
+ * the end of the transaction or subtransaction.  A copy takes each lane's lock
+ * in shared mode: once for the lane's bits, and once for each few accounts.
+ * So the copy is exact if there are no other calls meanwhile.
  */
 #include "postgres.h"
 
@@ -151,13 +151,13 @@
  */
 #define IDLE_BLOCKS 1
 
-/* throttled groups and tenants that a step takes back */
+/* the most throttled groups and tenants that a step takes back */
 #define MOST_TAKEN_BACK 16
 
 /*
  * Index entries that one step of a search for due tasks reads.  Each published
- * task adds one more, up to a limit.  A step takes about 1 ms, or 10 ms with
- * all of these.
+ * task adds one more entry, up to a limit.  A step takes about 1 ms, or 10 ms
+ * at the limit.
  */
 #define STEP_ENTRIES 4096
 #define MAX_PUBLISHED 32768
@@ -172,7 +172,8 @@ have_chunks_like(FairqChunks *chunks, FairqChunks *like)
 }
 
 /*
- * Copy the lane and its bits.  False if the copy has no room for all of them.
+ * Copy the lane and its bits.  Returns false if the copy has no room for all
+ * of them.
  */
 static bool
 copy_bits(FairqLane *lane, FairqLane *copy)
@@ -448,7 +449,10 @@ note_taken(FairqService *s, const FairqTaking *taking)
 	s->taken.by = Max(s->call.now, taking->clock);
 }
 
-/* Read the lane's fair_by.  False if no recovery of it has begun. */
+/*
+ * Read the lane's fair_by.  Returns false if no recovery of the lane has
+ * begun.
+ */
 static bool
 look_at_lane(FairqService *s)
 {
@@ -487,7 +491,7 @@ make_ready(FairqService *s, FairqTaken taken)
 }
 
 /*
- * In a full queue: whether this turn begins another round, because it reaches
+ * In a full queue, whether this turn begins another round, because it reaches
  * or passes the seat that was served first.
  */
 static bool
@@ -580,7 +584,7 @@ prefetch(FairqService *s, const FairqTaking *taking)
 }
 
 /*
- * In a cost-fair or time-fair lane: record whether the call may visit the
+ * In a cost-fair or time-fair lane, record whether the call may visit the
  * group again.
  */
 static void
@@ -596,7 +600,7 @@ note_visit(FairqService *s, const FairqTurn *turn, bool served)
 }
 
 /*
- * Whether the call can take turns before earlier ones are served.  Each slot
+ * Whether the call can take turns before earlier turns are served.  Each slot
  * in the queue is taken separately, and so is each start.  In a cost-fair lane
  * the next group is known only once the cost of the last task is known.  In
  * other lanes that are not task-fair the next group depends on slots, and on
@@ -614,7 +618,7 @@ takes_many(FairqService *s)
 
 /*
  * Take turns and serve them.  *last_block is the last block in which a task
- * was served, or the first block that was tried; -1 before.  Returns the
+ * was served, or the first block that was tried; -1: none yet.  Returns the
  * result of taking turns.
  */
 static FairqTaken
@@ -728,9 +732,9 @@ is_over(const FairqService *s)
 }
 
 /*
- * Choose a lane by shares, and the number of its tasks to serve in a row, up
- * to "most".  In a cost-fair queue it is one task, whose charge is not known
- * yet.  Returns NULL if there is no lane.
+ * Choose a lane according to the shares, and the number of its tasks to serve
+ * in a row, up to "most".  In a cost-fair queue the number is one, because the
+ * task's charge is not known yet.  Returns NULL if there is no lane.
  */
 static const FairqShareRun *
 choose_lane(FairqService *s, uint32 without, int64 most)
@@ -746,8 +750,8 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 		if (queue->shares.of[p] == 0)
 			continue;
 		/*
-		 * find lapsed tasks first: while they count as running, their lane
-		 * might never be chosen
+		 * find lapsed tasks first, because their lane might never be chosen
+		 * while they count as running
 		 */
 		owed.found += fairq_lane_lapse(lane, s->call.now);
 		fairq_lane_work(lane, s->call.now, &works[p]);
@@ -762,9 +766,9 @@ choose_lane(FairqService *s, uint32 without, int64 most)
 }
 
 /*
- * Serve lanes by their shares, a run of tasks at a time.  A run has the same
- * tasks as if a lane were chosen for each task.  A lane that yields fewer
- * tasks than its run has no more for this call.
+ * Serve lanes according to their shares, a run of tasks at a time.  A run has
+ * the same tasks as if a lane were chosen for each task.  A lane that yields
+ * fewer tasks than its run has no more tasks for this call.
  */
 static void
 serve_by_shares(FairqService *s)
@@ -796,8 +800,8 @@ serve_by_shares(FairqService *s)
 /*
  * Begin with lanes at which another call has stopped, before a task that is
  * served alone.  Serve only that task, if it is still the lane's next one.  If
- * calls did not begin there, the task and its lane would wait while calls find
- * other tasks first.
+ * calls did not begin with that lane, the task and its lane would wait while
+ * calls find other tasks first.
  */
 static void
 serve_alone(FairqService *s)
@@ -856,7 +860,9 @@ serve_lanes(FairqService *s)
 	fairq_running_end();
 }
 
-/* Move the time of a call that may have waited: its leases begin now. */
+/*
+ * Move the time of a call that may have waited, so that its leases begin now.
+ */
 static void
 renew_time(FairqService *s)
 {
@@ -868,8 +874,8 @@ renew_time(FairqService *s)
 }
 
 /*
- * Whether the call continues because it has ended a task for which another one
- * may have waited.  That other task may have become due.
+ * Whether the call continues because it has ended a task for which another
+ * task may have waited.  That other task may have become due.
  */
 static bool
 is_to_go_on(FairqService *s)
@@ -883,9 +889,9 @@ is_to_go_on(FairqService *s)
 }
 
 /*
- * Whether the call must search again, after a load: without it, the call has
- * served fewer tasks than it wants.  If the load was due when the call began
- * to search, the search may have missed tasks, even if the load is over now.
+ * Whether the call must search again, after a load, because it has served
+ * fewer tasks than it wants.  If the load was due when the call began to
+ * search, the search may have missed tasks, even if the load is over now.
  */
 static bool
 is_to_load(FairqService *s, bool was_due)
@@ -925,7 +931,8 @@ serve_queue(FairqService *s)
 
 		/*
 		 * Other calls may have invalidated our transaction's publication
-		 * during the search.  This ends, because each of those calls ends.
+		 * during the search.  The repetition ends, because each of those calls
+		 * ends.
 		 */
 		if (fairq_own.tasks && !s->call.peek && !s->call.foresees &&
 			s->got.served < s->call.max_tasks &&
@@ -1026,7 +1033,9 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 		fairq_written();
 	if (s.got.first != 0)
 		pg_atomic_fetch_or_u32(&queue->hints->shares.first, s.got.first);
-	/* a call for a task that is served alone has not searched for others */
+	/*
+	 * a call for a task that is served alone has not searched for other tasks
+	 */
 	if (!call->only_alone || s.got.served > 0)
 		fairq_wake_next(&queue->hints->wakeup, surplus, is_over(&s));
 	*stopped = s.got.stopped;
@@ -1034,8 +1043,8 @@ fairq_serve(FairqQueue *queue, FairqTable *tasks, const FairqCall *call,
 }
 
 /*
- * Predict the tasks that a call would serve: it runs on a copy of the hints
- * and changes no row.
+ * Predict the tasks that a call would serve.  The call runs on a copy of the
+ * hints and changes no row.
  */
 void
 fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
@@ -1054,10 +1063,10 @@ fairq_foresee(FairqQueue *queue, FairqTable *tasks, const FairqCall *call)
 }
 
 /*
- * Whether a pop would find a task.  The look searches like a pop, and parks
- * groups, but touches no row, and gives back the turn at which it finds a
- * task.  With look->ends, it ends the tasks that a pop would end and not
- * return.
+ * Whether a pop would find a task.  This check is a look: it searches like a
+ * pop, and parks groups, but touches no row.  It gives back the turn at which
+ * it finds a task.  With look->ends, it ends the tasks that a pop would end
+ * and not return.
  */
 bool
 fairq_worth_a_pop(FairqQueue *queue, FairqTable *tasks, TimestampTz now,

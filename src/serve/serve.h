@@ -18,9 +18,9 @@ typedef struct FairqLook
 	bool		ended;			/* true: the look has ended some tasks */
 	bool		saw_over;		/* true: a look that ends such tasks would be
 								 * useful */
-	bool		saw_locked;		/* true: a pop would find a task if others had
-								 * not locked rows; an unlock publishes
-								 * nothing */
+	bool		saw_locked;		/* true: a pop would find a task if other
+								 * transactions had not locked rows; an unlock
+								 * publishes nothing */
 } FairqLook;
 
 /* Whether a call in the queue begins with a task that is served alone. */

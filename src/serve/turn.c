@@ -14,23 +14,23 @@
  * Then comes its first queued task, or its first scheduled task that is due,
  * whichever became ready first.
  *
- * Its queued tasks come from its hand, or from the index when the hand is used
- * up (entry.c).  Most turns search no other place.  If the group is in the set
- * "due" or "lapsed", its turn searches three more places of its line.  These
- * are the tasks that wait for a retry, the scheduled tasks, and the addresses
- * at which the group may have running tasks.  A search for due tasks begins at
- * an address below which the only due tasks are those in the group's entry.
- * The end of the turn records the results of a search.  It keeps the next few
- * due tasks of a region, or the next few lapsed tasks, in the entry.  So most
- * turns need no search.
+ * A group's queued tasks come from its hand, or from the index when the hand
+ * is used up (entry.c).  Most turns search no other place.  If the group is in
+ * the set "due" or "lapsed", its turn searches three more places of its line.
+ * These are the tasks that wait for a retry, the scheduled tasks, and the
+ * addresses at which the group may have running tasks.  A search for due tasks
+ * begins at an address below which the only due tasks are those in the group's
+ * entry.  The end of the turn records the results of a search.  It keeps the
+ * next few due tasks of a region, or the next few lapsed tasks, in the entry.
+ * So most turns need no search.
  *
  * Lapsed tasks keep their addresses, so a task that expires repeatedly would
  * always be first.  Turns therefore serve them in cycles: a search begins
- * after the last one served.  It continues to the end of the line, and then
- * from the beginning up to that task.
+ * after the task that was served last.  It continues to the end of the line,
+ * and then from the beginning up to that task.
  *
- * Locking: only locks that are held briefly, see lane.c.  The callback neither
- * fails nor allocates.
+ * Locking: only locks that are held briefly (lane.c).  fairq_turns_end()
+ * neither fails nor allocates.
  */
 #include "postgres.h"
 
@@ -148,7 +148,7 @@ fairq_turns_back(void)
 /*
  * Make room for another wasted turn.  A turn in a full queue is not kept, and
  * has no block.  Turns in blocks that have ended are useless; in one block
- * each group has at most one.
+ * each group has at most one turn.
  */
 static void
 have_space(const FairqTurn *turn)
@@ -200,12 +200,13 @@ fairq_turns_leave(void)
 /* A search for a group's next task, of one kind. */
 typedef struct Search
 {
-	bool		open;			/* more tasks may be found */
-	bool		begun;			/* a scan of the index was begun */
-	bool		from_entry;		/* task came from the entry, not from a scan */
-	bool		have;			/* task is the next one */
+	bool		open;			/* true: more tasks may be found */
+	bool		begun;			/* true: a scan of the index was begun */
+	bool		from_entry;		/* true: "task" came from the entry, not from a
+								 * scan */
+	bool		have;			/* true: "task" is the next one */
 	FairqTask	task;
-	TimestampTz since;			/* time at which task became ready */
+	TimestampTz since;			/* time at which "task" became ready */
 	int64		from;			/* address below which no task is left */
 	int64		locked;			/* lowest address of a task that was only
 								 * locked */
@@ -216,21 +217,22 @@ typedef struct Stretch
 {
 	int64		from;
 	int64		end;
-	bool		before;			/* the piece is before the beginning of the
-								 * cycle */
+	bool		before;			/* true: the piece is before the beginning of
+								 * the cycle */
 } Stretch;
 
 /* The course of a group's turn. */
 typedef struct Course
 {
 	FairqTurn  *turn;
-	bool		search;			/* the group is in the set "due" or "lapsed" */
-	bool		no_slot;		/* no slot or no start for another running
-								 * task, or the group waits for a task that
-								 * this call cannot serve */
-	bool		not_now;		/* the turn is kept for later: the queue has no
-								 * slot, its settings have changed, or the call
-								 * ends because a task is served alone */
+	bool		search;			/* true: the group is in the set "due" or
+								 * "lapsed" */
+	bool		no_slot;		/* true: there is no slot or no start for
+								 * another running task, or the group waits for
+								 * a task that this call cannot serve */
+	bool		not_now;		/* true: the turn is kept for later; the queue
+								 * has no slot, its settings have changed, or a
+								 * task served alone ends the call */
 	Search		queued;
 	Search		due[FAIRQ_REGIONS];
 	Search		lapsed;
@@ -239,9 +241,10 @@ typedef struct Course
 	int			nstretches;
 	int			next_stretch;
 	FairqPlace	cycle;			/* where the cycle began */
-	bool		claimed;		/* a queued or scheduled task was claimed */
-	bool		no_scheduled;	/* the group's scheduled tasks are left to
-								 * other calls */
+	bool		claimed;		/* true: a queued or scheduled task was
+								 * claimed */
+	bool		no_scheduled;	/* true: the group's scheduled tasks are left
+								 * to other calls */
 	FairqFindings findings;
 } Course;
 
@@ -368,8 +371,8 @@ look_for_due(FairqService *s, Course *course, FairqRegion region)
 /*
  * Keep the next few due or lapsed tasks for the group's next turns.  They are
  * the tasks from the entry that were not needed.  If there are none, they are
- * the next tasks of a scan.  That is the scan for lapsed tasks, or the scan of
- * the first region in which one was begun.
+ * the next tasks of a scan.  That scan is the one for lapsed tasks, or else
+ * the one for due tasks of the first region in which one was begun.
  */
 static void
 keep_due(FairqService *s, Course *course)
@@ -406,7 +409,7 @@ keep_due(FairqService *s, Course *course)
 	}
 }
 
-/* Add a part of a group's line that is to be searched for lapsed tasks. */
+/* Add a piece of a group's line that is to be searched for lapsed tasks. */
 static void
 add_stretch(Course *course, int64 from, int64 end, bool before)
 {
@@ -487,7 +490,10 @@ look_at_lapsed(FairqService *s, Course *course)
 		const FairqItem *item = &turn->due.kept.items[turn->due.next];
 		FairqRowState state = fairq_task_at(s->tasks, &item->tid, task);
 
-		/* a search of the whole line finds again those that have not lapsed */
+		/*
+		 * a search of the whole line finds again the tasks that have not
+		 * lapsed
+		 */
 		if (state != FAIRQ_ROW_LIVE || task->addr != item->addr ||
 			!is_of_turn(s, turn, task) || !task->running ||
 			task->lease_until > s->taken.by)
@@ -645,7 +651,7 @@ is_tried(FairqTurn *turn, const FairqTask *task)
 }
 
 /*
- * Read the group's ready tasks by their rows.  The reading stops between two
+ * Read the group's ready tasks from their rows.  The reading stops between two
  * addresses when it has found enough or, with in_steps, has read a certain
  * number of rows.
  */
@@ -746,7 +752,7 @@ read_group(FairqService *s, FairqTurn *turn)
 /*
  * Find the first queued task.  If the row has vanished or now belongs to
  * another task, the call reads the group again.  If a transaction is changing
- * the task, it publishes the task at its end.
+ * the task, that transaction publishes the task at its end.
  */
 static void
 look_for_queued(FairqService *s, Course *course)
@@ -786,7 +792,7 @@ look_for_queued(FairqService *s, Course *course)
 	}
 }
 
-/* Keep a queued task whose row is only locked until the end of the turn. */
+/* Until the end of the turn, keep a queued task whose row is only locked. */
 static void
 put_by_locked(FairqTurn *turn, const FairqTask *task)
 {
@@ -916,7 +922,7 @@ end_turn(FairqService *s, Course *course)
 	while (turn->tasks.served == 0 && s->by != FAIRQ_BY_TASKS &&
 		   &flight.turns[flight.n - 1] > turn)
 		give_rest_back(&flight.turns[--flight.n]);
-	/* a call that only peeks has no turn */
+	/* a call that only peeks uses up no turn */
 	if ((course->not_now || s->got.peeked) && turn->tasks.served == 0)
 	{
 		turn->state.done = true;
@@ -932,7 +938,7 @@ end_turn(FairqService *s, Course *course)
 		findings->lapsed_done &= !course->lapsed.have &&
 			course->lapsed.locked == FAIRQ_ADDR_MAX;
 	}
-	/* nothing below can fail: after an error above, the turn is given back */
+	/* after an error above, the turn is given back; nothing below can fail */
 	turn->state.done = true;
 	turn->state.left = s->left_blocked;
 	if (course->claimed && turn->sets.entry != NULL)
@@ -1015,9 +1021,9 @@ charge_turn(FairqService *s, FairqTurn *turn, float cost)
 
 /*
  * If the task is expired or blocked and the call has finished enough tasks,
- * leave the task and its turn to others (s->left).  Returns whether the task
- * is left.  After such a group the call visits the next group.  The call ends
- * after FAIRQ_MAX_ENDED such groups; otherwise it would visit all groups.
+ * leave the task and its turn to other calls (s->left).  Returns whether the
+ * task is left.  After such a group the call visits the next group.  The call
+ * ends after FAIRQ_MAX_ENDED such groups; otherwise it would visit all groups.
  */
 static bool
 leaves_expired(FairqService *s, const FairqTask *task)
@@ -1034,12 +1040,12 @@ leaves_expired(FairqService *s, const FairqTask *task)
 
 /*
  * Whether to leave the task, which is next, to another call.  The call does so
- * if the task is served alone and the call has others.  It also does so if it
- * serves only tasks that are served alone, and this task is not.  In both
- * cases the call ends before the task.  *result is FAIRQ_CLAIMED if the call
- * may claim the task.  If the row of a task that is served alone is locked,
- * the call passes the task over.  The call does not try to claim it, because
- * the row may be unlocked by then.
+ * if the task is served alone and the call has other tasks.  It also does so
+ * if it serves only tasks that are served alone, and this task is not.  In
+ * both cases the call ends before the task.  *result is FAIRQ_CLAIMED if the
+ * call may claim the task.  If the row of a task that is served alone is
+ * locked, the call passes the task over.  The call does not try to claim it,
+ * because the row may be unlocked by then.
  */
 static bool
 stops_before(FairqService *s, const FairqTask *task, FairqClaimResult *result)
@@ -1064,7 +1070,10 @@ stops_before(FairqService *s, const FairqTask *task, FairqClaimResult *result)
 		s->got.saw_locked |= s->call.peek && *result == FAIRQ_LOCKED;
 		return false;
 	}
-	/* according to the shares, it is still this lane's turn */
+	/*
+	 * a lane with a share needs no bit: according to the shares, it is still
+	 * next
+	 */
 	if (alone && s->queue->shares.of[s->priority] == 0)
 		s->got.first |= (uint32) 1 << s->priority;
 	s->got.stopped |= alone;
@@ -1084,7 +1093,7 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 	bool		full = false;
 	bool		stops = false;
 
-	/* now, since keeping a turn that yields no task must not fail */
+	/* make room now, since keeping a turn that yields no task must not fail */
 	have_space(turn);
 	turn->state.begun = true;
 	course.turn = turn;
@@ -1113,7 +1122,10 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 			break;
 		if (chosen != &course.lapsed && leaves_expired(s, &chosen->task))
 		{
-			/* later scheduled tasks are left, too: they delay no ready ones */
+			/*
+			 * later scheduled tasks are left, too, since they delay no ready
+			 * task
+			 */
 			if (chosen != &course.due[FAIRQ_REGION_SCHEDULED])
 				break;
 			course.no_scheduled = true;
@@ -1160,8 +1172,8 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 
 /*
  * Whether the group whose turn is next would be served a task from its hand.
- * This takes no task, so a concurrent pop finds all tasks.  If false, other
- * tasks may still be ready.
+ * The function takes no task, so a concurrent pop finds all tasks.  If false,
+ * other tasks may still be ready.
  */
 bool
 fairq_glance(FairqService *s, FairqTaking *taking)
