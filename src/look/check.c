@@ -110,7 +110,7 @@ check_parked(FairqQueue *queue, int priority, bool tenants, List *faults)
 /*
  * Reads numbers of a queue, including our own transaction's uncommitted
  * changes.  The result is a JSON object without its closing bracket.  Returns
- * false if they are not known.
+ * false if the numbers are not known.
  */
 typedef bool (*Numbers) (FairqQueue *queue, StringInfo numbers);
 
@@ -123,8 +123,8 @@ append_number(StringInfo numbers, int key, int64 number)
 }
 
 /*
- * The committed running tasks in the counters of the queue (key -1) and its
- * groups.
+ * The committed numbers of running tasks in the counters of the queue (key -1)
+ * and its groups.
  */
 static bool
 read_counters(FairqQueue *queue, StringInfo numbers)
@@ -153,7 +153,7 @@ read_counters(FairqQueue *queue, StringInfo numbers)
 	return true;
 }
 
-/* The numbers of tasks, by kind. */
+/* The numbers of tasks of each kind. */
 static bool
 read_tallies(FairqQueue *queue, StringInfo numbers)
 {
@@ -167,7 +167,7 @@ read_tallies(FairqQueue *queue, StringInfo numbers)
 }
 
 /*
- * Compare numbers with the rows, by a query, between two readings of the same
+ * Compare numbers with the rows, in a query, between two readings of the same
  * numbers.  Unknown numbers, and numbers that our own transaction has changed
  * by SQL, are not compared.
  */
@@ -246,7 +246,7 @@ check_tallies(FairqQueue *queue, List *faults)
 						 faults);
 }
 
-/* All present faults, as String nodes with distinct texts. */
+/* Returns all present faults, as String nodes with distinct texts. */
 static List *
 check_all(FairqQueue *queue, FairqTable *tasks)
 {

@@ -1,8 +1,8 @@
 /*
  * group_stats.c
  *		fairq.group_stats(), fairq.all_group_stats(), fairq.group_shares(),
- *		fairq.tenants and fairq.fairness: groups that wait longest, run most or
- *		have got the most, tenants, and the fairness of queues.
+ *		fairq.tenants and fairq.fairness: groups that wait longest, run most
+ *		tasks or have got most, tenants, and the fairness of queues.
  *
  * A walk visits the groups that wait or run (survey.c) at little cost per
  * group, and keeps those that come first in the wanted order.
@@ -21,7 +21,8 @@
  * time-fair queue.  Like the view fairq.fairness it reads only shared memory,
  * and no task.  The cost of the view depends neither on the backlog nor on the
  * number of groups.  Task-fair queues record no amounts, so turns have no
- * extra cost.  For these the view only shows the number of ready groups.
+ * extra cost.  For these queues, the view only shows the number of ready
+ * groups.
  *
  * These functions change nothing, and a call does not count as use of a queue
  * (inspect.c).
@@ -155,7 +156,7 @@ put_each(FunctionCallInfo fcinfo, PutQueue put, int32 top)
 	return (Datum) 0;
 }
 
-/* Add rows of the queue of argument 0, if it has hints. */
+/* Add rows of the queue in argument 0, if it has hints. */
 static Datum
 put_one(FunctionCallInfo fcinfo, PutQueue put)
 {
@@ -272,7 +273,7 @@ is_kept(const Stats *stats, int32 group_no)
 	return false;
 }
 
-/* Add groups with tasks of a lane whose time has not come. */
+/* Add the groups of a lane that have tasks whose time has not come. */
 static void
 add_scheduled(Stats *stats, int priority)
 {
@@ -361,7 +362,9 @@ read_groups(Stats *stats, Shown **shown)
 	return n;
 }
 
-/* Reason why the group's first task does not run; NULL: it has none. */
+/*
+ * Reason why the group's first task does not run; NULL: there is no such task.
+ */
 static const char *
 reason_of(const Stats *stats, const Shown *shown)
 {
@@ -610,7 +613,8 @@ fairq_group_state(PG_FUNCTION_ARGS)
 	FairqRow	row = {0};
 
 	/*
-	 * the number is an index of the accounts' chunks: below 0 there are none
+	 * the number is an index of the accounts' chunks, and below 0 there are
+	 * none
 	 */
 	if (queue == NULL || group_no < 0)
 		PG_RETURN_NULL();

@@ -7,17 +7,17 @@
  * A view is planned in its caller's statement, with the caller's settings.
  * Queries that read and count tasks must take linear time, even if the
  * planner's statistics are wrong (store_spi.c).  So each of these queries runs
- * as a separate statement.  It finds the queues that the caller's statement
- * sees, and on which the caller has a privilege.
+ * as a separate statement.  Such a query finds the queues that the caller's
+ * statement sees, and on which the caller has a privilege.
  *
- * fairq.stats has a row for each of these queues, at little cost.  It reads
- * shared memory and settings, and the tasks that have waited longest
+ * fairq.stats has a row for each of these queues, at little cost.  The view
+ * reads shared memory and settings, and the tasks that have waited longest
  * (survey.c).  Columns that depend on groups are NULL for a caller that may
  * not monitor the queue.  Otherwise such a caller could guess a group's name
  * and enqueue a task to learn whether the group exists.
  *
  * fairq.lanes has a row for each lane in shared memory, and
- * fairq.lane_groups() one for each group of a lane that waits or runs
+ * fairq.lane_groups() has one for each group of a lane that waits or runs
  * (lane_view.c).  Both show the data on which pops rely.  So check_queue()
  * reports a task that is in the tables but missing here.
  *
@@ -147,8 +147,8 @@ fairq_counters(PG_FUNCTION_ARGS)
 }
 
 /*
- * kept_back(value): the value unchanged, toasted or not.  The function exists
- * only because it is VOLATILE.
+ * kept_back(value): the value unchanged, toasted or not.  The function is
+ * useful only because it is VOLATILE.
  */
 Datum
 fairq_kept_back(PG_FUNCTION_ARGS)
@@ -159,7 +159,8 @@ fairq_kept_back(PG_FUNCTION_ARGS)
 /*
  * wait_reason(queue_id, group_no, run_at, expires_at): for the views of tasks.
  * NULL if the queue does not exist, the caller may not see its groups, or the
- * task is expired.  Also NULL on a standby if a limit, rate or hold applies.
+ * task is expired.  The result is also NULL on a standby if a limit, rate or
+ * hold applies.
  */
 Datum
 fairq_wait_reason(PG_FUNCTION_ARGS)
@@ -209,7 +210,8 @@ visible_ids(int any_privilege)
 
 /*
  * Return the result of a query about the queues that the caller may see.  $1
- * is the ids of these queues, $2 the ids of those that the caller may monitor.
+ * has the ids of these queues, and $2 has the ids of those that the caller may
+ * monitor.
  */
 static Datum
 visible(FunctionCallInfo fcinfo, const char *sql)
@@ -327,8 +329,8 @@ put_groups(FairqRow *row, FairqQueue *queue)
 }
 
 /*
- * Add a histogram, as an array.  Like other counts, it is NULL on a standby: a
- * standby changes no task and does not have the primary's counts.
+ * Add a histogram, as an array.  Like other counts, it is NULL on a standby,
+ * because a standby changes no task and does not have the primary's counts.
  */
 static void
 put_histogram(FairqRow *row, const uint64 *counts)
@@ -344,7 +346,7 @@ put_histogram(FairqRow *row, const uint64 *counts)
 			  RecoveryInProgress());
 }
 
-/* The lower end of a bucket, in microseconds. */
+/* Returns the lower end of a bucket, in microseconds. */
 static double
 bucket_from(int bucket)
 {
@@ -615,8 +617,8 @@ count_stretch(LineCount *count, int64 from, int64 end, bool lapsed)
 			break;
 		fairq_task_read(scan->slot, &task);
 		/*
-		 * count a task that another transaction is changing: it may come back,
-		 * or be new
+		 * count a task that another transaction is changing, because it may
+		 * come back, or be new
 		 */
 		if (lapsed ? state != FAIRQ_ROW_LIVE || !task.running ||
 			task.lease_until > count->now :
@@ -645,7 +647,10 @@ count_begun(LineCount *count, const FairqWait *wait)
 					  true);
 }
 
-/* Returns the greatest number of tasks of its group that precede the task. */
+/*
+ * Returns an upper bound on the number of tasks of its group that precede the
+ * task.
+ */
 static int64
 own_ahead(LineCount *count, const FairqWait *wait, int32 weight)
 {
@@ -668,8 +673,8 @@ own_ahead(LineCount *count, const FairqWait *wait, int32 weight)
 }
 
 /*
- * Returns the greatest number of tasks of all other groups that are served in
- * a block.
+ * Returns an upper bound on the number of tasks of all other groups that are
+ * served in a block.
  */
 static int64
 others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
@@ -697,8 +702,9 @@ others_per_block(FairqQueue *queue, FairqLane *lane, const FairqLaneView *view,
 }
 
 /*
- * Returns the greatest number of tasks of the same priority that are served
- * before a queued task, or UNKNOWN.  The reference lists its assumptions.
+ * Returns an upper bound on the number of tasks of the same priority that are
+ * served before a queued task, or UNKNOWN.  The reference lists the bound's
+ * assumptions.
  */
 static int64
 tasks_ahead(FairqQueue *queue, FairqTable *tasks, const FairqTask *task)

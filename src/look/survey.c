@@ -3,14 +3,14 @@
  *		Groups that wait or run: their number, their tasks, how long these have
  *		waited, and the reason.
  *
- * Survey of one group.  Shared memory has lower bounds for the addresses of
- * its first ready, running and timed tasks (lane_view.c).  From these
+ * Survey of one group.  Shared memory has lower bounds for the addresses of a
+ * group's first ready, running and timed tasks (lane_view.c).  From these
  * addresses on, the survey reads a few index entries and their rows.  So its
  * cost does not depend on the group's backlog.  It estimates the number of
- * further tasks: there is a turn in each block up to the tail.  It counts the
- * tasks of a few turns, evenly spread, because weights may have changed since
- * the enqueue and some tasks are gone.  The group's counter gives the number
- * of running tasks, if it is known.
+ * further tasks from the blocks up to the tail, since each block has a turn.
+ * It counts the tasks of a few turns, evenly spread, because weights may have
+ * changed since the enqueue and some tasks are gone.  The group's counter
+ * gives the number of running tasks, if it is known.
  *
  * The reason is the first obstacle that a pop would meet at this moment:
  *
@@ -41,11 +41,11 @@
  * because the sets do not change when tasks are cancelled, purged or
  * postponed.  So the call surveys the group with the earliest time, which
  * gives the exact time, and then the next group.  It stops when the earliest
- * time is an exact one: that is the oldest task.  Usually it reads one or two
- * groups.  A group without an entry, after a restart or because other groups
- * needed the entry, has no time, and is read first.  The call reads at most
- * MOST_READ groups.  After that it shows the oldest task of these, or, if
- * there is none, the earliest time of the others.
+ * time is an exact one: that is the time of the oldest task.  Usually it reads
+ * one or two groups.  A group without an entry, after a restart or because
+ * other groups needed the entry, has no time, and is read first.  The call
+ * reads at most MOST_READ groups.  After that it shows the oldest task of
+ * these, or, if there is none, the earliest time of the other groups.
  *
  * A blocked task that is due waits for a pop only if its own wait is over.
  * Otherwise the survey skips it, and continues with the next due task.
@@ -72,9 +72,9 @@
  * fairq_waiting() takes an AccessShareLock on the queue for the duration of
  * the call, because groups' bits are freed with its hints.  If that lock is
  * not available, the queue is being dropped or gets another block length, and
- * the numbers are not known.  It takes an AccessShareLock on fairq.task, to
- * the end of the transaction; if that lock is not available, the call reads no
- * task.
+ * the numbers are not known.  fairq_waiting() takes an AccessShareLock on
+ * fairq.task, to the end of the transaction; if that lock is not available,
+ * the call reads no task.
  */
 #include "postgres.h"
 
@@ -147,8 +147,8 @@ begin_stretch(const LaneSurvey *look, int64 from, int64 end)
 
 /*
  * Read the next task of a section that is not expired and that no other
- * transaction is changing.  False if there is none. *more is true if the
- * budget was used up before the end of the section.
+ * transaction is changing.  Returns false if there is none. *more is true if
+ * the budget was used up before the end of the section.
  */
 static bool
 next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
@@ -419,14 +419,14 @@ is_full(FairqQueue *queue, int32 group_no, int32 limit)
 		fairq_survey_counter(queue, group_no, &running) && running >= limit;
 }
 
-/* The tenant of a group, if it may have settings; -1: none. */
+/* The tenant of a group, if that tenant may have settings; -1: none. */
 static int32
 tenant_with_settings(FairqQueue *queue, int32 group_no)
 {
 	return !queue->limited ? -1 : fairq_tenant_no(queue, group_no);
 }
 
-/* Time at which the next task may start according to a rate and a hold. */
+/* Returns the time at which a rate and a hold allow the next task to start. */
 static TimestampTz
 next_start(FairqCounter *counter, const FairqPace *pace,
 		   TimestampTz held_until, TimestampTz now)
@@ -438,7 +438,7 @@ next_start(FairqCounter *counter, const FairqPace *pace,
 		Max(held_until, fairq_wall_time(start, now));
 }
 
-/* Time at which the next task of the queue may start. */
+/* Returns the time at which the next task of the queue may start. */
 static TimestampTz
 queue_next_at(FairqQueue *queue, TimestampTz now)
 {
@@ -447,8 +447,8 @@ queue_next_at(FairqQueue *queue, TimestampTz now)
 }
 
 /*
- * Time at which the next task may start under the settings of a group or
- * tenant, which may have no counter.
+ * Returns the time at which the next task may start under the settings of a
+ * group or tenant, which may have no counter.
  */
 static TimestampTz
 next_at_under(FairqQueue *queue, int32 group_no, const FairqSetting *setting,
@@ -470,7 +470,7 @@ next_at_under(FairqQueue *queue, int32 group_no, const FairqSetting *setting,
 	return next;
 }
 
-/* Time at which the next task of a group may start. */
+/* Returns the time at which the next task of a group may start. */
 static TimestampTz
 group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 {
@@ -485,7 +485,7 @@ group_next_at(FairqQueue *queue, int32 group_no, TimestampTz now)
 }
 
 /*
- * Time at which the next task of a group or tenant may start, given its rates
+ * Returns when the next task of a group or tenant may start, given its rates
  * and holds and those of the queue; DT_NOBEGIN: now.
  */
 TimestampTz
@@ -503,7 +503,7 @@ fairq_next_at(FairqQueue *queue, int32 group_no, bool is_tenant)
 
 /*
  * Whether no limit, rate or hold is in effect for the group, and it has no
- * tenant that may have one.
+ * tenant that may have one of these.
  */
 static bool
 is_free(const FairqQueue *queue, const FairqSetting *setting)
@@ -514,7 +514,8 @@ is_free(const FairqQueue *queue, const FairqSetting *setting)
 }
 
 /*
- * Obstacle for all groups of the queue; FAIRQ_REASON_WORKERS: there is none.
+ * Returns the obstacle for all groups of the queue; FAIRQ_REASON_WORKERS:
+ * there is none.
  */
 static FairqReason
 queue_reason(FairqQueue *queue)
@@ -528,8 +529,9 @@ queue_reason(FairqQueue *queue)
 }
 
 /*
- * Obstacle for this group only.  FAIRQ_REASON_RETRY is not among the results,
- * because only the sets of the group's lanes show that it waits for a retry.
+ * Returns the obstacle for this group only.  FAIRQ_REASON_RETRY is not among
+ * the results, because only the sets of the group's lanes show that it waits
+ * for a retry.
  */
 static FairqReason
 group_reason(FairqQueue *queue, int32 group_no)
@@ -552,8 +554,8 @@ group_reason(FairqQueue *queue, int32 group_no)
 }
 
 /*
- * Reason why the group's ready tasks, if there are any, do not run, as results
- * of SQL functions name it; NULL: not known.
+ * Returns why the group's ready tasks, if there are any, do not run, as SQL
+ * functions name the reason; NULL: not known.
  */
 const char *
 fairq_reason(FairqQueue *queue, int32 group_no)
@@ -602,7 +604,7 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 /* the most index entries that are read for due tasks in a timed region */
 #define MOST_DUE 1000
 
-/* Position of the walk among the groups of one lane. */
+/* The position of the walk among the groups of one lane. */
 typedef struct Path
 {
 	int64		from;			/* seat at which the next copy begins */
@@ -727,8 +729,8 @@ typedef struct Look
 	bool		cut;			/* true: there are more groups than the call
 								 * visits */
 	int			nvisited;
-	int64		nwaits;			/* sum over these groups of the number of lanes
-								 * in which each waits */
+	int64		nwaits;			/* sum, over the visited groups, of the number
+								 * of lanes in which each waits */
 	int			n;
 	Looked	   *groups;			/* groups that were visited; there is room for
 								 * MOST_VISITED */
@@ -842,7 +844,7 @@ may_claim(FairqReason reason, bool lapsed)
 /*
  * Time at which the first of a group's lapsed or other tasks began to wait;
  * DT_NOEND: it has none.  Also DT_NOEND if ready is true and these tasks may
- * not be claimed, or ready is false and they may.
+ * not be claimed, or if ready is false and they may be claimed.
  */
 static TimestampTz
 time_of(const Looked *group, bool lapsed, bool ready)
@@ -853,8 +855,8 @@ time_of(const Looked *group, bool lapsed, bool ready)
 }
 
 /*
- * The group whose selected tasks have the earliest time, if any of the first n
- * groups has such tasks; else NULL.
+ * Returns the group with the earliest time_of(), among the first n groups;
+ * NULL: none of them has such tasks.
  */
 static Looked *
 find_first(Look *look, int n, bool lapsed, bool ready)
@@ -891,8 +893,8 @@ read_lines(Look *look, Looked *group)
 }
 
 /*
- * Time at which the oldest selected task began to wait; DT_NOEND: there is
- * none.
+ * Returns when the oldest task began to wait, among the tasks that "lapsed"
+ * and "ready" select in time_of(); DT_NOEND: there is none.
  */
 static TimestampTz
 find_oldest(Look *look, bool lapsed, bool ready)
@@ -910,8 +912,8 @@ find_oldest(Look *look, bool lapsed, bool ready)
 		{
 			look->waiting->sampled |= !group->read;
 			/*
-			 * a lease may have been extended, and an unknown time may be
-			 * arbitrary
+			 * if the group was not read, its lease may have been extended, and
+			 * a time that is not known does not count
 			 */
 			if (group->read || (oldest == DT_NOEND && !lapsed &&
 								time != DT_NOBEGIN))
@@ -924,8 +926,8 @@ find_oldest(Look *look, bool lapsed, bool ready)
 		if (time == DT_NOEND)
 		{
 			/*
-			 * the next group may lack such tasks, too, so continue with the
-			 * last one
+			 * the groups next to this one may lack such tasks, too, so the
+			 * last group takes its place
 			 */
 			Looked		empty = *group;
 
@@ -937,8 +939,8 @@ find_oldest(Look *look, bool lapsed, bool ready)
 }
 
 /*
- * Time at which the oldest task that may be claimed began to wait; with
- * !ready, the oldest of the other tasks.
+ * Returns when the oldest task that may be claimed began to wait; with !ready,
+ * the oldest of the other tasks.
  */
 static TimestampTz
 find_oldest_of_all(Look *look, bool ready)

@@ -19,8 +19,8 @@ typedef struct FairqSurvey
 	TimestampTz ended;			/* time at which the first lease ended;
 								 * DT_NOEND: no task has lapsed */
 	bool		scheduled;		/* true: some task waits for its time */
-	int64		blocked;		/* id of a task that waits for others; 0: there
-								 * is none, or it follows a scheduled one */
+	int64		blocked;		/* id of a task that waits for other tasks; 0:
+								 * none, or it follows a scheduled one */
 	int64		ready;			/* number of queued tasks that are not running;
 								 * an estimate, if there are many */
 	int32		running;		/* number of running tasks; a lower bound, if
