@@ -9,18 +9,20 @@
  * removes it.  A setting that a call does not name gets the table's default in
  * a new row, and is unchanged in an existing one.
  *
- * queue.c checks privileges by the rows of fairq.queue_privilege.  These rows
- * are cached with the queue's settings, and become stale together with them.
- * A grant or a revocation takes effect from the next call.
+ * queue.c checks privileges against the rows of fairq.queue_privilege.  These
+ * rows are cached with the queue's settings, and become stale together with
+ * them.  A grant or a revocation takes effect from the next call.
  *
  * Workers register every ten seconds, and the view fairq.workers shows them.
- * Nothing else depends on the registry: only the leases of a worker's tasks
- * decide whether it still has them.  A worker that ends removes its row.  The
- * view hides workers that have not registered for an hour.  The first call of
- * another worker deletes their rows; later calls do not read other rows.
+ * Nothing else depends on the registry.  Only the leases of a worker's tasks
+ * decide whether the worker still has the tasks.  A worker that ends removes
+ * its row.  The view hides workers that have not registered for an hour.  The
+ * first call of another worker deletes their rows; later calls do not read
+ * other rows.
  *
- * The key is a random id, since two workers may have the same name.  No view
- * shows it, so a role can change only the rows of its own workers.
+ * The key of a worker's row is a random id, since two workers may have the
+ * same name.  No view shows this key, so a role can change only the rows of
+ * its own workers.
  *
  * Locking: see queue.c.  drop_queue, and alter_queue with a block_length, wait
  * for all transactions that have worked on the queue, and the queue's users
@@ -70,8 +72,8 @@ PG_FUNCTION_INFO_V1(fairq_register_worker);
 PG_FUNCTION_INFO_V1(fairq_unregister_worker);
 
 /*
- * numbers of the queue's lanes, as in fairq_task_lane(): the indexes begin
- * with them
+ * numbers of the queue's lanes, as in fairq_task_lane(), with which the
+ * indexes begin
  */
 #define OF_QUEUE "lane BETWEEN $1 * 10 AND $1 * 10 + 9"
 
@@ -82,7 +84,7 @@ PG_FUNCTION_INFO_V1(fairq_unregister_worker);
 #define MOST_ARGS 20
 
 /*
- * a time of 0 removes the setting: tasks are not kept, or failed tasks are
+ * a time of 0 removes the setting, so tasks are not kept, or failed tasks are
  * kept forever
  */
 #define NO_TIME "interval '0'"
@@ -93,7 +95,7 @@ typedef struct Setting
 	const char *name;
 	Oid			type;
 	int			least;
-	int64		most;			/* maximum of an interval, in years */
+	int64		most;			/* the maximum; of an interval, in years */
 	const char *none;			/* value that removes the setting; NULL: no
 								 * value does */
 	const char *instead;		/* SQL of the value that is written when the
@@ -353,7 +355,7 @@ make_queue_hints(int32 queue_id)
 	}
 	PG_END_TRY();
 	/*
-	 * not in PG_TRY: if this fails, the abort gives the hints back
+	 * not in PG_TRY, because if this fails, the abort gives the hints back
 	 */
 	fairq_load_first(&hints->tally);
 }
@@ -367,7 +369,7 @@ write_grant(const FairqSqlArg *args)
 }
 
 /*
- * Whether there is a queue of the name, committed or our own.  If not,
+ * Whether there is a queue with the name, committed or our own.  If not,
  * *creator is the transaction that is creating one, if any.
  */
 static bool
@@ -391,7 +393,7 @@ name_exists(text *name, TransactionId *creator)
 
 /*
  * Insert the row of a new queue.  Returns its id; 0: the name is taken.  Waits
- * for a transaction that is creating a queue of the name.  The INSERT itself
+ * for a transaction that is creating a queue with the name.  The INSERT itself
  * would also wait, but would then fail at REPEATABLE READ.
  */
 static int64
@@ -534,7 +536,7 @@ fairq_alter_queue(PG_FUNCTION_ARGS)
 
 /*
  * Change a setting of a whole queue, or of one group.  If the group does not
- * exist, this creates it (makes), or raises an error.
+ * exist, the function creates it (with makes), or raises an error.
  */
 static void
 change_one(FunctionCallInfo fcinfo, const char *function, bool makes,
@@ -830,7 +832,7 @@ fairq_grant_queue(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Also works for a dropped role, named by its OID. */
+/* The function also works for a dropped role, named by its OID. */
 Datum
 fairq_revoke_queue(PG_FUNCTION_ARGS)
 {

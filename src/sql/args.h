@@ -14,7 +14,10 @@
 #include "compat.h"
 #include "queue.h"
 
-/* most elements of an array: the data kept for each has to fit into memory */
+/*
+ * most elements of an array, because the data kept for each has to fit into
+ * memory
+ */
 #define FAIRQ_MAX_ELEMENTS 40000000
 
 /* the most bytes of the name of a worker, and of other data about it */

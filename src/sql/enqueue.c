@@ -10,15 +10,16 @@
  * key.
  *
  * Like every statement, enqueue_batch() adds all of its tasks or none.  It
- * writes its rows a hundred at a time.  It holds one lane's lock at a time and
- * waits for no other transaction, so such calls in opposite orders do not
- * deadlock.  Only dedup keys make it wait: for an equal key (dedup.c), and for
- * the row of an expired task (add.c).  It takes its keys in sorted order,
- * before it adds the first task.
+ * writes its rows a hundred at a time.  It waits only for an equal key
+ * (dedup.c), for the row of an expired task with that key (add.c), or for a
+ * closed batch (blocked.c).  It holds one lane's lock at a time, and takes its
+ * keys in sorted order, before it adds the first task.  So such calls in
+ * opposite orders do not deadlock.
  *
  * create_batch() adds the blocked task that waits for the batch (blocked.c).
- * The first check of the batch is due when it is closed.  If all of its tasks
- * have to succeed, checks begin at once, since one of them may fail earlier.
+ * The first check of the batch is due when the batch is closed.  If all of its
+ * tasks have to succeed, checks begin at once, since one of them may fail
+ * earlier.
  *
  * Ids increase, and come from a sequence in chunks.  The high bits are the
  * number of the database's shard.
@@ -44,14 +45,14 @@
  * chunk.
  *
  * Ids are WAL-logged before they are used.  nextval() has written its record
- * before others see the chunk.  So that record is on disk once the commit of a
- * task is on disk.
+ * before other sessions see the chunk.  So that record is on disk once the
+ * commit of a task is on disk.
  *
  * A restart wastes the rest of a chunk.  After a crash PostgreSQL continues up
  * to 32 values later.  Therefore the step is small (see the script): 33 steps
  * are less than 1,024 ids.
  *
- * The step is read from the catalog with each chunk: if the sequence is
+ * The step is read from the catalog with each chunk, so if the sequence is
  * altered, the length of chunks follows.
  *
  * Shards.  The ids of several databases differ if each has its own shard
@@ -162,7 +163,10 @@ find_page(void)
 	return page.buffer;
 }
 
-/* Read the sequence's state.  False if a change might not show in its page. */
+/*
+ * Read the sequence's state.  Returns false if changes might not show in its
+ * page.
+ */
 static bool
 look_at_sequence(FairqIdSource *stands)
 {
@@ -328,7 +332,9 @@ check_no_tasks(void)
 				errhint("Set it right after CREATE EXTENSION."));
 }
 
-/* Make the database a shard: its ids have the number from now on. */
+/*
+ * Make the database a shard: new ids contain the shard's number from now on.
+ */
 Datum
 fairq_set_shard(PG_FUNCTION_ARGS)
 {
@@ -499,7 +505,8 @@ arg_until_started(FunctionCallInfo fcinfo)
 }
 
 /*
- * Read the arguments for the key.  Without a key the others have no meaning.
+ * Read the arguments for the key.  Without a key, the other arguments have no
+ * meaning.
  */
 static void
 read_dedup(FunctionCallInfo fcinfo, FairqNewTask *new)
@@ -547,8 +554,8 @@ compare_ids(const void *a, const void *b)
 
 /*
  * Read the predecessors of tasks, from the arguments after and after_any;
- * NULL: none.  "other" names an argument that excludes them; NULL: it has no
- * value.
+ * NULL: none.  "other" names an argument that excludes them; NULL: that
+ * argument has no value.
  */
 static const FairqAfter *
 arg_after(FunctionCallInfo fcinfo, int n, const char *other)
@@ -584,7 +591,10 @@ time_ahead(TimestampTz run_at, TimestampTz now)
 	return run_at > now ? run_at : DT_NOBEGIN;
 }
 
-/* Add all tasks of the call to a batch; an error if it is closed. */
+/*
+ * Add all tasks of the call to a batch.  Raises an error if the batch is
+ * closed.
+ */
 static void
 add_to_batch(FairqEnqueue *e, int64 batch)
 {
@@ -671,7 +681,10 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 		return true;
 	if (!fairq_task_find_locked(e->tasks, id, &task))
 		return false;
-	/* a task without the key has given it up, and the key is now held */
+	/*
+	 * a task that no longer has the key has given it up, and the key is now
+	 * held
+	 */
 	if (task.running || !task.keyed)
 		return true;
 	replace_locked(e, &task, new, timed);
@@ -834,7 +847,8 @@ take_keys(FairqEnqueue *e, Batch *batch)
 
 		CHECK_FOR_INTERRUPTS();
 		/*
-		 * if two keys are equal, find the owner here: no task is written yet
+		 * if two keys are equal, find the owner here, because no task is
+		 * written yet
 		 */
 		if (i > 0 && datum_image_eq(PointerGetDatum(sorted[i - 1].key),
 									PointerGetDatum(sorted[i].key), false, -1))

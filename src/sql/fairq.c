@@ -21,16 +21,17 @@
  * REPLICA, because the apply worker fires no others.
  *
  * Tasks and groups: a statement on fairq.task invalidates all hints, and one
- * on fairq.group_number all cached groups.  If there are tenants, a statement
- * on fairq.group_number also invalidates hints.  The apply worker fires
- * statement triggers only for TRUNCATE.  Row triggers exist only for that
- * worker (ENABLE REPLICA), so other statements do not pay for them.
+ * on fairq.group_number invalidates all cached groups.  If there are tenants,
+ * a statement on fairq.group_number also invalidates hints.  The apply worker
+ * fires statement triggers only for TRUNCATE.  Row triggers exist only for
+ * that worker (ENABLE REPLICA), so other statements do not pay for them.
  *
  * Settings and privileges: the row names its queue and group, so only these
  * become stale.  If the queue has no hints, the triggers make none.  A backend
  * that reads the queue meanwhile reads it again afterwards.
  *
- * Locking: none here; changes are pending until the end (transaction.c).
+ * Locking: none here; changes are pending until the end of the transaction
+ * (transaction.c).
  */
 #include "postgres.h"
 
@@ -238,8 +239,9 @@ fairq_task_changed(PG_FUNCTION_ARGS)
 
 /*
  * Trigger on fairq.group_number, because backends cache groups, and lanes have
- * the tenants of groups.  drop_queue() also deletes rows by SQL.
- * check_queue() finds a missing row.
+ * the tenants of groups.  A DELETE keeps the hints, because drop_queue() also
+ * deletes rows by SQL. If SQL has deleted the row of a group in use,
+ * check_queue() finds that.
  */
 Datum
 fairq_group_number_changed(PG_FUNCTION_ARGS)
@@ -260,7 +262,7 @@ fairq_group_number_changed(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(NULL);
 }
 
-/* Whether two rows have the same text in that column, or NULL. */
+/* Whether two rows have the same text in the given column, or NULL. */
 static bool
 is_same_text(TupleTableSlot *old, TupleTableSlot *new, AttrNumber attno)
 {

@@ -4,15 +4,9 @@
  *		versions, fairq.set_progress, fairq.cancel, fairq.reschedule,
  *		fairq.close_batch and fairq.cancel_batch.
  *
- * A call finds its task by the id.  It may wait for a transaction
- * that is changing the same row, and then searches again.  A call that renews
- * many leases waits for no row, because a locked row must not make the other
- * leases expire.  The attempt is the fencing token.  It increases with every
- * lease, even after a release.  A call that names an attempt acts only for the
- * lease of that attempt.  An expired lease remains valid until another worker
- * gets the task.  A task that is only deleted, the usual case, is not locked
- * first.
- * outcome.c changes the task.
+ * outcome.c changes the tasks.  A batch processes its ids in sorted order, so
+ * two batches do not deadlock.  Then the call returns the ids of the tasks
+ * that the worker has lost, in the order of the input.
  *
  * A batch processes its ids in sorted order, so two batches do not deadlock.
  * Then it returns the ids that the worker has lost, in the order of its input.
@@ -76,8 +70,8 @@ is_leased(const FairqTask *task, int32 attempt)
 
 /*
  * Lock the queue, if the caller has one of these privileges on it.  With
- * nowait, this does not wait for a transaction that drops the queue: in that
- * case a->busy is true, and the result false.
+ * nowait, the function does not wait for a transaction that drops the queue.
+ * In that case a->busy is true, and the result is false.
  */
 static bool
 use_queue(Attempt *a, int32 queue_id, int any_privilege, bool nowait)
@@ -147,7 +141,7 @@ complete_attempt(Attempt *a, int64 id, int32 attempt, Datum result, int64 took)
 						 FAIRQ_STATUS_CANCELLED : FAIRQ_STATUS_COMPLETED, NULL,
 						 result);
 		ended = lock || fairq_complete_unlocked(a->queue, a->tasks, task);
-		/* another transaction has the row: lock it and read it again */
+		/* another transaction has the row, so lock it and read it again */
 		lock = true;
 	}
 	sample_run(a->queue, task);
@@ -157,7 +151,7 @@ complete_attempt(Attempt *a, int64 id, int32 attempt, Datum result, int64 took)
 
 /*
  * Lock a task by its id, if the caller has one of these privileges on its
- * queue.  Like all code, this locks the queue before the row.
+ * queue.  Like all code, this function locks the queue before the row.
  */
 static bool
 find_task(Attempt *a, int64 id, int any_privilege)
@@ -316,7 +310,7 @@ backoff_delay(const FairqQueue *queue, const FairqTask *task)
 /*
  * Fail the attempt, with an error unless it is NULL.  The task is retried
  * after retry_in microseconds; -1: after the queue's backoff.  If no attempts
- * are left, or with dead, the task fails for good.
+ * are left, or with dead, the task fails permanently.
  */
 static void
 fail_attempt(Attempt *a, const text *error, int64 retry_in, bool dead,
@@ -383,7 +377,7 @@ cancel_task(Attempt *a)
 
 /* --------------------------------------------------------------------- */
 
-/* Begin a call that writes: fairq.task is open, no queue is known. */
+/* Begin a call that writes: fairq.task is open, and no queue is known yet. */
 static Attempt
 begin_call(const char *function)
 {
@@ -417,7 +411,7 @@ arg_delay(FunctionCallInfo fcinfo, int n, const char *name, int64 none)
 
 /*
  * The second argument is an attempt, or NULL.  An impossible attempt is not an
- * error.  It never equals the present one.
+ * error.  Such an attempt never equals the present one.
  */
 static int32
 arg_attempt(FunctionCallInfo fcinfo)
@@ -426,7 +420,7 @@ arg_attempt(FunctionCallInfo fcinfo)
 }
 
 /*
- * Begin a call for one task: its id and attempt are the first arguments.
+ * Begin a call for one task, whose id and attempt are the first arguments.
  * Returns false if the worker does not have the task; otherwise the task is
  * locked.
  */
@@ -487,7 +481,7 @@ fairq_release(PG_FUNCTION_ARGS)
 }
 
 /*
- * Begin a new lease of the task that was found, with the length of the third
+ * Begin a new lease of the task that was found, with the length in the third
  * argument.  Returns false if the task's max_run_time is over; otherwise
  * *until is the end of the lease.
  */
@@ -564,7 +558,7 @@ fairq_reschedule(PG_FUNCTION_ARGS)
 
 /*
  * Close a batch, if the caller has one of these privileges on the queue of its
- * task.  Returns false if it is closed, is finished or does not exist.
+ * task.  Returns false if the batch is closed, is finished or does not exist.
  */
 static bool
 close_batch(Attempt *a, int64 id, int any_privilege)
@@ -678,7 +672,10 @@ compare_ids(const void *a, const void *b)
 	return x->nth - y->nth;
 }
 
-/* Begin a batch: the first argument is the ids, the second their attempts. */
+/*
+ * Begin a batch.  The first argument has the ids, and the second has their
+ * attempts.
+ */
 static Batch
 begin_batch(FunctionCallInfo fcinfo, const char *function)
 {
@@ -705,7 +702,7 @@ begin_batch(FunctionCallInfo fcinfo, const char *function)
 	return batch;
 }
 
-/* End a batch.  Returns the ids that are lost. */
+/* End a batch.  Returns the ids of the tasks that are lost. */
 static Datum
 end_batch(Batch *batch)
 {
@@ -746,7 +743,9 @@ fairq_complete_batch(PG_FUNCTION_ARGS)
 	Datum	   *took = fairq_arg_of_each(fcinfo, 3, "took", INTERVALOID, "ids",
 										 batch.n, false).values;
 
-	/* check all of these first: if one is invalid, no task is changed */
+	/*
+	 * check all of these first, so that no task is changed if one is invalid
+	 */
 	for (int i = 0; i < batch.n && took != NULL; i++)
 		(void) fairq_check_delay("took", DatumGetIntervalP(took[i]));
 	for (int i = 0; i < batch.n; i++)

@@ -1,7 +1,7 @@
 /*
  * maintain.c
  *		fairq.expire_leases, fairq.maintain; fairq.redrive and
- *		fairq.purge_failed, for tasks that have failed for good.
+ *		fairq.purge_failed, for tasks that have failed permanently.
  *
  * fairq's guarantees do not depend on maintain, because pops themselves find
  * lapsed tasks.  maintain removes rows that would accumulate.  A queue that
@@ -20,23 +20,23 @@
  *
  * 1.  maintain deletes the rows of such groups.  The groups that backends have
  *	  cached become invalid at once.  A transaction that searches for a key
- *	  from now on finds that its row is being changed.  It inserts a row of its
- *	  own with the same number (group.c).
+ *	  from now on finds that its row is being changed.  Such a transaction
+ *	  inserts a row of its own with the same number (group.c).
  *
  * 2.  All transactions that work on the queue at this moment may have read the
- *	  number before.  maintain waits for their end, but not for long, and
- *	  delays no other transaction.  If these transactions take longer, a later
- *	  call removes the groups.
+ *	  number before the deletion.  maintain waits for their end, but not for
+ *	  long, and delays no other transaction.  If these transactions take
+ *	  longer, a later call removes the groups.
  *
  * 3.  If a group has got a task meanwhile, maintain writes its row again.
  *	 After that no backend has cached the numbers of the other groups.
  *
  * The transaction that removes groups must not add any, because it no longer
- * sees the rows that others still find.  So maintain does not remove groups in
- * a transaction block.  In a transaction that has removed groups, adding one
- * is an error (group.c).
+ * sees the rows that other transactions still find.  So maintain does not
+ * remove groups in a transaction block.  In a transaction that has removed
+ * groups, adding one is an error (group.c).
  *
- * Tasks that have failed for good are in the archive until a call puts them
+ * Tasks that have failed permanently are in the archive until a call puts them
  * back, into their queue or another one, or deletes them.  A task that is put
  * back is a new task with the id of the old one.  It may have as many attempts
  * as a new one.  The numbers of its attempts continue from the last one, so a
@@ -56,8 +56,9 @@
  * locked.  To delete from the archive, maintain waits for an open redrive.
  *
  * redrive takes AccessShareLock on the queues, RowExclusiveLock on the tables
- * and the archived row, to the end of the transaction.  It skips rows that
- * other transactions are changing; purge_failed is SQL, and waits for these.
+ * and the archived row, to the end of the transaction.  redrive skips rows
+ * that other transactions are changing; purge_failed is an SQL function, and
+ * waits for such rows.
  */
 #include "postgres.h"
 
@@ -131,7 +132,7 @@ begin_sweep(FairqQueue *queue, int64 most)
 	};
 }
 
-/* End the tasks of the scan whose lease or time is over. */
+/* End the tasks of the scan that have expired, or whose lease has expired. */
 static void
 end_found(Sweep *sweep, bool in_order)
 {
@@ -327,8 +328,8 @@ group_has_tasks(const TasksLook *look, int32 group_no)
 
 /*
  * Whether the group has tasks, or has recently started tasks that its rate
- * still counts.  With a new number it could start more tasks at once.  A
- * tenant is used as long as it has groups.
+ * still counts.  With a new number the group could start more tasks at once.
+ * A tenant is used as long as it has groups.
  */
 static bool
 group_is_used(const TasksLook *look, FairqQueue *queue, FairqTable *numbers,
@@ -417,7 +418,10 @@ forget_unused(void *arg)
 	fairq_written();
 	if (n > 0 && (done = wait_for_users(queue, f->end)))
 	{
-		/* begin a new search: the groups may have tasks in other lanes now */
+		/*
+		 * begin a new search, because the groups may have tasks in other lanes
+		 * now
+		 */
 		TasksLook	look = begin_look(tasks, queue->id);
 		ListCell   *number;
 		ListCell   *key;
@@ -585,7 +589,7 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 		} while (fairq_lane_recovered(lane, &at) &&
 				 at.known < FAIRQ_ALL_SEATS);
 		/*
-		 * this leaves out leases: a group that lapses without reason would
+		 * leave out leases, because a group that lapses without reason would
 		 * appear to wait
 		 */
 		while (fairq_find_timed(queue, p, tasks, GetCurrentTimestamp(),
@@ -702,7 +706,7 @@ give_back_deleted(void)
 
 	/*
 	 * Our own changes may be rolled back.  Also, a queue that is being created
-	 * has hints before others see it.
+	 * has hints before other transactions see the queue.
 	 */
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
 		!ConditionalLockRelationOid(table, ShareLock))
@@ -813,7 +817,7 @@ rejoin(FairqEnqueue *e, FairqNewTask *new, int64 batch)
 	fairq_batch_count(e->tasks, batch, FAIRQ_STATUS_FAILED, -1, new->id);
 }
 
-/* The place to which tasks are put back, if it is a new one. */
+/* The place to which tasks are put back, if it is not their old place. */
 typedef struct Target
 {
 	FairqQueue *queue;			/* NULL: their queue */

@@ -283,8 +283,8 @@ fairq_pop_queues(PG_FUNCTION_ARGS)
 							   AccessShareLock);
 	begin_claims(fcinfo, &claims, 0, RowExclusiveLock);
 	/*
-	 * first serve a task that an earlier call has left because it is served
-	 * alone
+	 * first serve a task that an earlier call has left because the task is
+	 * served alone
 	 */
 	for (int i = 1; i < n && left > 0; i++)
 		if (fairq_begins_alone(fairq_queue_use(DatumGetTextPP(names[i]),

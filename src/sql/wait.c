@@ -214,8 +214,8 @@ fairq_wait_settle(bool committed)
 
 /*
  * Returns the time until which this backend sleeps, if a task of a queue
- * becomes due at a given time.  It is that time unless another waiter is the
- * timekeeper for it.
+ * becomes due at a given time.  The result is "due", unless another waiter is
+ * the timekeeper until then, or "otherwise" is earlier.
  */
 static TimestampTz
 keep_time(int nth, TimestampTz due, TimestampTz otherwise)
@@ -308,7 +308,7 @@ sleep_once(TimestampTz until)
 	{
 		ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
 		/*
-		 * a waiter may be called at any time, so it does not sleep for weeks
+		 * the timeout must be at most INT_MAX, and the sleep may end early
 		 */
 		(void) ConditionVariableTimedSleep(sleepers, Min(ms, INT_MAX / 2),
 										   fairq_wait_event());
@@ -443,7 +443,9 @@ look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)
 	*again = false;
 	looks->look.ends = ends;
 	begin_wait(names, n, queues, looks);
-	/* reading TOAST values of the tasks that it ends needs a snapshot */
+	/*
+	 * reading TOAST values of the tasks that this look ends needs a snapshot
+	 */
 	if (ends)
 		PushActiveSnapshot(GetTransactionSnapshot());
 	tasks = fairq_open(FAIRQ_TASK, ends ? RowExclusiveLock : AccessShareLock);
