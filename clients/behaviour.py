@@ -136,7 +136,7 @@ class OwnServer(Server):
             raise RuntimeError(f"{command}: {done.stdout}")
 
     def control(self, *what):
-        # The output goes to a file: the server would keep a pipe open.
+        # The output goes to a file, since the server would keep a pipe open.
         with open(f"{self.place}/control", "a", encoding="utf-8") as file:
             subprocess.run(["pg_ctl", "-D", f"{self.place}/data", "-l", f"{self.place}/log",
                             "-w", *what], check=True, env=self.environment,
@@ -433,7 +433,8 @@ class Case:
         return worker
 
     def produce(self, action, group="bob", options=None, queue=None, status=0):
-        """The id that the client's producer prints."""
+        """Runs the client's producer.  Returns the id that it prints, or its
+        errors if it must fail."""
         if not isinstance(action, str):
             action = json.dumps(action)
         done = subprocess.run(
@@ -528,7 +529,8 @@ SITUATIONS = {}
 
 
 def situation(number, text, own_server=False, seconds=5):
-    """Registers a situation.  It takes about this many seconds; the longest situations run first."""
+    """Registers a situation that takes about that many seconds; the longest
+    situations run first."""
     def register(function):
         SITUATIONS[number] = function
         function.text, function.own_server, function.seconds = text, own_server, seconds
@@ -554,7 +556,7 @@ def hello(case):
         waits = case.waits()
         expect(waits == 0, "it occupies connections of the pooler in fairq.wait:", waits)
         said = [line for line in worker.said().splitlines() if "pooler" in line]
-        expect(len(said) == 1, "it reports about the pooler", said)
+        expect(len(said) == 1, "the worker's lines about the pooler:", said)
     worker.stop()
 
 
@@ -734,14 +736,15 @@ def past_grace(case):
     second = case.work(GRACE=0.3)
     case.is_idle(second)
     first.stop()
-    # it starts before the worker's next poll and before the lease is over
+    # the task starts before the worker's next poll and before the end of the
+    # lease
     case.wait_for_line("start", id, worker=second, limit=25)
 
 
 @situation(13, "a task of 3 times the lease is done once", seconds=17)
 def heartbeat(case):
     case.queue()
-    # long enough for a machine that stalls for some seconds
+    # a lease that is long enough for a machine that stalls for some seconds
     workers = [case.work(LEASE=6), case.work(LEASE=6)]
     id = case.enqueue({"do": "sleep", "seconds": 18})
     case.was_done_once(id)
@@ -814,10 +817,10 @@ def fair(case):
     before = case.ask("SELECT count(*) FROM fairq.tasks b, fairq.tasks a WHERE a.id = %s AND"
                       " b.queue = a.queue AND b.group_key = 'bob' AND"
                       " b.popped_at > %s AND b.popped_at < a.popped_at", id, committed)
-    expect(before <= 1 + 2, "taken of Bob's before Alice's:", before)
+    expect(before <= 1 + 2, "tasks of Bob popped before Alice's:", before)
     order = [line[1] for _, line in case.lines() if line[0] == "start"]
     before = order.index(str(id)) - begun
-    expect(before <= 1 + 2 + 1, "begun of Bob's before Alice's:", before)
+    expect(before <= 1 + 2 + 1, "tasks of Bob begun before Alice's:", before)
     worker.stop()
 
 
@@ -854,7 +857,7 @@ def with_clock(whole, clock):
                 worker.kill()
         task = case.was_done_once(crashes, attempt=2)
         took = (task.popped_at - popped).total_seconds()
-        expect(took > 5.9, "after a crash it was begun again after", took)
+        expect(took > 5.9, "the task of a killed worker was begun again after", took)
     except Broken as broken:
         raise Broken("\n".join([f"by {clock} s: {broken}", *case.report()])) from None
     finally:
@@ -868,8 +871,8 @@ def unfit(case):
     unknown = case.enqueue({"do": "ok"}, task="nobody_knows")
     unfits = [case.enqueue(payload, max_attempts=1) for payload in ([1, 2, 3], 5, {"what": 1})]
     task = case.wait_for_status(unknown, "failed")
-    expect("nobody_knows" in (task.error or ""), "error of the unknown one:", task.error)
-    expect(task.attempt == 2, "attempts of the unknown one:", task.attempt)
+    expect("nobody_knows" in (task.error or ""), "error of the unknown task:", task.error)
+    expect(task.attempt == 2, "attempts of the unknown task:", task.attempt)
     for id in unfits:
         task = case.wait_for_status(id, "failed")
         expect(task.error, "no error of", task)
@@ -911,7 +914,7 @@ def edges(case):
     id = case.produce({"do": "headers"}, options={"headers": {"traceparent": TRACE}})
     task = case.was_done_once(id)
     seconds = (task.popped_at - task.enqueued_at).total_seconds()
-    expect(seconds < 25, "a waiting worker has seen it after", seconds)
+    expect(seconds < 25, "a waiting worker has popped the task after", seconds)
     expect(task.headers.get("traceparent") == TRACE, "its headers are", task.headers)
     seen = [line for _, line in case.lines() if line[:2] == ["headers", str(id)]]
     expect(len(seen) == 1 and json.loads(" ".join(seen[0][2:])).get("traceparent") == TRACE,
@@ -1112,7 +1115,7 @@ def no_group(case):
     said = case.produce({"do": "ok"}, "", status=1)
     expect(len(said.splitlines()) == 1 and "group" in said, "it says", said)
     count = case.ask("SELECT count(*) FROM fairq.tasks WHERE queue = %s", queue)
-    expect(count == 0, "tasks that it has left:", count)
+    expect(count == 0, "tasks that the producer has left:", count)
 
 
 @situation(30, "no such database or role: it ends after GIVE_UP; no server: it waits",
@@ -1128,11 +1131,11 @@ def never(case):
     for name, worker in ending.items():
         says(worker, name)
     took = time.monotonic() - begun
-    expect(took >= 6, "they have given up after", took)
+    expect(took >= 6, "the workers have given up after", took)
     case.server.control("-m", "fast", "stop")
     case.connection.close()
     time.sleep(10)
-    expect(lives.is_alive(), "it has ended although the server is only down")
+    expect(lives.is_alive(), "the worker has ended although the server is only down")
     case.server.control("start")
     case.goes_on()
     lives.stop()
@@ -1170,7 +1173,7 @@ def too_large(case):
                 case.ask("SELECT payload::text FROM fairq.task WHERE id = %s", large)
             except psycopg.Error:
                 return time.monotonic() - begun < 8
-            raise Broken("the server can print it")
+            raise Broken("the server can print the payload")
 
         # a worker waits 15 to 30 s for an answer
         for _ in range(5):
@@ -1302,7 +1305,7 @@ def schedule(case):
     expect(rest == ["schedule", "schedule", "tidy", "ok"], "its tasks have", rest)
     at = [time.strptime(text, "%Y-%m-%dT%H:%M:%SZ") for text in times]
     steps = {calendar.timegm(two) - calendar.timegm(one) for one, two in zip(at, at[1:])}
-    # a machine that stalls may miss times
+    # on a machine that stalls, the workers may miss times
     expect(min(steps) >= 1, "the times of its tasks:", times)
     keys = case.ask("SELECT count(*) FROM fairq.dedup JOIN fairq.queue USING (queue_id)"
                     " WHERE name = %s AND dedup_key = ANY (%s)",
@@ -1333,11 +1336,11 @@ def ends_before_alone(case):
             way.hold()
             if case.count("end", other) == 0:
                 break
-            # the machine is slow, so this tries again with a longer task
+            # the machine is slow, so the loop tries again with a longer task
             way.release()
         case.wait_for_line("end", other, limit=seconds + TIME_LIMIT)
         time.sleep(2.5)
-        expect(case.count("start", alone) == 0, "it has begun before the end was stored")
+        expect(case.count("start", alone) == 0, "it has begun before the other task's end was stored")
         way.release()
         case.was_done_once(other)
         case.wait_for_status(alone, "completed")
@@ -1371,7 +1374,7 @@ def registry(case):
     expect(shown() == [row(1)], "after the other one has ended:", shown())
 
 
-@situation(41, "payloads that the server cannot print, for its limits or its memory: only their tasks fail",
+@situation(41, "payloads that exceed the server's limits or memory: only their tasks fail",
            own_server=True, seconds=6)
 def unprintable(case):
     case.queue(max_attempts=2, backoff="0.1 s")
