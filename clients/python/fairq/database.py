@@ -71,8 +71,8 @@ def connect(uri: str, name: str) -> psycopg.Connection[Tuple[Any, ...]]:
     ports = str(at.get("port") or os.environ.get("PGPORT", "")).split(",")
     if len(hosts) == 1:
         return psycopg.connect(**at, autocommit=True)
-    # each host has a time limit of its own: a host that does not answer would use up a
-    # common limit
+    # each host has a time limit of its own, since a host that does not answer would
+    # use up a common limit
     for i, host in enumerate(hosts):
         at.update(host=host, port=ports[i % len(ports)])
         try:
@@ -87,7 +87,7 @@ class Database:
 
     limit is the time limit of a statement in seconds: check() ends the connection of a
     statement that takes longer.  If the server refuses connections for give_up seconds,
-    query() raises WorkerError.  With None, it never does.
+    query() raises WorkerError.  If give_up is None, it never does.
     """
 
     def __init__(self, uri: str, name: str, stopping: threading.Event, limit: float,
@@ -133,9 +133,9 @@ class Database:
         """The rows of a statement.  Unless "once" is set, retries until the server
         answers.
 
-        With "brief", which is for SELECTs without FROM, it waits for a lock only
-        briefly.  An open transaction may have locked the row of a task, and other tasks
-        need this connection too.
+        With "brief", which is for SELECTs without FROM, the statement waits for a lock
+        only briefly.  An open transaction may have locked the row of a task, and other
+        tasks need this connection too.
         """
         try:
             return self.persist(sql, args, once, brief)
@@ -238,7 +238,7 @@ class Database:
             pass        # the connection is being lost anyway
 
     def close(self) -> None:
-        # this does not wait for a thread whose server does not answer
+        # close() does not wait for a thread whose server does not answer
         if self.lock.acquire(timeout=1):
             try:
                 if self.connection is not None:

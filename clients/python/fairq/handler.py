@@ -97,7 +97,8 @@ class Handler(OfFunction[P, R_co]):
         return self.function(*args, **named)
 
     def options(self, *, queue: Optional[str] = None, **options: Any) -> Enqueuing[P]:
-        """Returns the same calls for this queue and these options.
+        """Returns the calls that enqueue tasks for the handler, with this queue and
+        these options.
 
         Options are arguments of fairq.enqueue() or fairq.create_batch().
         """

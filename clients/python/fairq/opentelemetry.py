@@ -29,10 +29,11 @@ def attributes(operation: str, kind: str, queue: str, task: Optional[str]) -> Di
 
 
 def instrument_producer(*, tracer_provider: Any = None, meter_provider: Any = None) -> None:
-    """Creates a span for each call that enqueues tasks, and adds its traceparent to
-    their headers.
+    """Creates a span for each call that enqueues tasks, and adds the span's traceparent to
+    the tasks' headers.
 
-    Keeps a traceparent that the caller gives.  Call it once per process.
+    Keeps a traceparent that the caller gives.  Call this function once per
+    process.
     """
     tracer = trace.get_tracer("fairq", __version__, tracer_provider)
     sent = metrics.get_meter("fairq", __version__, meter_provider).create_counter(

@@ -6,9 +6,9 @@ multiprocessing, and a pipe to it.
 
 A process imports the application's modules (start method "spawn") and finds the handler
 there by name.  It uses no connection of the worker.  The slot's thread in the worker
-waits for the handler's end, and meanwhile writes its progress.  A thread of the process
-reads the pipe.  So the process learns that the task has to stop, or that the worker has
-ended.
+waits for the handler's end, and meanwhile saves the task's progress.  A thread of the
+process reads the pipe.  So the process learns that the task has to stop, or that the
+worker has ended.
 """
 
 from __future__ import annotations
@@ -225,7 +225,8 @@ class Processes:
 
 
 def rebuilt(error: BaseException, text: str, whole: str) -> BaseException:
-    """An error that a process has sent, with the texts that it had there."""
+    """Returns an error that a process has sent, with the texts that the error
+    had in that process."""
     error.fairq_texts = text, whole     # type: ignore[attr-defined]
     return error
 

@@ -118,7 +118,7 @@ class Task:
 
     @property
     def progress(self) -> Any:
-        """The progress of this attempt and earlier ones.
+        """The progress that this or an earlier attempt set last.
 
         If there are steps or a cursor, it is a dict whose item "fairq" contains
         them.
@@ -163,8 +163,8 @@ class Task:
         """Records how far the work has got, as the cursor for a later attempt.
         Call it often.
 
-        It saves the value once per heartbeat.  If the attempt fails or is released, the
-        worker saves the last value.  Raises Stopped like check().
+        Saves the cursor once per heartbeat.  If the attempt fails or is released, the
+        worker saves the last cursor.  Raises Stopped like check().
         """
         if self.is_due(cursor):
             self.save_cursor()
@@ -282,7 +282,7 @@ def items(plain: Any) -> Dict[str, Any]:
 async def in_thread(function: Callable[..., None], *args: Any) -> None:
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
-    # this does not use the loop's executor, since all its threads may wait for
+    # does not use the loop's executor, since all its threads may wait for
     # locked rows
     executor = ThreadPoolExecutor(1)
     try:
@@ -299,5 +299,6 @@ def decode(what: str, text: Optional[str]) -> Any:
 
 
 def current_task() -> Task:
-    """The task whose handler calls this; LookupError outside of handlers."""
+    """The task whose handler calls this function; raises LookupError outside of
+    handlers."""
     return current.get()

@@ -1,9 +1,10 @@
-"""For tests: runs the tasks that the test's transaction has enqueued, in this transaction.
+"""For tests: runs the ready tasks that the test's transaction sees, in this
+transaction.
 
     ran = fairq.testing.run_tasks(connection, worker)
 
-No worker sees these tasks, since nothing is committed.  A rollback at the end of the
-test removes all of them.
+No worker sees the tasks that the transaction has enqueued, since nothing is
+committed.  A rollback at the end of the test removes them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def run_tasks(connection: Any, worker: Worker, *, most: int = 1000) -> List[Ran]
     enqueue.
 
     The connection is one that enqueue() takes, in a transaction.  Exceptions of a handler are
-    raised here, except Dead and Retry.  WorkerError: there are more than "most" tasks.
+    raised here, except Dead and Retry.  Raises WorkerError if there are more than "most"
+    tasks.
     """
     place: Any = OneConnection(worker, connection)
     ran: List[Ran] = []

@@ -1,6 +1,6 @@
 """A worker: takes tasks of queues, and runs their handlers.
 
-A worker has two connections and three threads per database.  One pops and sleeps in
+A worker has two connections and three threads per database.  One thread pops and sleeps in
 fairq.wait, one renews leases, and one shows the worker in fairq.workers.  Functions run in
 a pool with one thread per slot, or one process, and async handlers in an event loop.
 Other threads complete tasks, since that may wait for locks, and one thread watches time
@@ -55,13 +55,14 @@ H = TypeVar("H", bound="Handler[..., Any]")
 
 log = logging.getLogger("fairq")
 
-# seconds for the server's answers after the grace
+# seconds for the server's answers after the grace period
 TO_ANSWER = 4
 
 # seconds after which the other shards stop waiting for a shard
 SILENCE = 1
 
-# seconds that a task that runs alone waits for the server to store the ends of others
+# seconds for which a task that must run alone waits, at most, until the server has
+# the ends of others
 ALONE = 10
 
 # seconds that a handler has to end after its timeout
@@ -236,7 +237,7 @@ class Worker:
     databases       a connection string, or one for each shard; '': PGHOST and so on
     name            the worker's name in fairq.tasks
     give_up         seconds after which the worker ends if the server refuses its
-                    connections; None: it waits without a limit
+                    connections; None: the worker waits without a limit
     alive           a file that the worker touches every second while it works
     processes       run functions in a pool of processes instead of threads
     """
@@ -320,7 +321,8 @@ class Worker:
              timeout: Optional[Delay] = None) -> "Callable[[Callable[P, R]], Handler[P, R]]":
         """Decorates the handler of tasks with that name.
 
-        Its enqueue() adds tasks to the queue, by default to the worker's first one.
+        The handler's enqueue() adds tasks to the queue, by default to the worker's
+        first one.
         """
         def register(function: "Callable[P, R]") -> "Handler[P, R]":
             if name in self.tasks:
@@ -406,7 +408,7 @@ class Worker:
         for hook in self.hooks[kind]:
             try:
                 hook(task, *args)
-            except BaseException:       # SystemExit, for example, would keep the slot
+            except BaseException:       # SystemExit would otherwise keep the slot
                 log.exception("a hook of task %s, attempt %s", task.id, task.attempt)
 
     def call_last_hooks(self, task: Task, error: Optional[BaseException]) -> None:
@@ -936,8 +938,8 @@ class Worker:
     def run(self, *, signals: bool = False) -> None:
         """Works until stop(), and raises WorkerError if it cannot work.
 
-        With signals, SIGTERM and SIGINT also end it, if this is the main
-        thread.
+        With signals, SIGTERM and SIGINT also end run(), if it is called in the
+        main thread.
         """
         reading, writing = socket.socketpair()
         writing.setblocking(False)
@@ -951,9 +953,9 @@ class Worker:
         try:
             with signals_to(wake, signals):
                 self.start()
-                # The main thread handles all signals.  Those that another
-                # thread receives do not interrupt select(), so it has a time
-                # limit.
+                # The main thread handles all signals.  Signals that another
+                # thread receives do not interrupt select(), so select() has a
+                # time limit.
                 while not select.select([reading], [], [], TO_NOTICE)[0]:
                     pass
                 self.end()
@@ -980,8 +982,8 @@ class Worker:
                 while not waiting.done():       # see run()
                     await asyncio.wait([waiting], timeout=TO_NOTICE)
             finally:
-                # this runs even after a cancellation, in an executor that handlers do
-                # not use
+                # ends the worker even after a cancellation, in an executor that
+                # handlers do not use
                 executor = concurrent.futures.ThreadPoolExecutor(1)
                 await asyncio.shield(loop.run_in_executor(executor, self.end))
                 executor.shutdown(wait=False)
@@ -990,10 +992,10 @@ class Worker:
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
-        """Works as long as a web application, whose lifespan it is.
+        """Works during the lifespan of a web application.
 
         An example is FastAPI(lifespan=worker.lifespan).  Raises WorkerError at
-        the end if it could not work.
+        the end if the worker could not work.
         """
         serving = asyncio.ensure_future(self.serve())
         serving.add_done_callback(log_problem)
@@ -1041,7 +1043,7 @@ def exit_besides(status: int) -> NoReturn:
     limit = threading.Timer(TO_EXIT, os._exit, (status,))
     limit.daemon = True
     limit.start()
-    # before Python 3.9 these exit handlers wait for threads, too
+    # before Python 3.9 the exit handlers of concurrent.futures wait for threads, too
     for name in "thread", "process":
         waits = getattr(sys.modules.get(f"concurrent.futures.{name}"), "_python_exit", None)
         if waits is not None:
