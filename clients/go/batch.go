@@ -10,8 +10,9 @@ type NewBatch struct {
 }
 
 // CreateBatch creates a batch, and adds the task that waits for it.  It returns the id
-// of both.  Then may have a Group, NoGroup, Name, Args, Priority, MaxAttempts, Headers
-// and Batch.  Tasks are added with the batch's id as their Batch, until [CloseBatch].
+// that both have.  Then may have a Group, NoGroup, Name, Args, Priority, MaxAttempts,
+// Headers and Batch.  Tasks are added with the batch's id as their Batch, until
+// [CloseBatch].
 func CreateBatch(ctx context.Context, db DB, batch NewBatch) (int64, error) {
 	task := batch.Then
 	row, err := task.encode()

@@ -120,9 +120,9 @@ func (d *database) persist(ctx context.Context, f func(context.Context, DB) erro
 	}
 }
 
-// briefly is the end of a statement about a task, which is a SELECT without FROM.  It
-// makes the statement wait for a lock only briefly.  An open transaction may have
-// locked the task's row, and other tasks need this connection too.
+// briefly returns an end for a SELECT without FROM, with which this statement about a
+// task waits for a lock only briefly.  An open transaction may have locked the task's
+// row, and other tasks need this connection too.
 func (d *database) briefly() string {
 	limit := 100
 	if d.heldLately() {

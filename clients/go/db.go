@@ -29,7 +29,8 @@ type SQLDB interface {
 // SQL wraps a connection or transaction of database/sql as a DB.
 func SQL(db SQLDB) DB { return sqlDB{db} }
 
-// SQLTx does the same with a transaction, for [EnqueueTx] and [Task.CompleteTx].
+// SQLTx wraps a transaction of database/sql as a Tx, for [EnqueueTx] and
+// [Task.CompleteTx].
 func SQLTx(tx interface {
 	SQLDB
 	Commit() error

@@ -80,8 +80,8 @@ func EnqueueTx(ctx context.Context, tx Tx, queue string, task NewTask) (int64, e
 }
 
 // EnqueueBatch adds many tasks at once, all or none, and returns their ids in the
-// order of tasks.  MaxAttempts, Replace, DedupUntil and DedupFor cannot be set in
-// it, and ExpiresAt, Batch, After and AfterAny must be the same in all of its tasks.
+// order of tasks.  No task may set MaxAttempts, Replace, DedupUntil or DedupFor.
+// ExpiresAt, Batch, After and AfterAny must be the same in all tasks.
 func EnqueueBatch(ctx context.Context, db DB, queue string, tasks []NewTask) ([]int64, error) {
 	if len(tasks) == 0 {
 		return nil, nil

@@ -7,8 +7,8 @@
 //
 // tx is a transaction of pgx, or of database/sql: [SQLTx].
 //
-// A [Worker] runs the tasks of one or several queues, each with the [Handler] of its
-// name, until its context is done:
+// A [Worker] runs the tasks of one or several queues, each task with the [Handler] of the
+// task's name, until the worker's context is done:
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 //	defer stop()

@@ -32,8 +32,8 @@ import (
 )
 
 // The tests need a database with the extension, and a superuser; PGHOST and so
-// on name them.  If FAIRQ_RESTART_COMMAND is set, it restarts the server.
-// Nothing else may use the server then.
+// on name both.  If FAIRQ_RESTART_COMMAND is set, the tests restart the server
+// with it.  Nothing else may use that server.
 
 const patience = 60 * time.Second
 
@@ -163,7 +163,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// running is a worker that was started.
+// running is a worker that has been started.
 type running struct {
 	t      *testing.T
 	worker *fairq.Worker
@@ -397,7 +397,7 @@ func TestEnqueueBatch(t *testing.T) {
 				if !bad.NoGroup {
 					bad.Group = "bob"
 				}
-				// so the first one has neither a Group nor NoGroup
+				// the first bad task gets neither a Group nor NoGroup
 				bad.NoGroup = false
 				ids, err := fairq.EnqueueBatch(ctx, way, "batch", append(tasks[:1:1], bad))
 				db.QueryRow(ctx, count).Scan(&after)
@@ -1023,7 +1023,7 @@ func TestAlone(t *testing.T) {
 	for i := 0; i < 3; i++ {
 		suspects = append(suspects, enqueue(t, db, "alone", fairq.NewTask{Group: fmt.Sprint("suspect", i), Name: "suspect"}))
 	}
-	// as if the process that popped them had died
+	// the leases expire, as if the process that popped the tasks had died
 	execute(t, db, "SELECT count(*) FROM fairq.pop('alone', 9, lease => '1 ms')")
 	time.Sleep(10 * time.Millisecond)
 	for _, name := range []string{"alone", "beside"} {
@@ -1404,8 +1404,8 @@ func TestCancelAndProgress(t *testing.T) {
 	waitForStatus(t, db, id, "cancelled")
 }
 
-// A task that exceeds max_run_time fails.  If the worker released it, it would run again and
-// again.
+// A task that exceeds max_run_time fails.  If the worker released the task, it would run
+// again and again.
 func TestMaxRun(t *testing.T) {
 	db := queue(t, "maxrun", ", max_run_time => '2 s', max_attempts => 1")
 	begun, ended := make(chan *fairq.Task, 1), make(chan error, 1)
@@ -1497,7 +1497,7 @@ func TestGrace(t *testing.T) {
 		again[id] = next
 	}
 	for name, want := range map[string]string{"heeds": "2 19", "deaf": "2 19", "after": "1 19"} {
-		// handed back: the attempt does not count
+		// the worker has released the task: the attempt does not count
 		if got := again[ids[name]]; got != want {
 			t.Errorf("%s: the next attempt, and those left, are %s, not %s", name, got, want)
 		}
@@ -1665,7 +1665,7 @@ func trouble(t *testing.T, name string, happen, mend func(), signs ...string) *r
 	waitForStatus(t, db, id, "completed")
 	w.end()
 	if !strings.Contains(w.log.String(), "retrying") {
-		t.Errorf("nothing of it is in the log: %s", w.log.String())
+		t.Errorf("the log does not report the trouble: %s", w.log.String())
 	}
 	return w
 }
@@ -1782,7 +1782,8 @@ func (m moments) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// scheduled returns the schedules' names and the times of a queue's tasks.
+// scheduled returns the schedule's name and the scheduled time of each task of
+// a queue.
 func scheduled(t *testing.T, db *pgx.Conn, queue string) string {
 	t.Helper()
 	var text string

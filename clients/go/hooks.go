@@ -6,19 +6,19 @@ import (
 	"fmt"
 )
 
-// Hooks are functions that a worker calls around each attempt; nil: none.  After Before, it
-// calls one of After, Error and Lost, with the context that Before has returned.  If a hook
-// panics, the worker logs it and continues.
+// Hooks are functions that a worker calls around each attempt; nil: none.  After Before, the
+// worker calls one of After, Error and Lost, with the context that Before has returned.  If
+// a hook panics, the worker logs it and continues.
 type Hooks struct {
 	// Before returns the context of the handler, which is ctx or derived from it.
 	Before func(ctx context.Context, task *Task) context.Context
 	// The worker calls After if the handler has returned nil.
 	After func(ctx context.Context, task *Task)
-	// It calls Error if the handler has returned an error, has panicked, or ignores its
-	// timeout.  It also calls Error if there is no handler.
+	// The worker calls Error if the handler has returned an error, has panicked, or
+	// ignores its timeout.  It also calls Error if there is no handler.
 	Error func(ctx context.Context, task *Task, err error)
-	// It calls Lost after an attempt without effect: the task was cancelled, its lease is
-	// lost, or the worker stops.
+	// The worker calls Lost after an attempt without effect: the task was cancelled, its
+	// lease is lost, or the worker stops.
 	Lost func(ctx context.Context, task *Task)
 }
 
@@ -33,7 +33,7 @@ func (r *run) before(task *Task) {
 	})
 }
 
-// after calls the hook for the end of a handler.
+// after calls After, Error or Lost at the end of an attempt.
 func (r *run) after(task *Task, err error) {
 	why := task.stopped()
 	switch {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// QueueSettings are settings of a queue, by the names of the arguments of create_queue in
-// SQL.  A value is an int, a bool or a string, a time.Duration for an interval, and an
+// QueueSettings are settings of a queue.  The keys are names of arguments of create_queue
+// in SQL.  A value is an int, a bool or a string, a time.Duration for an interval, and an
 // []int for shares.  0 removes a limit.
 type QueueSettings map[string]any
 
@@ -31,8 +31,8 @@ type RedriveOptions struct {
 	ToGroup    *string // the tasks move to this group; nil: they stay
 }
 
-// EnsureQueues creates the queues that are missing, and gives all of them their settings.
-// It keeps settings that are not given.  The separator of an existing queue must be the
+// EnsureQueues creates the missing queues, and gives all given queues their settings.  It
+// keeps settings that are not given.  The separator of an existing queue must be the
 // same, since it cannot be changed.
 func EnsureQueues(ctx context.Context, db DB, queues map[string]QueueSettings) error {
 	all := map[string]*declared{}
@@ -132,7 +132,7 @@ func setting(kind string, value any) (string, error) {
 	return "", fmt.Errorf("must be of the SQL type %s, and is %v (%T)", kind, value, value)
 }
 
-// Find returns the id of the unfinished task of the queue that has the key; 0: there is
+// Find returns the id of the queue's unfinished task that has the key, or 0 if there is
 // none.
 func Find(ctx context.Context, db DB, queue, dedupKey string) (int64, error) {
 	var id int64

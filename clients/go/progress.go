@@ -49,9 +49,9 @@ func (t *Task) Progress() json.RawMessage {
 }
 
 // SetProgress sets the progress, for fairq.tasks and later attempts.  It keeps the steps
-// and the cursor.  If the task was cancelled or its lease is lost, it returns ErrLost,
-// and the handler's context is done.  While the server is down it waits until ctx is
-// done.
+// and the cursor.  If the task was cancelled or its lease is lost, SetProgress returns
+// ErrLost, and the handler's context is done.  While the server is down, SetProgress
+// waits until ctx is done.
 func (t *Task) SetProgress(ctx context.Context, value any) error {
 	encoded, err := json.Marshal(value)
 	if err != nil {
@@ -95,9 +95,10 @@ func Step[T any](ctx context.Context, task *Task, name string,
 	})
 }
 
-// Checkpoint records how far the work has got, for Cursor in a later attempt.  It saves
-// the value once per heartbeat, so call it often.  If the attempt fails or is released, the worker
-// saves the last value.  If the task was cancelled or its lease is lost, it returns ErrLost.
+// Checkpoint records how far the work has got, for Cursor in a later attempt.  It saves the
+// cursor once per heartbeat, so call it often.  If the attempt fails or is released, the
+// worker saves the last cursor.  If the task was cancelled or its lease is lost, Checkpoint
+// returns ErrLost.
 func (t *Task) Checkpoint(ctx context.Context, cursor any) error {
 	encoded, err := json.Marshal(cursor)
 	if err != nil {

@@ -107,8 +107,8 @@ func (s *Schedule) at(at time.Time) *NewTask {
 	return &task
 }
 
-// due returns the times until now that no earlier call has returned.  The first call
-// returns the last missed time.
+// due returns the times until now whose tasks have not been added.  The first call
+// returns only the last one.
 func (s *schedule) due(now time.Time) []time.Time {
 	from := now.Add(-s.CatchUp)
 	if s.seen.After(from) {
@@ -187,7 +187,7 @@ func (r *run) addDue(ctx context.Context, schedule *schedule, now time.Time) err
 	return nil
 }
 
-// add adds a task, unless a task has its DedupKey.
+// add adds a task, unless another task has the same DedupKey.
 func (r *run) add(queue string, task *NewTask) error {
 	values, err := task.values(queue)
 	if err != nil {

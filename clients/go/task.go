@@ -52,7 +52,7 @@ type keeper interface {
 
 // Why a task must stop.
 const (
-	lost       = 1 + iota // the server reports it: cancelled, its lease lost, max_run_time over
+	lost       = 1 + iota // cancelled, the lease is lost, or max_run_time is over
 	handedBack            // the worker stops, or has no slot for the task
 )
 
@@ -121,7 +121,8 @@ func (t *Task) String() string {
 	return fmt.Sprintf("task %d of queue %q, group %q, attempt %d", t.ID, t.Queue, t.Group, t.Attempt)
 }
 
-// read fetches the payload and the headers separately.
+// read fetches the payload, the headers and the progress of a task that was
+// popped without them.
 func (t *Task) read(conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), popTimeout)
 	defer cancel()

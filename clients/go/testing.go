@@ -19,9 +19,10 @@ type Ran struct {
 // mostRan limits RunTasks, since handlers may enqueue tasks without end.
 const mostRan = 1000
 
-// RunTasks is for tests.  It runs the tasks that the transaction has enqueued, and those
-// that they enqueue, one by one in this transaction.  No worker sees these tasks, since
-// nothing is committed.  A rollback at the end of the test removes all of them.
+// RunTasks is for tests.  It runs the ready tasks that the transaction sees, and the
+// tasks that their handlers enqueue, one by one in this transaction.  No worker sees the
+// tasks that the transaction has enqueued, since nothing is committed.  A rollback at the
+// end of the test removes them.
 //
 // RunTasks stops at a handler's error that is neither Dead nor Retry, and returns it.  It
 // does not recover from panics, ignores Timeout, and calls no Hooks.

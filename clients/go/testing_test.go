@@ -134,7 +134,7 @@ func testRunTasks(t *testing.T, driver string) {
 
 var errBroken = errors.New("it broke")
 
-// inTransaction are handlers whose connection is that of the test.
+// inTransaction returns handlers that use the transaction of the test.
 func inTransaction(queue string, tx fairq.Tx) map[string]fairq.Handler {
 	return map[string]fairq.Handler{
 		"greet": fairq.Args(func(ctx context.Context, task *fairq.Task, args greeting) error {

@@ -68,10 +68,10 @@ type Worker struct {
 	Alive string
 }
 
-// Run runs tasks until ctx is done.  Then it takes no more tasks, and gives running
-// ones Grace.  It cancels the contexts of handlers that have not returned by then,
-// releases their tasks, and returns nil.  Their attempts do not count.  Run does not wait
-// for a handler that continues.
+// Run runs tasks until ctx is done.  Then it takes no more tasks, and waits for running
+// ones for at most Grace.  It cancels the contexts of handlers that have not returned by
+// then, releases their tasks, and returns nil.  Their attempts do not count.  Run does
+// not wait for a handler that continues.
 //
 // If the server restarts, is down or is read-only, the worker reconnects every second,
 // and completes the tasks that ended meanwhile.  If it cannot work, Run returns an
@@ -245,9 +245,9 @@ func (r *run) survive(err error) error {
 	return nil
 }
 
-// takeSlots waits for a free slot, and takes all free slots.  If tasks must run
-// alone, it takes only one.  It returns 0 if ctx is done, or with the error
-// that ends the worker.
+// takeSlots waits for a free slot, and takes all free slots.  If the last pop
+// had a task that must run alone, it takes only one.  It returns 0 if ctx is
+// done, or with the error that ends the worker.
 func (r *run) takeSlots(ctx context.Context) (int, error) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

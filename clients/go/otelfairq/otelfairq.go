@@ -22,7 +22,8 @@ import (
 
 const scope = "github.com/fairq/fairq/clients/go/otelfairq"
 
-// attributes are those of OpenTelemetry's conventions for messaging.
+// attributes returns the attributes of OpenTelemetry's conventions for
+// messaging.
 func attributes(operation, kind, queue string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "fairq"),
@@ -48,7 +49,7 @@ func EnqueueTx(ctx context.Context, tx fairq.Tx, queue string, task fairq.NewTas
 	return Enqueue(ctx, tx, queue, task)
 }
 
-// EnqueueBatch calls [fairq.EnqueueBatch] in one span, and adds its context to the
+// EnqueueBatch calls [fairq.EnqueueBatch] in one span, and adds the span's context to the
 // headers of all tasks.
 func EnqueueBatch(ctx context.Context, db fairq.DB, queue string, tasks []fairq.NewTask) (ids []int64, err error) {
 	err = produce(ctx, queue, func(ctx context.Context, span trace.Span) error {
@@ -112,7 +113,7 @@ type key struct{}
 
 // Hooks returns the hooks for a worker.  Each attempt has a span in a trace of its own,
 // with a link to the span of the producer.  The histogram messaging.process.duration
-// records the durations.
+// records the durations of attempts.
 func Hooks() fairq.Hooks {
 	durations, err := otel.Meter(scope).Float64Histogram("messaging.process.duration", metric.WithUnit("s"))
 	if err != nil {

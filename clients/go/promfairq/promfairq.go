@@ -21,7 +21,7 @@ import (
 // buckets are the upper bounds of the histogram, in seconds.
 var buckets = [...]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 
-// Metrics are those of one worker.
+// Metrics has the metrics of one worker.
 type Metrics struct {
 	worker *fairq.Worker
 	mu     sync.Mutex // protects series

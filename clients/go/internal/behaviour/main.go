@@ -108,7 +108,7 @@ func enqueue(args []string) error {
 	return nil
 }
 
-// add adds a task, or one that waits for others.
+// add adds a task, which waits for the tasks of batchOf if batchOf is given.
 func add(ctx context.Context, tx fairq.Tx, queue string, task fairq.NewTask, batchOf []json.RawMessage) (int64, error) {
 	if batchOf == nil {
 		return fairq.EnqueueTx(ctx, tx, queue, task)
