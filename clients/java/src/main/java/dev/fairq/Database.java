@@ -141,8 +141,9 @@ final class Database implements Keeper {
     }
 
     /**
-     * The end of a statement about a task, which is a SELECT without FROM.  It makes the statement
-     * wait for a lock only briefly, since other tasks need this connection too.
+     * Returns an end for a statement about a task, a SELECT without FROM.  With this end
+     * the statement waits for a lock only briefly, since other tasks need this connection
+     * too.
      */
     @Override
     public String briefly() {

@@ -43,14 +43,14 @@ public final class Fairq {
     }
 
     /**
-     * Adds a task and returns its id.  If an unfinished task of the queue has the dedupKey, it
-     * adds nothing and returns that task's id.
+     * Adds a task and returns its id.  If an unfinished task of the queue has the dedupKey,
+     * the method adds nothing and returns that task's id.
      */
     public static long enqueue(Connection db, String queue, NewTask task) throws SQLException {
         return Sql.id(db, ENQUEUE, values(queue, task));
     }
 
-    /** Does the same, and also returns whether the task was added. */
+    /** Does the same as enqueue, and also returns whether the task was added. */
     public static Enqueued enqueueOrFind(Connection db, String queue, NewTask task) throws SQLException {
         return Sql.one(db, "SELECT id, added FROM fairq.enqueue_or_find" + ARGUMENTS,
                 row -> new Enqueued(row.getLong(1), row.getBoolean(2)), values(queue, task));
@@ -124,9 +124,10 @@ public final class Fairq {
     }
 
     /**
-     * Creates a batch, and adds the task that waits for its end.  Returns the id of both.  Tasks
-     * are added with this id as their batch, until closeBatch.  With onSuccess, the waiting task
-     * fails as soon as a task of the batch ends without success.
+     * Creates a batch, and adds the task that waits for its end.  Returns the id that both
+     * have.  Tasks are added with this id as their batch, until closeBatch.  With
+     * onSuccess, the waiting task fails as soon as a task of the batch ends without
+     * success.
      */
     public static long createBatch(Connection db, String queue, NewTask then, boolean onSuccess)
             throws SQLException {

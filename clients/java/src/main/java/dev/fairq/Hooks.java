@@ -1,8 +1,8 @@
 package dev.fairq;
 
 /**
- * The worker calls these around each attempt: before, then one of the others.  If one throws,
- * the worker logs it and continues.
+ * The worker calls these around each attempt: before, then one of the others.  If one
+ * throws, the worker logs the exception and continues.
  */
 public interface Hooks {
     /** Called in the handler's thread, before the handler. */

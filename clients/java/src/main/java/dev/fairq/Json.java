@@ -8,7 +8,7 @@ public interface Json {
     /** Returns the value of the JSON text. */
     <T> T read(String json, Class<T> type) throws Exception;
 
-    /** Encodes a value. An exception names its purpose. */
+    /** Encodes a value. An exception names the value's purpose. */
     static String encode(Json json, Object value, String purpose) {
         if (json == null) {
             throw new IllegalStateException("fairq: " + purpose + " needs the worker's setting json");

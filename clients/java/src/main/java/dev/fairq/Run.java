@@ -61,7 +61,7 @@ final class Run {
     private boolean announced;
     private boolean toldOfPooler;
     private boolean careful; // the last pop had a task whose lease had expired
-    private long refusedAt; // 0: the server accepts the connections
+    private long refusedAt; // time of the first refused connection; 0: none
 
     Run(Worker worker, CountDownLatch stopping) {
         if (worker.queues.isEmpty()) {
@@ -103,7 +103,8 @@ final class Run {
         void run() throws InterruptedException;
     }
 
-    /** Runs a service in a thread.  After an error, such as one of memory, it runs again. */
+    /** Runs a service in a thread.  After an error, such as a lack of memory,
+     * the service runs again. */
     private void serve(Service service) {
         services.add(threads.submit(() -> {
             Throwable problem = null;
@@ -192,7 +193,7 @@ final class Run {
         }
     }
 
-    /** Throws an error that must end the worker, and sleeps after others. */
+    /** Throws an error that must end the worker, and sleeps after other errors. */
     private void survive(SQLException problem) throws SQLException, InterruptedException {
         if (problem == null || Problem.isTransient(problem)) {
             refusedAt = 0;
@@ -210,8 +211,8 @@ final class Run {
     }
 
     /**
-     * Waits for a free slot, and takes all free slots, or only one if tasks
-     * must run alone.  Returns 0 if the worker stops.
+     * Waits for a free slot, and takes all free slots, or only one if the last
+     * pop had a task that must run alone.  Returns 0 if the worker stops.
      */
     private int takeSlots() throws InterruptedException {
         while (stopping.getCount() > 0) {
@@ -363,7 +364,8 @@ final class Run {
         });
     }
 
-    /** Runs a task.  If its handler ignores its timeout, another thread ends the task meanwhile. */
+    /** Runs a task.  If the handler ignores the task's timeout, another thread
+     * ends the task meanwhile. */
     private void perform(Task task) {
         if (stopping.getCount() == 0) {
             task.stop(Task.Stop.HANDED_BACK); // no new task begins
@@ -649,7 +651,7 @@ final class Run {
         return held;
     }
 
-    /** Keeps the worker in the view fairq.workers until it ends. */
+    /** Keeps the worker in the view fairq.workers until the worker ends. */
     private void keepRegistered() throws InterruptedException {
         String id = UUID.randomUUID().toString();
         boolean told = false;

@@ -66,7 +66,8 @@ public final class Schedule {
         return schedule;
     }
 
-    /** The name, which all its workers use; by default the task's name. */
+    /** The name, the same in all workers with this schedule; by default the
+     * task's name. */
     public Schedule name(String name) {
         this.name = name;
         return this;
@@ -94,8 +95,8 @@ public final class Schedule {
     }
 
     /**
-     * The times until now that no earlier call has returned.  The first call
-     * returns the last missed time.
+     * The times until now whose tasks have not been added.  The first call
+     * returns only the last one.
      */
     List<Instant> due(Instant now) {
         Instant from = now.minus(catchUp);

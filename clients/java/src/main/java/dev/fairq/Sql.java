@@ -9,7 +9,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Calls statements whose parameters are all text, which the statement casts. */
+/** Executes statements whose parameters are all text, which the statements
+ * cast. */
 final class Sql {
     private Sql() {
     }

@@ -152,8 +152,8 @@ public final class Task {
 
     /**
      * Completes the task in the handler's transaction, so that the task and its effects are done
-     * exactly once.  If it throws, roll back.  Otherwise commit, and return if the commit
-     * succeeds.
+     * exactly once.  If the method throws, roll back.  Otherwise commit, and return if the
+     * commit succeeds.
      */
     public void completeTx(Connection db) throws SQLException {
         if (!Sql.is(db, COMPLETE, id, attempt, result, took())) {
@@ -173,7 +173,7 @@ public final class Task {
 
     /**
      * Sets the progress, as JSON text, for fairq.tasks and later attempts.  If the task was
-     * cancelled or its lease is lost, it throws a {@link LostException}.
+     * cancelled or its lease is lost, the method throws a {@link LostException}.
      */
     public void progress(String json) throws SQLException, InterruptedException {
         synchronized (saving) {
@@ -185,8 +185,8 @@ public final class Task {
 
     /**
      * Calls run, saves its result, which is JSON text, and returns the result.
-     * If an earlier attempt has saved a result of that name, it returns that
-     * result and does not call run.
+     * If an earlier attempt has saved a result of that name, the method returns
+     * that result and does not call run.
      */
     public String step(String name, Callable<String> run) throws Exception {
         synchronized (saving) {
@@ -205,14 +205,14 @@ public final class Task {
         return result;
     }
 
-    /** Does the same with a result of the worker's JSON library. */
+    /** Does the same with a result that the worker's JSON library encodes and decodes. */
     public <T> T step(String name, Class<T> type, Callable<T> run) throws Exception {
         return decode(step(name, () -> Json.encode(json, run.call(), "the result of step " + name)), type);
     }
 
     /**
      * Records how far the work has got, as JSON text, for {@link #cursor()} of a later attempt.  Call
-     * it often. It saves the value once per heartbeat.
+     * it often.  The method saves the cursor once per heartbeat.
      */
     public void checkpoint(String json) throws SQLException, InterruptedException {
         synchronized (saving) {

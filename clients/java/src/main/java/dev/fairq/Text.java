@@ -32,7 +32,7 @@ final class Text {
         return object.toString();
     }
 
-    /** A JSON object with the members of both; the server keeps the last of two values. */
+    /** A JSON object with the members of both; the server keeps the last value of a name. */
     static String merge(String one, String two, String purpose) {
         if (one == null) {
             return two;

@@ -78,7 +78,7 @@ public final class Worker {
         return this;
     }
 
-    /** Runs the tasks with this name. */
+    /** Sets the handler of the tasks with this name. */
     public Worker handle(String name, Handler handler) {
         handlers.put(name, handler);
         return this;
@@ -89,7 +89,8 @@ public final class Worker {
         return handle(name, task -> handler.run(task, task.payload(type)));
     }
 
-    /** Runs tasks without a name, and those whose name has no handler. */
+    /** Sets the handler of tasks without a name, and of those whose name has no
+     * handler. */
     public Worker handleOthers(Handler handler) {
         this.others = handler;
         return this;
@@ -110,7 +111,8 @@ public final class Worker {
         return this;
     }
 
-    /** The time limit of a task.  After it the task fails with "timed out"; zero: no limit. */
+    /** The time limit of a task.  After that time the task fails with "timed
+     * out"; zero: no limit. */
     public Worker timeout(Duration time) {
         this.timeout = time;
         return this;
@@ -184,12 +186,12 @@ public final class Worker {
 
     /**
      * Runs tasks until {@link #stop()} or an interrupt of this thread.  The
-     * worker then takes no more tasks, and gives running ones the grace.  It
-     * releases tasks that do not end within that time, and their attempts do
-     * not count.  A worker runs once.
+     * worker then takes no more tasks, and waits for running ones for at most
+     * the grace period.  It releases tasks that do not end within that time,
+     * and their attempts do not count.  A worker runs once.
      *
-     * <p>It throws at once if a queue, the extension or a privilege is missing.  It throws after
-     * giveUp if the server refuses its connections.
+     * <p>The method throws at once if a queue, the extension or a privilege is missing.  It
+     * throws after giveUp if the server refuses its connections.
      */
     public void run() throws SQLException {
         started = true;
@@ -247,9 +249,10 @@ public final class Worker {
     }
 
     /**
-     * For tests: runs the tasks that the transaction has enqueued, and those that they enqueue, one
-     * by one in this transaction.  A rollback removes all of them.  It throws what a handler
-     * throws, except a DeadException and a RetryException.
+     * For tests: runs the ready tasks that the transaction sees, and those that their
+     * handlers enqueue, one by one in this transaction.  A rollback removes the tasks that
+     * it has enqueued.  The method throws what a handler throws, except a DeadException and
+     * a RetryException.
      */
     public List<Ran> runTasks(Connection db) throws Exception {
         return new Trial(this, db).run();

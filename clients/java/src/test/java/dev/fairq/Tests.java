@@ -32,7 +32,7 @@ import org.springframework.transaction.support.TransactionTemplate;
  * The package's own tests: each method "test..." is one, and prints a line of TAP.  They need the
  * environment of test/cluster.
  *
- * <p>The comment of each test names a fault, made on purpose, with which the test failed.
+ * <p>The comment of each test names a fault with which the test fails.
  */
 public final class Tests {
     private static final long LIMIT = 60_000; // milliseconds that any event may take
@@ -79,7 +79,7 @@ public final class Tests {
 
     // ---- producers
 
-    /** Covers most arguments.  The test failed with the payload in place of the group. */
+    /** Covers most arguments.  Fails if the payload is sent as the group. */
     void testEnqueue() throws Exception {
         Instant at = Instant.parse("2030-05-01T08:00:00.123456Z");
         long id = Fairq.enqueue(db, QUEUE, NewTask.named("send").group("bob").payload("{\"to\": \"x\"}").priority(3)
@@ -102,7 +102,7 @@ public final class Tests {
         equal(true, Fairq.enqueueOrFind(db, QUEUE, NewTask.unnamed().emptyGroup()).added());
     }
 
-    /** The test failed without dedup_until, and without dedup_for. */
+    /** Fails if dedup_until or dedup_for is not sent. */
     void testKeys() throws Exception {
         Fairq.enqueue(db, QUEUE, task().dedupKey("until").dedupUntil("started"));
         Fairq.enqueue(db, QUEUE, task().dedupKey("for").dedupFor(Duration.ofHours(1)));
@@ -122,7 +122,7 @@ public final class Tests {
         equal("t", text("SELECT run_at > now() + interval '50 minutes' FROM fairq.tasks WHERE id = " + third));
     }
 
-    /** The test failed with dedup_keys in place of headers. */
+    /** Fails if dedup_keys are sent as the headers. */
     void testEnqueueBatch() throws Exception {
         List<Long> ids = Fairq.enqueueBatch(db, QUEUE, List.of(task().priority(2).dedupKey("k\"1\\"),
                 NewTask.named("b").group("al,ice").payload("{\"a\": \"{\\\"}\"}").header("h", "1")
@@ -189,7 +189,7 @@ public final class Tests {
         refused("no setting", () -> Fairq.redrive(db, QUEUE, Map.of("group", "alice")));
     }
 
-    /** The test failed when enqueue used a connection of its own. */
+    /** Fails if enqueue uses a connection of its own. */
     void testTransactions() throws Exception {
         db.setAutoCommit(false);
         Fairq.enqueue(db, QUEUE, task());
@@ -220,7 +220,7 @@ public final class Tests {
 
     // ---- handlers, in a transaction
 
-    /** The test failed when runTasks did not store the result. */
+    /** Fails if runTasks does not store the result. */
     void testRunTasks() throws Exception {
         db.setAutoCommit(false);
         Worker worker = new Worker().queues(QUEUE).json(new GsonJson())
@@ -248,7 +248,7 @@ public final class Tests {
         refused("a bug", () -> worker.runTasks(db));
     }
 
-    /** The test failed when load() ignored the steps. */
+    /** Fails if load() ignores the steps. */
     void testProgress() throws Exception {
         db.setAutoCommit(false);
         AtomicInteger calls = new AtomicInteger();
@@ -277,7 +277,7 @@ public final class Tests {
 
     // ---- workers
 
-    /** The test failed when completeTx did not call complete. */
+    /** Fails if completeTx does not call complete. */
     void testExactlyOnce() throws Exception {
         long id = Fairq.enqueue(db, QUEUE, task());
         with(new Worker().queues(QUEUE).handle("send", task -> {
@@ -292,8 +292,7 @@ public final class Tests {
     }
 
     /**
-     * The test failed when a hook's exception ended the attempt, and when nothing
-     * wrote the file.
+     * Fails if a hook's exception ends the attempt, or if nothing writes the file.
      */
     void testHooksAndFile() throws Exception {
         Path file = Files.createTempFile("fairq", "alive");
@@ -315,7 +314,7 @@ public final class Tests {
         Files.delete(file);
     }
 
-    /** The test failed when status() returned no tasks. */
+    /** Fails if status() returns no tasks. */
     void testStatus() throws Exception {
         CountDownLatch begun = new CountDownLatch(1);
         CountDownLatch seen = new CountDownLatch(1);
@@ -337,8 +336,7 @@ public final class Tests {
         equal(new Worker.Status("me", List.of(QUEUE), 2, true, List.of()), worker.status());
     }
 
-    /** stop() releases the tasks that do not end in time.  The test failed when the attempt was failed
-     * instead.  */
+    /** stop() releases the tasks that do not end in time.  Fails if the attempt fails instead. */
     void testStop() throws Exception {
         long id = Fairq.enqueue(db, QUEUE, task().maxAttempts(1));
         CountDownLatch begun = new CountDownLatch(1);
@@ -351,8 +349,8 @@ public final class Tests {
     }
 
     /**
-     * A task fails if the server refuses its retry.  The test failed when
-     * Text.interval() threw an exception.
+     * A task fails if the server refuses its retry.  The test fails if
+     * Text.interval() throws an exception.
      */
     void testRetryOutOfRange() throws Exception {
         long id = Fairq.enqueue(db, QUEUE, task().maxAttempts(1));
@@ -365,8 +363,8 @@ public final class Tests {
 
     /**
      * A task fails if the server refuses its result or its progress, which are
-     * nested too deeply.  The test failed when the worker retried the call
-     * until its end.
+     * nested too deeply.  The test fails if the worker retries the call
+     * until the worker's end.
      */
     void testTooDeep() throws Exception {
         long result = Fairq.enqueue(db, QUEUE, NewTask.named("result").group("bob").maxAttempts(1));
@@ -382,8 +380,8 @@ public final class Tests {
     }
 
     /**
-     * All workers of the process share a gate.  The test failed when a worker
-     * whose logger throws did not leave the gate.
+     * All workers of the process share a gate.  Fails if a worker whose logger
+     * throws does not leave the gate.
      */
     void testGate() throws Exception {
         try {
@@ -399,7 +397,7 @@ public final class Tests {
                 () -> waitFor("completed", () -> text("SELECT status FROM fairq.tasks WHERE id = " + id)));
     }
 
-    /** An error ends a thread of the worker.  The test failed when nothing replaced the thread. */
+    /** An error ends a thread of the worker.  Fails if nothing replaces the thread. */
     void testThreads() throws Exception {
         AtomicInteger calls = new AtomicInteger();
         with(new Worker().queues(QUEUE).handle("send", task -> { })
@@ -432,7 +430,7 @@ public final class Tests {
 
     // ---- without a server
 
-    /** The test failed when due() returned all missed times at first. */
+    /** Fails if the first call of due() returns all missed times. */
     void testSchedules() throws Exception {
         Schedule minutes = Schedule.every(Duration.ofMinutes(5), NewTask.named("tidy"));
         Instant now = Instant.parse("2026-05-01T08:07:00Z");
