@@ -6,8 +6,8 @@ declare global {
   }
 }
 
-/** A Client, PoolClient or Pool of pg, or any object with this method.  It resolves to rows or
- * to an object that has rows. */
+/** A Client, PoolClient or Pool of pg, or any object with this method.  The
+ * method resolves to rows or to an object that has rows. */
 export interface Queryable {
   query(text: string, values: any[]): PromiseLike<{ rows: any[] } | any[]>;
 }
@@ -40,7 +40,7 @@ export interface TaskOptions<Name = FreeName> {
 export interface EnqueueOptions<Name = FreeName> extends TaskOptions<Name> {
   /** The key is taken until the task is finished or started. */
   dedupUntil?: 'finished' | 'started' | null;
-  /** Additional seconds for which the key stays taken. */
+  /** Seconds for which the key stays taken after the event of dedupUntil. */
   dedupFor?: number | null;
   /** An unfinished task with the key gets this payload, these headers and these times. */
   replace?: boolean | null;
@@ -52,7 +52,7 @@ export interface EnqueueOptions<Name = FreeName> extends TaskOptions<Name> {
   batch?: number | null;
   /** The ids of tasks that must succeed first. */
   after?: number | number[] | null;
-  /** True: those tasks only have to end, not to succeed. */
+  /** True: the tasks of "after" only have to end, not to succeed. */
   afterAny?: boolean | null;
   /** True allows an empty group. */
   emptyGroup?: boolean;
@@ -121,16 +121,17 @@ export interface NewBatch<Name = FreeName> extends BatchOptions<Name> {
   payload?: unknown;
 }
 
-/** The same with a task of TaskMap. */
+/** The task of TaskMap that waits for a batch. */
 export type MappedBatch = {
   [Name in keyof TaskMap]: NewBatch<Name> & { task: Name; payload: TaskMap[Name] }
 }[keyof TaskMap];
 
-/** Creates a batch, and adds a task of TaskMap that waits for its end; resolves to the id of both. */
+/** Creates a batch, and adds a task of TaskMap that waits for its end; resolves to their
+ * common id. */
 export function createBatch<Name extends keyof TaskMap>(client: Queryable, queue: string, group: string,
   payload: TaskMap[Name], options: BatchOptions<Name> & { task: Name }): Promise<number>;
 
-/** Creates a batch, and adds a task that waits for its end; resolves to the id of both. */
+/** Creates a batch, and adds a task that waits for its end; resolves to their common id. */
 export function createBatch(client: Queryable, queue: string, group: string, payload?: unknown,
   options?: BatchOptions): Promise<number>;
 
@@ -199,7 +200,7 @@ export interface QueueSettings {
   separator?: string | null;
 }
 
-/** Creates the queues that are missing, and gives the others these settings. */
+/** Creates missing queues, and changes the given settings of existing queues. */
 export function ensureQueues(client: Queryable, queues: Record<string, QueueSettings>): Promise<void>;
 
 /** The task that a handler gets. */
@@ -275,8 +276,9 @@ export interface StructuredLog {
   child(...args: any[]): any;
 }
 
-/** Functions that a worker calls around each attempt.  After "before", it calls one of
- * "after", "error" and "lost".  The worker logs their errors, except those of "around". */
+/** Functions that a worker calls around each attempt.  After "before", the worker calls
+ * one of "after", "error" and "lost".  The worker logs their errors, except those of
+ * "around". */
 export interface Hooks {
   before?(task: Task): unknown;
   /** The handler has returned. */
@@ -293,7 +295,8 @@ export interface Hooks {
 /** A task at regular times, by the server's clock.  All workers together add one task for each
  * time. */
 export interface Schedule {
-  /** Seconds between its times, which are the multiples of this number since 1970. */
+  /** Seconds between the times, which are the multiples of this number since
+   * 1970. */
   every?: number;
   /** A cron line, instead of every. */
   cron?: string;

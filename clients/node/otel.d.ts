@@ -5,8 +5,8 @@ import type * as plain from '.';
  * task's headers. */
 export const enqueue: typeof plain.enqueue;
 
-/** Calls fairq.enqueueBatch in one span, and adds its context to the headers of
- * all tasks. */
+/** Calls fairq.enqueueBatch in one span, and adds the span's context to the
+ * headers of all tasks. */
 export const enqueueBatch: typeof plain.enqueueBatch;
 
 /** Hooks for a worker: a span for each attempt, with a link to the producer's

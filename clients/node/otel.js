@@ -22,7 +22,7 @@ const attributesOf = (operation, type, queue) => ({
   'messaging.destination.name': queue,
 });
 
-// Runs f in a span, and ends the span after it.
+// Runs f in a span, and ends the span after f.
 function inSpan(name, options, f) {
   return tracer().startActiveSpan(name, options, async (span) => {
     try {
@@ -56,7 +56,8 @@ function enqueue(client, queue, group, payload, options = {}) {
   });
 }
 
-// Calls fairq.enqueueBatch in one span, and adds its context to the headers of all tasks.
+// Calls fairq.enqueueBatch in one span, and adds the span's context to the headers of all
+// tasks.
 function enqueueBatch(client, queue, tasks, options) {
   const attributes = attributesOf('enqueue', 'send', queue);
   return inSpan(`enqueue ${queue}`, { kind: SpanKind.PRODUCER, attributes }, async (span) => {
@@ -67,7 +68,7 @@ function enqueueBatch(client, queue, tasks, options) {
 }
 
 // Returns hooks for a worker.  Each attempt has a span in a trace of its own, with a link to the
-// span of the producer.  The histogram records the durations.
+// span of the producer.  The histogram records the durations of attempts.
 function hooks() {
   const durations = meter().createHistogram('messaging.process.duration', { unit: 's' });
   return {

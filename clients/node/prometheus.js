@@ -57,8 +57,8 @@ class Metrics {
     return lines.join('\n');
   }
 
-  // Serves the metrics at /metrics of the port, and returns the http.Server.  It does not keep the
-  // process alive.
+  // Serves the metrics at /metrics of the port.  Returns the http.Server, which does not
+  // keep the process alive.
   serve(port, address = '0.0.0.0') {
     const server = http.createServer((request, response) => {
       if (request.url.split('?')[0] !== '/metrics') {

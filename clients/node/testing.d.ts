@@ -8,7 +8,8 @@ export interface Ran {
   readonly error: Dead | Retry | undefined;
 }
 
-/** Runs the tasks that the client's transaction has enqueued, and those that they enqueue, one by
- * one.  Rejects with any other error of a handler.  Rejects with a WorkerError if there are more
- * tasks than "most", which is 1000 by default. */
+/** Runs the ready tasks that the client's transaction sees, and those that their handlers
+ * enqueue, one by one.  Rejects with an error of a handler that is neither Dead nor Retry.
+ * Rejects with a WorkerError if there are more tasks than "most", which is 1000 by default.
+ */
 export function runTasks(client: Queryable, worker: Worker, options?: { most?: number }): Promise<Ran[]>;

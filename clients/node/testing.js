@@ -1,9 +1,9 @@
-// For tests: runs the tasks that the test's transaction has enqueued, in this transaction.
+// For tests: runs the ready tasks that the test's transaction sees, in this transaction.
 //
 //     const ran = await runTasks(client, new Worker('mail', handlers));
 //
-// No worker sees these tasks, since nothing is committed.  A rollback at the end of the test
-// removes all of them.
+// No worker sees the tasks that the transaction has enqueued, since nothing is committed.
+// A rollback at the end of the test removes them.
 'use strict';
 const { Attempt, jsonOf } = require('./lib/attempt');
 const { now } = require('./lib/clock');

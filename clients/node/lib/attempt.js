@@ -60,7 +60,7 @@ class Attempt {
     return error instanceof Dead || this.task.attemptsLeft === 0;
   }
 
-  // Keeps the error, which fails only this task.
+  // Decodes the JSON.  Keeps an error, which fails only this task.
   decode(json, what) {
     if (json === null) return null;
     try {
@@ -94,7 +94,7 @@ class Attempt {
       + ' the max_run_time of its queue'));
   }
 
-  // The worker needs the slot, or stops.
+  // Called when the worker needs the slot, or stops.
   giveUp(reason) {
     this.stop(new Stopped(`${this}: ${reason}`));
   }
@@ -134,7 +134,7 @@ class Attempt {
     if (!held) this.lose();
     this.check();
     this.completed = true;
-    // One call renews all leases of the database, and would wait for the
+    // The call that renews all leases of the database would wait for the
     // transaction.
     this.shard.worker.heartbeat.drop(this);
   }

@@ -10,7 +10,7 @@ const BATCH_ARGUMENTS = {
   priority, maxAttempts, headers, batch, onSuccess: ['on_success => $::bool', flag],
 };
 
-// Creates a batch and the task that waits for it; resolves to the id of both.
+// Creates a batch and the task that waits for it; resolves to their common id.
 async function createBatch(client, ...task) {
   return (await add(client, 'create_batch', BATCH_ARGUMENTS, task)).id;
 }

@@ -220,9 +220,9 @@ function end(client) {
   client.end().catch(() => {});
 }
 
-// The rows of a statement.  If the server does not answer in time, this rejects, and the caller
-// drops the connection.  Neither the kernel nor node-postgres would detect a host that has
-// vanished.  If the server only waits for a lock, the statement is cancelled.
+// The rows of a statement.  If the server does not answer in time, the call rejects, and
+// the caller drops the connection.  Neither the kernel nor node-postgres would detect a
+// host that has vanished.  If the server only waits for a lock, the statement is cancelled.
 async function askWithin(limit, client, sql, values) {
   let timer;
   const late = new Promise((resolve, reject) => {

@@ -22,8 +22,8 @@ class Heartbeat {
     });
   }
 
-  // If the worker has two attempts of a task, it keeps the later one, since the other has
-  // lost its lease.
+  // If the worker has two attempts of a task, the thread renews the lease of the later
+  // one, since the other has lost its lease.
   keep(attempt) {
     this.tell(attempt, true);
   }

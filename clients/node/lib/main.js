@@ -5,19 +5,21 @@ const { Worker } = require('./worker');
 
 const PARTING = 1; // least number of seconds that the program has to end
 
-// Starts a worker and returns it.  Its promise "ended" resolves when it has ended.
+// Starts a worker and returns it.  The worker's promise "ended" resolves when the
+// worker has ended.
 function work(queues, handlers, options) {
   const worker = new Worker(queues, handlers, options);
   worker.run();
   return worker;
 }
 
-// Works until SIGTERM or SIGINT; then the program ends with status 0.  If the worker cannot work
-// it ends with status 1, and prints a line to stderr.  Resolves when the worker has ended.
+// Works until SIGTERM or SIGINT; then the program ends with status 0.  If the worker cannot
+// work, the program prints a line to stderr, and ends with status 1.  Resolves when the
+// worker has ended.
 //
 // The program ends by itself as soon as its event loop is empty: loggers flush their buffers, and
 // connections are closed properly.  If handlers have left something running, the process exits
-// after the rest of the grace.
+// after the rest of the grace period.
 function main(queues, handlers, options) {
   const worker = new Worker(queues, handlers, options);
   let stopped = Infinity; // time of the first signal

@@ -83,8 +83,8 @@ async function redriveTask(client, id, options = {}) {
   return call(client, 'redrive', [['::bigint', idOf(id, 'id')]], options, TARGET);
 }
 
-// Creates the queues that are missing, and gives all of them these settings: 0 removes a limit.
-// The separator of an existing queue must be the same, since it cannot be changed.
+// Creates missing queues, and gives all queues their settings.  0 removes a limit.  The
+// separator of an existing queue must be the same, since it cannot be changed.
 async function ensureQueues(client, queues) {
   for (const [queue, settings] of Object.entries(queues)) {
     refuseUnknown(settings, Object.keys({ ...SETTINGS, ...LASTING }), `the queue ${queue}`);

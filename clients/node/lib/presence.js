@@ -14,8 +14,8 @@ const REGISTER = `SELECT fairq.register_worker($1::uuid, $2::text, $3::text[], h
   client => 'node', version => $5::text, concurrency => $6::int, running => $7::int)`;
 const UNREGISTER = 'SELECT fairq.unregister_worker($1::uuid)';
 
-// Keeps the worker in fairq.workers of a shard until the signal is aborted.  A failure has no
-// other effect.  The log gets the first failure that is not temporary.
+// Keeps the worker in fairq.workers of a shard until the signal is aborted.  If a call
+// fails, the worker continues.  The log gets the first failure that is not temporary.
 async function keepRegistered(shard, ended) {
   const { worker, keeper } = shard;
   const { id, name, queues, concurrency } = worker;
@@ -33,8 +33,8 @@ async function keepRegistered(shard, ended) {
   await keeper.query(UNREGISTER, [id], { once: true, brief: true, limit: PARTING }).catch(() => {});
 }
 
-// Writes the file every second until the signal is aborted.  A handler that blocks the event loop
-// delays that.
+// Writes the file every second until the signal is aborted.  A handler that blocks the
+// event loop delays the writes.
 async function keepAlive({ alive, name, log }, ended) {
   while (!ended.aborted) {
     try {

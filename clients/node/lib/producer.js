@@ -80,13 +80,14 @@ async function enqueue(client, ...task) {
   return (await add(client, 'enqueue', ARGUMENTS, task)).id;
 }
 
-// Does the same, and resolves to the id and to whether the task was added.
+// Does the same as enqueue, and resolves to the id and to whether the task was
+// added.
 async function enqueueOrFind(client, ...task) {
   return add(client, 'enqueue_or_find', ARGUMENTS, task, '* FROM ');
 }
 
-// Calls a function that adds a task and takes these arguments for the options; resolves to its
-// row.  A worker adds a FROM to the statement of enqueue.
+// Calls a function that adds a task and takes these arguments for the options; resolves to
+// the function's row.  A worker adds a FROM at the end of the statement.
 async function add(client, name, known, [queue, group, payload = {}, options = {}], columns = '') {
   const { emptyGroup: mayBeEmpty, ...rest } = options;
   refuseUnknown(rest, ['task', ...Object.keys(known)], name);

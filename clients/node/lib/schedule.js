@@ -60,7 +60,8 @@ class Schedule {
     this.seen = undefined; // the times up to this one have their tasks
   }
 
-  // The times since the last call.  The first call returns the last missed time.
+  // The times until now whose tasks have not been enqueued.  The first call
+  // returns only the last one.
   due(now) {
     const oldest = now - this.catchUp;
     const times = [];
@@ -108,8 +109,8 @@ async function tick(schedules, client, failed) {
   return Math.max(LEAST, soonest - now);
 }
 
-// Keeps a worker's schedules until it stops.  Another transaction may hold a key, and the
-// connection also ends tasks, so the statements wait for locks only briefly.
+// Keeps a worker's schedules until the worker stops.  Another transaction may hold a key,
+// and the connection also ends tasks, so the statements wait for locks only briefly.
 async function keepSchedules({ schedules, stopping, log }, database) {
   const client = { query: (sql, values) => database.query(sql, values, { brief: true }) };
   const failed = (what, error) => {

@@ -149,7 +149,8 @@ class Shard {
     this.worker.changed();
   }
 
-  // Takes and begins tasks until the worker stops; rejects if it cannot.
+  // Takes and begins tasks until the worker stops; rejects if the worker cannot
+  // work.
   async popTasks() {
     while (!this.worker.stopping.aborted) {
       let attempts = [];
@@ -246,7 +247,7 @@ class Shard {
 
   // Ends popTasks, which is most likely in fairq.wait.  The first request to
   // cancel that call may arrive before the call.  A running pop has some time
-  // to end.  After that time the worker ignores its tasks.
+  // to end.  After that time the worker ignores the tasks of the pop.
   async endPop(popping) {
     let over = false;
     const end = popping.catch(() => {}).then(() => { over = true; });

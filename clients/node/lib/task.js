@@ -50,9 +50,9 @@ class Task {
     return this.#attempt.progress.cursor;
   }
 
-  // Records how far the work has got, for the cursor of a later attempt.  It saves the value once
-  // per heartbeat, so call it often.  If the attempt fails or is released, the worker saves the
-  // last value.
+  // Records how far the work has got, for the cursor of a later attempt.  Saves the cursor
+  // once per heartbeat, so call it often.  If the attempt fails or is released, the worker
+  // saves the last cursor.
   async checkpoint(cursor) {
     await this.#attempt.keep((kept) => kept.checkpoint(cursor));
   }

@@ -1,10 +1,11 @@
-// Values as text for the server, and back.  A value that cannot be sent throws before the call.
+// Values as text for the server, and back.  The functions throw before the call if a value
+// cannot be sent.
 'use strict';
 
 // The value as JSON.  Throws if the value contains NaN, a function, or
-// undefined in an array: JSON.stringify alone would write null for them, or
-// omit them.  Omits a property that is undefined.  With holes, undefined in an
-// array becomes null.
+// undefined in an array, since JSON.stringify alone would write null for these,
+// or omit them.  Omits a property that is undefined.  With holes, undefined in
+// an array becomes null.
 function toJson(value, what, { holes = false } = {}) {
   const refuse = (why) => { throw new TypeError(`${what} cannot be encoded as JSON: ${why}`); };
   function check(key, one) {
@@ -32,8 +33,8 @@ function toJson(value, what, { holes = false } = {}) {
 // this many digits in a row.
 const OUT_OF_RANGE = /\d{309}/;
 
-// The value of a JSON text.  Throws if JavaScript cannot represent it: JSON.parse turns a number
-// that is out of range into Infinity, which no handler expects.
+// The value of a JSON text.  Throws if JavaScript cannot represent the value, since
+// JSON.parse turns a number that is out of range into Infinity, which no handler expects.
 function fromJson(json, what) {
   const refuse = (why) => { throw new TypeError(`${what} cannot be decoded: ${why}`); };
   let value;

@@ -24,8 +24,8 @@ const { version } = require('../package.json');
 const PARTING = 0.5; // seconds that handlers have to end after the abort of their signal
 const PATIENCE = 4; // more seconds at the worker's end for a server that does not answer
 
-// Seconds that a task that runs alone waits for the server to store the outcomes of others.
-// The rows of the others may be locked, so the wait has a limit.
+// Seconds for which a task that must run alone waits, at most, until the server has the
+// outcomes of others.  The rows of the others may be locked, so the wait has a limit.
 const ALONE = 10;
 
 const ENDING = 'the worker stops';
@@ -49,7 +49,7 @@ class Worker {
     this.working = new Set(); // attempts whose handlers run
     this.deaf = new Set(); // those attempts whose handlers ignore their timeout
     this.suspect = null; // the attempt that has to run alone
-    this.careful = false; // whether the last pop had a suspect, since the next may have one
+    this.careful = false; // the last pop had such an attempt; the next may, too
     this.shards = [];
     this.waiting = new Set(); // callbacks to call when one of these sets changes
     this.ended = null; // the promise of the worker's end, after its start
@@ -59,14 +59,15 @@ class Worker {
 
   // ---- from start to end
 
-  // Works until stop(); rejects, with a WorkerError, if it cannot.
+  // Works until stop(); rejects, with a WorkerError, if the worker cannot work.
   run() {
     if (this.ended !== null) throw new Error('a worker can be started only once');
     this.ended = this.live();
     return this.ended;
   }
 
-  // Ends the worker.  Running tasks have the grace to end; then the worker releases the others.
+  // Ends the worker.  Running tasks have the grace period to end; then the worker releases
+  // the others.
   stop() {
     this.#stop.abort();
     this.changed();
@@ -118,7 +119,7 @@ class Worker {
     await this.untilIdle(shard, this.grace);
     for (const attempt of shard.attempts()) attempt.giveUp(ENDING);
     await this.untilIdle(shard, PARTING);
-    // Tasks that have ended are not released: a server that was down must
+    // Tasks that have ended are not released, since a server that was down must
     // receive their ends.
     const ends = (attempt) => attempt.ended < Infinity;
     await Promise.all(shard.attempts().filter((attempt) => !ends(attempt))
@@ -343,7 +344,7 @@ class Worker {
     let timer;
     const late = new Promise((resolve, reject) => {
       timer = setTimeout(() => {
-        // this comes before the signal, which may make the handler reject
+        // rejects before the signal, which may make the handler reject
         reject(new TimedOut(timeout));
         attempt.timeOut(timeout);
         // renews the lease, now without the time limit
