@@ -141,8 +141,8 @@ def refuses(attempt, problem):
     """Whether a server answers at that address, and refuses the database, the
     role or the password.
 
-    libpq has no SQLSTATE for a failed connection, so this pings the server and
-    tries again.
+    libpq has no SQLSTATE for a failed connection, so this function pings the
+    server and tries again.
     """
     if FOR_NOW.search(str(problem)):
         return False
@@ -156,7 +156,8 @@ def refuses(attempt, problem):
 
 
 def refusal(error):
-    """The error as a ChannelError, if only a change of the database fixes it."""
+    """The error as a ChannelError if only a change of the database fixes it, or
+    None."""
     state = getattr(error, "sqlstate", None) or ""
     said = error.diag.message_primary or str(error)
     if state == "3F000":
@@ -176,7 +177,7 @@ def refusal(error):
 
 @contextlib.contextmanager
 def explained():
-    """Raises refusals as such, and other errors unchanged."""
+    """Raises refusals as ChannelError, and other errors unchanged."""
     try:
         yield
     except psycopg.Error as error:

@@ -13,8 +13,8 @@ from kombu.utils.json import dumps
 
 # The id that a worker generates for a task without one.
 MADE_UP_ID = "fairq-{}"
-# The data about a task in the header "fairq" of a message.  Celery 5.3 or later
-# publishes a retry with this header.
+# The keys of the data about a task in the header "fairq" of a message.  Celery 5.3
+# or later publishes a retry with this header.
 KNOWN = ("id", "attempt", "group", "queue", "attempts_left", "priority", "progress",
          "batch")
 # These keys at the top of the headers belong to fairq, not to Celery.

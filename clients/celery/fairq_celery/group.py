@@ -11,9 +11,9 @@ without_group = set()
 
 
 def running_task():
-    """The task of fairq that calls this, and Celery's request for it.
+    """The task of fairq that calls this function, and Celery's request for it.
 
-    Returns ({}, None) if no task calls this.
+    Returns ({}, None) if no task calls this function.
     """
     try:
         from celery import current_task

@@ -25,7 +25,8 @@ HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 # seconds until the end of a task with a locked row is retried
 HELD_PAUSE = 0.5
 
-# seconds for which a task that runs alone waits until the server has the ends of others
+# seconds for which a task that must run alone waits, at most, until the server has
+# the ends of others
 ALONE = 10
 
 ledgers = {}
@@ -55,7 +56,7 @@ class Claim:
         self.tag = f"{self.id}:{self.attempt}"
         self.ended = math.inf       # by the monotonic clock
         self.held = False           # another transaction had locked its row
-        self.channel = None         # the channel that has delivered it
+        self.channel = None         # the channel that has popped it
         self.delivered = False      # Celery has the task
         self.popped = time.monotonic()
         self.warned = False         # the log has a warning that the task waits to run alone
@@ -129,8 +130,9 @@ class Ledger:
     def put_apart(self, claims):
         """The claims, except those of tasks whose leases have expired before.
 
-        Keeps one of the latter until all other tasks have ended.  Releases the
-        rest, since their leases would expire if that task kills the worker.
+        Keeps one of the excluded claims until all other tasks have ended.
+        Releases the rest, since their leases would expire if that task kills
+        the worker.
         """
         lapsed = [claim for claim in claims if claim.lapses > 0]
         self.one_by_one = bool(lapsed)
@@ -212,7 +214,7 @@ class Ledger:
         beat = time.monotonic() + self.lease / 3
         while True:
             with self.changed:
-                # connect at first, so that an end is sent quickly
+                # connects at once, so that an end is sent quickly later
                 until = min(beat, self.registration.due, self.again if self.held else beat)
                 self.changed.wait_for(lambda: self.ended or self.connection is None
                                       or self.registration.is_due(),
@@ -273,7 +275,7 @@ class Ledger:
             if (claim.id in lost or claims[claim.id] is not claim) and not claim.stopped:
                 claim.stopped = True
                 if claim is self.apart and not claim.delivered:
-                    self.finish(claim.tag, "hand_back")     # the task belongs to another worker
+                    self.finish(claim.tag, "hand_back")     # the claim has lost the task
                 else:
                     self.tell(claim)
 

@@ -1,7 +1,7 @@
 """Shows Celery's worker in the view fairq.workers.
 
-A ledger's thread calls renew() on its connection.  Nothing depends on the view, so an error
-is only logged.
+A ledger's thread calls renew() with its connection.  Nothing depends on the view, so an
+error is only logged.
 """
 
 import logging

@@ -63,11 +63,11 @@ class Mailbox:
         self.queues = {}            # name: messages
         self.declared = {}          # name: time of the last declaration, by the monotonic clock
         self.pieces = broadcast.Pieces()
-        self.transports = weakref.WeakSet()     # the connections that may read a queue
+        self.transports = weakref.WeakSet()     # the transports that may read a queue
 
     def open(self, queue):
-        """The messages of a queue.  Once this has returned, the server sends the
-        queue's messages to this process.
+        """The messages of a queue.  Once open() has returned, the server sends
+        the queue's messages to this process.
         """
         with self.lock:
             self.declared[queue] = time.monotonic()

@@ -6,8 +6,8 @@ control and events.  They live in the process that declares them, and receive me
 NOTIFY: see broadcast.py.
 
 A transport has a connection that pops, publishes and listens.  A second connection calls
-fairq.wait while there is a free slot and no task.  Celery's hub watches both sockets, or
-drain_events() reads them.  The same holds for a pipe, through which other threads and
+fairq.wait while there is a free slot and no task.  Celery's hub watches both sockets and
+a pipe, or drain_events() reads them.  Through the pipe, other threads and
 acknowledgements wake the transport.  ledger.py renews leases and finishes tasks.
 """
 
@@ -703,8 +703,8 @@ class Transport(virtual.Transport):
         """Returns True if the message was delivered.
 
         Celery's worker ends when its consumer raises an exception, for example
-        because of one task's invalid headers.  So an exception fails only its
-        task.
+        because of one task's invalid headers.  So this method catches the
+        exception, and fails only that task.
         """
         message = channel.message_of(claim)
         if message is None:

@@ -92,7 +92,8 @@ def causes_of(error):
 
 
 def note_causes(error):
-    """An exception from a process arrives without its causes, but with its attributes."""
+    """Stores the causes in an attribute, since an exception from a process
+    arrives without its causes, but with its attributes."""
     causes = causes_of(error)
     if causes:
         try:
@@ -187,7 +188,7 @@ class Request(request.Request):
 
     # Celery's loop calls the message's ack and reject, and ends when the worker
     # stops.  Later calls would have to wait until all processes have ended,
-    # perhaps after the grace.
+    # perhaps after the end of the grace period.
 
     def acknowledge(self):
         if self.is_stopping() and not self.acknowledged:
@@ -282,8 +283,8 @@ def hear_of_begun(pool):
         if not heard:
             break
         for fd in heard:
-            # this does not use the hub, which may have ended and reads in
-            # pieces
+            # the loop does not use the hub, which may have ended and which
+            # reads in pieces
             handler._flush_outqueue(fd, pipes.discard, pool._fileno_to_outq,
                                     handler.on_state_change)
 
@@ -395,8 +396,8 @@ def end_now(consumer):
             os.kill(process.pid, signal.SIGKILL)
         except (OSError, AttributeError):
             pass
-    # Celery would wait for its processes, and Python for threads, so this ends
-    # the program
+    # Celery would wait for its processes, and Python for threads, so this function
+    # ends the program
     ending = threading.Thread(target=run_exit_handlers, args=[consumer], daemon=True)
     ending.start()
     ending.join(TO_EXIT)
@@ -404,7 +405,8 @@ def end_now(consumer):
 
 
 def exit_once():
-    """Stops all threads but the first one that runs the exit handlers.
+    """Blocks every thread except the first one that calls it, which runs the exit
+    handlers.
 
     The main thread may end, and run the exit handlers, once its processes have been
     killed.
