@@ -50,7 +50,7 @@ module Fairq
       @id = Integer(id)
     end
 
-    # Adds the jobs that the block enqueues, in this thread.
+    # Adds the jobs that the block enqueues in this thread.
     def add
       before = Batch.current
       Thread.current.thread_variable_set(:fairq_batch, self)

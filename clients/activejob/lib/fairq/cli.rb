@@ -35,7 +35,7 @@ module Fairq
     end
 
     # Runs after the application's own at_exit blocks, since it was registered before them.
-    # Otherwise Ruby would then wait for threads that do not end.
+    # Without this block, Ruby would then wait for threads that do not end.
     at_exit { exit!(0) if @cut_off }
 
     def self.leave(message, status)

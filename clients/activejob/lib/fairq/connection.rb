@@ -30,7 +30,7 @@ module Fairq
       while busy?
         check(over)
         if stop.set?
-          @pg.cancel # this has no effect if the server has not started the statement yet
+          @pg.cancel # has no effect if the server has not started the statement yet
           @pg.socket_io.wait_readable(0.1)
         else
           IO.select([@pg.socket_io, stop.io], nil, nil, over - now)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Fairq
-  # Writes a job into a task, and reads it from one.
+  # Converts a job to a task, and a task to a job.
   #
   # The payload contains the job's arguments.  Keyword arguments alone are a JSON object.  Other
   # arguments are an array, whose last element may have the keywords in Active Job's

@@ -36,9 +36,9 @@ module Fairq
       call("enqueue", first, arguments({ batch: Batch.current, **options }, TASK)).to_i
     end
 
-    # Creates the queues that are missing, and gives all of them their settings, in one transaction.
-    # 0 removes a limit.  A missing setting is not changed.  The separator of an existing queue
-    # must be the same, since it cannot be changed.
+    # Creates missing queues, and gives all queues their settings, in one transaction.  0
+    # removes a limit.  A missing setting is not changed.  The separator of an existing
+    # queue must be the same, since it cannot be changed.
     def ensure_queues(queues)
       calls = queues.to_h { |name, settings| [name.to_s, arguments(settings.to_h, SETTINGS)] }
       Producer.in_transaction do

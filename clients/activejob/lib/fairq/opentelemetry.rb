@@ -14,8 +14,8 @@ module Fairq
     API = ::OpenTelemetry
     PROPAGATOR = API::Trace::Propagation::TraceContext.text_map_propagator
 
-    # Creates a span for each call that enqueues jobs, and adds its traceparent to their
-    # headers.
+    # Creates a span for each call that enqueues jobs, and adds the span's traceparent
+    # to the jobs' headers.
     module Sending
       def enqueue(job)
         OpenTelemetry.send_jobs([job]) { super }
@@ -34,7 +34,7 @@ module Fairq
 
     module_function
 
-    # Call it once per process, before the worker starts.
+    # Call this method once per process, before the worker starts.
     def instrument
       @tracer = API.tracer_provider.tracer("fairq", VERSION)
       meter = API.meter_provider.meter("fairq", version: VERSION) if API.respond_to?(:meter_provider)

@@ -23,8 +23,8 @@ module Fairq
       @left = Stop.new
     end
 
-    # Registers the worker every ten seconds from now on.  A failure has no other effect.  The
-    # log gets the first failure that is not temporary.
+    # Registers the worker every ten seconds from now on.  If a call fails, the worker
+    # continues.  The log gets the first failure that is not temporary.
     def register
       @registering ||= Thread.new do
         until @left.set?

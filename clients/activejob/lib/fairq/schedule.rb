@@ -34,8 +34,8 @@ module Fairq
       @job = job
     end
 
-    # The times until now since the last call of seen.  The first call returns the last missed
-    # time.  Times are seconds since 1970.
+    # The times from the last call of seen until now.  Before such a call, returns only the
+    # last missed time.  Times are seconds since 1970.
     def due(now)
       after = [now - @catch_up, @seen || 0].max
       times = []

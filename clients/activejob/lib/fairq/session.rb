@@ -44,8 +44,8 @@ module Fairq
       ActiveSupport::ForkTracker.after_fork { @connection = nil }
     end
 
-    # The statement's result.  Retries every second until there is one.  If only the answer
-    # was lost, a second complete of the same attempt is harmless.  A pop is not
+    # The statement's result.  Retries every second until there is a result.  If only the
+    # answer was lost, a second complete of the same attempt is harmless.  A pop is not
     # retried: its tasks are ready again when their leases expire.
     #
     # brief: the statement, a SELECT without FROM, waits for a lock only briefly.
@@ -55,8 +55,8 @@ module Fairq
       end
     end
 
-    # The FROM clause that makes a statement about a task brief. An open transaction may have locked
-    # its row, and other tasks need this connection too.
+    # The FROM clause that makes a statement about a task brief.  An open transaction may
+    # have locked the task's row, and other tasks need this connection too.
     def briefly
       "FROM set_config('lock_timeout', '#{held_lately? ? 10 : 100}ms', true)"
     end

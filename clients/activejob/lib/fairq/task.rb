@@ -10,7 +10,7 @@ module Fairq
     # The name of the step that saves the state of a retry by the same task.
     RETRIES = "Active Job's retries"
 
-    # Ruby's parser recurses, and a thread's stack is small.
+    # Ruby's parser recurses: deeper JSON would overflow a thread's small stack.
     MOST_NESTED = 5000
 
     attr_reader :id, :attempt, :group, :queue, :attempts_left, :priority, :lapses, :enqueued_at
@@ -61,8 +61,8 @@ module Fairq
       @stopped
     end
 
-    # Whether the worker is stopping.  After the grace it releases the tasks that have not
-    # ended.
+    # Whether the worker is stopping.  After the grace period the worker releases the
+    # tasks that have not ended.
     def stopping?
       @worker.stopping?
     end
@@ -91,9 +91,9 @@ module Fairq
       kept.cursor
     end
 
-    # Records how far the work has got, for the cursor of a later attempt.  It saves the value
+    # Records how far the work has got, for the cursor of a later attempt.  Saves the cursor
     # once per heartbeat, so call it often.  If the attempt fails or is released, the worker
-    # saves the last value.  Raises Stopped like check!.
+    # saves the last cursor.  Raises Stopped like check!.
     def checkpoint!(cursor)
       check!
       kept.checkpoint(cursor)
@@ -200,8 +200,8 @@ module Fairq
       @lapses.positive?
     end
 
-    # Returns true for the first caller, which ends the attempt.  That is the job's thread, or the
-    # worker that has waited too long for it.
+    # Returns true for the first caller, which ends the attempt.  The first caller is the
+    # job's thread, or the worker that has waited too long for this thread.
     def claim_end
       @end_lock.synchronize { !@end_claimed && (@end_claimed = true) }
     end

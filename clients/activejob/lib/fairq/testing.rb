@@ -7,7 +7,7 @@ require "fairq/report"
 require "fairq/task"
 
 module Fairq
-  # For tests: runs the jobs that the test's transaction has enqueued, in this transaction.
+  # For tests: runs the ready jobs that the test's transaction sees, in this transaction.
   #
   #     class OrderTest < ActiveSupport::TestCase
   #       include Fairq::Testing
@@ -18,8 +18,8 @@ module Fairq
   #       end
   #     end
   #
-  # No worker sees these tasks, since nothing is committed.  A rollback at the end of the
-  # test removes all of them.
+  # No worker sees the tasks that the transaction has enqueued, since nothing is
+  # committed.  A rollback at the end of the test removes them.
   module Testing
     # A task that was run, its job, and the Dead or Retry that the job has raised.
     Ran = Struct.new(:task, :job, :error) do

@@ -73,7 +73,8 @@ module Fairq
       @stop.set?
     end
 
-    # The worker's state.  Its :tasks are those that have not ended.  Any thread may call this.
+    # The worker's state.  Its :tasks are those that have not ended.  Any thread may call
+    # this method.
     def status
       tasks = @lock.synchronize { @running.dup }
       { name: @name, queues: @queue_names.dup, concurrency: @concurrency, running: tasks.size,
@@ -81,8 +82,8 @@ module Fairq
     end
 
     # Works until stop().  Raises errors of the server.  Returns whether all
-    # jobs have ended.  If not, it has released the tasks of the other jobs,
-    # whose threads continue.
+    # jobs have ended.  If not, the worker has released the tasks of the other
+    # jobs, whose threads continue.
     def run
       Fairq.worker = self
       popping = Thread.new { pop_tasks }
@@ -275,7 +276,7 @@ module Fairq
     def work(task)
       Fairq.current_task = task
       outcome = perform(task)
-    ensure # this runs even if the job has killed this thread
+    ensure # runs even if the job has killed this thread
       task.claim_end ? conclude(task, outcome) : take_slot_back(task)
     end
 
@@ -362,7 +363,7 @@ module Fairq
       if task.replacements.any?
         return if task.batch ? retry_in_batch(task) : replaced?(task)
       elsif task.completed?
-        # The job's own transaction has completed the task.  If it was
+        # The job's own transaction has completed the task.  If that transaction was
         # committed, the failure has no effect.
         problem = Error.new("the transaction that completed the task was rolled back")
         return fail_task(task, problem, quiet: true)

@@ -6,8 +6,9 @@ module ActiveJob
     #
     #   Rails.application.config.active_job.queue_adapter = :fairq
     #
-    # The adapter enqueues jobs on Active Record's connection, if its database is PostgreSQL. In a
-    # transaction, the jobs exist once it commits. After a rollback they do not exist.
+    # The adapter enqueues jobs on Active Record's connection, if its database is
+    # PostgreSQL. In a transaction, the jobs exist once the transaction commits.  After a
+    # rollback they do not exist.
     class FairqAdapter < (defined?(AbstractAdapter) ? AbstractAdapter : Object)
       def enqueue(job) # :nodoc:
         add(job, Fairq::Producer.values(job))
@@ -27,7 +28,7 @@ module ActiveJob
       end
 
       # Whether the worker of this thread is stopping.  Active Job's continuations call this
-      # at each checkpoint, and enqueue the rest of their work if it returns true.
+      # method at each checkpoint, and enqueue the rest of their work if it returns true.
       def stopping?(_job = nil) # :nodoc:
         task = Fairq.current_task
         task&.checkpoint_continuation!
@@ -43,7 +44,8 @@ module ActiveJob
       private
 
       # If a job enqueues itself again, as retry_on does, the new task replaces the old one at the
-      # end of the attempt.  The worker does both in one transaction.
+      # end of the attempt.  The worker ends the old task and adds the new one in one
+      # transaction.
       def add(job, values)
         task = Fairq.current_task
         if task&.job?(job)
