@@ -13,10 +13,10 @@
 -- shard's number, so a wrong list of shards sends no task to a wrong shard.
 --
 -- Schema fairq has the functions for applications, with the names and arguments of the
--- extension.  Schema fairq_proxy has the functions for one shard: p + 1 on connection
--- p.  A shard's own errors arrive with their SQLSTATEs.  If a shard cannot be reached,
--- the error is 08006.  Calls run on the shards in transactions of their own, which a
--- rollback here does not undo.
+-- extension.  Schema fairq_proxy has the functions for one shard: shard p + 1 is on
+-- connection p.  A shard's own errors arrive with their SQLSTATEs.  If a shard cannot be
+-- reached, the error is 08006.  Calls run on the shards in transactions of their own,
+-- which a rollback here does not undo.
 --
 -- PL/Proxy sends times and numbers as text.  So both sides must write a format that
 -- any server reads, whatever the settings of the caller and the shard.  Functions that
@@ -47,7 +47,7 @@ BEGIN
 		IF fairq_proxy.shards() <> shards THEN
 			RAISE 'the number of shards cannot change from % to %',
 				fairq_proxy.shards(), shards
-				USING HINT = 'Groups would have other homes than their tasks.';
+				USING HINT = 'Groups would move to other shards than their tasks.';
 		END IF;
 		RETURN;
 	END IF;
@@ -97,7 +97,7 @@ BEGIN
 	RAISE connection_failure USING
 		MESSAGE = format('shard %s cannot be reached', shards),
 		DETAIL = trim(E' \n' FROM error),
-		HINT = 'If the connection was lost during the call, it may have been done.';
+		HINT = 'If the connection was lost during the call, the call may have taken effect.';
 END
 $$;
 
@@ -195,8 +195,8 @@ BEGIN
 END
 $$;
 
--- The shards of a new queue.  The hash of a group's whole key determines its shard, so a
--- tenant would be on several shards.
+-- The shards of a new queue.  No separator is allowed: the hash of a group's whole key
+-- determines its shard, so a tenant would be on several shards.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_new_queue(queue text, separator text, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 BEGIN
@@ -216,8 +216,8 @@ CREATE OR REPLACE FUNCTION fairq_proxy.has_tasks(p int, name text) RETURNS boole
 		FROM fairq.shard(p + 1);
 $$;
 
--- The shards that drop a queue.  Fails if one of them would refuse.  A shard
--- that drops the queue loses its settings and its archive.
+-- The shards that drop a queue.  Fails if one of them would refuse.  A shard that
+-- drops the queue loses the queue's settings and archive.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_drop(queue text, force boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -229,7 +229,7 @@ BEGIN
 			IF fairq_proxy.has_tasks(p, queue) THEN
 				RAISE 'cannot drop queue "%" because it is not empty', queue
 					USING ERRCODE = 'QF004',
-					DETAIL = format('Shard %s has tasks of it.', p + 1),
+					DETAIL = format('Shard %s has tasks of the queue.', p + 1),
 					HINT = 'Use force => true to drop it with all its tasks.';
 			END IF;
 		END LOOP;
@@ -239,7 +239,8 @@ END
 $$;
 
 --
--- Calls.  make() creates each from its name, arguments, result and shards
+-- Calls.  make() creates each function from its name, arguments, result and
+-- shards
 --
 
 CREATE FUNCTION pg_temp.make(name text, arguments text, result text, shards text)
@@ -313,8 +314,8 @@ BEGIN
 		dedup_for interval DEFAULT NULL, delay interval DEFAULT NULL,
 		batch bigint DEFAULT NULL, after bigint[] DEFAULT NULL,
 		after_any boolean DEFAULT false', 'bigint', by_group);
-	-- the batch's tasks must be of groups of its shard: other shards refuse it,
-	-- as they refuse to wait for tasks of another shard
+	-- the batch's tasks must be of groups of its shard: other shards refuse the
+	-- batch's id, and tasks that wait for another shard's tasks
 	PERFORM pg_temp.make('create_batch', 'queue text, group_key text,
 		payload jsonb DEFAULT ''{}'', priority int DEFAULT 0,
 		on_success boolean DEFAULT false, max_attempts int DEFAULT NULL,
@@ -373,8 +374,8 @@ END
 $$;
 
 --
--- Batches: parts of them go to their shards at the same time.  Each part succeeds or
--- fails separately.
+-- Batches: the parts of a batch go to their shards at the same time.  Each part
+-- succeeds or fails separately.
 --
 
 CREATE OR REPLACE FUNCTION fairq_proxy.enqueue_batch(ps int[], queue text,
@@ -404,7 +405,7 @@ CREATE OR REPLACE FUNCTION fairq_proxy.turns_before(p int, id bigint)
 	SELECT fairq.turns_before(id) FROM fairq.shard(p + 1);
 $$;
 
--- Asks the task's own shard, since tasks of other shards are not served before it.
+-- Asks the task's own shard, since only tasks of that shard take turns with it.
 CREATE OR REPLACE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
 	LANGUAGE plpgsql AS $$
 BEGIN
@@ -482,7 +483,7 @@ END
 $$;
 
 -- Refuses an array that is NULL although it is required, or whose length
--- differs from that of the other array.
+-- differs from n, the length of the array partner.
 CREATE OR REPLACE FUNCTION fairq_proxy.check_array(name text, "values" anyarray,
 	needed boolean, partner text, n int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -577,8 +578,8 @@ BEGIN
 		coalesce(results, array_fill(NULL::jsonb, ARRAY[n])),
 		coalesce(took, array_fill(NULL::interval, ARRAY[n])),
 		attempts IS NOT NULL, took IS NOT NULL));
-	-- lost ids are in the order of the input; if an id occurs twice, its first
-	-- occurrence was not lost
+	-- lost ids are in the order of the input; if an id occurs twice and is lost
+	-- once, its second occurrence is lost
 	RETURN array(SELECT id FROM (
 			SELECT id, i, row_number() OVER (PARTITION BY id ORDER BY i DESC) AS back
 			FROM unnest(ids) WITH ORDINALITY t(id, i)) t
@@ -593,7 +594,7 @@ $$;
 -- Views and checks
 --
 
--- The shards, their connections, and the error of each.
+-- Returns each shard, its connection, and its error.
 CREATE OR REPLACE FUNCTION fairq_proxy.state()
 	RETURNS TABLE (shard int, connection text, error text) LANGUAGE plpgsql AS $$
 BEGIN
@@ -646,7 +647,8 @@ CREATE OR REPLACE FUNCTION fairq_proxy.stats(p int)
 	SELECT q.* FROM fairq.shard(p + 1), fairq.stats q;
 $$;
 
--- Rows of all shards.  A shard that cannot be reached has no rows, and causes a warning.
+-- The rows of a shard.  A shard that cannot be reached has no rows, and causes a
+-- warning.
 CREATE OR REPLACE FUNCTION fairq_proxy.stats_if_up(p int)
 	RETURNS SETOF fairq_proxy.queue_stats LANGUAGE plpgsql AS $$
 BEGIN
