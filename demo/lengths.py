@@ -25,7 +25,7 @@ def connect():
 
 
 class Lengths:
-    """The outcome of the loads in a queue of one kind of fairness."""
+    """Runs the loads in a task-fair or time-fair queue, and has the outcome."""
 
     def __init__(self, fair_by, loads=LOADS, workers=WORKERS, until=None):
         """until: the workers stop after this number of seconds; None: when all
@@ -116,7 +116,7 @@ class Lengths:
         return max(row.ended for row in self.of(group))
 
     def had(self, group, until):
-        """The workers' seconds that a group got until then."""
+        """The workers' seconds that a group got before the time until."""
         return sum(max(0, min(row.ended, until) - row.began)
                    for row in self.of(group))
 
@@ -149,8 +149,8 @@ def verdicts(tasks, by_time):
     found.append(("task-fair: %d and %d tasks started while both groups had waiting tasks"
                   % tuple(begun), abs(begun[0] - begun[1]) <= 2 + 2 * WORKERS))
 
-    # The guarantee: the longest tasks of both groups, plus 10 % because workers
-    # pause between tasks.
+    # The guarantee: the difference is at most the longest tasks of both groups
+    # together, plus 10 % because workers pause between tasks.
     until = by_time.both_ready_until()
     had = [by_time.had(load.group, until) for load in LOADS]
     longest = [max(row.ended - row.began for row in by_time.of(load.group))

@@ -19,7 +19,8 @@ CHUNK = 1000
 
 
 class Queue:
-    """The part that both queues share, which is the results."""
+    """The part that both queues share: the results, and enqueueing in
+    chunks."""
 
     def __init__(self, connection):
         self.connection = connection

@@ -35,7 +35,7 @@ class Outcome:
                            if row.group == "alice"), None)
         if self.alice:
             self.wait_seconds = max(0.0, self.alice.started - self.enqueued)
-            # The tasks that started after her enqueue and before her task.
+            # The tasks that started after alice's enqueue and before her task.
             waited = [row for row in self.served
                       if self.enqueued < row.started < self.alice.started]
             self.wait_tasks = len(waited)

@@ -15,7 +15,7 @@ COLOURS = {"a": "35", "B": "36", "=": "36", BOTH: "1"}
 
 
 def show(runs):
-    """The lines of both runs, with one time scale."""
+    """Returns the lines that show both runs, with one time scale."""
     longest = max(run.seconds for run in runs)
     lines = [GAP.join(("   " + TITLES[run.fair_by]).ljust(CELLS + 3)
                       for run in runs),
@@ -27,7 +27,7 @@ def show(runs):
 
 
 def strip(run, worker, longest):
-    """A line of cells. Each shows which groups used the worker in the cell's
+    """A line of cells. Each cell shows which groups used the worker during its
     time."""
     cells = []
     width = longest / CELLS
@@ -45,7 +45,7 @@ def strip(run, worker, longest):
 
 
 def scale(longest):
-    """The scale has each whole second at its place."""
+    """Returns a scale that shows each whole second at its place."""
     line = ""
     for second in range(int(longest) + 1):
         at = int(second * CELLS / longest)
@@ -56,7 +56,7 @@ def scale(longest):
 
 
 def coloured(line):
-    """The line with coloured marks, if a terminal shows them."""
+    """Returns the line, with coloured marks if the output is a terminal."""
     if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
         return line
     # a timeline's first cell follows the worker's number

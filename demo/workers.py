@@ -14,7 +14,7 @@ from progress import Progress
 
 # alice enqueues when this share of bob's tasks is done.
 ALICE_COMES = 0.05
-# A run fails if it makes no progress for this time.
+# A run fails if it makes no progress for this number of seconds.
 STALLED = 60
 
 Times = namedtuple("Times", "ids start alice_enqueued end")

@@ -18,12 +18,12 @@ directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 
 # Reads and executes statements.  The status is 2 if the server cannot be
-# reached.  It has its own session: the terminal's Ctrl-C must not interrupt it
+# reached.  psql has its own session, so that the terminal's Ctrl-C does not interrupt it
 # between pop's commit and the output of the tasks.
 psql=(setsid --wait psql -XAtqw -v ON_ERROR_STOP=1 -v queue="$queue" -v lease="$lease s")
 
-# Whether the database is read-only, for example because the server is no longer
-# the primary.
+# Succeeds if the database is read-only, for example because the server is no longer the
+# primary.
 read_only() {
 	[ "$("${psql[@]}" <<<'SHOW transaction_read_only')" = on ]
 }
@@ -43,7 +43,8 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	pid=''
 	took=$((($(date +%s%N) - begun) / 1000))	# time-fair queues need it
 	sql+=(-v "took=$((took > 0 ? took : 0)) microseconds")
-	# Not TERM, because a subshell that has just begun would lose that signal.
+	# Sends KILL instead of TERM, which a subshell that has just begun would
+	# lose.
 	{ kill -KILL "$heart" && wait "$heart"; } 2>/dev/null
 	cat "$errors" >&2
 
@@ -70,7 +71,8 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 # cancelled.
 heartbeat() {	# PID-OF-WORK
 	local never
-	exec {never}<> <(:)	# no data arrives here, so reading it is a pause
+	# No data arrives here, so a read with a timeout is a pause.
+	exec {never}<> <(:)
 	while :; do
 		read -rt "$third" -u "$never"
 		if [ "$("${sql[@]}" <<<"SELECT fairq.extend(:id, :attempt, :'lease') IS NULL")" = t ]; then
@@ -100,7 +102,7 @@ wait_for_tasks() {
 }
 
 # Ends wait_for_tasks.  Tries repeatedly, because a psql that has just started
-# does not react yet.
+# does not react to the signal yet.
 end_wait() {
 	for _ in {1..20}; do
 		kill -INT "$waiter" || return
@@ -142,8 +144,8 @@ while [ -z "$stopping" ]; do
 	fi
 done
 
-# Running tasks have the grace to end.  Then the worker stops and releases the
-# others.
+# Running tasks have GRACE seconds to end.  Then the worker stops and releases
+# the others.
 sleep "$grace" &
 timer=$!
 trap '' TERM INT
