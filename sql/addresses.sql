@@ -46,7 +46,7 @@ SELECT group_key FROM fairq.groups WHERE queue = 'addresses' ORDER BY 1;
 -- Group numbers
 --
 
--- Block length 1: one group.
+-- With block length 1, a queue has room for one group.
 SELECT fairq.create_queue('addresses_1', block_length => 1);
 SELECT pg_temp.add('addresses_1', 'a', 1, 3);
 SELECT fairq.enqueue('addresses_1', 'b');
@@ -61,7 +61,8 @@ SELECT count(fairq.release(id)) FROM fairq.tasks
 WHERE queue = 'addresses_1' AND status = 'running';
 SELECT * FROM fairq.check_queue('addresses_1');
 
--- Raised to 2: one more group can be added, and the next one cannot.
+-- The length is raised to 2: one more group can be added, and the next one
+-- cannot.
 SELECT fairq.alter_queue('addresses_1', block_length => 2);
 SELECT fairq.enqueue('addresses_1', 'b', '"b1"') > 0 AS ok;
 SELECT fairq.enqueue('addresses_1', 'c');

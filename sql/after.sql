@@ -1,8 +1,8 @@
 -- After: a task that waits for other tasks to end.
 --
 -- Fails if no end makes a check due, or if a check does not start the next
--- one. Fails if a task that is already due hides the tasks behind it. Fails if
--- the status of an archived predecessor does not count. Fails if a task of a
+-- check. Fails if a task that is already due hides the tasks behind it. Fails
+-- if the status of an archived predecessor does not count. Fails if a task of a
 -- dropped queue counts as completed. Fails if the rows of a task stay when its
 -- wait has ended. Fails if a purge or cancel_batch does not check again for
 -- tasks that moved. Fails if a turn ends after a hundred checks. Fails if a
@@ -15,7 +15,7 @@ SET client_min_messages = warning;
 
 SELECT fairq.create_queue('first', max_attempts => 1), fairq.create_queue('then', retain => '1 hour');
 
--- The task waits for two others, in any queue. Their ends make it ready at
+-- The task waits for two other tasks, in any queue. Their ends make it ready at
 -- once.
 SELECT fairq.enqueue('first', 'a') AS a, fairq.enqueue('first', 'b') AS b \gset
 SELECT fairq.enqueue('then', 'g', '{"n": 1}', headers => '{"trace": 7}', after => ARRAY[:a, :b, :a]) AS c \gset
@@ -82,7 +82,7 @@ CREATE FUNCTION pg_temp.after_end(how text) RETURNS TABLE (status text, error te
 $$;
 SELECT how, e.* FROM unnest('{cancel,cancel a running one,purge,expire,fail what was taken,take,delete by SQL,drop_queue}'::text[]) how,
 	pg_temp.after_end(how) e;
--- the taken one has ended with the commit
+-- the taken task has ended with the commit
 SELECT count(fairq.complete(id)) FROM fairq.pop('then', 9);
 SELECT count(*) FROM fairq.dependency;
 
@@ -149,7 +149,7 @@ SELECT count(*) FROM fairq.pop('then');
 SELECT fairq.complete(id) FROM fairq.pop('first');
 SELECT id = :kept AS kept, fairq.complete(id) FROM fairq.pop('then');
 
--- One transaction: it adds both tasks, and the second one follows the first.
+-- One transaction adds both tasks, and the second task waits for the first.
 BEGIN;
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS b \gset
@@ -165,7 +165,7 @@ SELECT id = :k AS found, added FROM fairq.enqueue_or_find('then', 'g', dedup_key
 SELECT count(*) FROM fairq.dependency;
 SELECT fairq.complete(id) FROM fairq.pop('then');
 
--- The waiting task can be cancelled or expire, and be in a batch.
+-- The waiting task can be cancelled, can expire, and can be in a batch.
 SELECT fairq.create_batch('then', 'all', on_success => true) AS batch \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS x \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a], expires_at => now()) AS y \gset
@@ -179,7 +179,7 @@ SELECT count(*) FROM fairq.pop('then');
 SELECT * FROM pg_temp.ends(ARRAY[:z, :batch]);
 SELECT error = format('task %s did not succeed', :z) AS names FROM fairq.tasks WHERE id = :batch;
 
--- Rows that SQL has removed: a dependency, then the task that waits.
+-- SQL removes rows: a dependency, then the task that waits.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT count(*) FROM fairq.enqueue_batch('then', '{g,g}', '{1,2}', after => ARRAY[:a]);
 DELETE FROM fairq.dependency WHERE waiting = (SELECT min(waiting) FROM fairq.dependency);
@@ -221,8 +221,8 @@ COMMIT;
 SELECT id = :b AS b FROM fairq.take('first', 9);
 SELECT id = :c AS c FROM fairq.take('first', 9);
 
--- Many tasks wait for one. No call changes more than a hundred of them, and
--- none is forgotten.
+-- Many tasks wait for one task. No call changes more than a hundred of them,
+-- and none is forgotten.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT count(*) FROM fairq.enqueue_batch('then', array_fill('g'::text, '{250}'), array_fill('1'::jsonb, '{250}'), after => ARRAY[:a]);
 SELECT count(fairq.reschedule(id, 'infinity')) FROM fairq.live_tasks WHERE status = 'blocked';
@@ -232,8 +232,9 @@ SELECT sum(done) FROM generate_series(1, 9) n,
 	LATERAL (SELECT count(fairq.complete(id)) AS done FROM fairq.pop('then', 100 + n)) p;
 SELECT count(*) FROM fairq.live_tasks;
 
--- A waiting task that is already due for a check hides no other one. The end of
--- the predecessor finds both waiting tasks, and so does a pop of another queue.
+-- A waiting task that is already due for a check hides no other waiting task.
+-- The end of the predecessor finds both waiting tasks, and so does a pop of
+-- another queue.
 SELECT fairq.enqueue('first', 'a') AS a \gset
 SELECT fairq.enqueue('then', 'g', after => ARRAY[:a]) AS x \gset
 SELECT count(*) FROM fairq.enqueue_batch('first', array_fill('g'::text, '{99}'), array_fill('1'::jsonb, '{99}'), after => ARRAY[:a]);
@@ -244,7 +245,7 @@ SELECT count(*), max(id) = :y AS y FROM fairq.live_tasks WHERE run_at = 'infinit
 SELECT id = ANY (ARRAY[:x, :y]) AS ok, fairq.complete(id) FROM fairq.pop('then', 9);
 SELECT fairq.purge('first');
 
--- One task waits for many. The task with the highest id ends first.
+-- One task waits for many tasks. The task with the highest id ends first.
 SELECT array_agg(fairq.enqueue('first', 'a', payload => to_jsonb(n))) AS many FROM generate_series(1, 1000) n \gset
 SELECT fairq.enqueue('then', 'g', after => :'many') AS last \gset
 SELECT count(fairq.reschedule(:last)), count(p.*) FROM fairq.pop('first', 1000) p;

@@ -1,15 +1,15 @@
 -- fairq.stats shows the age of the oldest ready task that has a free slot, and
--- of the oldest one that has none. It also shows how many groups wait.
+-- of the oldest ready task that has none. It also shows how many groups wait.
 --
 -- Fails if survey.c reads at most one group, counts groups without tasks, or
--- leaves out a cause that delays all groups. Fails if it requires a slot for an
--- expired task, reads no due tasks, or takes an active lease for an ended one.
--- Fails if it shows nothing when there are more groups without tasks than it
--- reads, or when a thousand dead index entries come first. Fails if it always
--- begins at the first seat, or does not estimate the number of groups that
--- wait. Fails if it shows zeros for a queue that is not known. Fails if it
--- shows ages although commits show that no task is ready. Fails if claims
--- record nothing (fairq_entry_claimed() in entry.c).
+-- leaves out a cause that delays all groups. Fails if survey.c requires a slot
+-- for an expired task, reads no due tasks, or takes an active lease for an
+-- ended one. Fails if no age is shown when there are more groups without tasks
+-- than survey.c reads, or when a thousand dead index entries come first. Fails
+-- if survey.c always begins at the first seat, or does not estimate the number
+-- of groups that wait. Fails if the view shows zeros for a queue that is not
+-- known. Fails if the view shows ages although commits show that no task is
+-- ready. Fails if claims record nothing (fairq_entry_claimed() in entry.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -66,7 +66,7 @@ LANGUAGE sql AS $$
 $$;
 
 --
--- One group: its first task
+-- With one group, the age is that of its first task
 --
 
 SELECT fairq.create_queue('ages');
@@ -78,7 +78,7 @@ SELECT pg_temp.pop('ages');
 SELECT * FROM pg_temp.show('ages');
 SELECT pg_temp.pop('ages');
 SELECT * FROM pg_temp.show('ages');
--- a task that is released or retried
+-- a task is released or retried
 BEGIN;
 SELECT pg_temp.pop('ages');
 ROLLBACK;
@@ -93,7 +93,7 @@ SELECT * FROM pg_temp.show('ages');
 COMMIT;
 SELECT pg_temp.pop('ages');
 SELECT * FROM pg_temp.show('ages');
--- an empty queue gets a task: the age shown is that of this task
+-- if an empty queue gets a task, the age shown is that of this task
 CALL pg_temp.add('ages', 'a', 'a6');
 SELECT * FROM pg_temp.show('ages');
 SELECT fairq.release(pg_temp.id('a1'));
@@ -130,7 +130,7 @@ CALL pg_temp.add('ages_many', 'g90', 'o5');
 SELECT * FROM pg_temp.show('ages_many');
 
 --
--- Pauses and limits of the queue: no task has a free slot
+-- While the queue is paused or full, no task has a free slot
 --
 
 SELECT fairq.create_queue('ages_full', retain => '1 hour');
@@ -140,7 +140,7 @@ SELECT * FROM pg_temp.show('ages_full');
 SELECT fairq.resume('ages_full');
 SELECT fairq.alter_queue('ages_full', max_running => 1);
 SELECT * FROM pg_temp.show('ages_full');
--- the same for a queue that may be full
+-- the same, when the queue may be full
 SELECT fairq.pause('ages_full');
 SELECT * FROM pg_temp.show('ages_full');
 SELECT fairq.resume('ages_full');
@@ -150,7 +150,7 @@ SELECT fairq.complete(pg_temp.id('f1'));
 SELECT * FROM pg_temp.show('ages_full');
 
 --
--- Groups without a slot, and paused ones
+-- Groups without a slot, and paused groups
 --
 
 SELECT fairq.create_queue('ages_limited', concurrency => 1, retain => '1 hour');
@@ -179,7 +179,7 @@ SELECT * FROM pg_temp.show('ages_limited');
 SELECT fairq.resume('ages_limited', 'b');
 SELECT pg_temp.pop('ages_limited', 9);
 SELECT * FROM pg_temp.show('ages_limited');
--- a group has a task in each of two priorities: the older task counts
+-- if a group has a task in each of two priorities, the older task counts
 SELECT fairq.enqueue('ages_limited', 'a', '"x5"', priority => 5) > 0 AS ok;
 SELECT pg_sleep(0.25);
 CALL pg_temp.add('ages_limited', 'a', 'x4');
@@ -239,7 +239,7 @@ $$;
 SELECT groups_limited, oldest_limited FROM fairq.stats WHERE queue = 'ages_old';
 
 --
--- Tasks that become ready as time passes
+-- Tasks become ready as time passes
 --
 
 SELECT fairq.create_queue('ages_due');
@@ -265,7 +265,7 @@ SELECT * FROM pg_temp.show('ages_gone');
 SELECT fairq.resume('ages_gone');
 SELECT fairq.cancel(pg_temp.id('g1'));
 SELECT * FROM pg_temp.show('ages_gone');
--- nor does a task that waits for a retry
+-- a task that waits for a retry does not count either
 SELECT fairq.enqueue('ages_gone', 'a', '"g2"') > 0 AS ok;
 SELECT fairq.fail(id, attempt, retry_in => '1 ms') FROM fairq.pop('ages_gone');
 SELECT pg_sleep(0.1);
@@ -274,7 +274,7 @@ SELECT pg_temp.pop('ages_gone');
 SELECT * FROM pg_temp.show('ages_gone');
 
 --
--- Leases that have ended, before a call finds them
+-- Leases have ended, but no call has found them
 --
 
 -- Does the view show the time since the first of those leases ended?
@@ -299,7 +299,7 @@ SELECT fairq.extend(pg_temp.id(g), lease => '1 hour') IS NOT NULL AS ok FROM unn
 SELECT fairq.complete(pg_temp.id('e2'));
 SELECT pg_sleep(0.2);
 SELECT * FROM pg_temp.ended('ages_ended');
--- the same holds if other leases have not ended
+-- the view shows the time since e3's lease ended, although e1's has not ended
 SELECT fairq.extend(pg_temp.id('e3'), lease => '1 ms') IS NOT NULL AS ok;
 SELECT pg_sleep(0.1);
 SELECT * FROM pg_temp.ended('ages_ended');
@@ -383,7 +383,7 @@ SELECT * FROM pg_temp.show('ages_taken');
 SELECT fairq.drop_queue('ages_taken', true);
 
 --
--- No task waits any more: the last ones were cancelled, purged or postponed,
+-- No task waits any more: the last tasks were cancelled, purged or postponed,
 -- while their groups were active, limited, paused, throttled or on hold
 --
 
@@ -406,8 +406,7 @@ BEGIN
 	PERFORM fairq.maintain(name) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 	PERFORM fairq.enqueue(name, 'a') FROM fairq.queue, generate_series(1, 2) WHERE name LIKE 'ages\_gone%';
 	COMMIT;
-	-- in queues where a running task or a used start delays the others, one
-	-- task runs
+	-- in queues where a running task or a used start delays the other tasks, one task runs
 	PERFORM fairq.pop(name) FROM unnest('{ages_gone_limited,ages_gone_rate,ages_gone_full}'::text[]) name;
 	COMMIT;
 	PERFORM fairq.complete(id) FROM fairq.live_tasks WHERE queue = 'ages_gone_rate' AND status = 'running';
@@ -428,7 +427,7 @@ SELECT queue, queued, running, active, limited, throttled, oldest_ready > '0' AS
 SELECT count(fairq.drop_queue(name, true)) FROM fairq.queue WHERE name LIKE 'ages\_gone%';
 CALL pg_temp.gone('cancel');
 SELECT * FROM pg_temp.gone;
--- they do not count either once another group becomes active
+-- the cancelled tasks do not count either once another group becomes active
 SELECT clock_timestamp() AS since \gset
 SELECT count(fairq.enqueue(queue, 'b')) FROM pg_temp.gone;
 SELECT queue, queued, running, active, limited, throttled, oldest_ready < clock_timestamp() - :'since' AS r,
@@ -447,7 +446,7 @@ SELECT fairq.enqueue('ages_gone_due', 'a', delay => '10 ms') > 0 AS ok;
 SELECT count(*) FROM fairq.pop('ages_gone_lapsed', lease => '10 ms');
 SELECT pg_sleep(0.05);
 SELECT queue, queued, running, oldest_ready > '0' AS r FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
--- also after a pop that could not serve them
+-- they also count after a pop that could not serve them
 SELECT fairq.pause(queue, 'a') FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue;
 SELECT count(*) FROM unnest('{ages_gone_due,ages_gone_lapsed}'::text[]) queue, fairq.pop(queue);
 SELECT queue, queued, running, oldest_ready > '0' AS r, oldest_limited > '0' AS l FROM pg_temp.gone WHERE queue ~ 'due|lapsed';
@@ -475,11 +474,11 @@ SELECT groups_sampled, groups_active, pg_temp.agrees('ages_hollow') FROM fairq.s
 SELECT count(fairq.purge('ages_hollow', 'g' || i)) FROM generate_series(51, 150) i;
 -- no task is known to be the oldest one, but the ages show that tasks wait
 SELECT groups_sampled, groups_active >= 1 AS active, oldest_ready IS NOT NULL AS any FROM fairq.stats WHERE queue = 'ages_hollow';
--- and no age is shown if all tasks are gone
+-- no age is shown if all tasks are gone
 SELECT fairq.purge('ages_hollow');
 SELECT groups_sampled, groups_active, oldest_ready FROM fairq.stats WHERE queue = 'ages_hollow';
 
--- a thousand tasks that are gone, before one of the same group
+-- a thousand tasks of a group are gone, before the group's next task
 SELECT fairq.create_queue('ages_deep');
 SELECT count(*) FROM fairq.enqueue_batch('ages_deep', array_fill('deep'::text, ARRAY[1500]), array_fill('{}'::jsonb, ARRAY[1500]));
 SELECT fairq.purge('ages_deep', 'deep');
@@ -502,7 +501,8 @@ SELECT count(fairq.complete(id)) FROM fairq.pop('ages_busy', 302);
 SELECT groups_sampled, pg_temp.agrees('ages_busy') FROM fairq.stats WHERE queue = 'ages_busy';
 
 --
--- More groups than one call reads: it reads those whose turns are next
+-- If there are more groups than one call reads, the call reads those whose
+-- turns are next
 --
 
 SELECT fairq.create_queue('ages_sampled');

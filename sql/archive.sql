@@ -1,8 +1,8 @@
--- Finished tasks: which ones are kept, which of their data, and how failed
--- ones return to the queue.
+-- Finished tasks: which tasks are kept, with which data, and how failed tasks
+-- return to the queue.
 --
--- Fails if redrive() takes failed tasks of any group (fairq_redrive() in
--- maintain.c).
+-- Fails if redrive() of one group also takes failed tasks of other groups
+-- (fairq_redrive() in maintain.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
@@ -53,7 +53,7 @@ SELECT ready, limited, scheduled, running FROM fairq.groups WHERE queue = 'archi
 SELECT * FROM fairq.check_queue('archive');
 SELECT fairq.purge('archive');
 SELECT * FROM pg_temp.tasks('archive');
--- and it does not prevent a drop
+-- a failed task does not prevent a drop
 SELECT fairq.drop_queue('archive');
 SELECT count(*) FROM fairq.archive;
 
@@ -85,7 +85,7 @@ SELECT bool_or(fairq.complete(id)), bool_or(fairq.complete(id, attempt, '1')), b
 	bool_or(fairq.cancel(id)), max(fairq.extend(id)), max(cardinality(fairq.complete_batch(ARRAY[id])))
 FROM fairq.tasks WHERE queue = 'archive';
 SELECT pg_temp.pop('archive');
--- a result is a json value, which may be null; or there is none
+-- a result is a JSON value, also null; a task may also have none
 SELECT payload, result IS NULL AS none, result FROM fairq.tasks
 WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"', '"a6"') ORDER BY id;
 -- the last error stays, however the task ends
@@ -118,7 +118,7 @@ SELECT fairq.create_queue('archive_x', retain => '-1 microsecond');
 SELECT fairq.create_queue('archive_x', retain => '0');
 SELECT retain FROM fairq.queues WHERE queue = 'archive_x';
 SELECT fairq.drop_queue('archive_x');
--- drop_queue removes all of them
+-- drop_queue removes all finished tasks
 SELECT fairq.drop_queue('archive');
 SELECT count(*) FROM fairq.archive;
 
@@ -184,11 +184,12 @@ SELECT status, payload ->> 'is' AS is, payload ->> 'noise' = noise AS same, payl
 	result ->> 'twice' = noise || noise AS twice, error = noise AS error
 FROM noise, fairq.tasks WHERE queue = 'archive' ORDER BY id;
 SELECT * FROM fairq.check_queue('archive');
--- no value depends on the deleted row
+-- VACUUM removes the deleted rows of fairq.task, but the archive has all
+-- values
 VACUUM fairq.task;
 SELECT status, md5(payload::text) = md5(jsonb_build_object('is', 'large', 'noise', noise)::text) AS same, length(result::text), length(error)
 FROM noise, fairq.tasks WHERE queue = 'archive' ORDER BY id;
--- and they are redriven, with the values that are not stored in the task's row
+-- the tasks are redriven with those values that are not stored in the task's row
 BEGIN;
 SELECT fairq.redrive('archive');
 ROLLBACK;
@@ -246,7 +247,7 @@ SELECT fairq.redrive('archive', 'c', 2), fairq.redrive('archive', 'c', 2);
 SELECT fairq.redrive('archive', 'd');
 SELECT fairq.redrive('archive', '');
 SELECT task, status FROM pg_temp.tasks('archive');
--- a group that only has failed tasks
+-- a group has only failed tasks
 SELECT fairq.purge('archive');
 SELECT fairq.maintain('archive');
 SELECT group_key FROM fairq.groups WHERE queue = 'archive';
@@ -265,7 +266,7 @@ SELECT fairq.redrive('archive');
 SELECT * FROM pg_temp.tasks('archive');
 SELECT fairq.purge('archive');
 -- the task returns with its priority, its number of attempts and its key, but
--- not its time
+-- without its time
 SELECT fairq.enqueue('archive', 'e', '"e1"', 7, clock_timestamp() + interval '5 milliseconds', 'key', 1) AS e1 \gset
 SELECT pg_sleep(0.01);
 SELECT pg_temp.pop('archive');

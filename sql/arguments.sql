@@ -1,8 +1,8 @@
 -- NULL, numbers out of range and arrays of the wrong shape each have their own
 -- error. Unusual but valid values are stored unchanged.
 --
--- Fails if no number is too large (fairq_check_int() in args.c), or no array
--- is too long (fairq_arg_array()).
+-- Fails if no number counts as too large (fairq_check_int() in args.c), or no
+-- array as too long (fairq_arg_array()).
 \a \t
 SET client_encoding = 'UTF8';
 \set VERBOSITY sqlstate
@@ -39,7 +39,7 @@ SELECT fairq.block_of('arguments', NULL);
 SELECT fairq.check_queue(NULL);
 SELECT fairq.check_queue(NULL);
 
--- NULL means the default, or no worker
+-- NULL for an optional argument means its default, or that no worker is named
 SELECT fairq.enqueue('arguments', 'a', NULL, NULL) > 0 AS ok;
 SELECT payload, priority FROM fairq.tasks WHERE queue = 'arguments';
 SELECT payload, lease_until - now() BETWEEN '4 minutes' AND '6 minutes' AS five_minutes
@@ -177,7 +177,7 @@ SELECT count(*) FROM fairq.enqueue_batch('arguments',
 	(SELECT array_agg(key) FROM key), (SELECT array_agg(to_jsonb(key)) FROM key));
 SELECT count(fairq.enqueue('arguments', key, to_jsonb(key))) FROM key;
 SELECT count(*) FROM fairq.groups JOIN key ON key = group_key WHERE queue = 'arguments' AND ready = 2;
--- each of these keys is a group of its own, which a round serves
+-- each of these keys names a group of its own, which has a turn in each round
 SELECT count(*), count(DISTINCT group_key), bool_and(payload = to_jsonb(group_key)) AS equal
 FROM fairq.pop('arguments', (SELECT count(*) FROM key)::int);
 SELECT bool_and(fairq.purge('arguments', key) = 1), bool_and(fairq.address('arguments', key, 0) >= 0)
@@ -216,7 +216,8 @@ SELECT string_agg(group_key || payload, ' ' ORDER BY id) FROM fairq.tasks
 WHERE queue = 'arguments' AND status = 'queued';
 SELECT fairq.purge('arguments');
 
--- arrays with more elements than the limit; NULLs take little space
+-- arrays with more elements than the limit: NULLs, since they take little
+-- space
 SELECT array_fill(NULL::bigint, ARRAY[40000001]) AS ids, array_fill(NULL::text, ARRAY[40000001]) AS texts,
 	array_fill(NULL::jsonb, ARRAY[40000001]) AS documents, array_fill(NULL::int, ARRAY[40000001]) AS ints INTO TEMP TABLE huge;
 SELECT fairq.complete_batch(ids) FROM huge;
@@ -264,7 +265,7 @@ FROM fairq.pop('arguments', lease => '1 microsecond');
 -- Payloads
 --
 
--- 2 MB that cannot be compressed into one page
+-- a payload of 2 MB cannot be compressed into one page
 CREATE TEMP TABLE big AS
 SELECT jsonb_build_object('text', string_agg(md5(i::text), '')) AS payload
 FROM generate_series(1, 65536) i;
@@ -276,7 +277,7 @@ SELECT count(*) FROM fairq.task, big
 WHERE task.payload = big.payload AND pg_column_size(task.payload) > 1000000;
 SELECT p.group_key, p.payload = big.payload AS equal, md5(p.payload::text) = md5(big.payload::text) AS same
 FROM big, fairq.pop('arguments', 3) p ORDER BY p.id;
--- a task with a large payload is released, given another address, taken
+-- a task with a large payload is released, given another address, and taken
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'arguments' AND status = 'running' AND group_key = 'big';
 SELECT fairq.alter_queue('arguments', block_length => 5000);
 SELECT p.group_key, p.attempt, md5(p.payload::text) = md5(big.payload::text) AS same
@@ -287,7 +288,7 @@ FROM big, fairq.take('arguments', 1) p;
 ROLLBACK;
 SELECT p.group_key, md5(p.payload::text) = md5(big.payload::text) AS same
 FROM big, fairq.take('arguments', 1) p;
--- the row of a taken task is gone, and its values can still be read
+-- the row of a taken task is gone, but its values can still be read
 SELECT fairq.enqueue('arguments', 'big', payload) > 0 AS ok FROM big;
 CREATE TEMP TABLE taken AS SELECT * FROM fairq.take('arguments');
 SELECT md5(taken.payload::text) = md5(big.payload::text) AS same FROM big, taken;

@@ -1,7 +1,7 @@
 -- The algorithm of "An unfair advantage: multi-tenant queues in Postgres",
--- written again in SQL, is compared with fairq. Both serve the same tasks in
--- the same order, at the same addresses. That holds if no task is late,
--- limited or retried, and no group has a weight.
+-- written again in SQL, is compared with fairq. Both queues serve the same
+-- tasks in the same order, at the same addresses. That holds if no task is
+-- late, limited or retried, and no group has a weight.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
 -- lane_turns.c).
@@ -75,8 +75,8 @@ SELECT pg_temp.article_create('alice', 'a1'), fairq.enqueue('article', 'alice', 
 SELECT pg_temp.article_pop(2, NULL) AS article, pg_temp.fairq_pop(2, NULL) AS fairq;
 SELECT pg_temp.article_pop(2, NULL) AS article, pg_temp.fairq_pop(2, NULL) AS fairq;
 
--- At random: thirteen groups, a few of which have most tasks. Pops of one task
--- and of several, with a window and without.
+-- A random history: thirteen groups, a few of which have most tasks. Pops of
+-- one task and of several, with a window and without.
 CREATE TEMP TABLE step (n int, article text, fairq text, address_kept boolean);
 DO $$
 DECLARE
@@ -120,9 +120,9 @@ SELECT * FROM step WHERE article IS DISTINCT FROM fairq ORDER BY n LIMIT 3;
 SELECT pg_temp.article_pop(10000, NULL) IS NOT DISTINCT FROM pg_temp.fairq_pop(10000, NULL) AS same;
 SELECT * FROM fairq.check_queue('article');
 
--- Intended differences. A group may run one task at a time: the article moves
--- other tasks to an OVERFLOW table. fairq puts the group aside, and its tasks
--- keep their addresses.
+-- Intended differences. If a group may run only one task at a time, the article
+-- moves other tasks to an OVERFLOW table. fairq puts the group aside, and its
+-- tasks keep their addresses.
 SELECT fairq.create_queue('article_limited', concurrency => 1, block_length => 1000);
 SELECT count(fairq.enqueue('article_limited', g, to_jsonb(g || i)))
 FROM unnest('{a,b}'::text[]) g, generate_series(1, 3) i;

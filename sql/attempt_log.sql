@@ -2,10 +2,10 @@
 -- entry, and how large it can be.
 --
 -- Fails if the end of a lapsed lease adds no entry, or the end of a blocked
--- task adds one (archive_task()). Fails if a released attempt adds one
+-- task adds one (archive_task()). Fails if a released attempt adds an entry
 -- (fairq_task_return()). Fails if a long error is not cut, or the oldest entry
 -- is not dropped (fairq_task_log()). Fails if an entry gets the error of a
--- later one (past_log()), or a redriven task has no log (maintain.c).
+-- later attempt (past_log()), or a redriven task has no log (maintain.c).
 \a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -43,8 +43,8 @@ SELECT fairq.fail(:task, 5, 'taken'), fairq.fail(:task, 5, 'twice');
 COMMIT;
 SELECT attempt, worker, error FROM pg_temp.log WHERE attempt > 3;
 
--- expired leases: a pop that takes the task over adds no entry, a call that
--- ends the lease adds one
+-- expired leases: a pop that takes the task over adds no entry, and a call that ends the
+-- lease adds one
 SELECT attempt FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w6');
 SELECT attempt, lapses FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w7');
 SELECT fairq.expire_leases('attempt_log');

@@ -1,16 +1,16 @@
--- Batches: a task that waits until others have ended.
+-- Batches: a task that waits until other tasks have ended.
 --
 -- Fails if ends are not counted (fairq_finish() in outcome.c). Fails if a
 -- batch stays open without its task. Fails if no end makes a check due. Fails
--- if taken tasks have ended before the commit.
+-- if taken tasks count as ended before the commit.
 \a \t
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
 
 SELECT fairq.create_queue('parts'), fairq.create_queue('whole', retain => '1 hour');
 
--- The task waits until its batch is closed and all its tasks have ended. Its
--- headers contain the numbers of their ends.
+-- The task waits until its batch is closed and all its tasks have ended. Its headers then
+-- contain how many of the tasks have ended in each way.
 SELECT fairq.create_batch('whole', 'a', '{"what": "report"}', headers => '{"trace": 7}') AS batch \gset
 SELECT status, reason, batch FROM fairq.tasks WHERE id = :batch;
 SELECT queue, status, on_success, completed FROM fairq.batches WHERE id = :batch;
@@ -24,7 +24,7 @@ SELECT status FROM fairq.batches WHERE id = :batch;
 SELECT fairq.fail(id, dead => true) FROM fairq.pop('parts');
 SELECT fairq.cancel(id) FROM fairq.tasks WHERE queue = 'parts' AND status = 'queued' ORDER BY id LIMIT 1;
 SELECT fairq.purge('parts');
--- several checks change only the time of the next one
+-- several checks change only the time of the next check
 SELECT fairq.reschedule(:batch);
 SELECT id = :batch AS same, payload, headers, batch, attempt FROM fairq.pop('whole');
 SELECT fairq.complete(:batch);
@@ -105,9 +105,9 @@ SELECT fairq.enqueue('parts', 'x', batch => :batch) > 0 AS added;
 SELECT fairq.close_batch(:batch), fairq.complete(id) FROM fairq.pop('parts');
 SELECT headers, fairq.complete(id) FROM fairq.pop('whole');
 
--- The last end of a task makes the next check due, which would otherwise never
--- happen. If all tasks have to succeed, the first end without success does the
--- same.
+-- The end of the last task makes the next check due. Otherwise that check would never
+-- happen. If all tasks have to succeed, the first end without success makes the check
+-- due.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT count(fairq.enqueue('parts', 'x', batch => :batch)) FROM generate_series(1, 3);
 SELECT fairq.close_batch(:batch);
@@ -194,7 +194,7 @@ SELECT fairq.cancel(:batch), status FROM fairq.batches WHERE id = :batch;
 SELECT status FROM fairq.batches WHERE id = :batch;
 SELECT fairq.enqueue('parts', 'x', batch => :batch);
 
--- Rows that SQL changes, and dropped queues.
+-- SQL changes rows, and queues are dropped.
 SELECT fairq.create_batch('whole', 'a') AS batch \gset
 SELECT fairq.create_queue('gone');
 SELECT fairq.enqueue('gone', 'x', batch => :batch) > 0 AS added;
@@ -246,7 +246,7 @@ SELECT count(*) FROM fairq.batch;
 SELECT fairq.drop_queue('parts', force => true);
 
 -- When the last taken task ends, so does the batch, which changes its waiting
--- task. That adds a pending change, and the array of 16 changes moves to get
+-- task. This adds one to the 16 pending changes, so their array moves to get
 -- more room. Fails if serve_task() in claim.c uses the array's old place.
 SELECT fairq.create_queue('many');
 SELECT fairq.create_batch('many', 'w') AS batch \gset

@@ -1,9 +1,10 @@
 -- The cost of a batch does not depend on how many tasks were added to it or have ended.
 -- The cost of a registration does not depend on other workers.
 --
--- Fails if a search for tasks of a batch begins at the last one (has_tasks() in
--- blocked.c).  Fails if a check reads all rows of fairq.batch_delta (first_failed()).
--- Fails if each registration searches for old workers (admin.c).
+-- Fails if a search for tasks of a batch begins at the last task (has_tasks()
+-- in blocked.c).  Fails if a check reads all rows of fairq.batch_delta
+-- (first_failed()).  Fails if each registration searches for old workers
+-- (admin.c).
 \a \t
 
 CREATE FUNCTION pg_temp.buffers(command text) RETURNS int LANGUAGE plpgsql AS $$
@@ -15,7 +16,7 @@ BEGIN
 END $$;
 SELECT fairq.create_queue('batch_cost');
 
--- the tasks of a batch end in the order opposite to their ids, while a
+-- the tasks of a batch end in descending order of their ids, while a
 -- snapshot needs their rows
 SELECT fairq.create_batch('batch_cost', 'then') AS b \gset
 SELECT count(*) FROM fairq.enqueue_batch('batch_cost', array_fill('a'::text, ARRAY[4000]), array_fill('1'::jsonb, ARRAY[4000]), batch => :b);
@@ -51,12 +52,12 @@ CALL pg_temp.check(:b, NULL) \gset few_
 INSERT INTO fairq.batch_delta (batch, status, n) SELECT :b, 1, 1 FROM generate_series(1, 20000);
 CALL pg_temp.check(:b, NULL) \gset many_
 SELECT :many_buffers < :few_buffers + 40 AS flat;
--- a check after a task that did not succeed finds it
+-- a check finds a task that did not succeed
 SELECT fairq.cancel(:first), fairq.complete(:first);
 SELECT count(*) FROM fairq.pop('batch_cost');
 SELECT status, error = 'task ' || :first || ' did not succeed' AS error FROM fairq.tasks WHERE id = :b;
 
--- a registration among many
+-- one worker registers while the registry has many others
 SELECT fairq.register_worker('00000000-0000-0000-0000-00000000000a', 'one', '{batch_cost}');
 CREATE FUNCTION pg_temp.register() RETURNS int
 LANGUAGE sql AS $$ SELECT min(pg_temp.buffers('SELECT fairq.register_worker(''00000000-0000-0000-0000-00000000000a'', ''one'', ''{batch_cost}'')')) FROM generate_series(1, 5) $$;

@@ -1,4 +1,4 @@
--- enqueue_batch with a priority and a time for each task.
+-- enqueue_batch() takes a priority and a time for each task.
 --
 -- Fails if the time of one task also applies to later tasks of the batch
 -- (put_off() in enqueue.c).
@@ -31,7 +31,7 @@ SELECT id = :old AS old FROM fairq.enqueue_batch('batch_each', '{a,b,c}', '{1,2,
 	priorities => '{1,2,3}', run_ats => ARRAY['infinity', NULL, now() + interval '1 day'], headers => ARRAY['1', NULL, '3']::jsonb[]) id;
 SELECT payload, priority, status, cost, headers, run_at > now() AS later FROM fairq.tasks WHERE queue = 'batch_each' ORDER BY id;
 SELECT fairq.purge('batch_each');
--- more tasks than fairq writes at once
+-- the batch has more tasks than fairq writes at once
 SELECT count(*) FROM fairq.enqueue_batch('batch_each', array_fill('a'::text, ARRAY[1000]), (SELECT array_agg(to_jsonb(i)) FROM generate_series(1, 1000) i),
 	priorities => (SELECT array_agg(i % 10) FROM generate_series(1, 1000) i),
 	run_ats => (SELECT array_agg(CASE WHEN i % 3 = 0 THEN now() + i * interval '1 hour' END) FROM generate_series(1, 1000) i));

@@ -38,7 +38,7 @@ SELECT pg_temp.nth(:'ids', fairq.release_batch(:'ids'));
 SELECT count(*) FROM fairq.pop('batches', 6);
 SELECT count(*) FROM fairq.pop('others');
 
--- leases of two queues, in any order; the default depends on each queue
+-- leases of two queues, in any order; the default is that of each task's queue
 SELECT pg_temp.nth(:'ids', fairq.extend_batch(ARRAY[0] || :other::bigint || (:'ids'::bigint[])[2:3], NULL, '30 minutes'));
 SELECT payload, lease_minutes FROM pg_temp.tasks();
 SELECT pg_temp.nth(:'ids', fairq.extend_batch((:'ids'::bigint[])[2:2] || :other::bigint));
@@ -50,7 +50,8 @@ SELECT fairq.cancel((:'ids'::bigint[])[4]);
 SELECT pg_temp.nth(:'ids', fairq.extend_batch(ARRAY[(:'ids'::bigint[])[5], (:'ids'::bigint[])[4], (:'ids'::bigint[])[1], (:'ids'::bigint[])[2]], '{2,1,0,1}', '40 minutes'));
 SELECT payload, lease_minutes FROM pg_temp.tasks();
 
--- each task has its own error, or none; a cancelled task ends, and is returned
+-- each task has its own error or no error; a cancelled task ends, and is
+-- returned
 SELECT pg_temp.nth(:'ids', fairq.fail_batch(ARRAY[(:'ids'::bigint[])[4], (:'ids'::bigint[])[2], (:'ids'::bigint[])[1]], '{1,1,1}', '{four,two,NULL}', '50 minutes'));
 SELECT * FROM pg_temp.tasks();
 SELECT pg_temp.nth(:'ids', fairq.fail_batch((:'ids'::bigint[])[3:4], errors => '{three,four}', retry_in => '0'));
@@ -58,8 +59,8 @@ SELECT id = (:'ids'::bigint[])[3] AS third, attempt FROM fairq.pop('batches');
 SELECT pg_temp.nth(:'ids', fairq.fail_batch((:'ids'::bigint[])[3:3], '{2}', '{again}', '0'));
 SELECT * FROM pg_temp.tasks();
 
--- the same task twice: the second end has no effect, but extend begins the
--- lease twice
+-- if a batch names a task twice, the second end has no effect, but extend begins the lease
+-- twice
 SELECT pg_temp.nth(:'ids', fairq.extend_batch((:'ids'::bigint[])[5:6] || (:'ids'::bigint[])[5:6], lease => '3 hours'));
 SELECT pg_temp.nth(:'ids', fairq.release_batch(ARRAY[(:'ids'::bigint[])[6], (:'ids'::bigint[])[5], (:'ids'::bigint[])[6]], delay => '20 minutes'));
 SELECT * FROM pg_temp.tasks();
@@ -68,8 +69,8 @@ SELECT fairq.fail_batch('{}'), fairq.release_batch('{}'), fairq.extend_batch('{}
 SELECT * FROM fairq.check_queue('batches');
 SELECT enqueued, popped, retried, failed, released, cancelled FROM fairq.queues WHERE queue = 'batches';
 
--- complete_batch: each task has its own result, or none; a cancelled task is
--- returned, ends as cancelled, and keeps its result
+-- complete_batch: each task has its own result or no result; a cancelled task
+-- is returned, ends as cancelled, and keeps its result
 SELECT array_agg(id ORDER BY n) AS done FROM fairq.enqueue_batch('batches',
 	'{h,i,j,k}', '{11,12,13,14}') WITH ORDINALITY t(id, n) \gset
 SELECT count(*) FROM fairq.pop('batches', 100);

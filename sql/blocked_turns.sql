@@ -1,5 +1,5 @@
--- Groups whose blocked tasks are due for a check, again and again, do not keep the others
--- from their turns.
+-- Groups whose blocked tasks are due for a check, again and again, do not keep other
+-- groups from their turns.
 --
 -- Fails if calls give the turn of such a group back (end_part() in
 -- lane_turns.c). Then these groups are next in each call.

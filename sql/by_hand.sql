@@ -22,8 +22,8 @@ COMMIT;
 SELECT pg_temp.pop('by_hand'), pg_temp.pop('by_hand_2');
 SELECT pg_temp.pop('by_hand_2');
 SELECT * FROM fairq.check_queue('by_hand_2');
--- A call changes a row that its own statement has just changed. Such calls
--- once looped forever.
+-- A call changes a row that its own statement has just changed. Fails if such
+-- calls loop forever.
 SELECT count(*) FROM fairq.enqueue('by_hand_2', 'c');
 CREATE TEMP TABLE popped AS SELECT id FROM fairq.pop('by_hand_2');
 UPDATE fairq.task t SET worker = 'x' FROM popped p WHERE t.id = p.id RETURNING fairq.extend(t.id) > now() AS extended;
@@ -42,7 +42,7 @@ UPDATE fairq.queue SET name = 'by_hand_2', concurrency = 4 WHERE name = 'by_hand
 SELECT pg_temp.pop('by_hand_2');
 SELECT * FROM fairq.check_queue('by_hand_2');
 
--- one row replaces another
+-- SQL replaces the queue's row
 CREATE TEMP TABLE saved AS SELECT * FROM fairq.queue WHERE name = 'by_hand_2';
 UPDATE saved SET concurrency = 5;
 BEGIN;

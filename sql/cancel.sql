@@ -1,4 +1,4 @@
--- Cancelling a task, in each of its states.
+-- A task can be cancelled in each of its states.
 --
 -- Fails if a cancelled task whose lease expired is queued again
 -- (fairq_end_lapsed() in outcome.c). Fails if fail or release of a cancelled
@@ -29,7 +29,7 @@ $$;
 SELECT fairq.create_queue('cancel', retain => '1 hour');
 
 --
--- Not running: the task is removed
+-- A task that is not running is removed
 --
 
 SELECT fairq.cancel(NULL), fairq.cancel(0), fairq.cancel(-1), fairq.cancel(9223372036854775807), fairq.cancel(-9223372036854775808);
@@ -39,7 +39,7 @@ SELECT fairq.cancel(:a2), fairq.cancel(:a2);
 SELECT * FROM pg_temp.tasks('cancel');
 SELECT * FROM pg_temp.counters('cancel');
 SELECT * FROM fairq.check_queue('cancel');
--- the cancelled task's turn is gone, and no other group loses one
+-- the cancelled task's turn is gone, and no other group loses a turn
 SELECT pg_temp.add('cancel', 'b2', 'b3');
 SELECT pg_temp.pop('cancel', 4), pg_temp.pop('cancel');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'cancel' AND status = 'running';
@@ -65,7 +65,7 @@ SELECT task, status FROM pg_temp.tasks('cancel_2');
 SELECT ready, limited, scheduled, running FROM fairq.queues WHERE queue = 'cancel_2';
 SELECT * FROM fairq.check_queue('cancel_2');
 SELECT pg_temp.pop('cancel_2');
--- a task that waits for a retry
+-- the task waits for a retry
 SELECT pg_temp.add('cancel_2', 'r1', 'r2');
 SELECT pg_temp.pop('cancel_2');
 SELECT fairq.fail(pg_temp.id('cancel_2', 'r1'), 1, 'failed', '1 hour');
@@ -76,7 +76,7 @@ SELECT * FROM pg_temp.tasks('cancel_2') WHERE task LIKE 'r%';
 SELECT * FROM fairq.check_queue('cancel_2');
 
 --
--- Running: the worker is notified
+-- The worker of a running task is notified
 --
 
 SELECT pg_temp.add('cancel', 'e1', 'e2', 'e3', 'e4', 'e5', 'e6', 'e7');
@@ -101,7 +101,7 @@ SELECT fairq.complete(pg_temp.id('cancel', 'e1'), 1, '"done"'), cardinality(fair
 SELECT completed, released, retried, failed, cancelled FROM pg_temp.counters('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'e%';
 SELECT * FROM fairq.check_queue('cancel');
--- also in a queue without an archive
+-- they are also counted in a queue without an archive
 SELECT fairq.create_queue('cancel_3');
 SELECT pg_temp.add('cancel_3', 'c1');
 SELECT pg_temp.pop('cancel_3'), pg_temp.cancel('cancel_3', 'c1');
@@ -144,7 +144,7 @@ SELECT * FROM fairq.check_queue('cancel');
 SELECT fairq.extend(pg_temp.id('cancel', 'f3'), 2, '1 microsecond') IS NOT NULL AS lapsed, pg_temp.cancel('cancel', 'f3');
 SELECT fairq.expire_leases('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'f%';
--- a cancelled task without attempts left
+-- a cancelled task has no attempts left
 SELECT fairq.alter_queue('cancel', max_attempts => 1);
 SELECT fairq.extend(pg_temp.id('cancel', 'f4'), 1, '1 microsecond') IS NOT NULL AS lapsed, pg_temp.cancel('cancel', 'f4');
 SELECT payload FROM fairq.take('cancel');
@@ -170,7 +170,7 @@ SELECT * FROM pg_temp.tasks('cancel');
 SELECT * FROM fairq.check_queue('cancel');
 
 --
--- Limits: the task keeps its slot until it ends
+-- A cancelled task keeps its slot under a limit until it ends
 --
 
 SELECT pg_temp.add('cancel_2', 'a1', 'a2', 'a3', 'a4');
@@ -210,7 +210,7 @@ SELECT fairq.extend(pg_temp.id('cancel', 'a1'), 1), fairq.extend(pg_temp.id('can
 COMMIT;
 SELECT fairq.extend(pg_temp.id('cancel', 'a1'), 1), fairq.extend(pg_temp.id('cancel', 'a2'), 1) > now() AS a2;
 SELECT * FROM fairq.check_queue('cancel');
--- tasks of the same transaction
+-- a transaction cancels tasks of its own
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT count(*) FROM (SELECT FROM pg_class LIMIT 1) c;
 SELECT pg_temp.add('cancel', 'c1', 'c2');

@@ -54,7 +54,7 @@ LANGUAGE sql SET default_transaction_read_only = on AS $$
 	SELECT payload #>> '{}' FROM fairq.pop(queue)
 $$;
 SELECT pg_temp.pop_then_read_only('contexts_set');
--- with a search_path in which = and max have other meanings
+-- calls with a search_path in which = and max have other meanings
 CREATE SCHEMA contexts_evil;
 CREATE AGGREGATE contexts_evil.max(int) (SFUNC = int4pl, STYPE = int, INITCOND = '1000000');
 CREATE FUNCTION contexts_evil.never(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false';
@@ -78,9 +78,9 @@ SELECT lease, block_length, ready, running FROM fairq.queues WHERE queue = 'cont
 SELECT concurrency FROM fairq.groups WHERE queue = 'contexts_set' AND group_key = 'c';
 SET client_min_messages = warning;
 DROP SCHEMA contexts_evil CASCADE;
-DROP ROLE IF EXISTS regress_fairq_contexts;	-- of an interrupted run
+DROP ROLE IF EXISTS regress_fairq_contexts;	-- if an interrupted run left it
 RESET client_min_messages;
--- as another role
+-- a function that sets another role calls fairq
 CREATE ROLE regress_fairq_contexts;
 SELECT fairq.grant_queue('contexts_set', 'regress_fairq_contexts', 'enqueue');
 CREATE FUNCTION pg_temp.as_producer(call text) RETURNS text
@@ -94,7 +94,7 @@ END $$;
 SELECT pg_temp.as_producer($$ fairq.enqueue('contexts_set', 'd', '"d1"') > 0 $$);
 SELECT pg_temp.as_producer($$ fairq.pop('contexts_set') $$);
 SELECT pg_temp.pop('contexts_set');
--- calls write in a function that is declared to be stable, too
+-- calls also write in a function that is declared to be stable
 CREATE FUNCTION pg_temp.pop_stable(queue text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -110,8 +110,8 @@ SELECT * FROM fairq.check_queue('contexts_set');
 -- Procedures
 --
 
--- A worker that ends each task in a transaction of its own. The popped tasks
--- outlive these transactions.
+-- A worker ends each task in a transaction of its own. The popped tasks outlive
+-- these transactions.
 SELECT fairq.create_queue('contexts_call');
 SELECT pg_temp.add('contexts_call', 'a1', 'b1', 'a2', 'b2');
 CREATE PROCEDURE pg_temp.work(queue text, INOUT done text DEFAULT NULL)
@@ -148,7 +148,8 @@ BEGIN
 END $$;
 CALL pg_temp.give_up('contexts_call');
 SELECT pg_temp.tasks('contexts_call', true), pg_temp.tasks('contexts_call', false);
--- a procedure that calls wait(); it fails in a block, where it cannot commit
+-- a procedure that calls wait() fails in a transaction block, where it cannot
+-- commit
 CREATE PROCEDURE pg_temp.wait_and_work(queue text, INOUT done text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -179,7 +180,7 @@ SELECT pg_temp.tasks('contexts_call', false);
 SELECT * FROM fairq.check_queue('contexts_call');
 
 --
--- A worker at commit
+-- A worker runs at the commit
 --
 
 -- Deferred triggers run at the end of the transaction. The tasks that they
@@ -308,7 +309,7 @@ DROP TABLE contexts_note, contexts_as;
 -- Parallel query
 --
 
--- The setting has another name since PostgreSQL 16.
+-- Since PostgreSQL 16, force_parallel_mode is called debug_parallel_query.
 SELECT count(*) FROM (
 	SELECT set_config(name, 'on', false) FROM pg_settings
 	WHERE name IN ('force_parallel_mode', 'debug_parallel_query')) s;
@@ -319,8 +320,8 @@ SELECT payload, status FROM fairq.tasks WHERE queue = 'contexts_commit' ORDER BY
 SELECT * FROM fairq.check_queue('contexts_commit');
 SELECT pg_temp.add('contexts_commit', 'f1', 'f2');
 SELECT pg_temp.pop('contexts_commit');
--- A function that is declared to be safe brings the calls into a worker, which
--- must not write.
+-- A function that is declared to be parallel safe makes the calls in a parallel worker,
+-- which must not write.
 CREATE FUNCTION contexts_in_worker(call text) RETURNS text LANGUAGE plpgsql PARALLEL SAFE AS $$
 DECLARE
 	result text;

@@ -19,8 +19,8 @@ BEGIN
 	FROM fairq.tasks t WHERE id = task;
 END $$;
 
--- Enqueues a batch of tasks with keys. For each task returns "new" or the
--- payload of the task that has the key, in the order of the input.
+-- Enqueues a batch of tasks with keys. Returns "new", or the payload of the task that has
+-- the key, for each task in the order of the input.
 CREATE FUNCTION pg_temp.put_batch(queue text, payloads text[], dedup_keys text[]) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -45,7 +45,7 @@ LANGUAGE sql AS $$
 $$;
 
 --
--- A second enqueue returns the first one's id, and changes nothing
+-- A second enqueue returns the first task's id, and changes nothing
 --
 
 SELECT fairq.create_queue('dedup');
@@ -54,7 +54,7 @@ SELECT pg_temp.put('dedup', 'a1', 'x'), pg_temp.put('dedup', 'a2', 'x'), pg_temp
 SELECT * FROM pg_temp.tasks('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 SELECT enqueued FROM fairq.queues WHERE queue = 'dedup';
--- with any other arguments: group, payload, priority, time, attempts
+-- the other arguments do not matter: group, payload, priority, time, attempts
 SELECT fairq.enqueue('dedup', 'other', '"other"', 9, 'infinity', 'x', 1) = pg_temp.id('dedup', 'a1') AS the_same;
 SELECT group_key, payload, priority, status, run_at, max_attempts FROM fairq.tasks WHERE queue = 'dedup' AND payload = '"a1"';
 SELECT group_key FROM fairq.groups WHERE queue = 'dedup' AND group_key = 'other';
@@ -114,7 +114,7 @@ SELECT * FROM pg_temp.tasks('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 SELECT fairq.release(pg_temp.id('dedup', 'a1'), 5), fairq.cancel(pg_temp.id('dedup', 'b1'));
 SELECT * FROM pg_temp.keys('dedup');
--- a task that waits for a limit
+-- a task has its key while it waits for a slot
 SELECT fairq.set_group('dedup', 'a', 1);
 SELECT pg_temp.put('dedup', 'a1', 'k1'), pg_temp.put('dedup', 'a2', 'k2'), pg_temp.put('dedup', 'a3', 'k3');
 SELECT pg_temp.put('dedup', 'x1', 'k1'), pg_temp.put('dedup', 'x2', 'k2'), pg_temp.put('dedup', 'x3', 'k3');
@@ -160,7 +160,7 @@ SELECT * FROM pg_temp.keys('dedup');
 SELECT fairq.expire_leases('dedup');
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
--- also with an archive
+-- ended tasks in the archive do not keep their keys either
 SELECT fairq.alter_queue('dedup', retain => '1 hour');
 SELECT fairq.purge('dedup');
 SELECT pg_temp.put('dedup', 'c1', 'c'), pg_temp.pop('dedup'), fairq.complete(pg_temp.id('dedup', 'c1'), 1, '1'),
@@ -168,7 +168,7 @@ SELECT pg_temp.put('dedup', 'c1', 'c'), pg_temp.pop('dedup'), fairq.complete(pg_
 SELECT fairq.cancel(pg_temp.id('dedup', 'c2')), pg_temp.put('dedup', 'c4', 'c');
 SELECT * FROM pg_temp.tasks('dedup') WHERE task LIKE 'c%';
 SELECT dedup_key, payload FROM fairq.archive a JOIN fairq.queue q USING (queue_id) WHERE name = 'dedup' AND group_key = 'c' ORDER BY id;
--- by drop_queue
+-- drop_queue frees all keys of the queue
 SELECT fairq.drop_queue('dedup', true);
 SELECT count(*) FROM fairq.dedup;
 SELECT fairq.create_queue('dedup');
@@ -199,7 +199,7 @@ SELECT group_key FROM fairq.groups WHERE queue = 'dedup' ORDER BY group_no;
 -- all keys are distinct, also if one is the start of another
 SELECT pg_temp.put_batch('dedup', '{e1,e2,e3,e4,e5,e6}', '{abc,a,ab,abcd,b,a}');
 SELECT pg_temp.put_batch('dedup', '{f1,f2,f3,f4,f5}', '{a,b,ab,abc,abcd}');
--- a batch of scheduled tasks, in another lane
+-- a batch has scheduled tasks, in another lane
 SELECT count(DISTINCT id) FROM fairq.enqueue_batch('dedup', '{g,g}', '{"\"g1\"","\"g2\""}', 3, 'infinity', '{g,g}') id;
 SELECT payload, priority, status FROM fairq.tasks WHERE queue = 'dedup' AND group_key = 'g';
 SELECT * FROM fairq.check_queue('dedup');
@@ -246,7 +246,7 @@ SELECT * FROM fairq.check_queue('dedup');
 ROLLBACK;
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
--- with a part that is rolled back
+-- a part of the transaction is rolled back
 BEGIN;
 SAVEPOINT s;
 SELECT fairq.cancel(pg_temp.id('dedup', 'a1'));
@@ -261,7 +261,7 @@ COMMIT;
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 SELECT fairq.purge('dedup');
--- with a snapshot that is older than the key, at each isolation level
+-- the snapshot is older than the key, at each isolation level
 SELECT pg_temp.put('dedup', 'a1', 'k');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT count(*) FROM (SELECT FROM pg_class LIMIT 1) c;
@@ -300,7 +300,7 @@ SELECT pg_temp.put('dedup', 'a8', 'two');
 PREPARE TRANSACTION 'fairq';
 SELECT * FROM pg_temp.keys('dedup');
 
--- With an exception handler.
+-- A block with an exception handler is undone in part.
 DO $$
 BEGIN
 	PERFORM fairq.enqueue('dedup', 'a', '"p1"', dedup_key => 'p');
@@ -316,7 +316,7 @@ END $$;
 SELECT * FROM pg_temp.keys('dedup');
 SELECT * FROM fairq.check_queue('dedup');
 
--- SQL deleted the tasks: maintain() removes their keys.
+-- maintain() removes the keys of tasks that SQL has deleted.
 DELETE FROM fairq.task WHERE id = pg_temp.id('dedup', 'p1');
 SELECT regexp_replace(c, '\d+', 'N', 'g') FROM fairq.check_queue('dedup') c;
 SELECT fairq.maintain('dedup');
@@ -336,7 +336,7 @@ SELECT pg_temp.put('dedup', 'g5', 'g');
 SELECT pg_temp.put_batch('dedup', '{i2,g6,h2,i3,h3,j1}', '{i,g,h,i,h,NULL}');
 SELECT * FROM pg_temp.keys('dedup') WHERE key BETWEEN 'g' AND 'i';
 SELECT * FROM fairq.check_queue('dedup');
--- all of this in one transaction
+-- one transaction deletes tasks by SQL and takes over their keys
 BEGIN;
 SELECT pg_temp.put('dedup', 'g7', 'g'), pg_temp.put('dedup', 'm1', 'm');
 DELETE FROM fairq.task WHERE dedup_key IN ('g', 'm');
@@ -362,7 +362,8 @@ SELECT pg_temp.put('dedup', 'g13', 'g13');
 UPDATE fairq.task SET dedup_key = 'g' WHERE id = pg_temp.id('dedup_there', 'g12');
 SELECT * FROM fairq.check_queue('dedup');
 SELECT * FROM fairq.check_queue('dedup_there');
--- a failed task is redriven, also if a stale row of its key has its own id
+-- a failed task is redriven, also if a stale row of its key has the task's own
+-- id
 SELECT fairq.purge('dedup');
 SELECT pg_temp.put('dedup', 'n1', 'n'), pg_temp.put('dedup', 'o1', 'o');
 SELECT count(fairq.fail(id, dead => true)) FROM fairq.pop('dedup', 2);

@@ -43,8 +43,7 @@ SELECT pg_temp.pop(), pg_temp.found('a');
 SELECT * FROM pg_temp.keys;
 SELECT pg_temp.put('a3', 'a', 'started'), pg_temp.put('a4', 'a', 'started'), pg_temp.found('a');
 SELECT * FROM fairq.check_queue('until');
--- later events of the first task do not affect the key: a retry, a release, an
--- expiry
+-- a retry, a release and an expiry of the first task do not affect the key
 SELECT fairq.fail(pg_temp.id('a1'), retry_in => '0'), pg_temp.put('a5', 'a');
 SELECT * FROM pg_temp.keys;
 SELECT * FROM fairq.check_queue('until');
@@ -61,7 +60,7 @@ SELECT * FROM fairq.check_queue('until');
 SELECT pg_temp.pop(), pg_temp.put('b3', 'b', 'started');
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND status = 'running';
 SELECT * FROM pg_temp.keys;
--- cancelled, purged or taken before: free at once
+-- a key is free at once if its task is cancelled, purged or taken
 SELECT fairq.cancel(pg_temp.id('b3')), pg_temp.put('b4', 'b', 'started'), pg_temp.take(), pg_temp.put('b5', 'b', 'started'), fairq.purge('until'), pg_temp.put('b6', 'b', 'started'), fairq.purge('until');
 SELECT * FROM pg_temp.keys;
 -- a rolled back pop gives the key back to the task; in the popping transaction
@@ -88,7 +87,7 @@ SELECT pg_temp.put('d1', NULL, 'started', '1 hour'), pg_temp.put('d2', NULL, 'st
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND status = 'running';
 
 --
--- A key is held for a time
+-- A key can be held for a time
 --
 
 -- a key is held after its task has finished, in each way, if the task was
@@ -110,7 +109,7 @@ SELECT fairq.redrive('until'), pg_temp.found('e3');
 SELECT * FROM pg_temp.keys WHERE dedup_key = 'e3';
 SELECT fairq.purge('until', 'e');
 SELECT * FROM pg_temp.keys;
--- maintain removes keys whose time is over, and drop_queue all keys
+-- maintain removes keys whose time is over, and drop_queue removes all keys
 SELECT fairq.maintain('until');
 SELECT count(*) FROM pg_temp.keys;
 UPDATE fairq.dedup d SET free_at = clock_timestamp() - interval '1 microsecond' FROM fairq.queue q
@@ -123,8 +122,7 @@ SELECT * FROM fairq.check_queue('until');
 SELECT pg_temp.put('f1', 'f', 'finished', '300 ms'), pg_temp.take(), pg_temp.put('f2', 'f');
 SELECT pg_sleep(0.31);
 SELECT pg_temp.put('f3', 'f'), pg_temp.take();
--- the key is held for an hour after the start: at most one of its tasks begins
--- per hour
+-- the key is held for an hour after the start, so at most one of its tasks begins per hour
 SELECT pg_temp.put('g1', 'g', 'started', '1 hour'), pg_temp.pop(), pg_temp.put('g2', 'g', 'started', '1 hour'), pg_temp.found('g');
 SELECT * FROM pg_temp.keys WHERE dedup_key = 'g';
 SELECT fairq.fail(pg_temp.id('g1'), retry_in => '0'), pg_temp.pop(), fairq.complete(pg_temp.id('g1'));
@@ -137,7 +135,7 @@ BEGIN;
 SELECT pg_temp.pop(), pg_temp.put('h2', 'h');
 ROLLBACK;
 SELECT pg_temp.found('h'), pg_temp.put('h3', 'h'), fairq.cancel(pg_temp.id('h1')), pg_temp.put('h4', 'h');
--- 0 does not hold the key; a month is a calendar month
+-- dedup_for => 0 does not hold the key; a month is a calendar month
 SELECT pg_temp.put('i1', 'i', 'finished', '0'), pg_temp.put('i2', 'j', 'finished', '1 month'), pg_temp.take();
 SELECT dedup_key, free_at > now() + interval '27 days' AS later FROM fairq.dedup d JOIN fairq.queue q USING (queue_id)
 	WHERE name = 'until' AND dedup_key IN ('i', 'j');

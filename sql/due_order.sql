@@ -1,6 +1,6 @@
--- Due tasks come behind the tasks of their group that were ready before they
--- became due, and before tasks that were released after that. Tasks that are
--- due for a retry come before all of these.
+-- Due tasks come behind the tasks of their group that were ready earlier, and
+-- before tasks that were released later. Tasks that are due for a retry come
+-- before all of these.
 --
 -- Fails if retried tasks come in the order of scheduled ones
 -- (fairq_run_again() in outcome.c).
@@ -8,7 +8,7 @@
 \set VERBOSITY sqlstate
 SELECT fairq.create_queue('due_order');
 
--- a task that is released repeatedly delays no other
+-- a task that is released repeatedly delays no other task
 SELECT fairq.enqueue('due_order', 'g', '"released"') > 0 AS ok,
 	fairq.enqueue('due_order', 'g', '"due"', run_at => clock_timestamp() + '20 ms') > 0 AS ok,
 	fairq.enqueue('due_order', 'h', '"expires"') > 0 AS ok,

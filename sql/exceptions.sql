@@ -1,16 +1,16 @@
 -- Every call that writes is undone by a caught exception, by an error of its
--- own, and by a savepoint. The tables are as before, and so are the hints: the
--- next pops serve the same tasks.
+-- own, and by a savepoint. The tables are as before, and so are the hints,
+-- since the next pops serve the same tasks.
 --
 -- Fails if a task whose claim is undone is not ready again (fairq_claim()).
 \a \pset footer off
 \set VERBOSITY sqlstate
--- this makes the many small transactions below faster
+-- this setting makes the many small transactions below faster
 SET synchronous_commit = off;
 
 -- A queue with tasks in each state. a1 is running, and a2 and a3 wait for it,
--- since a is limited. b1 has expired, c1 is running, b2 and c2 are ready. d1
--- is scheduled, e1 has failed, f1 is running and cancelled.
+-- since a is limited. b1 has expired, c1 is running, and b2 and c2 are ready.
+-- d1 is scheduled, e1 has failed, and f1 is running and cancelled.
 CREATE FUNCTION pg_temp.make(queue text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -54,8 +54,8 @@ BEGIN
 	RAISE division_by_zero;
 END $$;
 
--- Makes a call and undoes it. NULL if it changed something and the tables are
--- as before.
+-- Makes a call and undoes it. Returns NULL if the call changed something and
+-- the tables are as before.
 CREATE FUNCTION pg_temp.undone(queue text, call text, how text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -84,7 +84,7 @@ END $$;
 
 CREATE TEMP TABLE call (n int GENERATED ALWAYS AS IDENTITY, call text, how text, queue text, before text, problem text, served text);
 -- The tasks that a queue serves from now on, pop by pop. If no task is ready,
--- a slot is freed. Each call is a transaction.
+-- a slot is freed. Each call runs in a transaction of its own.
 CREATE PROCEDURE pg_temp.serve_rest(n int)
 LANGUAGE plpgsql AS $$
 DECLARE

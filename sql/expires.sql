@@ -1,13 +1,13 @@
--- Tasks that must begin by a time: expires_at.
+-- Tasks that must begin by the time expires_at.
 --
 -- Fails if a task that began still expires (fairq_is_expired() in store.h).
 -- Fails if a pop finishes all expired tasks that it finds
 -- (leaves_expired() in turn.c), or visits all groups that begin with
 -- such tasks. Fails if an enqueue with the key of an expired task returns that
 -- task's id (finish_expired() in add.c). Fails if, in an in_order queue, an
--- expired task holds up others (fairq_line_has_earlier() in line.c). Fails if
--- expired leases are left after a hundred tasks were finished (leave_lapsed()
--- in turn.c).
+-- expired task holds up other tasks (fairq_line_has_earlier() in line.c). Fails
+-- if expired leases are left after a hundred tasks were finished
+-- (leave_lapsed() in turn.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -35,7 +35,7 @@ LANGUAGE sql AS $$
 	DELETE FROM fairq.archive WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'expires')
 $$;
 
--- Time passes: the expires_at of all tasks is past.
+-- Moves the expires_at of all tasks into the past.
 CREATE FUNCTION pg_temp.later() RETURNS void
 LANGUAGE sql AS $$
 	UPDATE fairq.task SET expires_at = '-infinity' WHERE expires_at < 'infinity'
@@ -63,7 +63,7 @@ SELECT * FROM pg_temp.stand;
 SELECT queued, scheduled, running, lapsed, expired FROM fairq.stats WHERE queue = 'expires';
 SELECT lapsed, expired FROM fairq.queues WHERE queue = 'expires';
 SELECT * FROM fairq.check_queue('expires');
--- only expired tasks: wait does not report them
+-- wait does not report tasks if all of them are expired
 SELECT pg_temp.forget(), pg_temp.add('-1 s', 'a1', 'a2', 'b1');
 CALL fairq.wait('expires', '0.1 s');
 SELECT pg_temp.pop();
@@ -100,12 +100,12 @@ SELECT * FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('expires');
 
 --
--- Many expired tasks: a call finishes a hundred, and the group has its turn
+-- A call finishes a hundred of many expired tasks, and the group has its turn
 -- later
 --
 
 -- a takes its turn in this block, so b is next. The previous pop may have begun
--- another block: in a table of more than 8 MB, it loads only if it finds too
+-- another block. In a table of more than 8 MB, it loads only if it finds too
 -- few tasks.
 SELECT pg_temp.forget(), pg_temp.add(NULL, 'a0');
 SELECT pg_temp.pop(1), pg_temp.forget();
@@ -188,7 +188,7 @@ SELECT fairq.enqueue('expires', 'a', '"a5"', dedup_key => 'k', replace => true, 
 SELECT payload, extract(year FROM expires_at) AS year FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'queued';
 SELECT fairq.enqueue('expires', 'a', '"a6"', dedup_key => 'k', replace => true) = fairq.find('expires', 'k') AS the_same;
 SELECT payload, expires_at FROM fairq.live_tasks WHERE queue = 'expires' AND status = 'queued';
--- enqueue_batch also takes the key of an expired task, and of no other one
+-- enqueue_batch also takes the key of an expired task, and of no other task
 SELECT fairq.enqueue('expires', 'b', '"b1"', dedup_key => 'b', expires_at => '-infinity') > 0 AS ok;
 SELECT id > pg_temp.id('b1') AS added FROM fairq.enqueue_batch('expires', '{b,b,a}', '{"\"b2\"","\"b3\"","\"a7\""}',
 	dedup_keys => '{b,NULL,k}', expires_at => clock_timestamp() + interval '1 hour') id;
@@ -224,7 +224,7 @@ SELECT pg_temp.add(NULL, 'z1');
 SELECT count(*) FROM fairq.pop('expires', lease => '1 us');
 SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 500);
 SELECT pg_temp.pop(1);
--- tasks of many groups: a call visits only some of the groups
+-- if tasks of many groups have expired, a call visits only some of the groups
 SELECT pg_temp.forget();
 SELECT count(fairq.enqueue('expires', 'group ' || i, expires_at => '-infinity')) FROM generate_series(1, 1000) i;
 SELECT pg_temp.add(NULL, 'z1');

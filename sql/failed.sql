@@ -1,5 +1,5 @@
--- Tasks that have failed permanently: redriven one by one, deleted, kept for
--- some time.
+-- Tasks that have failed permanently: they are redriven one by one, deleted, or
+-- kept for some time.
 --
 -- Fails if any role can redrive a task (find_failed() in maintain.c). Fails if
 -- maintain() applies the setting retain to failed tasks (maintain_tasks()).
@@ -7,7 +7,7 @@
 -- Fails if a redrive decompresses a task's values (redrive_task()).
 \a \pset footer off
 SET client_min_messages = warning;
-DROP ROLE IF EXISTS regress_fairq_failed;	-- of an interrupted run
+DROP ROLE IF EXISTS regress_fairq_failed;	-- if an interrupted run left it
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
@@ -68,7 +68,7 @@ SELECT * FROM pg_temp.attempts;
 SELECT fairq.fail(:first, 4, dead => true);
 SELECT * FROM pg_temp.attempts;
 SELECT released FROM fairq.archive WHERE id = :first;
--- max_attempts is lowered below the attempts made: attempts_left is 0, and not
+-- if max_attempts is lowered below the attempts made, attempts_left is 0, and not
 -- negative
 SELECT fairq.redrive(:first), fairq.alter_queue('failed_attempts', max_attempts => 1);
 SELECT fairq.enqueue('failed_attempts', 'h') > 0 AS ok;
@@ -127,7 +127,7 @@ SELECT pg_temp.fail('a1', 'a2', 'b1', 'b2', 'c1'), pg_temp.later('1 day', 'a%');
 SELECT fairq.purge_failed('failed', 'b', '12 hours'), fairq.purge_failed('failed', older_than => '12 hours');
 SELECT * FROM pg_temp.stand;
 SELECT fairq.purge_failed('failed', 'b', NULL), fairq.purge_failed('failed', 'b');
--- a group that only has failed tasks
+-- a group has only failed tasks
 SELECT fairq.maintain('failed');
 SELECT count(*) FROM fairq.groups WHERE queue = 'failed';
 SELECT fairq.purge_failed('failed', 'c', '1 hour'), fairq.purge_failed('failed', 'c');
@@ -144,9 +144,9 @@ SELECT fairq.cancel(pg_temp.id('a3'));
 SELECT fairq.purge_failed('failed');
 SELECT * FROM pg_temp.stand;
 
--- A redrive copies values as they are stored, because several large ones
--- together would not fit. Here the table does not compress, so a value of 100
--- kB would take 100 kB if it were stored anew.
+-- A redrive copies values as they are stored, because several large values together would
+-- not fit. Here the table does not compress, so a value of 100 kB would take 100 kB if it
+-- were stored anew.
 SELECT fairq.enqueue('failed', 'large', to_jsonb(repeat('p', 100000)), headers => to_jsonb(repeat('h', 100000)), dedup_key => 'large') AS large \gset
 SELECT fairq.fail(id, attempt, repeat('e', 100000), dead => true) FROM fairq.pop('failed') WHERE id = :large;
 BEGIN;
@@ -166,13 +166,14 @@ FROM fairq.tasks WHERE id = :large;
 SELECT * FROM fairq.check_queue('failed');
 
 --
--- retain_failed keeps them for some time
+-- retain_failed keeps failed tasks for some time
 --
 
 SELECT fairq.purge('failed');
 SELECT queue, retain, retain_failed FROM fairq.queues WHERE queue = 'failed';
 SELECT pg_temp.fail('b1', 'b2'), pg_temp.later('2 hours');
--- without retain_failed they are kept until they are redriven or purged
+-- without retain_failed, failed tasks are kept until they are redriven or
+-- purged
 SELECT fairq.maintain('failed');
 SELECT * FROM pg_temp.stand;
 SELECT fairq.alter_queue('failed', retain_failed => '1 day');

@@ -22,24 +22,24 @@ LANGUAGE sql AS $$
 	FROM fairq.pop(queue, n, per_group => per_group)
 $$;
 
--- A group whose tasks cost 3 is served once while others, whose tasks cost 1,
--- are served three times.
+-- A group whose tasks cost 3 is served once while other groups, whose tasks
+-- cost 1, are served three times.
 SELECT fairq.create_queue('cost', fair_by => 'cost');
 SELECT fair_by FROM fairq.queues WHERE queue = 'cost';
 SELECT pg_temp.add('cost', 'a', 1, 6, 3), pg_temp.add('cost', 'b', 1, 20);
 SELECT pg_temp.pop('cost', 12);
 -- one task per pop gives the same order
 SELECT string_agg(pg_temp.pop('cost'), ' ') FROM generate_series(1, 8);
--- a newly active group is next; so is a group that was inactive, which has
--- saved nothing
+-- a newly active group is next; so is a group that was inactive, which has no
+-- credit
 SELECT pg_temp.add('cost', 'c', 1, 5, 0.5);
 SELECT pg_temp.pop('cost', 9);
 SELECT pg_temp.pop('cost', 100);
 SELECT count(*), count(DISTINCT cost), sum(cost) FROM fairq.tasks WHERE queue = 'cost';
 SELECT * FROM fairq.check_queue('cost');
 
--- A group that was idle while others were served then gets the same as the
--- others. A group that got more than its share still owes the excess.
+-- A group that was idle while other groups were served then gets the same as they
+-- do. A group that got more than its share still owes the excess.
 SELECT fairq.create_queue('cost_idle', fair_by => 'cost');
 SELECT pg_temp.add('cost_idle', 'a', 1, 100), pg_temp.add('cost_idle', 'idle', 1, 1);
 SELECT pg_temp.pop('cost_idle', 40) LIKE '%idle1%' AS served;
@@ -59,7 +59,8 @@ SELECT fairq.set_group('cost_weights', 'b', weight => 3);
 SELECT pg_temp.pop('cost_weights', 12);
 SELECT * FROM fairq.check_queue('cost_weights');
 
--- per_group: at most this number of tasks of each group, times its weight
+-- per_group limits the call to this number of tasks of each group, times its
+-- weight
 SELECT fairq.create_queue('cost_per_group', fair_by => 'cost');
 SELECT fairq.set_group('cost_per_group', 'c', weight => 2);
 SELECT pg_temp.add('cost_per_group', 'a', 1, 9, 0.1), pg_temp.add('cost_per_group', 'b', 1, 9, 10),
@@ -96,9 +97,8 @@ SELECT payload FROM fairq.pop('cost_again', lease => '1 us');
 SELECT pg_temp.pop('cost_again', 2);
 SELECT * FROM fairq.check_queue('cost_again');
 
--- Limits, pause, priorities, max_running. The last pop returned "a3 b6 a4"
--- when turns without a task increased the virtual time
--- (fairq_account_uncharge()).
+-- Limits, pause, priorities, max_running. Fails if turns without a task increase the
+-- virtual time (fairq_account_uncharge()): then the last pop returns "a3 b6 a4".
 SELECT fairq.create_queue('cost_limits', concurrency => 2, fair_by => 'cost');
 SELECT pg_temp.add('cost_limits', 'a', 1, 6, 0.1), pg_temp.add('cost_limits', 'b', 1, 6),
 	pg_temp.add('cost_limits', 'b', 7, 7, priority => 1);
@@ -114,7 +114,7 @@ SELECT fairq.resume('cost_limits', 'a'), fairq.alter_queue('cost_limits', concur
 SELECT pg_temp.pop('cost_limits', 100);
 SELECT * FROM fairq.check_queue('cost_limits');
 
--- take() charges, too, and so does a task that it returns.
+-- take() charges, too, and a take that is rolled back stays charged.
 SELECT fairq.create_queue('cost_take', fair_by => 'cost');
 SELECT pg_temp.add('cost_take', 'a', 1, 4, 2), pg_temp.add('cost_take', 'b', 1, 6);
 BEGIN;
@@ -126,8 +126,7 @@ SELECT payload FROM fairq.take('cost_take', 1);
 COMMIT;
 SELECT payload FROM fairq.take('cost_take', 100);
 
--- Another fair_by for a queue in use: no task is lost, and all groups are
--- equal.
+-- When a queue in use gets another fair_by, no task is lost, and all groups are equal.
 SELECT fairq.create_queue('cost_changed');
 SELECT pg_temp.add('cost_changed', 'a', 1, 12, 2), pg_temp.add('cost_changed', 'b', 1, 12);
 SELECT fairq.enqueue('cost_changed', 'c', '"later"', run_at => now() + '1 day') > 0 AS ok;
@@ -147,7 +146,8 @@ SELECT count(*) FILTER (WHERE status = 'scheduled') AS scheduled,
 FROM fairq.tasks WHERE queue = 'cost_changed';
 SELECT * FROM fairq.check_queue('cost_changed');
 
--- The cost of a task: in batches, in the archive, after a redrive, by SQL.
+-- A task keeps its cost in a batch, in the archive and after a redrive, and
+-- SQL can set it.
 SELECT fairq.create_queue('cost_rows', fair_by => 'cost', retain => '1 day', max_attempts => 1);
 SELECT count(*) FROM fairq.enqueue_batch('cost_rows', '{a,b,c}', '{1,2,3}', costs => '{0.25,1000000,3}');
 SELECT payload, fairq.fail(id) FROM fairq.pop('cost_rows', 2);
@@ -193,8 +193,8 @@ SELECT fairq.pop('cost_peek', 3), (SELECT array_agg(id) FROM fairq.peek('cost_pe
 SELECT (SELECT array_agg(id) FROM fairq.pop('cost_peek', 20)) = ids AS same FROM peeked;
 
 -- The same applies to groups that per_group has passed over and that have ended
--- leases. peek() once returned "a b b a", because such groups entered the order
--- again.
+-- leases. Fails if such groups enter the order again: then peek() returns "a b
+-- b a".
 SELECT fairq.create_queue('cost_passed', fair_by => 'cost');
 SELECT pg_temp.add('cost_passed', 'c', 1, 2, 7), pg_temp.pop('cost_passed');
 SELECT pg_temp.add('cost_passed', 'a', 1, 2, 0.7), pg_temp.add('cost_passed', 'b', 1, 2, 0.1);

@@ -1,5 +1,6 @@
--- Time-fair queues: all groups get the same worker time per weight. took gives
--- the time of each attempt, so no clock matters.
+-- Time-fair queues: all groups get the same worker time per weight. The
+-- argument took gives the time of each attempt, so results do not depend on a
+-- clock.
 --
 -- Fails if levels do not count (next_by_time() with E of 0). Fails if an
 -- end in an open transaction is charged at once. Fails if a newly active group
@@ -28,7 +29,7 @@ LANGUAGE sql AS $$
 	FROM fairq.pop(queue, n, per_group => per_group)
 $$;
 
--- One worker: serves n tasks, one after the other. The tasks of a group take
+-- One worker serves n tasks, one after the other. The tasks of a group take
 -- the given time.
 CREATE PROCEDURE pg_temp.work(queue text, n int, took jsonb,
 	INOUT served text DEFAULT NULL)
@@ -60,12 +61,12 @@ SELECT pg_temp.done('time', 'a', '1 h'), pg_temp.done('time', 'b', '1 min'), pg_
 SELECT pg_temp.pop('time', 8);
 SELECT * FROM fairq.check_queue('time');
 
--- One worker: the same time for each.
+-- With one worker, each group gets the same time.
 SELECT fairq.create_queue('time_one', fair_by => 'time');
 SELECT pg_temp.add('time_one', 'long', 1, 30), pg_temp.add('time_one', 'short', 1, 60);
 CALL pg_temp.work('time_one', 2, '{"long": "1 h", "short": "20 min"}');
 CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min"}');
--- a newly active group is next, and has saved nothing
+-- a newly active group is next, and has no credit
 SELECT pg_temp.add('time_one', 'new', 1, 20);
 CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min", "new": "20 min"}');
 -- a group that was inactive owes only what it got before
@@ -168,7 +169,7 @@ SELECT pg_temp.done('time_limits', 'a', '1 h'), pg_temp.done('time_limits', 'b',
 SELECT pg_temp.pop('time_limits', 100, 1);
 SELECT * FROM fairq.check_queue('time_limits');
 
--- Another fair_by for a queue in use.
+-- A queue in use gets another fair_by.
 SELECT fairq.create_queue('time_changed');
 SELECT pg_temp.add('time_changed', 'a', 1, 12), pg_temp.add('time_changed', 'b', 1, 12);
 SELECT pg_temp.pop('time_changed', 3);
@@ -184,8 +185,8 @@ SELECT fairq.alter_queue('time_changed', fair_by => 'tasks');
 SELECT pg_temp.pop('time_changed', 100);
 SELECT * FROM fairq.check_queue('time_changed');
 
--- A transaction uses more groups than it records separately: then all groups
--- are equal again.
+-- If a transaction uses more groups than it records separately, all groups are
+-- equal again.
 SELECT fairq.create_queue('time_wide', fair_by => 'time');
 SELECT count(fairq.enqueue('time_wide', 'g' || i)) FROM generate_series(1, 17000) i;
 BEGIN;
@@ -207,9 +208,9 @@ SELECT statement_timestamp() - oldest_ready < :'between_them' AS old FROM fairq.
 SELECT count(*) FROM fairq.pop('time_ages', 500);
 SELECT statement_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'time_ages';
 
--- A dead worker had 30 tasks of a. Their leases have lapsed, so the amount of
--- group a does not grow. The group is before b at level 0, and b is still
--- chosen in its turn.
+-- A dead worker had 30 tasks of a. Their leases have lapsed, so the worker
+-- time of group a does not grow. The group is before b at level 0, and b is
+-- still chosen in its turn.
 SELECT fairq.create_queue('time_lapsed', fair_by => 'time', max_attempts => 100);
 SELECT pg_temp.add('time_lapsed', 'x', 1, 1);
 SELECT fairq.complete(id, took => '10 ms') FROM fairq.pop('time_lapsed');
@@ -221,9 +222,9 @@ SELECT pg_temp.done('time_lapsed', 'b', '10 ms');
 DO $$BEGIN PERFORM pg_sleep(0.1); END$$;
 SELECT left(pg_temp.pop('time_lapsed'), 1), pg_temp.pop('time_lapsed');
 
--- A dead worker had 6 tasks of a, at priority 0. They do not count as running,
--- so each priority gets every second task, even while a is paused. Once they
--- run again, they count.
+-- A dead worker had 6 tasks of a, at priority 0. These tasks do not count as
+-- running, so each priority gets every second task, even while a is paused.
+-- Once they run again, they count.
 SELECT fairq.create_queue('time_dead', fair_by => 'time', shares => '{1,1}');
 SELECT pg_temp.add('time_dead', 'a', 1, 8);
 SELECT count(*) FROM fairq.pop('time_dead', 6, lease => '1 microsecond');
@@ -236,7 +237,8 @@ SELECT left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1), lef
 	left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1), left(pg_temp.pop('time_dead'), 1);
 
 -- A transaction takes over a dead worker's task and completes it. The other
--- five still do not count for their priority, so it is next: b1 runs.
+-- five still do not count for their priority, so this priority is next, and b1
+-- runs.
 SELECT fairq.create_queue('time_mixed', fair_by => 'time', shares => '{1,1}');
 SELECT pg_temp.add('time_mixed', 'a', 1, 6);
 SELECT count(*) FROM fairq.pop('time_mixed', 6, lease => '0.4 s');
@@ -248,8 +250,8 @@ SELECT fairq.complete(id, took => '0') FROM fairq.pop('time_mixed');
 COMMIT;
 SELECT left(pg_temp.pop('time_mixed'), 1);
 
--- A worker with four tasks of priority 0 dies. Its leases are 400 times as long
--- as E, but the priority owes only 16 times E for them.
+-- A worker with four tasks of priority 0 dies. Its leases are 400 times as
+-- long as E, but the priority owes only 16 times E for these leases.
 SELECT fairq.create_queue('time_debt', fair_by => 'time', shares => '{1,1}');
 SELECT pg_temp.add('time_debt', 'a', 1, 50), pg_temp.add('time_debt', 'b', 1, 50, 1);
 CALL pg_temp.work('time_debt', 2, '{"a": "10 ms", "b": "10 ms"}');

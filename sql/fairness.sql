@@ -20,13 +20,13 @@ LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n)
 $$;
 
--- Groups that were enqueued one after the other are served in layers.
+-- Tasks that were enqueued group by group are served in rounds.
 SELECT fairq.create_queue('fairness');
 SELECT pg_temp.add('fairness', 'a', 3), pg_temp.add('fairness', 'b', 3),
 	pg_temp.add('fairness', 'c', 3);
 SELECT pg_temp.pop('fairness', 100);
 
--- Unequal groups; a batch has several groups.
+-- The groups are unequal, and a batch has several groups.
 SELECT count(*) FROM fairq.enqueue_batch('fairness',
 	'{g1,g1,g1,g1,g1,g2,g2}', '{11,12,13,14,15,21,22}');
 SELECT string_agg(group_key, ' ') AS groups, string_agg(payload #>> '{}', ' ') AS tasks
@@ -73,15 +73,15 @@ WHERE queue = 'fairness_new' AND status = 'queued' ORDER BY addr;
 SELECT pg_temp.pop('fairness_new', 100);
 SELECT * FROM fairq.check_queue('fairness_new');
 
--- So does a group that becomes active again.
+-- A group that becomes active again also has its turn in the present round.
 SELECT pg_temp.add('fairness_new', 'a', 3), pg_temp.add('fairness_new', 'b', 3);
 SELECT pg_temp.pop('fairness_new', 3);		-- a b a
 SELECT pg_temp.add('fairness_new', 'c', 2);
 SELECT pg_temp.pop('fairness_new', 100);
 SELECT * FROM fairq.check_queue('fairness_new');
 
--- A group that becomes active is next even if service has passed its seat. It
--- still has one turn per round, and pop returns the turn's address.
+-- A group that becomes active is next even if service has passed its seat. The
+-- group still has one turn per round, and pop returns the turn's address.
 SELECT fairq.create_queue('fairness_front', block_length => 10);
 SELECT pg_temp.add('fairness_front', 'x', 1), pg_temp.add('fairness_front', 'a', 4),
 	pg_temp.add('fairness_front', 'b', 4);
@@ -198,7 +198,7 @@ SELECT pg_temp.pop('fairness_expired', 2);
 SELECT pg_temp.add('fairness_expired', 'b', 1);
 SELECT pg_temp.pop('fairness_expired', 100);
 
--- A task that take() returns is gone, and counts as an attempt.
+-- A task that take() returns is gone, and its attempt counts.
 SELECT fairq.create_queue('fairness_take');
 SELECT pg_temp.add('fairness_take', 'a', 3), pg_temp.add('fairness_take', 'b', 1);
 SELECT payload, attempt, lease_until FROM fairq.take('fairness_take', 3);

@@ -3,10 +3,10 @@
 --
 -- Fails if a group that has left the ring counts in the spread. Fails if only
 -- the last level counts (find_end() in lane_view.c). Fails if a group's rank
--- replaces what it got (got_of() there). Fails if "ahead" is the value of the
--- last lane only (add_share() in group_stats.c). Fails if groups that got the
--- least come first (compare_shares() there). Fails if a role with any
--- privilege may read these views.
+-- replaces the amount that the group received (got_of() there). Fails if
+-- "ahead" is the value of the last lane only (add_share() in group_stats.c).
+-- Fails if groups that got the least come first (compare_shares() there). Fails
+-- if a role with any privilege may read these views.
 \a \pset footer off
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql
@@ -19,7 +19,7 @@ LANGUAGE sql AS $$
 $$;
 CREATE FUNCTION pg_temp.pop(queue text, n int DEFAULT 1) RETURNS text
 LANGUAGE sql AS $$ SELECT string_agg(group_key, ' ') FROM fairq.pop(queue, n) $$;
--- the columns that do not depend on a clock
+-- Shows the columns that do not depend on a clock.
 CREATE FUNCTION pg_temp.shares(queue text, top int DEFAULT 20) RETURNS TABLE (group_key text,
 	got float8, ahead float8, running int, level int, waits boolean)
 LANGUAGE sql AS $$
@@ -27,7 +27,7 @@ LANGUAGE sql AS $$
 	FROM fairq.group_shares(queue, top)
 $$;
 
--- Task-fair queues have turns, and no accounts.
+-- Task-fair queues have turns but no accounts.
 SELECT fairq.create_queue('fairness');
 SELECT * FROM fairq.fairness WHERE queue = 'fairness';
 SELECT pg_temp.add('fairness', 'a', n => 3), pg_temp.add('fairness', 'b', priority => 2);
@@ -89,7 +89,7 @@ SELECT pg_temp.add('fairness_last', 'a', 2, 9), pg_temp.add('fairness_last', 'b'
 SELECT pg_temp.pop('fairness_last', 2);
 SELECT active, served FROM fairq.lanes WHERE queue = 'fairness_last' AND priority = 0;
 SELECT * FROM fairq.fairness WHERE queue = 'fairness_last' AND groups_active > 0 ORDER BY priority;
--- "ahead" of a group is its value in the lane in which it is largest
+-- "ahead" of a group is its largest value in any lane
 SELECT * FROM pg_temp.shares('fairness_last');
 
 -- Time-fair: seconds, and levels.
@@ -107,7 +107,7 @@ SELECT group_key, floor(got / 10) AS got, floor(ahead / 10) AS ahead, running, l
 SELECT floor(spread / 10) AS spread, longest FROM fairq.fairness WHERE queue = 'fairness_time';
 SELECT pg_sleep(0.01);
 SELECT group_key, got > 15 AS goes_on FROM pg_temp.shares('fairness_time') WHERE group_key = 'c';
--- the initial charge of a newly active group counts as got
+-- the initial charge of a newly active group counts as received
 SELECT pg_temp.done('fairness_time', 'b', '0'), pg_temp.done('fairness_time', 'c', '5 s');
 SELECT pg_temp.add('fairness_time', 'new', n => 3);
 SELECT pg_temp.pop('fairness_time');
@@ -162,7 +162,7 @@ SELECT count(*) > 0 AS ok FROM fairq.group_shares('fairness_time');
 RESET ROLE;
 SELECT queue, got IS NOT NULL AS known FROM ids, fairq_internal.group_state(queue_id, 0) ORDER BY queue COLLATE "C";
 
--- An invalid group number (the server crashed with -2147483648).
+-- An invalid group number yields NULL. Fails if -2147483648 makes the server crash.
 SELECT DISTINCT n, got, ahead FROM ids, unnest(ARRAY[-2147483648, -64, -1, 2147483647]) n, fairq_internal.group_state(queue_id, n) ORDER BY n;
 SELECT fairq.revoke_queue('fairness_time', 'regress_fairness', 'enqueue'), fairq.revoke_queue('fairness_other', 'regress_fairness', 'monitor');
 REVOKE USAGE ON SCHEMA fairq_internal FROM regress_fairness;

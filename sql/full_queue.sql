@@ -1,7 +1,7 @@
--- A queue with max_running tasks serves only tasks with expired leases, since
--- they already have a slot. They are served in rounds of their own, according
--- to weights. In each group, the first such task comes first. The turns of
--- other groups do not change.
+-- A queue in which max_running tasks run serves only tasks with expired
+-- leases, since these already have a slot. These tasks are served in rounds of
+-- their own, according to weights. In each group, the first such task comes
+-- first. The turns of other groups do not change.
 --
 -- Fails if the seat does not advance after a turn (fairq_lane_take_in_full()),
 -- or a turn lasts for one task, whatever the weight (take_turn(); both in
@@ -22,7 +22,7 @@ LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n, lease, per_group)
 $$;
 
--- A queue that is full of expired tasks: five of a, two of b, c and d.
+-- A queue that is full of expired tasks: five of a, and two each of b, c and d.
 CREATE FUNCTION pg_temp.full_queue(queue text) RETURNS text
 LANGUAGE sql AS $$
 	SELECT fairq.create_queue(queue, max_running => 11, max_attempts => 100);
@@ -64,7 +64,7 @@ SELECT fairq.create_queue('full_again', max_running => 3, max_attempts => 100);
 SELECT pg_temp.add('full_again', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('full_again');
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
--- it does not exclude them either if the queue is full only at times
+-- such a task does not exclude them either if the queue is full only at times
 SELECT fairq.alter_queue('full_again', max_running => 4);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 5) \gexec
 SELECT fairq.alter_queue('full_again', max_running => 3);
@@ -87,7 +87,7 @@ SELECT * FROM fairq.check_queue('full_turns');
 
 -- A search that finds nothing does not count as a round. An open transaction
 -- leaves a task without attempts to other calls. b's lease is found after many
--- others that have not expired.
+-- other leases that have not expired.
 SELECT fairq.create_queue('full_vain', max_running => 20002, max_attempts => 1);
 SELECT pg_temp.add('full_vain', 'a1');
 SELECT pg_temp.pop('full_vain', lease => '400 ms');

@@ -1,12 +1,13 @@
--- The groups that wait longest, or run most, and why: a cause for each reason.
+-- The groups that wait longest, or have the most running tasks, and the
+-- reasons. The test causes each reason.
 --
 -- Fails if groups are ranked by their numbers (compare_candidates() in
 -- group_stats.c), or if expired tasks are not counted (look_at_running() in
 -- survey.c). Fails if only the first stretch counts as ready (estimate()
 -- there). Fails if the present weight is used for all turns (count_turn()
 -- there). Fails if a group keeps an earlier time after it was empty
--- (fairq_lane_add_ready()). Fails if a blocked task counts as ready, or hides
--- one (is_blocked() in survey.c).
+-- (fairq_lane_add_ready()). Fails if a blocked task counts as ready, or hides a
+-- ready task (is_blocked() in survey.c).
 \a \t
 \set VERBOSITY sqlstate
 
@@ -138,8 +139,8 @@ SELECT group_key, reason, queued FROM fairq.group_stats('group_stats_expired', 2
 SELECT group_key, reason, queued FROM fairq.group_stats('group_stats_expired', 5);
 
 --
--- Many tasks: their number is an estimate. Tasks that were taken out of turn
--- make the estimate wrong. Tasks of all priorities count.
+-- If there are many tasks, their number is an estimate. Tasks that were taken
+-- out of turn make the estimate wrong. Tasks of all priorities count.
 --
 
 SELECT fairq.create_queue('group_stats_many');

@@ -98,8 +98,7 @@ SELECT * FROM pg_temp.times('histograms');
 SELECT fairq.complete(:id, 7);
 
 -- take counts as a wait and not as a run. A cancelled task that was never
--- popped has neither. The cancelled task that was popped has a run once its
--- worker ends it.
+-- popped has neither. A cancelled task that was popped has a run once its worker ends it.
 SELECT fairq.enqueue_batch('histograms', ARRAY['g', 'g', 'g', 'g'], ARRAY['3', '4', '5', '6']::jsonb[]) IS NOT NULL AS ok;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 SELECT payload FROM fairq.take('histograms');
@@ -118,7 +117,8 @@ SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 SELECT fairq.purge('histograms');
 SELECT * FROM pg_temp.times('histograms');
 
--- Archived, with a dedup_key, and in a batch: each way to complete.
+-- Each way to complete a task counts: archived, with a dedup_key, and in a
+-- batch.
 SELECT fairq.create_queue('histograms_kept', retain => '1 day');
 SELECT fairq.enqueue('histograms_kept', 'g', '1', dedup_key => 'k') > 0 AS ok;
 SELECT fairq.enqueue('histograms_kept', 'g', to_jsonb(n)) > 0 AS ok FROM generate_series(2, 4) n;
@@ -127,7 +127,7 @@ SELECT pg_temp.backdate('{popped_at}', '200 s');
 SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'histograms_kept' AND payload = '1';
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'histograms_kept' AND status = 'running';
 SELECT * FROM pg_temp.times('histograms_kept');
--- the other queue has no sample of these, and reset_hints() loses no sample
+-- the other queue has none of these samples, and reset_hints() loses no sample
 SELECT * FROM pg_temp.times('histograms');
 SELECT fairq.reset_hints();
 SELECT * FROM pg_temp.times('histograms_kept');
@@ -258,7 +258,7 @@ SELECT wait_p50 = make_interval(secs => 2 ^ 17 / 1000) AS p50, wait_p95 = make_i
 FROM fairq.stats WHERE queue = 'histograms_5';
 
 -- A client measures times, too, and its percentiles agree with those of the
--- view within one bucket. As its calls take time, it only knows two bounds of
+-- view within one bucket. As its calls take time, it knows only two bounds of
 -- each time.
 CREATE TABLE histograms_client (kind text, least_ms numeric, most_ms numeric);
 SELECT fairq.create_queue('histograms_6');

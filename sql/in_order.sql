@@ -1,7 +1,7 @@
 -- In order: a group waits for its retried task, in all priorities, and also
 -- after hints were lost. Other groups do not wait.
 --
--- Fails if a claim does not search for such a task (waits_for_other() in
+-- Fails if a claim does not search for a retried task (waits_for_other() in
 -- turn.c), or only in its own priority (fairq_line_retries() in line.c). Fails
 -- if the group is not put aside (fairq_wait_for_retry() in running.c), or
 -- stays aside after the task was cancelled (fairq_finish() in outcome.c).
@@ -59,7 +59,7 @@ SELECT fairq.alter_queue('in_order', concurrency => 1, in_order => true);
 SELECT concurrency, in_order FROM fairq.queues WHERE queue = 'in_order';
 
 --
--- The group waits and no pop visits it; others continue
+-- The group waits and no pop visits it; other groups continue
 --
 
 SELECT pg_temp.enqueue('a', 'a1'), pg_temp.enqueue('a', 'a2'), pg_temp.enqueue('a', 'a0', 5);
@@ -80,7 +80,7 @@ SELECT * FROM fairq.check_queue('in_order');
 CALL fairq.wait('in_order', '0');
 SELECT pg_temp.complete('b2');
 
--- the retried task is cancelled: the next ones may run, in the same
+-- once the retried task is cancelled, the next tasks may run, in the same
 -- transaction, too
 BEGIN;
 SELECT fairq.cancel(pg_temp.id('a1'));
@@ -92,8 +92,8 @@ SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a2');
 SELECT pg_temp.pop(3);
 
--- a task of another priority is retried: the group's tasks of the first
--- priority wait as well
+-- while a task of another priority waits for its retry, the group's tasks of
+-- the first priority wait as well
 SELECT pg_temp.fail('a0', '1 hour');
 SELECT pg_temp.enqueue('a', 'a3');
 SELECT pg_temp.pop(3);
@@ -107,8 +107,7 @@ SELECT pg_temp.complete('a3');
 SELECT pg_temp.pop(3);
 SELECT fairq.purge('in_order', 'a');
 
--- the task that is due for its retry is served first, then the others, one per
--- call
+-- the task that is due for its retry is served first, then the other tasks, one per call
 SELECT pg_temp.enqueue('a', 'a5', 3), pg_temp.enqueue('a', 'a6'), pg_temp.enqueue('a', 'a7', 3);
 SELECT pg_temp.pop(3);
 SELECT pg_temp.fail('a6', '0');
@@ -122,7 +121,7 @@ SELECT pg_temp.complete('a5');
 SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a8');
 
--- wait sleeps until then, and wakes up
+-- wait() sleeps until the retry is due, and then returns
 SELECT pg_temp.pop(3);
 SELECT pg_temp.fail('a7', '4 s');
 SELECT pg_temp.enqueue('a', 'a9');
@@ -132,8 +131,8 @@ SELECT pg_temp.pop(3);
 SELECT pg_temp.complete('a7');
 SELECT pg_temp.pop(3);
 
--- a failed attempt that is rolled back, and a permanent failure, hold up
--- nothing
+-- a failed attempt that is rolled back, and a permanent failure, hold up no
+-- other task
 BEGIN;
 SELECT pg_temp.fail('a9');
 ROLLBACK;
@@ -142,7 +141,7 @@ SELECT fairq.enqueue('in_order', 'a', '"a10"', max_attempts => 1) > 0, pg_temp.e
 SELECT pg_temp.pop(3);
 SELECT pg_temp.fail('a10');
 SELECT pg_temp.pop(3);
--- nor does a released task, or a scheduled one
+-- a released task and a scheduled one hold up no other task
 SELECT fairq.release(pg_temp.id('a11'), delay => '1 hour');
 SELECT fairq.enqueue('in_order', 'a', '"a12"', run_at => now() + interval '1 hour') > 0, pg_temp.enqueue('a', 'a13');
 SELECT pg_temp.pop(3);
@@ -155,7 +154,7 @@ SELECT pg_temp.enqueue('a', 'a14'), pg_temp.enqueue('a', 'a15');
 SELECT payload FROM fairq.pop('in_order', lease => '1 microsecond');
 SELECT pg_temp.pop(3);
 SELECT pg_temp.fail('a14');
--- a pop does not read many waiting groups
+-- a pop does not read waiting groups, even if there are many
 SELECT count(pg_temp.enqueue('c' || i, i::text)) FROM generate_series(1, 200) i;
 SELECT count(fairq.fail(id, retry_in => '1 hour')) FROM fairq.pop('in_order', 200);
 SELECT count(pg_temp.enqueue('c' || i, 'second ' || i)) FROM generate_series(1, 200) i;
@@ -165,8 +164,8 @@ SELECT * FROM fairq.check_queue('in_order');
 -- A pop does not read such groups either when their retries, of another
 -- priority, are due. The end of each retried task makes its group ready. Fails
 -- if a group whose retry is due is not put aside. Fails if the end or the take
--- of the task does not make the group ready again (FAIRQ_ENDS_RETRIED in
--- outcome.c, running.c, transaction.c).
+-- of the retried task does not make the group ready again (FAIRQ_ENDS_RETRIED
+-- in outcome.c, running.c, transaction.c).
 SELECT fairq.purge('in_order');
 SELECT count(fairq.enqueue('in_order', 'd' || i, to_jsonb('first ' || i), 5)) FROM generate_series(1, 200) i;
 SELECT count(fairq.fail(id, retry_in => '0')) FROM fairq.pop('in_order', 200);
@@ -181,7 +180,7 @@ SELECT pg_temp.pop();
 SELECT * FROM fairq.check_queue('in_order');
 SELECT fairq.drop_queue('in_order', force => true);
 
--- time-fair, cost-fair, and with shares
+-- the same in a time-fair and a cost-fair queue, and with shares
 SELECT fairq.create_queue('in_order', concurrency => 1, in_order => true, fair_by => 'time', shares => '{1,1}');
 SELECT pg_temp.enqueue('a', 'a1', 1), pg_temp.enqueue('a', 'a2'), pg_temp.enqueue('b', 'b1', 1);
 SELECT pg_temp.pop();

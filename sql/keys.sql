@@ -1,7 +1,7 @@
--- The task of a dedup_key: found, or added.
+-- enqueue_or_find() finds or adds the task of a dedup_key, and find() finds it.
 --
 -- Fails if enqueue_or_find() reports each task as added (enqueue.c), or if
--- find() does not check that its task exists (dedup.c).
+-- find() does not check that the key's task exists (dedup.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -41,7 +41,7 @@ SELECT group_key, payload, priority, run_at, max_attempts, cost, headers FROM fa
 SELECT pg_get_function_arguments('fairq.enqueue'::regproc) || ', OUT id bigint, OUT added boolean' =
 	pg_get_function_arguments('fairq.enqueue_or_find'::regproc) AS the_same;
 SELECT fairq.purge('keys_2');
--- the same errors as enqueue
+-- invalid arguments cause the same errors as in enqueue
 SELECT fairq.enqueue_or_find(NULL, 'g');
 SELECT fairq.enqueue_or_find('keys', NULL);
 SELECT fairq.enqueue_or_find('keys_none', 'g');
@@ -65,7 +65,7 @@ SELECT fairq.complete(pg_temp.id('a3')), fairq.release(pg_temp.id('a3'));
 SELECT pg_temp.find('y');
 SELECT fairq.purge('keys');
 SELECT pg_temp.find('x'), pg_temp.find('later');
--- a task of the same transaction
+-- a task that the same transaction adds is found
 BEGIN;
 SELECT pg_temp.put('c1', 'c'), pg_temp.find('c');
 SAVEPOINT s;

@@ -7,7 +7,7 @@
 -- group is found behind others that have lapsed (lapse_word() in seats.c).
 \a \t
 SET client_min_messages = warning;
--- of an interrupted run
+-- if an interrupted run left them
 DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue, regress_fairq_monitor;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
@@ -64,22 +64,22 @@ SELECT next_retry, next_scheduled,
 	next_lease_end <= (SELECT min(lease_until) FROM fairq.tasks WHERE queue = 'lanes') AS lease
 FROM fairq.lanes WHERE queue = 'lanes';
 
--- a group that becomes active after its seat was passed, and was not served,
--- is in front
+-- a group that becomes active after its seat was passed, and has not been
+-- served, is in front
 SELECT fairq.enqueue('lanes', 'c') > 0 AS ok;
 SELECT group_key FROM fairq.pop('lanes');
 SELECT fairq.enqueue('lanes', 'b') > 0 AS ok;
 SELECT * FROM pg_temp.show_groups('lanes');
 SELECT group_key FROM fairq.pop('lanes');
 
--- a timer, in milliseconds
+-- a timer has a time in milliseconds
 SELECT fairq.fail(:first, retry_in => '1 hour');
 SELECT next_retry - run_at BETWEEN '0' AND '1 ms' AS retry
 FROM fairq.lanes JOIN fairq.tasks USING (queue) WHERE id = :first AND lanes.priority = 0;
 SELECT fairq.purge('lanes');
 
 --
--- A limit: the group is parked, and taken back
+-- With a limit, a group is parked, and taken back
 --
 
 SELECT fairq.create_queue('lanes_limit', concurrency => 1);
@@ -108,8 +108,8 @@ FROM fairq.lanes WHERE queue = 'lanes_time' AND priority < 3 ORDER BY 1;
 SELECT count(fairq.enqueue('lanes_time', 'a', run_at => clock_timestamp() + '50 ms'::interval * n))
 FROM generate_series(1, 3) n;
 SELECT pg_sleep(0.2);
--- no set changes when a task becomes due or its lease expires: a pop finds
--- such tasks
+-- no set changes when a task becomes due or its lease expires, until a pop
+-- finds such a task
 SELECT * FROM pg_temp.show_groups('lanes_time');
 SELECT group_key FROM fairq.pop('lanes_time', lease => '1 us');
 SELECT * FROM pg_temp.show_groups('lanes_time');
@@ -141,7 +141,7 @@ SELECT group_key FROM fairq.pop('lanes_parked');
 SELECT group_key, state FROM pg_temp.show_groups('lanes_parked');
 
 --
--- Uncommitted tasks of this transaction: published when its own pop runs
+-- Uncommitted tasks of this transaction are published when its own pop runs
 --
 
 SELECT fairq.create_queue('lanes_own');
@@ -202,7 +202,7 @@ SELECT count(*) FROM fairq.lane_groups('lanes', 0);
 SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND classid = 'fairq.queue'::regclass;
 COMMIT;
 
--- read-only transactions, at each isolation level
+-- read-only transactions can use the views, at each isolation level
 BEGIN READ ONLY ISOLATION LEVEL SERIALIZABLE;
 SELECT * FROM pg_temp.show('lanes_many');
 SELECT count(*) FROM fairq.lane_groups('lanes_many', 0);
@@ -262,7 +262,7 @@ SELECT count(*) FROM fairq.lane_groups('lanes_limit', 3);
 SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND relation = 'fairq.task'::regclass;
 COMMIT;
 
--- a queue that this transaction drops, with a commit
+-- a queue that this transaction has dropped is not shown
 BEGIN;
 SELECT fairq.drop_queue('lanes_limit', true);
 SELECT count(*) FROM fairq.lanes WHERE queue = 'lanes_limit';

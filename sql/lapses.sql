@@ -5,12 +5,12 @@
 -- Fails if a take-over does not count (take_over() in claim.c). Fails if
 -- a lease that expire_leases() ends does not count (fairq_end_lapsed() in
 -- outcome.c). Fails if a taken task loses the count (fairq_taken_find() in
--- taken.c). Fails if no call stops before a task (stops_before() in
--- turn.c), or none ends with it (serve_task() in claim.c). Fails if the
--- interrupted turn is not the next one (fairq_lane_stopped() in lane_turns.c).
--- Fails if a call does not begin with the lane that another one left
--- (serve_alone() in serve.c). Fails if several queues count as several calls
--- (serve_claims() in pop.c).
+-- taken.c). Fails if no call stops before a task that is served alone
+-- (fairq_stops_before() in claim.c). Fails if no call ends with such a task
+-- (serve_task() there). Fails if the interrupted turn is not the next one
+-- (fairq_lane_stopped() in lane_turns.c). Fails if a call does not begin with
+-- the lane that another one left (serve_alone() in serve.c). Fails if several
+-- queues count as several calls (serve_claims() in pop.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -68,7 +68,7 @@ SELECT fairq.maintain('lapses'), pg_temp.pop(), pg_temp.lapse();
 SELECT pg_temp.pop(), pg_temp.lapse();
 SELECT pg_temp.pop();
 SELECT * FROM pg_temp.stand;
--- a rollback undoes it
+-- a rollback undoes the count
 SELECT fairq.enqueue('lapses', 'c', '"c1"') > 0, pg_temp.pop(), pg_temp.lapse();
 BEGIN;
 SELECT pg_temp.pop();
@@ -103,7 +103,7 @@ SELECT fairq.redrive(pg_temp.id('b1'));
 SELECT * FROM pg_temp.stand WHERE task = 'b1';
 SELECT pg_temp.pop();
 
--- SQL can store any number
+-- SQL can store any number of lapses
 UPDATE fairq.task SET lapses = 100 WHERE id = pg_temp.id('b1');
 SELECT regexp_replace(c, '[0-9]+', 'N') FROM fairq.check_queue('lapses') c;
 UPDATE fairq.task SET lapses = -1 WHERE id = pg_temp.id('b1');
@@ -111,8 +111,8 @@ SELECT regexp_replace(c, '[0-9]+', 'N') FROM fairq.check_queue('lapses') c;
 SELECT fairq.drop_queue('lapses', true);
 
 --
--- Served alone: a task whose lease has expired twice. A call that has other
--- tasks stops before it, and the next one begins with it.
+-- A task whose lease has expired twice is served alone. A call that has other
+-- tasks stops before it, and the next call begins with it.
 --
 
 -- Adds tasks with these payloads; the first letter of each is its group.
@@ -156,7 +156,7 @@ SELECT fairq.create_queue('lapses_1', block_length => 1000);
 SELECT pg_temp.add('lapses_1', 'a1 a2 b1 b2');
 SELECT pg_temp.serve('lapses_1', lease => '1 microsecond');
 SELECT pg_temp.serve('lapses_1'), pg_temp.done('lapses_1');
--- after two lapses it is served alone at its turn, whatever is before and
+-- after two lapses the task is served alone at its turn, whatever is before and
 -- behind it
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 a2 a3 b2 b3 c1 c2');
 \t on
@@ -164,7 +164,7 @@ SELECT $$SELECT pg_temp.serve('lapses_1')$$ FROM generate_series(1, 3) \gexec
 \t off
 SELECT * FROM fairq.check_queue('lapses_1');
 SELECT pg_temp.done('lapses_1');
--- take() also serves it alone if it is the first task of the call
+-- take() also serves such a task alone if it is the first task of the call
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'b2');
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
 SELECT payload, lapses FROM fairq.take('lapses_1', 10);
@@ -206,7 +206,7 @@ SELECT pg_temp.add('lapses_r', 'a1 a2 a3 a4 b2 b3 b4 c1 c2 c3 c4');
 \t on
 SELECT format('SELECT pg_temp.serve(''lapses_r'', %s)', n) FROM unnest('{1,1,1,30,1,30}'::int[]) n \gexec
 \t off
--- with per_group
+-- a call with per_group also stops before the task
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 a2 b2 c1');
 \t on
 SELECT $$SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('lapses_1', 10, per_group => 2)$$
@@ -218,7 +218,7 @@ SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 b2 c1');
 SELECT fairq.cancel(id) FROM fairq.live_tasks WHERE queue = 'lapses_1' AND payload = '"b1"';
 SELECT pg_temp.serve('lapses_1');
 SELECT pg_temp.done('lapses_1');
--- a rollback restores its place
+-- a rollback restores the task's place
 SELECT pg_temp.poison('lapses_1', 'b1'), pg_temp.add('lapses_1', 'a1 b2');
 SELECT pg_temp.serve('lapses_1');
 BEGIN;
@@ -226,7 +226,7 @@ SELECT pg_temp.serve('lapses_1');
 ROLLBACK;
 SELECT pg_temp.serve('lapses_1');
 SELECT pg_temp.serve('lapses_1'), pg_temp.done('lapses_1');
--- a call in a transaction is also a call
+-- several calls in one transaction serve such tasks alone, too
 BEGIN;
 SELECT pg_temp.add('lapses_1', 'a1 b1');
 SELECT pg_temp.serve('lapses_1', lease => '1 microsecond'), pg_temp.serve('lapses_1', lease => '1 microsecond');
@@ -235,23 +235,23 @@ COMMIT;
 SELECT * FROM fairq.check_queue('lapses_1');
 SELECT pg_temp.done('lapses_1');
 
--- Priorities: a call stopped before a task. The next call continues with this
--- task, even if tasks of earlier priorities have been added since. Otherwise
--- one task could hold up its lane.
+-- If a call has stopped before a task, the next call continues with this task, even if
+-- tasks of earlier priorities have been added since. Otherwise one task could hold up its
+-- lane.
 SELECT pg_temp.poison('lapses_1', 'b1', 5), pg_temp.add('lapses_1', 'a1 a2'), pg_temp.add('lapses_1', 'd1 d2', 5);
 SELECT pg_temp.serve('lapses_1'), pg_temp.add('lapses_1', 'a3 a4');
 \t on
 SELECT $$SELECT pg_temp.serve('lapses_1')$$ FROM generate_series(1, 3) \gexec
 \t off
 SELECT pg_temp.done('lapses_1');
--- the next call continues there only while that task exists
+-- the next call continues in that lane only while the task exists
 SELECT pg_temp.poison('lapses_1', 'b1', 5), pg_temp.add('lapses_1', 'a1'), pg_temp.add('lapses_1', 'd1 d2', 5);
 SELECT pg_temp.serve('lapses_1');
 SELECT fairq.complete(id) FROM fairq.live_tasks WHERE queue = 'lapses_1' AND payload = '"b1"';
 SELECT pg_temp.add('lapses_1', 'a2 a3'), pg_temp.serve('lapses_1'), pg_temp.serve('lapses_1');
 SELECT pg_temp.done('lapses_1');
 
--- Several queues are one call.
+-- A call for several queues counts as one call.
 SELECT fairq.create_queue('lapses_2', block_length => 1000);
 SELECT pg_temp.poison('lapses_2', 'b1'), pg_temp.add('lapses_1', 'a1 a2'), pg_temp.add('lapses_2', 'd1 d2');
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
@@ -266,7 +266,7 @@ SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 SELECT queue, payload, lapses FROM fairq.pop('{lapses_1,lapses_2}'::text[], 10);
 
--- The same with shares, in cost-fair and time-fair queues, and in a full queue.
+-- The same holds with shares, in cost-fair and time-fair queues, and in a full queue.
 SELECT fairq.create_queue('lapses_s', block_length => 1000, shares => '{3,1}');
 SELECT pg_temp.poison('lapses_s', 'b1', 1), pg_temp.add('lapses_s', 'a1 a2 a3 a4 a5 a6 a7 a8'), pg_temp.add('lapses_s', 'd1 d2', 1);
 SELECT fairq.create_queue('lapses_c', fair_by => 'cost'), fairq.create_queue('lapses_t', fair_by => 'time');
@@ -282,8 +282,8 @@ SELECT format('SELECT pg_temp.serve(%L)', q) FROM unnest('{lapses_s,lapses_c,lap
 SELECT queue, c FROM fairq.queues, fairq.check_queue(queue) c WHERE queue LIKE 'lapses%';
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'lapses%';
 
--- A call stopped in a lane, and no task there is served alone any more: the
--- next call serves the next task there.
+-- If a call stopped in a lane of which no task is served alone any more, the next call
+-- serves the lane's next task.
 SELECT fairq.create_queue('lapses_' || by, fair_by => by) FROM unnest('{tasks,cost,time}'::text[]) by;
 \t on
 SELECT format(statement, 'lapses_' || by)

@@ -1,5 +1,6 @@
--- Expired leases: the next pop finds the task. Its own worker may return until
--- another worker has it, and the attempt distinguishes the two.
+-- Once a lease has expired, the next pop finds the task. Its own worker may end
+-- the task until another worker has it. The attempt number distinguishes the
+-- two workers.
 --
 -- Fails if an attempt that is over can end the lease of a later one
 -- (is_leased() in finish.c). Fails if a load records the last lease that it
@@ -49,7 +50,7 @@ SELECT * FROM pg_temp.tasks('leases');
 SELECT * FROM fairq.check_queue('leases');
 -- only one pop gets the task
 SELECT pg_temp.pop('leases');
--- the first worker returns: its attempt is over
+-- the first worker returns, but its attempt is over
 SELECT fairq.complete(:id, 1), fairq.fail(:id, 1), fairq.release(:id, 1), fairq.extend(:id, 1),
 	fairq.fail(:id, 1, dead => true), fairq.release(:id, 1, '1 hour'), fairq.extend(:id, 1, '1 hour'),
 	fairq.complete(:id, 1, '1'), cardinality(fairq.complete_batch(ARRAY[:id], '{1}'));
@@ -80,7 +81,7 @@ SELECT * FROM fairq.check_queue('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id), array_agg(attempt))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT fairq.alter_queue('leases', lease => '5 minutes');
 
--- A lease that ends as time passes, without a call.
+-- A lease ends as time passes, without a call.
 SELECT pg_temp.add('leases', 'a1', 'a2');
 SELECT pg_temp.pop('leases', 1, '300 milliseconds');
 SELECT pg_temp.pop('leases', 1, '1 hour');
@@ -90,7 +91,7 @@ SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 
--- Several leases of a group that SQL has changed: the load that follows finds
+-- If SQL has changed several leases of a group, the load that follows finds
 -- each of them.
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3');
 SELECT pg_temp.pop('leases');
@@ -113,7 +114,7 @@ SELECT pg_temp.add('leases', 'a4', 'a5');
 SELECT pg_temp.pop('leases', 1), pg_temp.pop('leases', 1), pg_temp.pop('leases', 1),
 	pg_temp.pop('leases', 1), pg_temp.pop('leases', 1), pg_temp.pop('leases', 1);
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- the same in one call
+-- one call serves an expired task and then the others of its group
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3');
 SELECT pg_temp.pop('leases', 1);
 SELECT pg_temp.lapse('leases', 'a1');
@@ -129,8 +130,8 @@ SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- a group's tasks with expired leases take turns: one whose lease expires
--- repeatedly does not delay others, also at the same address
+-- a group's tasks with expired leases take turns, so one whose lease expires
+-- repeatedly does not delay other tasks, also at the same address
 SELECT fairq.set_group('leases', 'a', weight => 3);
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT fairq.set_group('leases', 'a', weight => 0);
@@ -146,7 +147,7 @@ SELECT pg_temp.pop('leases', 4);
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
--- according to its weight
+-- the group of weight 2 has two tasks per turn
 SELECT fairq.set_group('leases', 'a', weight => 2);
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2');
 SELECT pg_temp.pop('leases', lease => '1 microsecond') IS NOT NULL AS popped;
@@ -159,7 +160,7 @@ SELECT pg_temp.pop('leases', lease => '1 microsecond') IS NOT NULL AS popped;
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- Priorities stay strict: expired tasks of a lower one wait.
+-- Priorities stay strict: expired tasks of a lower priority wait.
 SELECT fairq.enqueue('leases', 'a', '"low1"', 5) > 0 AS ok;
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 SELECT pg_temp.add('leases', 'a1', 'b1');
@@ -168,7 +169,7 @@ SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.ta
 SELECT * FROM fairq.check_queue('leases');
 
 --
--- Its own worker returns late, and no other worker has it
+-- A task's own worker returns late, before another worker has the task
 --
 
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4', 'a5', 'a6');
@@ -225,7 +226,7 @@ SELECT fairq.extend(:id, 1) > now() AS extended;
 ROLLBACK;
 SELECT pg_temp.pop('leases');
 SELECT * FROM fairq.check_queue('leases');
--- twice in a transaction: the last one counts
+-- of two calls in one transaction, the last one counts
 BEGIN;
 SELECT fairq.extend(:id, 2, '1 hour') > now() AS extended;
 SELECT fairq.extend(:id, 2, '1 microsecond') > now() AS extended;
@@ -297,7 +298,7 @@ COMMIT;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- the same at the other isolation levels
+-- a lease begins, expires and is extended at the other isolation levels
 SELECT pg_temp.add('leases', 'a1', 'b1');
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
@@ -333,8 +334,8 @@ COMMIT;
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 
 --
--- No attempts left: the pop that finds the task ends it, and continues with
--- the next one of the group
+-- If a task has no attempts left, the pop that finds it ends it, and continues
+-- with the group's next task
 --
 
 SELECT fairq.alter_queue('leases', max_attempts => 2);
@@ -350,7 +351,7 @@ SELECT * FROM pg_temp.tasks('leases');
 SELECT finished_at IS NOT NULL AS finished, lease_until FROM fairq.tasks WHERE queue = 'leases' AND status = 'failed';
 SELECT * FROM fairq.check_queue('leases');
 -- a rollback restores a task without attempts; a pop in a transaction block
--- leaves it to others
+-- leaves the task to other calls
 SELECT pg_temp.lapse('leases', 'a2');
 BEGIN;
 SELECT pg_temp.pop('leases');
@@ -374,7 +375,7 @@ SELECT * FROM fairq.check_queue('leases');
 SELECT fairq.drop_queue('leases');
 
 --
--- Limits: a worker that takes a lease over gets its slot
+-- Under a limit, a worker that takes a lease over gets the task's slot
 --
 
 SELECT fairq.create_queue('leases_c', concurrency => 1);
@@ -435,8 +436,8 @@ SELECT * FROM pg_temp.tasks('leases_m');
 SELECT * FROM fairq.check_queue('leases_m');
 SELECT fairq.drop_queue('leases_m', true);
 
--- A limit is lowered below the number of running tasks. Expired ones are ready
--- again and wait like the others, but come before them.
+-- A limit is lowered below the number of running tasks. Expired tasks are ready
+-- again and wait like the other tasks, but come before these.
 SELECT fairq.create_queue('leases_l', concurrency => 3);
 SELECT pg_temp.add('leases_l', 'a1', 'a2', 'a3', 'a4');
 SELECT pg_temp.pop('leases_l');
@@ -469,14 +470,14 @@ SELECT pg_temp.pop('leases_p');
 SELECT bool_and(pg_temp.lapse('leases_p', p)) FROM unnest('{a1,b1}'::text[]) p;
 SELECT fairq.pause('leases_p');
 SELECT pg_temp.pop('leases_p');
--- cancel is still possible
+-- expire_leases still ends a lease of the paused queue
 SELECT fairq.expire_leases('leases_p', 1);
 SELECT pg_temp.pop('leases_p');
 SELECT fairq.resume('leases_p');
 SELECT * FROM fairq.check_queue('leases_p');
 SELECT pg_temp.pop('leases_p'), pg_temp.pop('leases_p');
 SELECT * FROM fairq.check_queue('leases_p');
--- purge keeps it, and drop_queue refuses
+-- purge keeps a running task whose lease has ended, and drop_queue refuses
 SELECT pg_temp.lapse('leases_p', 'a1');
 SELECT fairq.purge('leases_p'), fairq.purge('leases_p', 'a');
 SELECT fairq.drop_queue('leases_p');
@@ -523,7 +524,7 @@ SELECT fairq.expire_leases('leases_e');
 SELECT * FROM pg_temp.tasks('leases_e');
 SELECT * FROM fairq.check_queue('leases_e');
 SELECT popped, completed, released, retried, failed, cancelled, lapsed FROM fairq.queues WHERE queue = 'leases_e';
--- in all lanes, and more than a call ends by default
+-- leases in all lanes, more than a call ends by default
 SELECT fairq.create_queue('leases_all');
 SELECT count(*) FROM generate_series(0, 9) p, LATERAL fairq.enqueue_batch('leases_all',
 	array_fill('g'::text, ARRAY[110]), array_fill('1'::jsonb, ARRAY[110]), p);
@@ -531,7 +532,7 @@ SELECT count(*), min(priority), max(priority) FROM fairq.pop('leases_all', 2000,
 SELECT fairq.expire_leases('leases_all'), fairq.expire_leases('leases_all'), fairq.expire_leases('leases_all');
 SELECT ready, running, lapsed FROM fairq.queues WHERE queue = 'leases_all';
 SELECT * FROM fairq.check_queue('leases_all');
--- a pop also finds all of them
+-- a pop also finds all of these leases
 SELECT count(*), max(attempt) FROM fairq.pop('leases_all', 2000, '1 microsecond');
 SELECT count(*), max(attempt) FROM generate_series(1, 1200) n, LATERAL fairq.pop('leases_all', 2000 + 0 * n);
 SELECT count(*), max(attempt) FROM fairq.pop('leases_all', 2000);

@@ -1,20 +1,20 @@
--- Tenants get equal parts, and so do the users of a tenant. Each pop is
--- compared with a model of two levels: start-time fair queueing of the
+-- Tenants get equal parts of the service, and so do the users of a tenant. Each
+-- pop is compared with a model of two levels: start-time fair queueing of the
 -- tenants, and of the users in each tenant.
 --
 -- Fails if a turn is charged only to the user, or only to the tenant
 -- (fairq_lane_order_take() in lane_order.c). Fails if users enter at the
 -- lane's virtual time (flows_of()), or a turn is taken before all users have
--- entered (both in add_those_that_come()). Fails if the tenant is charged by
--- the user's weight (charge()), or fairq_lane_charge() does not correct the
--- tenant's charge. Fails if a call ends at a tenant whose users it has passed
--- over (next_group()). Fails if calls with per_group take many turns
+-- entered (both in add_those_that_come()). Fails if the tenant is charged
+-- according to the user's weight (charge()), or fairq_lane_charge() does not
+-- correct the tenant's charge. Fails if a call ends at a tenant whose users it
+-- has passed over (next_group()). Fails if calls with per_group take many turns
 -- (takes_many() in serve.c). Fails if maintain() frees the number of a tenant
 -- with users.
 \a \t
 
 -- The model. A flow is a tenant ('acme') or a user ('acme/ann'). tag is its
--- start tag, and tie orders equal ones. v is the virtual time of each order:
+-- start tag, and tie orders equal tags. v is the virtual time of each order:
 -- of the tenants (''), or of a tenant's users.
 CREATE TEMP TABLE flow (key text PRIMARY KEY, parent text, weight int DEFAULT 1,
 	tag numeric DEFAULT 0, tie int, costs numeric[] DEFAULT '{}');
@@ -105,20 +105,20 @@ SELECT pg_temp.pop('levels', 5);
 SELECT string_agg(group_key, ' ') AS peek FROM fairq.peek('levels', 4);
 SELECT pg_temp.pop('levels', 4);
 
--- A user that becomes active is next among its tenant's users, and a tenant
--- among tenants.
+-- A user that becomes active is next among its tenant's users, and a tenant that becomes
+-- active is next among tenants.
 SELECT pg_temp.add('levels', 'acme/eve', 1, 1), pg_temp.add('levels', 'coco/fay', 1, 1, 1);
 SELECT pg_temp.pop('levels', 1), pg_temp.pop('levels', 1), pg_temp.pop('levels', 3);
 SELECT pg_temp.pop('levels', 100);
 SELECT * FROM fairq.check_queue('levels');
 
--- Neither of them has saved anything while it was inactive.
+-- Neither earns credit while it is inactive.
 SELECT pg_temp.add('levels', 'beta/dan', 1, 1, 1, 1), pg_temp.add('levels', 'acme/bob', 1, 1, 1, 1, 1, 1);
 SELECT pg_temp.pop('levels', 6);
 SELECT pg_temp.add('levels', 'coco/fay', 1, 1, 1), pg_temp.add('levels', 'acme/ann', 1, 1, 1);
 SELECT pg_temp.pop('levels', 100);
 
--- Weights of tenants and of users.
+-- Weights apply to tenants and to users.
 SELECT pg_temp.clear(), fairq.create_queue('levels_weights', separator => '/');
 SELECT pg_temp.add('levels_weights', 'acme/ann', 1, 1, 1, 1, 1, 1), pg_temp.add('levels_weights', 'acme/bob', 1, 1, 1, 1, 1, 1),
 	pg_temp.add('levels_weights', 'beta/cid', 1, 1, 1, 1), pg_temp.add('levels_weights', 'beta/dan', 1, 1, 1, 1, 1, 1);
@@ -129,7 +129,7 @@ SELECT tenant, weight, users_active, got, ahead FROM fairq.tenants
 WHERE queue = 'levels_weights' ORDER BY 1;
 SELECT pg_temp.pop('levels_weights', 100);
 
--- Cost-fair: tenants get the same cost, and so do users.
+-- In a cost-fair queue, tenants get the same cost, and so do users.
 SELECT pg_temp.clear(), fairq.create_queue('levels_cost', separator => '/', fair_by => 'cost');
 SELECT pg_temp.add('levels_cost', 'acme/ann', 8, 1, 2, 8, 1), pg_temp.add('levels_cost', 'acme/bob', 1, 1, 4, 1, 1, 1),
 	pg_temp.add('levels_cost', 'beta/cid', 2, 2, 2, 9, 2, 2), pg_temp.add('levels_cost', 'beta/dan', 1, 16, 1, 1);
@@ -138,7 +138,7 @@ SELECT pg_temp.pop('levels_cost', 7, true);
 SELECT pg_temp.add('levels_cost', 'coco/eve', 5, 5), pg_temp.add('levels_cost', 'acme/fay', 3, 3, 3);
 SELECT pg_temp.pop('levels_cost', 1, true), pg_temp.pop('levels_cost', 1, true), pg_temp.pop('levels_cost', 100, true);
 
--- A tenant with a thousand users gains nothing, and each of them is served.
+-- A tenant with a thousand users gains nothing, and each user is served.
 SELECT fairq.create_queue('levels_many', separator => '/');
 SELECT count(*) FROM fairq.enqueue_batch('levels_many',
 	(SELECT array_agg('many/' || i) FROM generate_series(1, 1000) i, generate_series(1, 2)),
@@ -178,7 +178,7 @@ SELECT pg_temp.add('levels_lost', 'acme/ann', 1, 1), pg_temp.add('levels_lost', 
 SELECT fairq.reset_hints();
 SELECT pg_temp.pop('levels_lost', 5), pg_temp.pop('levels_lost', 100);
 
--- A renamed user belongs to another tenant from then on.
+-- A user that is renamed belongs to another tenant afterwards.
 SELECT count(fairq.enqueue('levels_lost', key, '1'))
 FROM unnest('{acme/ann,acme/bob,beta/cid}'::text[]) key, generate_series(1, 4);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_lost', 4);
@@ -203,7 +203,7 @@ SELECT count(fairq.enqueue('levels_lost', key, '1'))
 FROM unnest('{x/a,beta/b,y/a,beta/c}'::text[]) key, generate_series(1, 2);
 SELECT string_agg(group_key, ' ') FROM fairq.pop('levels_lost', 100);
 
--- The same after a tenant with many users, whose order is complete.
+-- The same holds after a tenant with many users, whose order is complete.
 SELECT fairq.create_queue('levels_gone', separator => '/');
 SELECT count(*) FROM fairq.enqueue_batch('levels_gone',
 	(SELECT array_agg('many/' || i) FROM generate_series(1, 2500) i), array_fill('1'::jsonb, ARRAY[2500]));
@@ -251,7 +251,8 @@ SET ROLE regress_fairq_levels;
 SELECT count(*) FROM fairq.tenants;
 RESET ROLE;
 
--- The check of SQL on tasks costs in proportion to the rows that it changes.
+-- The cost of the check of SQL on tasks is proportional to the number of rows
+-- that the SQL changes.
 SELECT max(id) AS id FROM fairq.tasks WHERE queue = 'levels_many' \gset
 BEGIN;
 SET LOCAL enable_seqscan = off;
@@ -293,7 +294,7 @@ SELECT * FROM fairq.check_queue('levels_keys');
 ROLLBACK;
 UPDATE fairq.queue SET separator = ':' WHERE name = 'levels_keys';
 UPDATE fairq.queue SET separator = '/' WHERE name = 'fairness';
--- The queue's properties.
+-- Separators are checked. A queue with tenants can get another fair_by.
 SELECT fairq.create_queue('levels_bad', separator => '//');
 SELECT fairq.create_queue('levels_bad', separator => '');
 SELECT fairq.create_queue('levels_bad', separator => 'é');
@@ -328,8 +329,9 @@ SELECT fairq.pause('levels_reused', 'cleo/bob');
 SELECT group_key FROM fairq.pop('levels_reused', 10);
 COMMIT;
 
--- Tasks of a pop that is rolled back do not run. That also holds if the transaction has
--- ended them and made the queue cost-fair. So both tenants get the same.
+-- Tasks of a pop that is rolled back do not count as running. That also holds if the
+-- transaction has ended them and made the queue cost-fair. So both tenants get the
+-- same time.
 SELECT fairq.create_queue('levels_work', separator => '/', fair_by => 'time');
 SELECT count(fairq.enqueue('levels_work', 'acme/ann')) FROM generate_series(1, 4);
 BEGIN;
@@ -366,8 +368,7 @@ SELECT count(*) FROM fairq.pop('levels_lapsed', 9);
 SELECT fairq.resume('levels_lapsed', 'acme/ann');
 SELECT group_key, attempt FROM fairq.pop('levels_lapsed', 9);
 
--- A queue with tenants is dropped like any other queue, without an effect on
--- others.
+-- A queue with tenants is dropped like any other queue, without an effect on other queues.
 SELECT fairq.drop_queue(queue, true) FROM fairq.queues WHERE queue ~ '^levels' ORDER BY queue;
 DROP ROLE regress_fairq_levels;
 SELECT count(*) FROM fairq.group_number WHERE group_key ~ '/';

@@ -1,14 +1,15 @@
 -- Time-fair queues with tenants: tenants get the same worker time per weight,
--- and so do the users of a tenant. took gives the time of each attempt, so no
--- clock matters. test/times/order compares random histories with a model.
+-- and so do the users of a tenant. The argument took gives the time of each
+-- attempt, so results do not depend on a clock. test/times/order compares
+-- random histories with a model.
 --
 -- Fails if work is charged only to the user (fairq_work_end()). Fails if a
 -- tenant or user enters with credit (enter(), find_least()). Fails if a tenant
--- keeps its level while a user has lapsed (set_lapsed()), or peek() copies
--- only two levels of a tenant (copy_order()). Fails if users are served level by
--- level (next_in_order()), or a start in a full queue counts only for the user
--- (fairq_work_begun()). Fails if a group enters before the next one has an
--- account, or if groups that enter together determine each other's place
+-- keeps its level while a user has a lapsed task (set_lapsed()), or peek()
+-- copies only two levels of a tenant (copy_order()). Fails if users are served
+-- level by level (next_in_order()), or a start in a full queue counts only for
+-- the user (fairq_work_begun()). Fails if a group enters before the next group
+-- has an account, or if groups that enter together determine each other's place
 -- (add_those_that_come()). Fails if a turn given back costs a group its place
 -- (uncharge()).
 \a \t
@@ -29,7 +30,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- One worker: serves n tasks, one after the other. The tasks of a user take
--- the given time, and those of others an hour.
+-- the given time, and the tasks of other users take an hour.
 CREATE PROCEDURE pg_temp.work(queue text, n int, took jsonb DEFAULT '{}',
 	INOUT served text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
@@ -46,38 +47,40 @@ BEGIN
 END
 $$;
 
--- The worker time that tenants and users have got, in hours per weight.
+-- The worker time that tenants and users have received, in hours per weight.
 CREATE FUNCTION pg_temp.got(queue text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(format('%s %s', name, round(got::numeric / 3600, 1)), ', ' ORDER BY name)
 	FROM (SELECT tenant, got FROM fairq.tenants t WHERE t.queue = got.queue
 		UNION ALL SELECT group_key, got FROM fairq.groups g WHERE g.queue = got.queue) f (name, got)
 $$;
 
--- Before a task has ended only levels count, of tenants and then of users.
+-- Before a task has ended, only levels count: first those of tenants, then
+-- those of users.
 SELECT fairq.create_queue('timed', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed', 30, 'acme/ann', 'acme/bob', 'acme/cid', 'beta/dan');
 SELECT pg_temp.pop('timed', 8);
 SELECT pg_temp.done('timed', '%', '1 h');
 SELECT pg_temp.got('timed');
--- A worker: tenants get the same time, and so do the users of acme.
+-- With one worker, tenants get the same time, and so do the users of acme.
 CALL pg_temp.work('timed', 18, '{"acme/ann": "2 h", "beta/dan": "30 min"}');
 SELECT pg_temp.got('timed');
 -- A user that becomes active is next among its tenant's users, and a tenant
--- among tenants. Neither of them has saved anything while it was inactive.
+-- that becomes active is next among tenants. Neither earns credit while it is
+-- inactive.
 SELECT pg_temp.add('timed', 9, 'acme/eve', 'coco/fay');
 CALL pg_temp.work('timed', 12, '{"acme/ann": "2 h", "beta/dan": "30 min"}');
 SELECT pg_temp.got('timed');
 SELECT * FROM fairq.check_queue('timed');
 
 -- A user that is behind by more than two of the longest tasks may have more
--- tasks running than others of its tenant.
+-- tasks running than other users of its tenant.
 SELECT fairq.create_queue('timed_behind', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_behind', 20, 'acme/ann', 'acme/bob');
 SELECT pg_temp.pop('timed_behind', 12);
 SELECT pg_temp.done('timed_behind', 'acme/ann', '1 h'), pg_temp.done('timed_behind', 'acme/bob', '1 min');
 SELECT pg_temp.pop('timed_behind', 5);
 
--- Weights of tenants and of users: time and running tasks.
+-- Weights of tenants and of users apply to time and to running tasks.
 SELECT fairq.create_queue('timed_weights', separator => '/', fair_by => 'time');
 SELECT fairq.set_group('timed_weights', 'acme', weight => 3), fairq.set_group('timed_weights', 'acme/bob', weight => 2);
 SELECT pg_temp.add('timed_weights', 30, 'acme/ann', 'acme/bob', 'beta/cid');
@@ -115,7 +118,7 @@ SELECT pg_temp.got('timed_ends');
 CALL pg_temp.work('timed_ends', 8);
 SELECT * FROM fairq.check_queue('timed_ends');
 
--- A tenant is at its limit. All of its users wait, and have saved nothing
+-- A tenant is at its limit. All of its users wait, and have no credit
 -- afterwards.
 SELECT fairq.create_queue('timed_limit', separator => '/', fair_by => 'time');
 SELECT fairq.set_group('timed_limit', 'acme', concurrency => 2);
@@ -145,8 +148,8 @@ SELECT fairq.alter_queue('timed_leases', max_running => 0), fairq.set_group('tim
 SELECT pg_temp.pop('timed_leases', 3);
 SELECT * FROM fairq.check_queue('timed_leases');
 
--- After SQL on tasks all tenants and users are equal. Tasks that run are
--- charged to their tenant and their user when they end.
+-- After SQL has changed tasks, all tenants and users are equal. Tasks that run
+-- are charged to their tenant and their user when they end.
 SELECT fairq.create_queue('timed_sql', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_sql', 20, 'acme/ann', 'acme/bob', 'beta/cid');
 CALL pg_temp.work('timed_sql', 3, '{"beta/cid": "9 h"}');
@@ -158,7 +161,7 @@ SELECT pg_temp.got('timed_sql');
 CALL pg_temp.work('timed_sql', 8);
 SELECT * FROM fairq.check_queue('timed_sql');
 
--- Another fair_by for a queue in use.
+-- A queue in use gets another fair_by.
 SELECT fairq.alter_queue('timed_sql', fair_by => 'cost');
 SELECT pg_temp.pop('timed_sql', 4);
 SELECT fairq.alter_queue('timed_sql', fair_by => 'time');
@@ -198,7 +201,7 @@ CALL pg_temp.work('timed_meet', 1, '{"acme/ann": "3 h"}');
 SELECT pg_temp.add('timed_meet', 4, 'acme/ann', 'acme/bob');
 CALL pg_temp.work('timed_meet', 6);
 
--- A turn without a task costs no time to the groups whose turns were to
+-- A turn that yields no task charges no time to the groups whose turns were to
 -- follow.
 SELECT fairq.create_queue('timed_back', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_back', 1, 'acme/old', 'acme/old', 'acme/ann', 'acme/bob');
@@ -210,8 +213,8 @@ ROLLBACK;
 SELECT pg_temp.pop('timed_back', 3);
 SELECT pg_temp.got('timed_back');
 
--- A dead worker had 10 tasks of acme/ann. Their time does not grow for acme,
--- although no pop finds these tasks while ann is paused.
+-- A dead worker had 10 tasks of acme/ann. The time of these tasks does not
+-- grow for acme, although no pop finds them while ann is paused.
 SELECT fairq.create_queue('timed_dead', separator => '/', fair_by => 'time');
 SELECT pg_temp.add('timed_dead', 1, 'old/old');
 CALL pg_temp.work('timed_dead', 1, '{"old/old": "10 ms"}');

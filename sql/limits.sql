@@ -23,7 +23,7 @@ SELECT pg_temp.pop('limits');
 SELECT * FROM pg_temp.stand('limits');
 SELECT * FROM fairq.check_queue('limits');
 
--- each task that ends gives its slot to the next one
+-- each task that ends gives its slot to the next task
 SELECT pg_temp.done('limits', 'a2');
 SELECT * FROM pg_temp.stand('limits');
 SELECT pg_temp.pop('limits');
@@ -40,14 +40,14 @@ SELECT * FROM pg_temp.stand('limits');
 SELECT pg_temp.pop('limits');
 SELECT * FROM fairq.check_queue('limits');
 
--- the group has addresses in advance again
+-- new tasks of the group get addresses in advance again
 SELECT pg_temp.add('limits', 'a', 6, 8), pg_temp.add('limits', 'b', 4, 4);
 SELECT * FROM pg_temp.tasks('limits');
 SELECT pg_temp.pop('limits');
 SELECT fairq.purge('limits'), pg_temp.done('limits', 'a6', 'a7', 'b4');
 SELECT * FROM pg_temp.tasks('limits');
 
--- release frees the slot, too; its task goes behind the others
+-- release frees the slot, too; the released task goes behind the others
 SELECT pg_temp.add('limits', 'a', 1, 4);
 SELECT pg_temp.pop('limits');
 SELECT pg_temp.release('limits', 'a1');
@@ -62,13 +62,13 @@ SELECT pg_temp.pop('limits');
 SELECT pg_temp.done('limits', 'a1', 'a4');
 SELECT pg_temp.pop('limits');
 SELECT payload, attempt FROM fairq.tasks WHERE queue = 'limits';
--- a released task is also served again if it is the group's only one
+-- a released task is also served again if it is the group's only task
 SELECT pg_temp.release('limits', 'a3');
 SELECT pg_temp.pop('limits');
 SELECT pg_temp.done('limits', 'a3');
 SELECT * FROM fairq.check_queue('limits');
 
--- a limit of 1: one task after the other
+-- with a limit of 1 tasks run one after the other
 SELECT fairq.create_queue('limits_one', concurrency => 1);
 SELECT pg_temp.add('limits_one', 'a', 1, 4), pg_temp.add('limits_one', 'b', 1, 2);
 SELECT pg_temp.pop('limits_one');
@@ -130,7 +130,7 @@ SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits_ow
 SELECT concurrency, max_running, lease FROM fairq.queues WHERE queue = 'limits_own';
 SELECT pg_temp.pop('limits_own');
 SELECT * FROM pg_temp.stand('limits_own');
--- the weight is removed and the limit stays, then the other way round
+-- the weight is removed and the limit stays, then the limit is removed and the weight stays
 SELECT fairq.set_group('limits_own', 'a', weight => 0);
 SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits_own' ORDER BY group_no;
 SELECT fairq.set_group('limits_own', 'a', 0, 7);
@@ -158,7 +158,7 @@ SELECT * FROM fairq.check_queue('limits_among');
 -- Limits are changed
 --
 
--- raised while tasks are running and others wait
+-- a limit is raised while tasks are running and others wait
 SELECT fairq.create_queue('limits_change', 2);
 SELECT pg_temp.add('limits_change', 'a', 1, 9);
 SELECT pg_temp.pop('limits_change');
@@ -171,8 +171,8 @@ SELECT pg_temp.pop('limits_change', 1);
 SELECT pg_temp.pop('limits_change');
 SELECT * FROM pg_temp.stand('limits_change');
 SELECT * FROM fairq.check_queue('limits_change');
--- lowered below the number of running tasks: no task starts until enough have
--- ended
+-- if a limit is lowered below the number of running tasks, no task starts until
+-- enough have ended
 SELECT fairq.set_group('limits_change', 'a', 2);
 SELECT pg_temp.add('limits_change', 'a', 10, 12);
 SELECT * FROM pg_temp.stand('limits_change');
@@ -187,13 +187,13 @@ SELECT * FROM pg_temp.tasks('limits_change');
 -- a change to the same value has no effect
 SELECT fairq.set_group('limits_change', 'a', 2);
 SELECT pg_temp.pop('limits_change');
--- 0: the group has the limit of the queue
+-- with a limit of 0 the group has the limit of the queue
 SELECT fairq.set_group('limits_change', 'a', 0);
 SELECT pg_temp.pop('limits_change');
 SELECT * FROM pg_temp.stand('limits_change');
 SELECT * FROM fairq.check_queue('limits_change');
 
--- lowered while more tasks are ready than may run
+-- a limit is lowered while more tasks are ready than may run
 SELECT fairq.create_queue('limits_lower', 5);
 SELECT pg_temp.add('limits_lower', 'a', 1, 7), pg_temp.add('limits_lower', 'b', 1, 7);
 SELECT * FROM pg_temp.tasks('limits_lower');
@@ -207,7 +207,7 @@ SELECT pg_temp.add('limits_lower', 'a', 8, 8), pg_temp.add('limits_lower', 'c', 
 SELECT pg_temp.pop('limits_lower');
 SELECT * FROM pg_temp.stand('limits_lower');
 SELECT * FROM fairq.check_queue('limits_lower');
--- removed while tasks wait: they are served in the same order
+-- if a limit is removed while tasks wait, they are served in the same order
 SELECT fairq.alter_queue('limits_lower', 0);
 SELECT * FROM pg_temp.stand('limits_lower');
 SELECT pg_temp.add('limits_lower', 'a', 9, 10), pg_temp.add('limits_lower', 'c', 3, 3);
@@ -219,7 +219,7 @@ SELECT * FROM pg_temp.tasks('limits_lower');
 SELECT pg_temp.pop('limits_lower');
 SELECT * FROM fairq.check_queue('limits_lower');
 
--- the first limit of a queue in full use
+-- a queue in full use gets its first limit
 SELECT fairq.create_queue('limits_first');
 SELECT pg_temp.add('limits_first', 'a', 1, 9), pg_temp.add('limits_first', 'b', 1, 5);
 SELECT pg_temp.pop('limits_first', 6);
@@ -237,7 +237,7 @@ SELECT pg_temp.pop('limits_first');
 SELECT * FROM pg_temp.stand('limits_first');
 SELECT * FROM fairq.check_queue('limits_first');
 
--- the first limit of a single group, which has too many running tasks
+-- a single group, which has too many running tasks, gets the first limit
 SELECT fairq.create_queue('limits_first_group');
 SELECT pg_temp.add('limits_first_group', 'a', 1, 9), pg_temp.add('limits_first_group', 'b', 1, 5);
 SELECT pg_temp.pop('limits_first_group', 6);
@@ -257,7 +257,7 @@ SELECT * FROM fairq.check_queue('limits_first_group');
 -- The whole queue
 --
 
--- only max_running
+-- the queue has max_running, and no limit for groups
 SELECT fairq.create_queue('limits_queue', max_running => 3);
 SELECT pg_temp.add('limits_queue', 'a', 1, 5), pg_temp.add('limits_queue', 'b', 1, 2);
 SELECT * FROM pg_temp.stand('limits_queue');
@@ -277,7 +277,7 @@ SELECT pg_temp.pop('limits_queue', 1);
 SELECT pg_temp.pop('limits_queue');
 SELECT pg_temp.pop('limits_queue');
 SELECT * FROM fairq.check_queue('limits_queue');
--- raised, lowered, removed, set again
+-- max_running is raised, lowered, removed, and set again
 SELECT fairq.alter_queue('limits_queue', max_running => 5);
 SELECT * FROM pg_temp.stand('limits_queue');
 SELECT pg_temp.pop('limits_queue');
@@ -297,7 +297,7 @@ SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.ta
 SELECT pg_temp.pop('limits_queue');
 SELECT * FROM fairq.check_queue('limits_queue');
 
--- max_running and a limit for groups: both apply
+-- max_running and a limit for groups both apply
 SELECT fairq.create_queue('limits_both', 2, 3);
 SELECT pg_temp.add('limits_both', 'a', 1, 6), pg_temp.add('limits_both', 'b', 1, 6),
 	pg_temp.add('limits_both', 'c', 1, 1);
@@ -328,7 +328,7 @@ SELECT fairq.alter_queue('limits_above', max_running => 100);
 SELECT pg_temp.pop('limits_above');
 SELECT * FROM fairq.check_queue('limits_above');
 
--- the first max_running of a queue in full use
+-- a queue in full use gets its first max_running
 SELECT fairq.create_queue('limits_first_queue');
 SELECT pg_temp.add('limits_first_queue', 'a', 1, 4), pg_temp.add('limits_first_queue', 'b', 1, 4, 7);
 SELECT pg_temp.pop('limits_first_queue', 5);
@@ -344,7 +344,7 @@ SELECT * FROM fairq.check_queue('limits_first_queue');
 -- Purge, drop, other block lengths
 --
 
--- a purge removes waiting tasks; running ones stay and count
+-- a purge removes waiting tasks; running tasks stay and count
 SELECT fairq.create_queue('limits_purge', 2);
 SELECT pg_temp.add('limits_purge', 'a', 1, 6), pg_temp.add('limits_purge', 'b', 1, 6);
 SELECT pg_temp.pop('limits_purge', 3);
@@ -441,7 +441,7 @@ FROM unnest(ARRAY[
 	$$SELECT fairq.set_group('limits', 'a', 1, 1001)$$]) WITH ORDINALITY AS s (statement, n),
 	pg_temp.refusal(statement) r
 ORDER BY n;
--- and nothing changed
+-- these calls have changed nothing
 SELECT concurrency, max_running FROM fairq.queues WHERE queue LIKE 'limits' OR queue = 'limits_x';
 SELECT group_key, concurrency, weight FROM fairq.groups WHERE queue = 'limits' AND group_key = 'a';
 
@@ -471,8 +471,7 @@ FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged
 SELECT pg_temp.pop('limits_damaged');
 SELECT * FROM fairq.check_queue('limits_damaged');
 
--- A group with its own weight has the limit of the queue, also when that
--- changes.
+-- A group with its own weight has the limit of the queue, also when that limit changes.
 SELECT fairq.create_queue('limits_default', concurrency => 1);
 SELECT count(fairq.enqueue('limits_default', 'a', to_jsonb(i))) FROM generate_series(1, 3) i;
 SELECT fairq.set_group('limits_default', 'a', weight => 2);

@@ -8,8 +8,8 @@
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql
 
--- Pops and completes in a loop, with a commit after each pass. Shows the tasks
--- in the order of service, and the largest number that ran at once.
+-- Pops and completes tasks in a loop, with a commit after each pass. Shows the tasks in the
+-- order of service, and the largest number that ran at once.
 CREATE TEMP TABLE served (n serial, queue text, group_key text, task text, running int, all_running int);
 CREATE PROCEDURE pg_temp.work(queue text, batch int, keep int)
 LANGUAGE plpgsql AS $$
@@ -75,7 +75,7 @@ SELECT pg_temp.add('limits_order_free', 'a', 1, 4), pg_temp.add('limits_order_fr
 SELECT string_agg(pg_temp.pop('limits_order_free', 1), ' ') FROM generate_series(1, 10);
 SELECT * FROM fairq.check_queue('limits_order_free');
 
--- many more tasks than may run, and all of them in turn
+-- many more tasks than may run are all served in turn
 SELECT fairq.create_queue('limits_order_many', 3);
 SELECT pg_temp.add('limits_order_many', 'a', 1, 12), pg_temp.add('limits_order_many', 'b', 1, 12);
 CALL pg_temp.work('limits_order_many', 1, 0);
@@ -86,7 +86,7 @@ CALL pg_temp.work('limits_order_many', 2, 3);
 SELECT * FROM pg_temp.served('limits_order_many');
 SELECT * FROM fairq.check_queue('limits_order_many');
 
--- in large batches: never more than the limit, and in order
+-- in large batches, tasks are served in order, and never more run than the limit
 SELECT fairq.create_queue('limits_order_batch', 4, 6);
 SELECT count(*) FROM generate_series(1, 5) i, pg_temp.add('limits_order_batch', 'g' || i || '_', 1, 40);
 SELECT * FROM pg_temp.stand('limits_order_batch');
@@ -165,7 +165,7 @@ SELECT pg_temp.done('limits_order_fifo', 'a7', 'a3', 'a8', 'a9', 'a10');
 SELECT pg_temp.pop('limits_order_fifo');
 SELECT * FROM fairq.check_queue('limits_order_fifo');
 
--- the order of released tasks
+-- released tasks are served in order
 SELECT fairq.create_queue('limits_order_release', 3);
 SELECT pg_temp.add('limits_order_release', 'a', 1, 5), pg_temp.add('limits_order_release', 'b', 1, 2);
 SELECT pg_temp.pop('limits_order_release');
@@ -191,7 +191,7 @@ SELECT pg_temp.pop('limits_order_weights');
 SELECT pg_temp.done('limits_order_weights', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2', 'b3', 'b4');
 SELECT * FROM pg_temp.pop_groups('limits_order_weights');
 SELECT * FROM fairq.check_queue('limits_order_weights');
--- a weight larger than the limit
+-- a group's weight is larger than its limit
 SELECT fairq.create_queue('limits_order_heavy');
 SELECT fairq.set_group('limits_order_heavy', 'a', 2, 5);
 SELECT pg_temp.add('limits_order_heavy', 'a', 1, 7), pg_temp.add('limits_order_heavy', 'b', 1, 4);
@@ -204,7 +204,7 @@ SELECT * FROM pg_temp.stand('limits_order_heavy');
 SELECT * FROM fairq.check_queue('limits_order_heavy');
 
 --
--- Priorities: a limit counts all of them together
+-- A limit counts the tasks of all priorities together
 --
 
 SELECT fairq.create_queue('limits_order_priority', 2);
@@ -228,7 +228,7 @@ SELECT * FROM pg_temp.stand('limits_order_priority');
 SELECT * FROM fairq.check_queue('limits_order_priority');
 
 --
--- per_group applies to one call, a limit to all running tasks
+-- per_group applies to one call, and a limit applies to all running tasks
 --
 
 SELECT fairq.create_queue('limits_order_per_group', 3);

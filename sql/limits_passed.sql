@@ -1,6 +1,6 @@
 --
 -- Groups with long lines get a limit and are put aside. Groups that become
--- active meanwhile have their turns, and no task of either kind is missed.
+-- active meanwhile have their turns, and no task of any group is missed.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
 -- lane_turns.c). Fails if one task more than the limit has a slot (find_slot()
@@ -37,7 +37,7 @@ SELECT * FROM fairq.check_queue('passed');
 SELECT count(*) FROM fairq.pop('passed', 150);
 SELECT passed_pop(100);
 
--- several at once in one transaction, which also pops
+-- several groups become active at once in one transaction, which also pops
 BEGIN;
 SELECT passed_enqueue('d', 201, 300), passed_enqueue('e', 1, 2);
 SELECT count(*), min(payload::text), max(payload::text) FROM fairq.pop('passed', 60);
@@ -49,7 +49,7 @@ SELECT count(*) FROM fairq.pop('passed', 60);
 SELECT passed_pop(10);
 SELECT * FROM fairq.check_queue('passed');
 
--- the groups themselves continue where they were, one slot at a time
+-- the first two groups continue where they were, one slot at a time
 SELECT passed_complete('a1'), passed_complete('b2');
 SELECT passed_pop(100);
 SELECT passed_complete('a2'), passed_complete('a3');
@@ -57,7 +57,7 @@ SELECT passed_pop(100);
 SELECT passed_pop(100);
 SELECT * FROM fairq.check_queue('passed');
 
--- a rollback returns a slot, and further tasks are popped with it
+-- a rollback returns a slot, and further tasks are popped with that slot
 BEGIN;
 SELECT passed_complete('b1');
 SELECT fairq.set_group('passed', 'a', concurrency => 100);
@@ -70,7 +70,7 @@ SELECT count(*), min(payload::text), max(payload::text) FROM fairq.pop('passed',
 SELECT fairq.resume('passed', 'b');
 SELECT * FROM fairq.check_queue('passed');
 
--- without limits all groups are served in turns again
+-- without limits all groups take turns again
 SELECT fairq.alter_queue('passed', concurrency => 0);
 SELECT fairq.set_group('passed', 'a', concurrency => 0);
 SELECT passed_enqueue('f', 1, 3);

@@ -1,6 +1,6 @@
 -- A running task counts until its end is committed. A rolled back change of
--- tasks or settings has no effect. reset_hints() can be called at any
--- time: then running tasks are counted again.
+-- tasks or settings has no effect. reset_hints() can be called at any time;
+-- running tasks are then counted again.
 --
 -- Fails if an abort frees no slot (apply_pending() in transaction.c).
 \a \t
@@ -9,7 +9,7 @@
 \i :dir/sql/include/groups.psql
 
 --
--- A task ends with its transaction
+-- The end of a task counts when its transaction ends
 --
 
 -- completed tasks
@@ -28,7 +28,7 @@ SELECT pg_temp.pop('limits_rollback');
 COMMIT;
 SELECT * FROM fairq.check_queue('limits_rollback');
 SELECT pg_temp.pop('limits_rollback');
--- with a savepoint
+-- the end of a task is rolled back to a savepoint
 BEGIN;
 SAVEPOINT s;
 SELECT pg_temp.done('limits_rollback', 'a3');
@@ -62,7 +62,7 @@ SELECT pg_temp.pop('limits_rollback');
 SELECT * FROM fairq.check_queue('limits_rollback');
 SELECT pg_temp.done('limits_rollback', 'a5', 'a6');
 
--- popped tasks: a rollback restores them and frees their slots at once
+-- a rollback restores popped tasks and frees their slots at once
 BEGIN;
 SELECT pg_temp.pop('limits_rollback');
 SELECT pg_temp.pop('limits_rollback');
@@ -85,7 +85,7 @@ COMMIT;
 SELECT * FROM pg_temp.stand('limits_rollback');
 SELECT * FROM fairq.check_queue('limits_rollback');
 
--- popped and completed in one transaction
+-- a task is popped and completed in one transaction
 SELECT pg_temp.done('limits_rollback', 'a7', 'a8');
 BEGIN;
 SELECT pg_temp.pop('limits_rollback', 1);
@@ -108,7 +108,7 @@ SELECT * FROM pg_temp.stand('limits_rollback');
 SELECT pg_temp.pop('limits_rollback');
 SELECT * FROM fairq.check_queue('limits_rollback');
 
--- taken tasks: they run as long as their transaction
+-- taken tasks count as running as long as their transaction is open
 SELECT fairq.create_queue('limits_rollback_take', 2, 3);
 SELECT pg_temp.add('limits_rollback_take', 'a', 1, 9), pg_temp.add('limits_rollback_take', 'b', 1, 9);
 BEGIN;
@@ -211,7 +211,7 @@ SELECT pg_temp.done('limits_rollback_catch', 'a1', 'b1');
 SELECT group_key, payload FROM fairq.pop('limits_rollback_catch', 100) ORDER BY 1;
 SELECT * FROM fairq.check_queue('limits_rollback_catch');
 
--- an error in the middle of a call
+-- an error ends a call in its middle
 SELECT fairq.create_queue('limits_rollback_error', 1, block_length => 2);
 SELECT pg_temp.add('limits_rollback_error', 'a', 1, 3), pg_temp.add('limits_rollback_error', 'b', 1, 3);
 SELECT fairq.enqueue_batch('limits_rollback_error', '{a,b,c}', '{1,2,3}');
@@ -243,7 +243,7 @@ SELECT * FROM pg_temp.tasks('limits_rollback_own');
 SELECT pg_temp.done('limits_rollback_own', 'a1', 'a2', 'b10');
 SELECT * FROM pg_temp.pop_groups('limits_rollback_own');
 SELECT * FROM fairq.check_queue('limits_rollback_own');
--- tasks above the limit that a rollback removes
+-- a rollback removes enqueued tasks that exceed the limit
 BEGIN;
 SELECT pg_temp.add('limits_rollback_own', 'a', 20, 25), pg_temp.add('limits_rollback_own', 'c', 20, 25);
 ROLLBACK;
@@ -277,7 +277,7 @@ COMMIT;
 SELECT * FROM pg_temp.stand('limits_rollback_set');
 SELECT pg_temp.pop('limits_rollback_set');
 SELECT * FROM fairq.check_queue('limits_rollback_set');
--- raised and rolled back
+-- a limit is raised, which is rolled back
 SELECT pg_temp.done('limits_rollback_set', 'a1', 'b1');
 BEGIN;
 SELECT fairq.alter_queue('limits_rollback_set', 4);
@@ -287,7 +287,7 @@ SELECT * FROM pg_temp.stand('limits_rollback_set');
 SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
 SELECT pg_temp.pop('limits_rollback_set');
 SELECT * FROM fairq.check_queue('limits_rollback_set');
--- lowered and rolled back
+-- a limit is lowered, which is rolled back
 SELECT pg_temp.done('limits_rollback_set', 'a2', 'b2');
 BEGIN;
 SELECT fairq.alter_queue('limits_rollback_set', 1);
@@ -295,7 +295,7 @@ SELECT pg_temp.pop('limits_rollback_set');
 ROLLBACK;
 SELECT * FROM fairq.check_queue('limits_rollback_set');
 SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
--- removed and rolled back, with a savepoint
+-- the removal of a limit is rolled back, with a savepoint
 SELECT pg_temp.done('limits_rollback_set', 'a3', 'b3');
 BEGIN;
 SAVEPOINT s;
@@ -310,7 +310,7 @@ SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
 SELECT pg_temp.pop('limits_rollback_set');
 SELECT * FROM fairq.check_queue('limits_rollback_set');
 
--- the very first limit, rolled back and not
+-- the very first limit is rolled back twice, and then committed
 SELECT fairq.create_queue('limits_rollback_first');
 SELECT pg_temp.add('limits_rollback_first', 'a', 1, 12);
 SELECT pg_temp.pop('limits_rollback_first', 3);
@@ -420,7 +420,7 @@ SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT group_key, running FROM fairq.groups WHERE queue = 'limits_rollback_reset' ORDER BY 1;
 SELECT * FROM fairq.check_queue('limits_rollback_reset');
 
--- in order, with and without hints
+-- tasks are served in order, with and without hints
 SELECT fairq.create_queue('limits_rollback_fifo', 3);
 SELECT pg_temp.add('limits_rollback_fifo', 'a', 1, 8);
 SELECT fairq.reset_hints();

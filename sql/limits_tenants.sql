@@ -1,16 +1,16 @@
 -- A tenant has at most as many running tasks as its limit, whichever of its
 -- users have them. Other tasks are served later, in order. No other tenant
--- waits for them.
+-- waits for these tasks.
 --
--- Fails if the tenant's slot is not closed with the group's (close_slots() in
--- transaction.c). Fails if the load does not count for tenants
--- (publish_group() in load.c). Fails if a tenant without a slot does not
--- return (fairq_take_back() in lane_turns.c), or does not return for a lapsed
--- task (is_active() in lane_internal.h). Fails if lapsed tasks of a paused
--- tenant are served (fairq_is_paused() in queue.h). Fails if the take-over
--- of a lapsed task needs no start in the tenant (fairq_start_lapsed() in
--- running.c). Fails if a tenant does not return when its time comes
--- (fairq_lane_come_back() in lane_turns.c).
+-- Fails if the end of a transaction frees the group's slot but not the
+-- tenant's (close_slots() in transaction.c). Fails if the load does not count
+-- for tenants (publish_group() in load.c). Fails if a tenant without a slot
+-- does not return (fairq_take_back() in lane_turns.c), or does not return for
+-- a lapsed task (is_active() in lane_internal.h). Fails if lapsed tasks of a
+-- paused tenant are served (fairq_is_paused() in queue.h). Fails if the
+-- take-over of a lapsed task needs no start in the tenant
+-- (fairq_start_lapsed() in running.c). Fails if a tenant does not return when
+-- its time comes (fairq_lane_come_back() in lane_turns.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR
@@ -23,7 +23,7 @@ LANGUAGE sql AS $$
 	WHERE t.queue = $1 ORDER BY 1
 $$;
 
--- The limit is that of all users together.
+-- The limit applies to all users together.
 SELECT fairq.create_queue('tenants', separator => '/');
 SELECT pg_temp.add('tenants', 'acme/a', 1, 4), pg_temp.add('tenants', 'acme/b', 1, 4),
 	pg_temp.add('tenants', 'acme/c', 1, 1), pg_temp.add('tenants', 'beta/d', 1, 4);
@@ -91,7 +91,7 @@ SELECT * FROM fairq.check_queue('tenants_own');
 SELECT pg_temp.pop('tenants_own');
 SELECT * FROM pg_temp.tenants('tenants_own');
 
--- A transaction's own tasks, and those that it takes.
+-- A transaction's own tasks count, and so do those that it takes.
 BEGIN;
 SELECT pg_temp.add('tenants_own', 'acme/f', 1, 2);
 SELECT pg_temp.pop('tenants_own');
@@ -111,7 +111,8 @@ COMMIT;
 SELECT pg_temp.pop('tenants_own');
 SELECT * FROM fairq.check_queue('tenants_own');
 
--- A full queue, priorities, and a call for one task of each group.
+-- The limit also applies in a full queue, to priorities, and to a call for one
+-- task of each group.
 SELECT fairq.create_queue('tenants_full', max_running => 4, separator => '/');
 SELECT fairq.set_group('tenants_full', 'acme', concurrency => 2);
 SELECT pg_temp.add('tenants_full', 'acme/a', 1, 3), pg_temp.add('tenants_full', 'acme/b', 1, 3, 5),
@@ -123,8 +124,8 @@ SELECT pg_temp.done('tenants_full', 'acme/a1');
 SELECT pg_temp.pop('tenants_full');
 SELECT * FROM fairq.check_queue('tenants_full');
 
--- A lapsed task keeps its slot: it is served again, and no other task of its
--- tenant is.
+-- A lapsed task keeps its slot. It is served again, and no other task of its
+-- tenant is served.
 SELECT fairq.create_queue('tenants_lapse', separator => '/', backoff => '0');
 SELECT fairq.set_group('tenants_lapse', 'acme', concurrency => 3);
 SELECT pg_temp.add('tenants_lapse', 'acme/a', 1, 3), pg_temp.add('tenants_lapse', 'acme/b', 1, 2),
@@ -165,7 +166,7 @@ SELECT pg_temp.done('tenants_first', 'acme/b1');
 SELECT pg_temp.pop('tenants_first');
 SELECT * FROM fairq.check_queue('tenants_first');
 
--- Many users of a tenant without a slot.
+-- A tenant without a slot has many users.
 SELECT fairq.create_queue('tenants_many', separator => '/');
 SELECT fairq.set_group('tenants_many', 'acme', concurrency => 1);
 SELECT count(fairq.enqueue('tenants_many', 'acme/' || i)) FROM generate_series(1, 1000) i;
@@ -177,7 +178,7 @@ SELECT count(*) FROM fairq.pop('tenants_many', 100);
 SELECT * FROM pg_temp.tenants('tenants_many');
 SELECT * FROM fairq.check_queue('tenants_many');
 
--- An in_order queue, whose users have one running task each.
+-- In an in_order queue each user has one running task.
 SELECT fairq.create_queue('tenants_order', concurrency => 1, separator => '/', in_order => true);
 SELECT fairq.set_group('tenants_order', 'acme', concurrency => 2);
 SELECT pg_temp.add('tenants_order', 'acme/' || u, 1, 2) FROM unnest('{a,b,c}'::text[]) u;
@@ -185,7 +186,7 @@ SELECT pg_temp.pop('tenants_order');
 SELECT fairq.alter_queue('tenants_order', in_order => true);
 SELECT * FROM fairq.check_queue('tenants_order');
 
--- A pause: no task of its users starts, whichever limits they have.
+-- While a tenant is paused, no task of its users starts, whichever limits they have.
 SELECT fairq.create_queue('tenants_pause', separator => '/', backoff => '0');
 SELECT pg_temp.add('tenants_pause', 'acme/a', 1, 3), pg_temp.add('tenants_pause', 'acme/b', 1, 2, 5),
 	pg_temp.add('tenants_pause', 'beta/c', 1, 3);
@@ -205,7 +206,8 @@ SELECT fairq.resume('tenants_pause', 'acme');
 SELECT pg_temp.pop('tenants_pause');
 SELECT * FROM pg_temp.tenants('tenants_pause');
 SELECT * FROM fairq.check_queue('tenants_pause');
--- A user that is paused stays so after the tenant's pause, and the reverse.
+-- A paused user stays paused after its tenant is resumed, and a paused tenant stays
+-- paused after its user is resumed.
 SELECT fairq.pause('tenants_pause', 'acme/b'), fairq.pause('tenants_pause', 'acme');
 SELECT pg_temp.done('tenants_pause', 'acme/a2', 'acme/d1');
 SELECT fairq.resume('tenants_pause', 'acme/b');
@@ -214,8 +216,8 @@ SELECT fairq.pause('tenants_pause', 'acme/b'), fairq.resume('tenants_pause', 'ac
 SELECT pg_temp.pop('tenants_pause');
 SELECT fairq.resume('tenants_pause', 'acme/b');
 SELECT pg_temp.pop('tenants_pause');
--- In an open transaction, only that transaction uses the pause, and a rollback
--- ends it.
+-- An uncommitted pause applies only in its own transaction, and a rollback ends
+-- it.
 SELECT fairq.set_group('tenants_pause', 'acme', concurrency => 0);
 SELECT pg_temp.add('tenants_pause', 'acme/e', 1, 2);
 BEGIN;
@@ -249,7 +251,7 @@ SELECT payload, attempt FROM fairq.pop('tenants_pause', 100);
 SELECT * FROM fairq.check_queue('tenants_pause');
 
 -- A rate limits the starts of all users of the tenant together.
--- No hour ends during this test.
+-- No interval of an hour passes during this test.
 CREATE FUNCTION pg_temp.next(queue text) RETURNS TABLE (tenant text, rate int, minutes int)
 LANGUAGE sql AS $$
 	SELECT tenant, rate, ceil(extract(epoch FROM next_at - clock_timestamp()) / 60)::int
@@ -269,7 +271,7 @@ SELECT groups_active, groups_limited, groups_throttled FROM fairq.stats WHERE qu
 SELECT DISTINCT status, reason FROM fairq.tasks WHERE queue = 'tenants_rate' ORDER BY 1;
 SELECT count(*) FROM fairq.peek('tenants_rate', 100);
 SELECT * FROM fairq.check_queue('tenants_rate');
--- An end returns no start, nor does a reset.
+-- Neither the end of a task nor reset_hints() returns a start.
 SELECT pg_temp.done('tenants_rate', 'acme/a1'), pg_temp.release('tenants_rate', 'acme/b1');
 SELECT pg_temp.add('tenants_rate', 'acme/e', 1, 1), pg_temp.add('tenants_rate', 'beta/f', 1, 1);
 SELECT pg_temp.pop('tenants_rate');
@@ -312,7 +314,7 @@ SELECT * FROM fairq.check_queue('tenants_again');
 SELECT fairq.set_group('tenants_again', 'acme', rate => 0);
 SELECT payload, attempt FROM fairq.pop('tenants_again', 100);
 
--- A hold: a pause that ends by itself.
+-- A hold is a pause that ends by itself.
 SELECT fairq.create_queue('tenants_hold', separator => '/', backoff => '0');
 SELECT pg_temp.add('tenants_hold', 'acme/a', 1, 3), pg_temp.add('tenants_hold', 'acme/b', 1, 2, 5),
 	pg_temp.add('tenants_hold', 'beta/c', 1, 2);
@@ -329,7 +331,7 @@ SELECT * FROM fairq.check_queue('tenants_hold');
 SELECT fairq.hold('tenants_hold', 'acme');
 SELECT pg_temp.pop('tenants_hold', 2);
 SELECT * FROM pg_temp.next('tenants_hold');
--- It ends by itself.
+-- A hold of one second ends by itself.
 SELECT fairq.hold('tenants_hold', 'acme', clock_timestamp() + '1 second');
 SELECT pg_temp.pop_all('tenants_hold', 3);
 SELECT * FROM fairq.check_queue('tenants_hold');

@@ -1,4 +1,5 @@
--- maintain() removes old rows: retained tasks, expired leases, unused groups.
+-- maintain() deletes old finished tasks, ends expired leases, and deletes
+-- unused groups.
 --
 -- Fails if a group with settings counts as unused (delete_unused() in
 -- maintain.c).
@@ -82,7 +83,7 @@ SELECT pg_temp.done('maintain');
 DELETE FROM fairq.archive WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain');
 
 --
--- Expired leases, all of them
+-- All expired leases are ended
 --
 
 SELECT count(*) FROM fairq.enqueue_batch('maintain', array_fill('a'::text, ARRAY[1500]), array_fill('1'::jsonb, ARRAY[1500]), 4);
@@ -121,7 +122,7 @@ SELECT fairq.address('maintain_g', 'b', 0);
 SELECT fairq.purge('maintain_g', 'b');
 SELECT fairq.resume('maintain_g', 'b');
 SELECT * FROM fairq.check_queue('maintain_g');
--- the number of a deleted group goes to the next new one
+-- the number of a deleted group goes to the next new group
 SELECT pg_temp.add('maintain_g', 'e1', 'e2');
 SELECT * FROM pg_temp.seats('maintain_g');
 SELECT pg_temp.add('maintain_g', 'b1');
@@ -172,7 +173,7 @@ SELECT pg_temp.add('maintain_g', 'r1', 'r2', 'r3', 's1', 's2');
 SELECT group_key, concurrency, weight, paused, ready, limited FROM fairq.groups WHERE queue = 'maintain_g' ORDER BY group_no;
 SELECT pg_temp.pop('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
--- rows of fairq.group_number that exist more than once
+-- rows of fairq.group_number exist more than once
 INSERT INTO fairq.group_number SELECT queue_id, group_no, group_key FROM fairq.group_number JOIN fairq.queue USING (queue_id), generate_series(1, 2) WHERE name = 'maintain_g';
 SELECT pg_temp.done('maintain_g');
 SELECT pg_temp.add('maintain_g', 'r1');
@@ -194,7 +195,7 @@ SELECT payload, group_key, status FROM fairq.tasks WHERE queue = 'maintain_g';
 SELECT fairq.drop_queue('maintain_g');
 
 --
--- Once all numbers were given, the first free one is found without a search
+-- Once all numbers were given, the first free number is found without a search
 -- through used numbers
 --
 
@@ -240,7 +241,7 @@ DELETE FROM fairq.task WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE 
 DELETE FROM fairq.group_number WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain_n') AND group_no = 3;
 SELECT pg_temp.number('maintain_n', 'b');
 SELECT pg_temp.number('maintain_n', 'none');
--- the same with a longer block
+-- the first free number is also found with a longer block
 SELECT fairq.alter_queue('maintain_n', block_length => 1001);
 SELECT pg_temp.number('maintain_n', 'c');
 SELECT pg_temp.number('maintain_n', 'none');
@@ -293,7 +294,7 @@ SELECT fairq.maintain('maintain_t');
 ROLLBACK TO s;
 SELECT fairq.maintain();
 COMMIT;
--- maintain() as the only call of a transaction, at the other isolation levels
+-- maintain() is the only call of a transaction, at the other isolation levels
 SELECT pg_temp.pop('maintain_t') IS NOT NULL AS popped;
 SELECT pg_temp.done('maintain_t');
 SELECT pg_temp.add('maintain_t', 'b3');
@@ -348,7 +349,7 @@ SELECT * FROM pg_temp.seats('maintain_t');
 SELECT payload, group_key FROM fairq.pop('maintain_t', 100) ORDER BY 1;
 SELECT * FROM fairq.check_queue('maintain_t');
 
--- many groups, many times
+-- many groups are added and deleted, several times
 SELECT fairq.create_queue('maintain_m', block_length => 300);
 DO $$
 BEGIN

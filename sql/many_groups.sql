@@ -4,7 +4,7 @@
 -- Fails if a transaction loses some of its changes (fairq_pending() in
 -- transaction.c). Fails if the changes of a released savepoint stay separate
 -- from those of the transaction (sub_committed() there). Fails if a
--- call that notices the end of a lease forgets the next one (lapse_word() in
+-- call that notices the end of a lease forgets the next end (lapse_word() in
 -- seats.c).
 \a \t
 SET synchronous_commit = off;
@@ -29,7 +29,7 @@ $$;
 COMMIT;
 
 CREATE TEMPORARY TABLE served (round int, group_key text);
--- a thousand at a time, as one worker does
+-- a thousand tasks at a time, as one worker does
 DO $$
 BEGIN
 	FOR round IN 1 .. 4 LOOP
@@ -44,7 +44,8 @@ $$;
 SELECT round, count(*), count(DISTINCT group_key) FROM served GROUP BY 1 ORDER BY 1;
 SELECT count(*) FROM fairq.pop('many_groups');
 
--- Memory use grows with the number of groups, not with that of savepoints.
+-- Memory use grows with the number of groups, not with the number of
+-- savepoints.
 BEGIN;
 DO $$
 BEGIN
@@ -88,8 +89,8 @@ SELECT round, count(*), count(DISTINCT group_key) FROM served GROUP BY 1 ORDER B
 SELECT * FROM fairq.check_queue('many_groups');
 SELECT fairq.drop_queue('many_groups');
 
--- Leases of groups whose numbers are far apart: each end is noticed, although
--- a call between them finds only the first.
+-- If leases belong to groups whose numbers are far apart, each end is noticed,
+-- although a call between them finds only the first.
 SELECT fairq.create_queue('many_groups');
 SELECT count(*) FROM fairq.enqueue_batch('many_groups',
 	ARRAY(SELECT 'g' || i FROM generate_series(0, 199) i),

@@ -21,13 +21,13 @@ $$;
 SELECT fairq.create_queue('max_run_time', lease => '10 minutes', max_run_time => '1 hour');
 SELECT queue, lease, max_run_time FROM fairq.queues WHERE queue = 'max_run_time';
 SELECT count(fairq.enqueue('max_run_time', 'g', to_jsonb(n))) FROM generate_series(1, 4) n;
--- a longer lease
+-- a pop that requests a longer lease
 SELECT count(*) FROM fairq.pop('max_run_time', 1, '2 hours');
 SELECT count(*) FROM fairq.pop('{max_run_time}'::text[], 1, '2 hours');
 SELECT count(*) FROM fairq.pop('max_run_time', 1, '20 minutes');
 SELECT count(*) FROM fairq.pop('max_run_time');
 SELECT * FROM pg_temp.stand;
--- an extended lease
+-- an extend that requests a longer lease
 SELECT id AS t1 FROM fairq.tasks WHERE queue = 'max_run_time' AND payload = '1' \gset
 SELECT id AS t4 FROM fairq.tasks WHERE queue = 'max_run_time' AND payload = '4' \gset
 SELECT fairq.extend(:t4, 1, '3 hours') > now() AS extended;
@@ -46,7 +46,7 @@ SELECT fairq.set_progress(:t4, 1, '1'), fairq.set_progress(:t4, 2, '1');
 SELECT * FROM pg_temp.stand;
 -- after that time, the task can still be completed until a pop takes it over
 SELECT fairq.complete(:t1, 1);
--- the others are popped again, and have the same time again
+-- the other tasks are popped again, and again have the whole time
 SELECT payload, attempt, lapses FROM fairq.pop('max_run_time', 10);
 SELECT fairq.extend(:t4, 1), fairq.extend(:t4, 2, '2 hours') > now() AS extended;
 SELECT * FROM pg_temp.stand;

@@ -1,5 +1,5 @@
 -- The text of each error of fairq, once, with its detail and hint. All other
--- tests check SQLSTATEs only, so only this one changes with a message. Fails
+-- tests check SQLSTATEs only, so only this test changes with a message. Fails
 -- if a hint is missing.
 --
 -- A session cannot cause these four messages on its own. A table of fairq does
@@ -10,7 +10,7 @@
 -- gone.
 \a \t
 SET client_min_messages = warning;
-DROP ROLE IF EXISTS regress_fairq_messages;	-- of an interrupted run
+DROP ROLE IF EXISTS regress_fairq_messages;	-- if an interrupted run left it
 RESET client_min_messages;
 
 SELECT fairq.create_queue('messages', block_length => 3);

@@ -1,6 +1,6 @@
 -- At most one task of a key runs, where the key is a group, a user of a
--- tenant, or a queue. Tasks that wait for a busy key delay no others, and a
--- pop does not read them.
+-- tenant, or a queue. Tasks that wait for a busy key delay no other tasks, and
+-- a pop does not read them.
 --
 -- Fails if one task more than the limit has a slot (fairq_counter_enter() in
 -- counter.c). Fails if a group without a slot is not parked and its turn reads
@@ -45,8 +45,8 @@ SELECT pg_temp.pop('key_group');
 SELECT pg_temp.done('key_group', 'other1');
 SELECT pg_temp.pop('key_group');
 
--- The key is a tenant's user. Another tenant may have an equal one. The
--- tenant's tasks without a key do not wait.
+-- The key is a tenant's user. Another tenant may have a user of the same name. The tenant's
+-- tasks without a key do not wait.
 SELECT pg_temp.add('key_user', 'acme/busy', 1, 3), pg_temp.add('key_user', 'acme/other', 1, 2),
 	pg_temp.add('key_user', 'acme/-', 1, 3), pg_temp.add('key_user', 'beta/busy', 1, 2);
 SELECT group_key, count(*) FROM fairq.pop('key_user', 100) GROUP BY 1 ORDER BY group_key COLLATE "C";
@@ -72,21 +72,20 @@ ROLLBACK TO s;
 ROLLBACK;
 SELECT pg_temp.busy('key_group'), pg_temp.pop('key_group');
 
--- The lease lapses: the same task runs again, and the others still wait.
+-- When the lease lapses, the same task runs again, and the others still wait.
 SELECT fairq.extend(id, attempt, '1 microsecond') IS NOT NULL AS extended FROM fairq.live_tasks WHERE queue = 'key_group' AND payload = '"busy1"';
 SELECT pg_temp.pop('key_group', 1);
 SELECT pg_temp.busy('key_group'), pg_temp.pop('key_group');
 
--- A failed task waits for its retry, and the next one of its key runs
--- meanwhile.
+-- A failed task waits for its retry, and the next task of its key runs meanwhile.
 SELECT fairq.fail(id, attempt, 'no', retry_in => '1 hour') FROM fairq.live_tasks WHERE queue = 'key_group' AND payload = '"busy1"';
 SELECT pg_temp.pop('key_group');
 SELECT fairq.reschedule(id) FROM fairq.live_tasks WHERE queue = 'key_group' AND payload = '"busy1"';
 SELECT pg_temp.busy('key_group'), pg_temp.pop('key_group');
 
--- The same number of buffers, however many tasks wait for the busy key. The
--- number is the least of several readings, since the server may have to read
--- its catalogs again.
+-- A pop reads the same number of buffers, however many tasks wait for the busy
+-- key. The number is the least of several readings, since the server may have
+-- to read its catalogs again.
 SELECT count(*) FROM generate_series(1, 10) g, pg_temp.add('key_group', 'idle' || g, 1, 16) a,
 	pg_temp.add('key_user', 'acme/idle' || g, 1, 16) b;
 CALL pg_temp.pop_idle('key_group', 1);

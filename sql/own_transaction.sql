@@ -1,12 +1,13 @@
--- A transaction works on tasks that it has enqueued. Its time is linear in its
--- work, and it finds a lapsed lease of its own.
+-- A transaction works on tasks that it has enqueued. The transaction's time is
+-- linear in its work, and its pops find a lapsed lease of its own.
 --
 -- Fails if each pop publishes all tasks of its transaction again, and so reads
 -- the index entries of finished tasks again (fairq_pending_show() in
 -- transaction.c).
 \a \t
 
--- The index entries of both indexes that scans have read in this transaction.
+-- The number of entries of both indexes that scans have read in this
+-- transaction.
 CREATE FUNCTION pg_temp.entries() RETURNS bigint
 LANGUAGE sql AS $$
 	SELECT pg_stat_get_xact_tuples_returned('fairq.task_by_time'::regclass)
@@ -18,8 +19,8 @@ LANGUAGE sql AS $$
 	SELECT set_config('own.entries', pg_temp.entries()::text, false)
 $$;
 
--- "linear" if few entries were read for each task. With quadratic time it
--- would be 250 entries or more.
+-- "linear" if few entries were read for each task. With quadratic time, 250
+-- entries or more would be read.
 CREATE FUNCTION pg_temp.read_for(tasks int) RETURNS text
 LANGUAGE sql AS $$
 	SELECT CASE
@@ -35,7 +36,7 @@ LANGUAGE sql AS $$
 		ARRAY(SELECT to_jsonb(i) FROM generate_series(1, tasks) i))
 $$;
 
--- Pop a task and complete it.
+-- Pops a task and completes it.
 CREATE FUNCTION pg_temp.work(queue text) RETURNS int
 LANGUAGE sql AS $$
 	SELECT count(*)::int FROM fairq.pop(queue) WHERE fairq.complete(id, attempt)
@@ -45,7 +46,7 @@ $$;
 -- How many index entries a transaction reads
 --
 
--- one group
+-- all tasks are in one group
 SELECT fairq.create_queue('own_one');
 BEGIN;
 SELECT pg_temp.start_counting();
@@ -65,7 +66,7 @@ SELECT pg_temp.read_for(2000);
 COMMIT;
 SELECT * FROM fairq.check_queue('own_groups');
 
--- pops that find less than they request
+-- pops that find fewer tasks than they request
 SELECT fairq.create_queue('own_short');
 BEGIN;
 SELECT pg_temp.start_counting();
@@ -137,7 +138,7 @@ COMMIT;
 SELECT * FROM fairq.check_queue('own_left');
 SELECT * FROM fairq.check_queue('own_right');
 
--- many queues, some of which are dropped
+-- the transaction uses many queues, and drops some of them
 BEGIN;
 DO $$
 BEGIN
@@ -179,7 +180,7 @@ SELECT pg_temp.read_for(2000);
 COMMIT;
 SELECT * FROM fairq.check_queue('own_lanes');
 
--- savepoints that are released
+-- savepoints are released
 SELECT fairq.create_queue('own_released');
 BEGIN;
 SELECT pg_temp.start_counting();
@@ -204,7 +205,7 @@ SELECT count(*) FROM fairq.pop('own_released');
 COMMIT;
 SELECT * FROM fairq.check_queue('own_released');
 
--- and savepoints that are rolled back
+-- savepoints that are rolled back
 SELECT fairq.create_queue('own_undone');
 BEGIN;
 SELECT pg_temp.start_counting();
@@ -234,7 +235,7 @@ SELECT * FROM fairq.check_queue('own_undone');
 -- A lease that lapses in the transaction that created it
 --
 
--- pop finds it
+-- a pop finds the lapsed lease
 SELECT fairq.create_queue('own_leases');
 BEGIN;
 SELECT count(fairq.enqueue('own_leases', g, to_jsonb(g))) FROM unnest('{a,b}'::text[]) g;
@@ -246,7 +247,7 @@ SELECT payload, attempt FROM fairq.pop('own_leases', 100);
 SELECT count(*) FROM fairq.live_tasks
 WHERE queue = 'own_leases' AND payload = '"a"' AND fairq.extend(id, 2, '1 microsecond') IS NOT NULL;
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 microsecond');
--- expire_leases also sees it as lapsed
+-- expire_leases also sees the lease as lapsed
 SELECT fairq.expire_leases('own_leases'), fairq.expire_leases('own_leases');
 SELECT payload, attempt FROM fairq.pop('own_leases', 100, '1 hour');
 COMMIT;

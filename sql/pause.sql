@@ -20,7 +20,7 @@ SELECT * FROM fairq.check_queue('pause');
 SELECT pg_temp.pop('pause');
 SELECT pg_temp.pop('pause');
 SELECT count(*) FROM fairq.take('pause', 100);
--- running tasks may end, and others may be added
+-- running tasks may end, and tasks may be added
 SELECT pg_temp.done('pause', 'a1');
 SELECT pg_temp.release('pause', 'a2');
 SELECT pg_temp.add('pause', 'a', 5, 6), pg_temp.add('pause', 'c', 1, 1);
@@ -108,7 +108,7 @@ SELECT fairq.resume('pause_queue', NULL);
 SELECT * FROM pg_temp.pop_groups('pause_queue');
 SELECT * FROM fairq.check_queue('pause_queue');
 
--- queue and group are paused: either pause is enough
+-- if queue and group are paused, either pause is enough
 SELECT fairq.create_queue('pause_both');
 SELECT pg_temp.add('pause_both', 'a', 1, 4), pg_temp.add('pause_both', 'b', 1, 4);
 SELECT fairq.pause('pause_both', 'a');
@@ -219,7 +219,7 @@ COMMIT;
 SELECT * FROM pg_temp.pop_groups('pause_rollback', 2);
 SELECT * FROM pg_temp.stand('pause_rollback');
 SELECT * FROM fairq.check_queue('pause_rollback');
--- a resume that is rolled back
+-- a resume that is rolled back has no effect
 BEGIN;
 SELECT fairq.resume('pause_rollback', 'b');
 ROLLBACK;
@@ -229,7 +229,7 @@ SELECT fairq.resume('pause_rollback', 'b');
 SELECT * FROM pg_temp.pop_groups('pause_rollback');
 SELECT * FROM fairq.check_queue('pause_rollback');
 
--- a pause that creates its group, rolled back
+-- a rolled back pause does not create its group
 BEGIN;
 SELECT fairq.pause('pause_rollback', 'new');
 SELECT pg_temp.add('pause_rollback', 'new', 1, 2);
@@ -258,7 +258,7 @@ SELECT * FROM pg_temp.stand('pause_catch');
 SELECT pg_temp.pop('pause_catch');
 SELECT * FROM fairq.check_queue('pause_catch');
 
--- with and without hints
+-- pauses apply with and without hints
 SELECT fairq.create_queue('pause_reset');
 SELECT pg_temp.add('pause_reset', 'a', 1, 4), pg_temp.add('pause_reset', 'b', 1, 4);
 SELECT fairq.pause('pause_reset', 'a');

@@ -1,22 +1,23 @@
 -- peek() returns the tasks of the next pop in the same order, at the same
--- turns, and changes nothing. The oracle (test/oracle) compares the two before
--- each pop of its histories.
+-- turns, and changes nothing. The oracle (test/oracle) compares peek() with
+-- pop() before each pop of its histories.
 --
 -- Fails if a group's counter is not copied (own_counter() in
 -- registry.c), or its bits (fairq_seats_copy()), or its entry
--- (find_own() in entry.c). Fails if its account is not copied (copy_account()
--- in lane_order.c). Fails if claimed tasks are not recorded
+-- (find_own() in entry.c). Fails if a group's account is not copied
+-- (copy_account() in lane_order.c). Fails if claimed tasks are not recorded
 -- (fairq_shadow_claim() in pop.c). Fails if throttled groups do not return in
 -- the copy (come_back() in serve.c).
 \a \pset footer off
 SET client_min_messages = warning;
--- of an interrupted run
+-- if an interrupted run left them
 DROP ROLE IF EXISTS regress_fairq_peek, regress_fairq_peek_work;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- The groups that peek returns, with their numbers of tasks, and the
--- differences.
+-- peek() shows the tasks that fairq.peek() returns, each as its group and
+-- payload. pop() shows those that fairq.pop() returns, or how they differ from
+-- peek's.
 CREATE FUNCTION pg_temp.peek(queue text, n int DEFAULT 10) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(group_key || (t.payload #>> '{}'), ' ' ORDER BY at)
 	FROM fairq.peek(queue, n) WITH ORDINALITY p(id, group_key, addr, enqueued_at, at)
@@ -86,7 +87,7 @@ SELECT pg_temp.peek('peek_weights', 12);
 SELECT pg_temp.pop('peek_weights', 2), pg_temp.pop('peek_weights', 1), pg_temp.pop('peek_weights', 2), pg_temp.pop('peek_weights', 20);
 
 --
--- Limits: as many tasks of a group or queue as it has slots
+-- peek() returns at most as many tasks of a group or queue as it has slots
 --
 
 SELECT fairq.create_queue('peek_limits', concurrency => 2);
@@ -128,7 +129,8 @@ SELECT pg_temp.enqueue('peek_full', 'a1 a2 b1 b2 c1');
 SELECT pg_temp.pop('peek_full', 10, '1 ms'), pg_temp.sleep_past(0.01);
 SELECT pg_temp.peek('peek_full', 2);
 SELECT pg_temp.pop('peek_full', 2, '1 ms'), pg_temp.sleep_past(0.01);
--- a pop ends tasks without attempts, and then uses their slots
+-- a pop finishes expired tasks that have no attempts left, and then uses their
+-- slots
 SELECT pg_temp.pop('peek_full', 10);
 SELECT pg_temp.pop('peek_full', 10);
 
@@ -193,8 +195,8 @@ SELECT fairq.create_queue('peek_flat');
 SELECT pg_temp.enqueue('peek_flat', 'a1 b1 c1 d1 e1 f1 g1 h1 i1 j1 a2 b2 c2 d2 e2 f2 g2 h2 i2 j2');
 SELECT pg_temp.pop('peek_flat', 3);
 SELECT pg_temp.buffers('peek_flat') > 0;
--- the least of several readings, since the server may have to read its
--- catalogs again
+-- the least of several readings counts, since the server may have to read its catalogs
+-- again
 SELECT min(pg_temp.buffers('peek_flat')) AS few FROM generate_series(1, 5) \gset
 SELECT count(*) FROM fairq.enqueue_batch('peek_flat', array(SELECT left(md5((i % 5000)::text), 4) FROM generate_series(1, 30000) i), array_fill('1'::jsonb, ARRAY[30000]));
 SELECT min(pg_temp.buffers('peek_flat')) AS many FROM generate_series(1, 5) \gset

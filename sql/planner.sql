@@ -9,8 +9,8 @@
 -- Conditions that write are evaluated after all cheaper ones
 --
 
--- This lists the functions with a low cost, which only read. A new function
--- that writes needs a high cost.
+-- The query lists the functions with a low cost, which only read. A new
+-- function that writes needs a high cost.
 SELECT proname FROM pg_proc
 WHERE pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace) AND prokind = 'f' AND provolatile = 'v'
 	AND prorettype <> 'trigger'::regtype AND procost < 1000

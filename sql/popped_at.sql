@@ -1,4 +1,4 @@
--- popped_at: when the last attempt of a task began, in each later state.
+-- popped_at shows when the last attempt of a task began, in each later state.
 --
 -- Fails if a claim does not set the column, a return clears it, or the archive
 -- and redrive lose it.
@@ -7,7 +7,7 @@
 
 CREATE TABLE popped_at_seen (name text PRIMARY KEY, popped_at timestamptz);
 
--- The value in each view. "same" and "later" compare it with the last one.
+-- The value in each view. "same" and "later" compare it with the previous value.
 CREATE FUNCTION pg_temp.look(name text, OUT status text, OUT attempt int, OUT popped_at text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -36,14 +36,14 @@ $$;
 
 SELECT fairq.create_queue('popped_at', retain => '1 day', max_attempts => 3);
 
--- A claim sets it to the time at which the lease begins.
+-- A claim sets popped_at to the time at which the lease begins.
 SELECT fairq.enqueue('popped_at', 'g', '"a"') > 0 AS ok;
 SELECT * FROM pg_temp.look('a');
 SELECT attempt FROM fairq.pop('popped_at', lease => '70 s');
 SELECT lease_until - popped_at AS lease, popped_at >= enqueued_at AS after
 FROM fairq.tasks WHERE id = pg_temp.id('a');
 SELECT * FROM pg_temp.look('a');
--- changes of the lease keep it
+-- changes of the lease keep the value
 SELECT fairq.extend(pg_temp.id('a'), 1, '1 h') IS NOT NULL AS extended;
 SELECT * FROM pg_temp.look('a');
 SELECT fairq.cancel(pg_temp.id('a'));
@@ -52,7 +52,7 @@ SELECT * FROM pg_temp.look('a');
 SELECT fairq.complete(pg_temp.id('a'), 1);
 SELECT * FROM pg_temp.look('a');
 
--- Returned in each way; the next claim sets it again.
+-- A task keeps the value, however it is returned. The next claim sets it again.
 SELECT fairq.enqueue('popped_at', 'g', '"b"') > 0 AS ok;
 SELECT attempt FROM fairq.pop('popped_at');
 SELECT * FROM pg_temp.look('b');
@@ -69,7 +69,8 @@ SELECT fairq.fail(pg_temp.id('b'), 3, 'first', '0');
 SELECT * FROM pg_temp.look('b');
 SELECT attempt FROM fairq.pop('popped_at', lease => '1 ms');
 SELECT * FROM pg_temp.look('b');
--- an expired lease, taken over by a pop, and ended by a call
+-- a pop takes over a task with an expired lease, and later expire_leases ends
+-- the attempt
 SELECT pg_sleep(0.01);
 SELECT attempt FROM fairq.pop('popped_at', lease => '1 ms');
 SELECT * FROM pg_temp.look('b');
@@ -102,7 +103,7 @@ SELECT fairq.enqueue('popped_at', 'g', '"d"') > 0 AS ok;
 SELECT fairq.fail(id, attempt, 'dead', dead => true) FROM fairq.pop('popped_at');
 SELECT * FROM pg_temp.look('d');
 
--- A row of an older dump, without a value: it is served.
+-- A row of an older dump, which has no value, is served, too.
 INSERT INTO fairq.task (id, addr, enqueued_at, queue_id, group_no, priority, attempt, lease_until, payload)
 SELECT 1000000000, 0, now(), queue_id, 0, 0, 1, now(), '"e"' FROM fairq.queue WHERE name = 'popped_at';
 SELECT * FROM pg_temp.look('e');

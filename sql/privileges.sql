@@ -8,7 +8,7 @@
 -- paused (put_groups() in inspect.c).
 \a \pset footer off
 SET client_min_messages = warning;
--- of an interrupted run
+-- if an interrupted run left it
 DROP ROLE IF EXISTS regress_fairq_nobody, regress_fairq_enqueue,
 	regress_fairq_work, regress_fairq_monitor, regress_fairq_manage,
 	regress_fairq_heir, regress_fairq_orphan, regress_fairq_pg_monitor,
@@ -59,7 +59,7 @@ BEGIN
 END $$;
 
 -- Enqueues a task for a group, and runs a query on the queue and the task as a
--- role. All of it is in a subtransaction that is rolled back.
+-- role. The enqueue and the query are in a subtransaction that is rolled back.
 CREATE FUNCTION pg_temp.after_enqueue(role text, queue_id int, group_key text, query text) RETURNS text
 	LANGUAGE plpgsql AS $$
 DECLARE
@@ -88,7 +88,7 @@ SELECT fairq.register_worker('00000000-0000-0000-0000-000000000001', 'w', '{priv
 SELECT fairq.create_batch('privileges', 'g') AS batch \gset
 SELECT fairq.create_batch('privileges_other', 'g') AS other_batch \gset
 
--- Internal functions are for the views: no role may use their schema.
+-- Internal functions are for the views, and no role may use their schema.
 SELECT count(*) AS granted FROM pg_namespace, aclexplode(nspacl) a
 	WHERE nspname = 'fairq_internal' AND a.grantee <> nspowner;
 -- The internal functions still check privileges, as calls by roles with usage
@@ -258,7 +258,7 @@ SELECT count(fairq.enqueue('privileges_guess', group_key)) FROM unnest('{busy,bu
 SELECT count(*) FROM fairq.pop('privileges_guess', 2);
 SELECT fairq.pause('privileges_guess', 'paused'), fairq.hold('privileges_guess', 'held', 'tomorrow');
 SELECT count(*) FROM fairq.pop('privileges_guess');
--- maintain() of all queues, so that counts do not depend on other tests
+-- maintain() is called for all queues, so that counts do not depend on other tests
 SELECT fairq.maintain();
 SELECT queue_id AS guess_id FROM fairq.queue WHERE name = 'privileges_guess' \gset
 SELECT regexp_replace(what, '.*_', '') AS what, regexp_replace(role, '.*_', '') AS role,
@@ -392,7 +392,7 @@ SELECT count(*) > 1 AS ok FROM fairq.queues;
 RESET ROLE;
 DROP ROLE regress_fairq_stats;
 
--- a function of the owner that others may call
+-- a SECURITY DEFINER function has the privileges of its owner
 CREATE FUNCTION privileges_enqueue(group_key text) RETURNS boolean
 	LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
 	AS $$ SELECT fairq.enqueue('privileges', group_key) > 0 $$;

@@ -12,8 +12,8 @@ SELECT fairq.set_progress(:task, 1, '{"pages": 1}');
 SELECT id = :task AS same, attempt, progress IS NULL AS none FROM fairq.pop('progress');
 SELECT fairq.set_progress(:task, 1, '{"pages": 1}');
 SELECT status, progress FROM fairq.tasks WHERE id = :task;
--- any number of times in one transaction, but only by the attempt that has the
--- lease
+-- progress can be set any number of times in one transaction, but only by the
+-- attempt that has the lease
 BEGIN;
 SELECT fairq.set_progress(:task, 1, '2'), fairq.set_progress(:task, NULL, '3');
 SELECT fairq.set_progress(:task, 2, '4'), fairq.set_progress(:task, -1, '5');
@@ -87,7 +87,7 @@ SELECT fairq.enqueue('progress', 'c', '"new"', dedup_key => 'k', replace => true
 SELECT attempt, payload, progress FROM fairq.pop('progress');
 SELECT fairq.set_progress(:task, 2, '5');
 
--- no such task, no privilege
+-- an unknown task, and a role without the privilege
 SELECT fairq.set_progress(NULL, 1, '1'), fairq.set_progress(-1, 1, '1');
 BEGIN READ ONLY;
 SELECT fairq.set_progress(:task, 1, '1');

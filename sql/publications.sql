@@ -5,8 +5,8 @@
 -- fairq.group_number has none.
 \a \t
 SET client_min_messages = warning;
--- suppresses a warning that wal_level is insufficient: nothing is replicated
--- here
+-- suppresses a warning that wal_level is insufficient, because nothing is
+-- replicated here
 SET client_min_messages = error;
 CREATE PUBLICATION publications FOR ALL TABLES;
 RESET client_min_messages;

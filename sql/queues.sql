@@ -1,5 +1,5 @@
--- Queues are created, changed, paused and dropped. The views show that, and
--- each function has a comment.
+-- Queues are created, changed, paused and dropped. The views show these
+-- changes, and each function has a comment.
 --
 -- Fails if a function has no comment (fairq--1.0.sql). Fails if create_queue
 -- and drop_queue ignore if_not_exists and if_exists. Fails if
@@ -44,7 +44,7 @@ WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
 	AND (p.provolatile <> 'v' OR p.proparallel <> 'u')
 ORDER BY 1;
 
--- functions without a check of a privilege are not for all roles
+-- not all roles may call functions that check no privilege
 SELECT p.oid::regprocedure AS function
 FROM pg_proc p
 WHERE p.pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
@@ -75,7 +75,7 @@ SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', '
 	ORDER BY attnum) AS claim
 FROM pg_attribute WHERE attrelid = 'fairq.claim'::regclass;
 
--- defaults, by position, by name
+-- arguments may have defaults, and are given by position or by name
 SELECT fairq.create_queue('queues_a');
 SELECT fairq.create_queue('queues_b', 3, 4, '90 seconds', 7, '3 seconds', '1 day', true, 1000);
 SELECT fairq.create_queue(block_length => 7, queue => 'queues_c');
@@ -141,7 +141,7 @@ SELECT queue, concurrency, max_running, lease, max_attempts, backoff, retain, no
 FROM fairq.queues WHERE queue LIKE 'queues\__' ORDER BY queue;
 SELECT fairq.alter_queue('queues_none', lease => '1 hour');
 
--- the lease of the queue, and that given in the call
+-- the queue's own lease, and a lease that the call gives
 SELECT fairq.enqueue_batch('queues_a', '{x,x}', '{1,2}') > 0 AS ok;
 SELECT lease_until - now() BETWEEN '59 minutes' AND '61 minutes' AS hour
 FROM fairq.pop('queues_a');
@@ -151,7 +151,7 @@ SELECT fairq.purge('queues_a');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks
 WHERE queue = 'queues_a';
 
--- named notation, in any order
+-- arguments can be named, in any order
 SELECT fairq.enqueue(priority => 3, payload => '{"n": 1}', group_key => 'x',
 	queue => 'queues_a') > 0 AS ok;
 SELECT fairq.enqueue_batch(payloads => '{2,3}', priority => 4,
@@ -162,7 +162,7 @@ FROM fairq.pop(worker => 'me', per_group => 1, lease => '1 minute',
 SELECT group_key, payload, attempt, priority, addr, lease_until
 FROM fairq.take(per_group => 2, max_tasks => 1, queue => 'queues_a');
 
--- the views, with tasks
+-- the views show queues with tasks
 SELECT group_key, status, priority, addr, attempt, payload, worker,
 	enqueued_at BETWEEN now() - interval '1 hour' AND clock_timestamp() AS enqueued_now,
 	lease_until > now() AS leased

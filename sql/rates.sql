@@ -1,12 +1,12 @@
--- Rates: how often tasks of groups and queues start. An hour does not end
--- during this test. Where an interval has to pass, the test sleeps longer than
--- that.
+-- Rates: how often tasks of groups and queues start. No interval of an hour
+-- passes during this test. Where a shorter interval has to pass, the test
+-- sleeps longer than the interval.
 --
--- Fails if the take-over of an expired lease needs no start (take_over()
--- in claim.c). Fails if groups are deleted with their starts (group_is_used()
--- in maintain.c). Fails if a change of a group's rate or hold does not take
--- the group back (publish_rest() in transaction.c). Fails if throttled groups
--- have no age (fairq_seats_return_at() in seats.c).
+-- Fails if the take-over of an expired lease needs no start (fairq_take_over()
+-- in claim.c). Fails if a group is deleted while its starts count
+-- (group_is_used() in maintain.c). Fails if a change of a group's rate or hold
+-- does not take the group back (publish_rest() in transaction.c). Fails if
+-- throttled groups have no age (fairq_seats_return_at() in seats.c).
 \a \t
 
 CREATE FUNCTION pg_temp.fill(queue text, groups int, tasks int) RETURNS bigint LANGUAGE sql AS $$
@@ -24,7 +24,7 @@ CREATE FUNCTION pg_temp.next(queue text) RETURNS TABLE (group_key text, rate int
 	FROM fairq.groups g WHERE g.queue = $1 ORDER BY 1
 $$;
 
--- the whole burst, in rounds, and no more
+-- the whole burst is served, in rounds, and no more
 SELECT fairq.create_queue('rates', rate => 2, per => '1 hour', burst => 3);
 SELECT pg_temp.fill('rates', 3, 10);
 SELECT string_agg(group_key, ' ') FROM fairq.peek('rates', 100);
@@ -41,7 +41,7 @@ SELECT DISTINCT status, reason FROM fairq.tasks WHERE queue = 'rates' ORDER BY 1
 SELECT queue, rate, per, burst, max_rate FROM fairq.queues WHERE queue = 'rates';
 SELECT * FROM fairq.check_queue('rates');
 
--- ends of tasks return no start, nor do a reset and new tasks
+-- ends of tasks, new tasks and reset_hints() return no start
 SELECT count(*) FROM fairq.complete_batch((SELECT array_agg(id) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g1'));
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g2';
 SELECT count(fairq.fail(id, retry_in => '0')) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g3';
@@ -67,7 +67,7 @@ SELECT pg_temp.popped('rates', 1);
 SELECT pg_temp.popped('rates', 100);
 SELECT fairq.drop_queue('rates', true);
 
--- a group's own rate; 0: the queue's
+-- a group's own rate; 0 restores the queue's rate
 SELECT fairq.create_queue('rates_own', per => '1 hour');
 SELECT fairq.set_group('rates_own', 'g2', rate => 6);
 SELECT pg_temp.fill('rates_own', 2, 3);
@@ -93,7 +93,7 @@ SELECT groups_active, groups_throttled FROM fairq.stats WHERE queue = 'rates_all
 SELECT group_key, reason FROM fairq.group_stats('rates_all') ORDER BY 1;
 SELECT * FROM pg_temp.next('rates_all');
 SELECT fairq.alter_queue('rates_all', max_rate => 0);
--- in turn, as without a rate
+-- groups take turns, as without a rate
 SELECT pg_temp.popped('rates_all', 100);
 SELECT fairq.drop_queue('rates_all', true);
 SELECT fairq.create_queue('rates_spare', max_rate => 1, per => '1 hour', burst => 2);
@@ -103,7 +103,7 @@ SELECT pg_temp.fill('rates_spare', 1, 2);
 SELECT pg_temp.popped('rates_spare', 100);
 SELECT fairq.drop_queue('rates_spare', true);
 
--- one rate for all priorities of a group
+-- all priorities of a group share one rate
 SELECT fairq.create_queue('rates_p', rate => 1, per => '1 hour', burst => 2);
 SELECT count(fairq.enqueue('rates_p', 'a', priority => p)) FROM generate_series(0, 9) p;
 SELECT priority FROM fairq.pop('rates_p', 100);
@@ -167,8 +167,8 @@ SELECT pg_temp.popped('rates_hold', 1);
 SELECT count(*) FROM fairq.group_setting WHERE held_until < now() - interval '1 minute';
 SELECT fairq.drop_queue('rates_hold', true);
 
--- a group that waits for a rate or a hold counts as limited, since its first
--- task was ready
+-- a group that waits for a rate or a hold counts as limited from the time at which its
+-- first task became ready
 CREATE FUNCTION pg_temp.ages(queue text) RETURNS TABLE (ready boolean, limited boolean, waiting text) LANGUAGE sql AS $$
 	SELECT oldest_ready BETWEEN '0.3 s' AND '5 s', oldest_limited BETWEEN '0.3 s' AND '6 s',
 		(SELECT string_agg(group_key || ' ' || (clock_timestamp() - waiting_since BETWEEN '0.3 s' AND '5 s'), ', ' ORDER BY group_key)
@@ -219,7 +219,7 @@ SELECT count(*) FROM fairq.pop('rates_ages', 100);
 SELECT * FROM pg_temp.ages('rates_ages');
 SELECT fairq.drop_queue('rates_ages', true);
 
--- uncommitted settings of this transaction, and their end
+-- a transaction's own uncommitted settings apply until they are rolled back
 SELECT fairq.create_queue('rates_mine', rate => 1, per => '1 hour');
 SELECT pg_temp.fill('rates_mine', 2, 2);
 BEGIN;
@@ -256,7 +256,7 @@ SELECT count(*), count(DISTINCT group_key) FROM fairq.pop('rates_many', 5000);
 SELECT * FROM fairq.check_queue('rates_many');
 SELECT fairq.drop_queue('rates_many', true);
 
--- maintain keeps a group without tasks while it has starts
+-- maintain keeps a group without tasks while its starts count
 SELECT fairq.create_queue('rates_empty', rate => 1, per => '1 hour');
 SELECT pg_temp.fill('rates_empty', 1, 1);
 SELECT count(*) FROM fairq.take('rates_empty', 100);

@@ -10,7 +10,7 @@ DROP ROLE IF EXISTS regress_fairq_reasons;
 RESET client_min_messages;
 \set VERBOSITY sqlstate
 
--- The unfinished tasks, by group: the reason and status of each.
+-- The unfinished tasks of each group, with the reason and status of each task.
 CREATE FUNCTION pg_temp.reasons(queue text, OUT group_key text, OUT tasks text)
 	RETURNS SETOF record
 LANGUAGE sql AS $$
@@ -91,7 +91,7 @@ SELECT fairq.resume('reasons');
 SELECT * FROM pg_temp.reasons('reasons');
 
 -- a task with a time waits for it: scheduled, released with a delay, or
--- retried. Then it is like the others.
+-- retried. Once due, it waits like other tasks.
 SELECT fairq.enqueue('reasons', 'd', '"d1"', run_at => 'infinity') > 0 AS ok,
 	fairq.enqueue('reasons', 'd', '"d2"', run_at => clock_timestamp() + '1 hour') > 0 AS ok,
 	fairq.enqueue('reasons', 'd', '"d3"', run_at => clock_timestamp() - interval '1 hour') > 0 AS ok;
@@ -120,8 +120,8 @@ SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
 SELECT pg_temp.pop('reasons', 5);
 SELECT * FROM pg_temp.reasons('reasons') WHERE group_key IN ('e', 'f');
 
--- a task of an unknown group has the same reason; roles that may not see
--- groups do not get it
+-- a task of an unknown group waits for a worker; roles that may not see groups get no
+-- reason
 SELECT queue_id AS id FROM fairq.queue WHERE name = 'reasons' \gset
 SELECT fairq_internal.wait_reason(:id, 999999, NULL, NULL), fairq_internal.wait_reason(:id, -1, NULL, NULL),
 	fairq_internal.wait_reason(:id, 0, 'infinity', NULL), fairq_internal.wait_reason(:id, 0, '-infinity', NULL);
@@ -179,7 +179,7 @@ SELECT * FROM pg_temp.reasons('reasons_after');
 SELECT fairq.complete(id) FROM fairq.pop('reasons_after');
 SELECT fairq.drop_queue('reasons_first', true), fairq.drop_queue('reasons_after', true);
 
--- a query without the column does not compute it
+-- a query that does not read the column does not compute the reason
 CREATE FUNCTION pg_temp.calls_it(query text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

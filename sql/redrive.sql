@@ -1,8 +1,8 @@
--- Failed tasks that are redriven into another queue, group or priority.
+-- Failed tasks are redriven into another queue, group or priority.
 --
--- Fails if the privilege manage is required for the other queue, too
--- (arg_target() in maintain.c). Fails if the failed tasks' group is searched
--- in the other queue (fairq_redrive()).
+-- Fails if the privilege manage is required for the target queue, too
+-- (arg_target() in maintain.c). Fails if the failed tasks' group is searched in
+-- the target queue (fairq_redrive()).
 \a \pset footer off
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -17,7 +17,7 @@ CREATE VIEW pg_temp.tasks AS
 	SELECT payload #>> '{}' AS task, queue, group_key, priority, status, attempt, attempts_left, error
 	FROM fairq.tasks WHERE queue LIKE 'redrive\__' ORDER BY id;
 
--- one task: each option alone, and all together
+-- one task is redriven with each option alone, and with all together
 SELECT count(pg_temp.failed(p)) FROM unnest('{a1,a2,a3,a4,a5}'::text[]) p;
 SELECT array_agg(id ORDER BY id) AS ids FROM fairq.tasks WHERE queue = 'redrive_a' \gset
 SELECT fairq.redrive((:'ids'::bigint[])[1], 'redrive_b'), fairq.redrive((:'ids'::bigint[])[2], to_group => 'x'),
@@ -27,13 +27,13 @@ SELECT * FROM pg_temp.tasks;
 SELECT payload, queue, group_key, attempt, priority FROM fairq.pop('{redrive_a,redrive_b}'::text[], 10);
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue LIKE 'redrive\__';
 
--- several tasks: those of a group, in the order of their failures
+-- the tasks of a group are redriven in the order of their failures
 SELECT count(pg_temp.failed(p)) FROM unnest('{b1,c1,b2,c2,b3}'::text[]) p;
 SELECT fairq.redrive('redrive_a', 'b', 2, to_queue => 'redrive_b', to_group => 'z'), fairq.redrive('redrive_a', 'c', to_priority => 1);
 SELECT * FROM pg_temp.tasks;
 SELECT fairq.redrive('redrive_a', 'c', to_queue => 'redrive_b');
 SELECT fairq.redrive('redrive_a', 'z', to_queue => 'redrive_b');
--- failed tasks of all groups, into the same queue
+-- failed tasks of all groups return to the same queue
 SELECT fairq.redrive('redrive_a', to_queue => 'redrive_a', to_group => 'all');
 SELECT task, group_key FROM pg_temp.tasks WHERE queue = 'redrive_a';
 SELECT queue, queued, running FROM fairq.stats WHERE queue LIKE 'redrive\__' ORDER BY 1;
@@ -46,7 +46,7 @@ SELECT fairq.redrive(:task, 'redrive_b');
 ROLLBACK;
 SELECT task, queue, status FROM pg_temp.tasks;
 
--- the dedup_key applies to the new queue
+-- the dedup_key applies in the target queue
 SELECT pg_temp.failed('e1', 'k') AS task \gset
 SELECT fairq.enqueue('redrive_a', 'e', '"in a"', dedup_key => 'k') > 0 AS ok;
 SELECT fairq.redrive(:task), fairq.redrive(:task, 'redrive_b'), fairq.find('redrive_b', 'k') = :task AS has_it;
@@ -54,7 +54,7 @@ SELECT fairq.enqueue('redrive_b', 'e', dedup_key => 'k') = :task AS the_same;
 SELECT fairq.purge('redrive_a'), pg_temp.failed('e2', 'k') AS task \gset
 SELECT fairq.redrive(:task, 'redrive_b'), fairq.redrive('redrive_a', 'e', to_queue => 'redrive_b'), fairq.redrive(:task);
 
--- privileges: manage on the queue of the failed tasks, enqueue on the other
+-- privileges: manage on the queue of the failed tasks, enqueue on the target queue
 CREATE ROLE fairq_mover;
 SELECT fairq.grant_queue('redrive_a', 'fairq_mover', 'manage');
 SET ROLE fairq_mover;

@@ -1,9 +1,9 @@
 -- The last enqueue with a key determines the task's contents, and the first
--- one its turn.
+-- enqueue determines its turn.
 --
 -- Fails if a replaced task is not published at the commit (publish_again() in
 -- outcome.c). Fails if a task that waits for a retry runs at once, or if a
--- blocked one leaves its place (replace_locked()).
+-- blocked task leaves its place (fairq_replace_task()).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -34,7 +34,7 @@ SELECT pg_temp.put('a3', 'x', headers => '{"n": 3}'), pg_temp.put('b2', 'y');
 SELECT * FROM pg_temp.stand;
 SELECT pg_temp.put('a4', 'x');
 SELECT id = :id AS id, addr = :addr AS addr, enqueued_at = :'at' AS at, headers FROM fairq.tasks WHERE id = pg_temp.id('a4');
--- with any other arguments: group, priority, attempts, cost
+-- the other arguments do not change the task: group, priority, attempts, cost
 SELECT fairq.enqueue('replace', 'other', '"a5"', 9, NULL, 'x', 1, 7, replace => true) = :id AS the_same;
 SELECT group_key, priority, max_attempts, cost FROM fairq.tasks WHERE id = :id;
 SELECT fairq.enqueue('replace', 'a', '"not this"', dedup_key => 'x') = :id AS the_same;
@@ -47,7 +47,7 @@ SELECT * FROM pg_temp.stand;
 SELECT locktype, mode FROM pg_locks WHERE relation = 'fairq.task'::regclass AND pid = pg_backend_pid();
 SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'replace';
 SELECT pg_temp.put('a7', 'x'), pg_temp.pop(), fairq.complete(fairq.find('replace', 'x'));
--- without replace, or a key, nothing changes
+-- without replace, or without a key, no task changes
 SELECT pg_temp.put('a8', NULL), pg_temp.put('a8', NULL), fairq.purge('replace');
 
 --
@@ -68,7 +68,7 @@ SELECT queued, scheduled, running FROM fairq.stats WHERE queue = 'replace';
 SELECT pg_temp.put('c7', 'z', '-infinity');
 SELECT * FROM fairq.check_queue('replace');
 SELECT pg_temp.pop();
--- a debounce: each event postpones it
+-- a debounce: each event postpones the task
 SELECT pg_temp.put('d' || i, 'd', clock_timestamp() + interval '100 ms') FROM generate_series(1, 20) i;
 SELECT pg_temp.pop();
 CALL fairq.wait('replace', '5 seconds');
@@ -126,7 +126,7 @@ SELECT fairq.enqueue('replace', 'e', jsonb_build_object('h', (SELECT string_agg(
 SELECT * FROM fairq.check_queue('replace');
 SELECT count(*), max(length(payload->>'h')), max(length(headers->>'h')) FROM fairq.pop('replace', 10);
 SELECT fairq.enqueue('replace', 'e', replace => NULL, dedup_key => 'e') = fairq.find('replace', 'e') AS the_same;
--- in cost-fair and time-fair queues, too
+-- tasks are replaced in cost-fair and time-fair queues, too
 SELECT fairq.create_queue('replace_' || f, fair_by => f) FROM unnest('{cost,time}'::text[]) f;
 SELECT count(fairq.enqueue('replace_' || f, 'a', to_jsonb(n), dedup_key => 'k', replace => true)) FROM unnest('{cost,time}'::text[]) f, generate_series(1, 3) n;
 SELECT payload FROM unnest('{cost,time}'::text[]) f, fairq.pop('replace_' || f, 2);

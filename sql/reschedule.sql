@@ -20,7 +20,7 @@ CREATE VIEW pg_temp.stand AS
 	SELECT payload, status, addr IS NOT NULL AS at_a_turn,
 		CASE WHEN isfinite(run_at) THEN round(extract(epoch FROM run_at - clock_timestamp()) / 60) END AS minutes
 	FROM fairq.tasks WHERE queue = 'reschedule' ORDER BY id;
--- the counts that commits keep
+-- the counts of tasks, which each commit updates
 CREATE VIEW pg_temp.counts AS
 	SELECT s.queued, s.scheduled, s.running
 	FROM fairq.stats s JOIN fairq.queues q USING (queue) WHERE queue = 'reschedule';
@@ -120,7 +120,7 @@ SELECT fairq.reschedule(pg_temp.id('g3')), fairq.reschedule(pg_temp.id('g2'));
 SELECT pg_temp.pop();
 
 --
--- Other tasks do not change
+-- Running, finished and unknown tasks do not change
 --
 
 SELECT pg_temp.to('g1', 'infinity') AS running, fairq.reschedule(-1) AS unknown, fairq.reschedule(NULL) AS nobody;
@@ -135,7 +135,7 @@ SELECT fairq.enqueue('reschedule', 'h', '"h1"', 3, 'infinity', 'k', 7, 2, '{"x":
 SELECT fairq.reschedule(:h1), fairq.find('reschedule', 'k') = :h1 AS found;
 SELECT priority, payload, max_attempts, cost, headers, dedup_key FROM fairq.task WHERE id = :h1;
 SELECT pg_temp.pop();
--- also in cost-fair and time-fair queues
+-- reschedule also works in cost-fair and time-fair queues
 SELECT fairq.create_queue('reschedule_' || f, fair_by => f) FROM unnest('{cost,time}'::text[]) f;
 SELECT count(fairq.reschedule(fairq.enqueue('reschedule_' || f, 'a', run_at => 'infinity'))) FROM unnest('{cost,time}'::text[]) f;
 SELECT count(*) FROM unnest('{cost,time}'::text[]) f, fairq.pop('reschedule_' || f, 2);

@@ -17,7 +17,7 @@ LANGUAGE sql AS $$
 	FROM fairq.tasks t WHERE t.queue = $1 ORDER BY id
 $$;
 
--- Deletes the archived tasks of those queues.
+-- Deletes the archived tasks of the queues whose names match.
 CREATE FUNCTION pg_temp.forget(queues text) RETURNS void
 LANGUAGE sql AS $$
 	DELETE FROM fairq.archive WHERE queue_id IN (SELECT queue_id FROM fairq.queue WHERE name LIKE queues)
@@ -62,12 +62,12 @@ SELECT group_key, scheduled, ready, limited, running FROM fairq.groups WHERE que
 SELECT pg_temp.pop('retries');
 SELECT * FROM fairq.check_queue('retries');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'retries' AND status = 'running';
--- an empty error is an error
+-- an empty error text is stored, too
 SELECT pg_temp.add('retries', 'b2', 'b3');
 SELECT pg_temp.pop('retries');
 SELECT fairq.fail(pg_temp.id('retries', 'b2'), 1, '', '0');
 SELECT error = '' AS empty FROM fairq.tasks WHERE queue = 'retries' AND payload = '"b2"';
--- an error of some MB
+-- an error has some MB
 SELECT fairq.fail(pg_temp.id('retries', 'b3'), 1, repeat('x', 5000000), '0');
 SELECT length(error) FROM fairq.tasks WHERE queue = 'retries' AND payload = '"b3"';
 SELECT pg_temp.pop('retries');
@@ -120,7 +120,7 @@ SELECT fairq.fail(:id, 1, 'x', '100 years');
 SELECT status, run_at > now() + '98 years' AS late FROM fairq.tasks WHERE id = :id;
 SELECT * FROM fairq.check_queue('retries');
 SELECT fairq.cancel(:id);
--- NULL is the default, and arguments have names
+-- NULL means the default, and arguments have names
 SELECT pg_temp.add('retries', 'a1', 'a2', 'a3');
 SELECT pg_temp.pop('retries');
 SELECT clock_timestamp() AS before \gset
@@ -140,7 +140,7 @@ SELECT * FROM fairq.check_queue('retries');
 --
 
 -- Fails a task n times; the n-th time with the default delay. Returns the
--- range of the delay, in parts of the queue's backoff.
+-- range of the delay, as multiples of the queue's backoff.
 CREATE FUNCTION pg_temp.delay(queue text, n int, OUT shortest numeric, OUT longest numeric)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -173,7 +173,7 @@ SELECT bool_and(longest >= 0.75 * 360 AND shortest <= 360) AS within, max(shorte
 FROM generate_series(1, 20) again, LATERAL pg_temp.delay('retries_backoff', 10 + 0 * again) d;
 SELECT bool_and(longest >= 0.75 * 256 AND shortest <= 1.25 * 256) AS within
 FROM generate_series(1, 10) again, LATERAL pg_temp.delay('retries_backoff', 9 + 0 * again) d;
--- a longer one, a shorter one, none
+-- a longer backoff, a shorter one, and none
 SELECT fairq.alter_queue('retries_backoff', backoff => '100 hours');
 SELECT bool_and(longest >= 0.0075 AND shortest <= 0.01) AS an_hour
 FROM unnest('{1,1,50}'::int[]) n, LATERAL pg_temp.delay('retries_backoff', n) d;
@@ -296,7 +296,7 @@ SELECT pg_temp.pop('retries', lease => '1 hour');
 SELECT * FROM pg_temp.tasks('retries') WHERE task IN ('b3', 'b4');
 SELECT * FROM pg_temp.counters('retries');
 SELECT * FROM fairq.check_queue('retries');
--- dead => true: no further attempt
+-- with dead => true there is no further attempt
 SELECT fairq.alter_queue('retries', max_attempts => 20);
 SELECT pg_temp.add('retries', 'c1', 'c2', 'c3');
 SELECT pg_temp.pop('retries');
@@ -321,7 +321,7 @@ SELECT max_attempts, backoff FROM fairq.queues WHERE queue = 'retries_x';
 SELECT fairq.purge('retries');
 
 --
--- Limits: a failed or released task frees its slot
+-- A failed or released task frees its slot under a limit
 --
 
 SELECT fairq.alter_queue('retries_x', concurrency => 1, max_running => 2);
@@ -375,7 +375,7 @@ COMMIT;
 SELECT * FROM pg_temp.tasks('retries_t');
 SELECT pg_temp.pop('retries_t');
 SELECT * FROM fairq.check_queue('retries_t');
--- popped, failed and popped again in one
+-- popped, failed and popped again in one transaction
 SELECT fairq.purge('retries_t');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'retries_t';
 SELECT pg_temp.add('retries_t', 'd1', 'd2');

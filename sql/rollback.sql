@@ -139,7 +139,8 @@ SELECT * FROM fairq.check_queue('rollback_sub');
 SELECT pg_temp.pop('rollback_sub');
 SELECT * FROM fairq.check_queue('rollback_sub');
 
--- 1,000 tasks of bob and one of alice: popped, rolled back, popped again.
+-- A pop of 1,000 tasks of bob is rolled back. Then bob takes turns with alice
+-- and carol.
 SELECT fairq.create_queue('rollback_1000');
 SELECT pg_temp.add('rollback_1000', 'bob', 1, 1000);
 BEGIN;
@@ -239,7 +240,7 @@ SELECT * FROM fairq.check_queue('rollback_do');
 -- Complete and release
 --
 
--- A released task is its group's last one, and its attempt number increases.
+-- A released task is its group's last task, and its attempt number increases.
 SELECT fairq.create_queue('rollback_release');
 SELECT pg_temp.add('rollback_release', 'a', 1, 3), pg_temp.add('rollback_release', 'b', 1, 4);
 SELECT pg_temp.pop('rollback_release', 2);
@@ -252,13 +253,13 @@ SELECT payload, attempt FROM fairq.tasks
 WHERE queue = 'rollback_release' AND attempt <> 1;
 SELECT * FROM fairq.check_queue('rollback_release');
 
--- All are released at once: the rounds are full again.
+-- After all tasks are released at once, the rounds are full again.
 SELECT count(*) FROM (SELECT fairq.release(id) FROM fairq.tasks
 	WHERE queue = 'rollback_release' ORDER BY id) r;
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('rollback_release', 10, per_group => 10);
 SELECT * FROM fairq.check_queue('rollback_release');
 
--- Rolled back, as a whole and in part.
+-- The calls are rolled back, as a whole and in part.
 BEGIN;
 SELECT fairq.release(id), fairq.complete(id) FROM fairq.tasks
 WHERE queue = 'rollback_release' AND payload = '"a1"';
@@ -279,7 +280,7 @@ SELECT payload, status FROM fairq.tasks WHERE queue = 'rollback_release' ORDER B
 SELECT * FROM fairq.check_queue('rollback_release');
 SELECT pg_temp.pop('rollback_release');
 
--- Released and popped in one transaction that is rolled back.
+-- A transaction that releases and pops tasks is rolled back.
 BEGIN;
 SELECT fairq.release(id) FROM fairq.tasks WHERE queue = 'rollback_release' AND payload = '"b1"';
 SELECT pg_temp.pop('rollback_release');
@@ -304,7 +305,7 @@ SELECT pg_temp.pop('rollback_purge');
 SELECT payload FROM fairq.tasks WHERE queue = 'rollback_purge' AND group_key = 'a' ORDER BY id;
 SELECT * FROM fairq.check_queue('rollback_purge');
 
--- The same in one transaction, with tasks before and behind the purged ones.
+-- The same holds in one transaction, with tasks before and behind the purged ones.
 SELECT pg_temp.add('rollback_purge', 'a', 11, 14), pg_temp.add('rollback_purge', 'b', 11, 16);
 BEGIN;
 SELECT fairq.purge('rollback_purge', 'a');
@@ -315,7 +316,7 @@ SELECT * FROM fairq.check_queue('rollback_purge');
 SELECT string_agg(pg_temp.pop('rollback_purge', 2), ', ') FROM generate_series(1, 5);
 SELECT * FROM fairq.check_queue('rollback_purge');
 
--- Rolled back: all tasks are there, in order.
+-- After purges are rolled back, all tasks are there, in order.
 SELECT fairq.create_queue('rollback_purged');
 SELECT pg_temp.add('rollback_purged', 'a', 1, 3), pg_temp.add('rollback_purged', 'b', 1, 3);
 BEGIN;

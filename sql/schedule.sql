@@ -1,7 +1,7 @@
 -- Tasks with a start time, and when they become due.
 --
--- Fails if a task with a time in the past is scheduled and not queued
--- (enqueue.c). Fails if the delay is ignored, or run_at precedes it
+-- Fails if a task with a time in the past is scheduled instead of queued
+-- (enqueue.c). Fails if the delay is ignored, or if run_at is used instead
 -- (arg_run_at() in enqueue.c).
 \a \t
 \set VERBOSITY sqlstate
@@ -14,7 +14,7 @@ LANGUAGE sql AS $$
 	SELECT count(fairq.enqueue(queue, left(p, 1), to_jsonb(p), run_at => run_at)) FROM unnest(payloads) p
 $$;
 
--- All tasks, with their states; "after" is the number of minutes until then.
+-- All tasks, with their states; "after" is the number of minutes until the task is due.
 CREATE FUNCTION pg_temp.tasks(queue text) RETURNS TABLE (task text, status text, placed boolean,
 	attempt int, after numeric)
 LANGUAGE sql AS $$
@@ -37,7 +37,7 @@ $$;
 SELECT fairq.create_queue('schedule');
 
 --
--- A time in the past, now, or none: no effect
+-- A time in the past, the present time, or none has no effect
 --
 
 SELECT pg_temp.put('schedule', NULL, 'a1'), pg_temp.put('schedule', '-infinity', 'a2'), pg_temp.put('schedule', now(), 'a3'),
@@ -49,7 +49,7 @@ SELECT pg_temp.done('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 
 --
--- With a delay, which is checked as in fail()
+-- Tasks with a delay, which is checked as in fail()
 --
 
 SELECT fairq.create_queue('schedule_delay');
@@ -99,17 +99,17 @@ SELECT oldest_enqueued_at FROM fairq.queues WHERE queue = 'schedule';
 SELECT pg_temp.pop('schedule'), pg_temp.take('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule');
--- no worker can pop it
+-- calls for running tasks have no effect on a scheduled task
 SELECT fairq.complete(id), fairq.fail(id), fairq.release(id), fairq.extend(id), fairq.complete(id, 0), fairq.extend(id, 0),
 	cardinality(fairq.complete_batch(ARRAY[id]))
 FROM fairq.tasks WHERE queue = 'schedule';
--- expire_leases does not change it
+-- expire_leases does not change such a task
 SELECT fairq.expire_leases('schedule');
 -- hints are lost
 SELECT fairq.reset_hints();
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
--- purge and cancel remove it
+-- purge and cancel remove such a task
 SELECT fairq.cancel(pg_temp.id('schedule', 'a1')), fairq.purge('schedule', 'b');
 SELECT * FROM pg_temp.stand('schedule');
 SELECT fairq.drop_queue('schedule');
@@ -155,12 +155,12 @@ SELECT pg_temp.soon() + interval '4 seconds' AS t \gset
 -- 1: times in another order than the ids, and equal times
 SELECT pg_temp.put('schedule_1', :'t', 'a3', 'a4'), pg_temp.put('schedule_1', timestamptz :'t' - interval '2 milliseconds', 'a2'),
 	pg_temp.put('schedule_1', timestamptz :'t' - interval '4 milliseconds', 'a1'), pg_temp.put('schedule_1', :'t', 'b1', 'b2', 'c1');
--- 2: other tasks of the group before and after
+-- 2: the group has other tasks, before and after
 SELECT pg_temp.put('schedule_2', :'t', 'a3'), pg_temp.put('schedule_2', NULL, 'a1', 'a2');
 -- 3: many of one group, some of others; 4: with a weight
 SELECT pg_temp.put('schedule_3', :'t', 'a1', 'a2', 'a3', 'a4', 'd1'), pg_temp.put('schedule_3', NULL, 'b1', 'b2', 'b3', 'c1', 'c2');
 SELECT pg_temp.put('schedule_4', :'t', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2');
--- 5: leases that end before and after
+-- 5: leases end before and after
 SELECT pg_temp.put('schedule_5', NULL, 'a1', 'a3');
 SELECT payload FROM fairq.pop('schedule_5', 1, timestamptz :'t' - interval '10 milliseconds' - clock_timestamp());
 SELECT payload FROM fairq.pop('schedule_5', 1, timestamptz :'t' + interval '10 milliseconds' - clock_timestamp());
@@ -191,8 +191,8 @@ SELECT fairq.check_queue('schedule_' || n) FROM generate_series(1, 6) n;
 SELECT fairq.pop('schedule_' || n) FROM generate_series(1, 6) n;
 SELECT count(fairq.drop_queue('schedule_' || n, true)) FROM generate_series(1, 6) n;
 
--- Many due tasks of one group, and some of other groups: each call serves each
--- group in turn.
+-- If one group has many due tasks, and other groups have some, each call serves each group
+-- in turn.
 SELECT pg_temp.soon() AS t \gset
 SELECT count(*) FROM fairq.enqueue_batch('schedule', array_fill('g'::text, ARRAY[6000]), array_fill('1'::jsonb, ARRAY[6000]), run_at => :'t');
 SELECT pg_temp.put('schedule', :'t', 'a1', 'b1', 'b2');
@@ -248,7 +248,7 @@ SELECT pg_temp.put('schedule', 'infinity', 'a2');
 SELECT * FROM fairq.check_queue('schedule');
 ROLLBACK;
 SELECT * FROM pg_temp.tasks('schedule');
--- in its own transaction, once it is due
+-- a transaction pops its own task once the task is due
 BEGIN;
 SELECT pg_temp.put('schedule', :'t', 'a3', 'b3');
 SELECT pg_temp.wait_for(:'t');
@@ -258,7 +258,7 @@ COMMIT;
 SELECT pg_temp.pop('schedule');
 SELECT pg_temp.done('schedule');
 SELECT * FROM fairq.check_queue('schedule');
--- a rolled back pop of a due task
+-- after a pop is rolled back, its due tasks can be popped again
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.put('schedule', :'t', 'a1', 'a2', 'b1');
 SELECT pg_temp.wait_for(:'t');
@@ -276,7 +276,7 @@ SELECT pg_temp.pop('schedule', 2);
 COMMIT;
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
--- popped and completed in one
+-- popped and completed in one transaction
 SELECT pg_temp.done('schedule');
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.put('schedule', :'t', 'a1', 'b1');
@@ -298,7 +298,7 @@ SELECT * FROM pg_temp.tasks('schedule');
 BEGIN READ ONLY;
 SELECT fairq.enqueue('schedule', 'a', run_at => 'infinity');
 COMMIT;
--- a purge and a cancel that are rolled back
+-- a purge and a cancel that are rolled back have no effect
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.put('schedule', :'t', 'a1', 'b1', 'b2');
 BEGIN;
@@ -309,7 +309,7 @@ ROLLBACK;
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule');
--- the same for three tasks, one of which is due
+-- a purge of three tasks, one of which is due, is rolled back
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.put('schedule', :'t', 'a1'), pg_temp.put('schedule', timestamptz :'t' + interval '1 second', 'a2'),
 	pg_temp.put('schedule', timestamptz :'t' + interval '1 hour', 'a3');
@@ -324,7 +324,7 @@ SELECT pg_temp.wait_for(timestamptz :'t' + interval '1 second');
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule'), fairq.purge('schedule');
--- also to a savepoint
+-- a purge and a cancel are rolled back to a savepoint
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.put('schedule', :'t', 'a1'), pg_temp.put('schedule', timestamptz :'t' + interval '1 hour', 'a2');
 SELECT pg_temp.wait_for(:'t');

@@ -5,11 +5,11 @@
 -- the script does not grant EXECUTE to PUBLIC (fairq--1.0.sql).
 \a \pset footer off
 SET client_min_messages = warning;
-DROP ROLE IF EXISTS regress_fairq_script;	-- of an interrupted run
+DROP ROLE IF EXISTS regress_fairq_script;	-- if an interrupted run left it
 \set VERBOSITY sqlstate
 
--- A schema is first in the search path. Its functions fit the views' calls
--- better than polymorphic ones.
+-- A user's schema is first in the search path. Its functions fit the views'
+-- calls better than the server's polymorphic ones.
 BEGIN;
 CREATE SCHEMA script_evil;
 CREATE FUNCTION script_evil.unnest(text[]) RETURNS SETOF text LANGUAGE plpgsql
@@ -57,7 +57,7 @@ SELECT queue, running FROM fairq.groups;
 SELECT queue, running FROM fairq.queues;
 SELECT count(*) FROM fairq.lanes, fairq.fairness, fairq.workers, fairq.tenants;
 SELECT fairq.maintain();
--- these functions stay the owner's
+-- only the owner may call these functions
 SELECT oid::regprocedure FROM pg_proc
 WHERE pronamespace IN ('fairq'::regnamespace, 'fairq_internal'::regnamespace)
 	AND NOT has_function_privilege(oid, 'EXECUTE')

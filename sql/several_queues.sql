@@ -52,7 +52,7 @@ RESET ROLE;
 SELECT fairq.revoke_queue('urgent', 'fairq_several', 'work');
 DROP ROLE fairq_several;
 
--- bad arrays and arguments
+-- invalid arrays and other arguments
 SELECT fairq.pop(NULL::text[]);
 SELECT fairq.pop('{}'::text[]);
 SELECT fairq.pop('{urgent,NULL}'::text[]);
@@ -75,7 +75,7 @@ BEGIN READ ONLY;
 SELECT fairq.pop('{urgent}'::text[]);
 ROLLBACK;
 
--- rolled back: all tasks are there again, in order
+-- after a rollback all tasks are there again, in order
 SELECT count(*) FROM fairq.enqueue_batch('urgent', '{z,z}', '{10,11}');
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'usual';
 BEGIN;

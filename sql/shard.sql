@@ -1,9 +1,10 @@
--- Ids that contain the shard of their database. set_shard() refuses once there
--- are tasks, only increases the number, and is undone by a rollback. A shard
+-- Ids contain the shard of their database. set_shard() fails once there are
+-- tasks, only increases the number, and is undone by a rollback. A shard
 -- without free ids adds no task.
 --
--- Fails with setval() instead of ALTER SEQUENCE (rollback), without
--- check_no_tasks(), and without check_shard_end() (ids of shard 8).
+-- Fails if set_shard() calls setval(), which no rollback undoes, instead of
+-- ALTER SEQUENCE. Fails without check_no_tasks(). Fails without
+-- check_shard_end(), since ids of shard 8 are assigned.
 \a \t
 SET client_min_messages = warning;
 SELECT current_database() AS old \gset
@@ -51,7 +52,7 @@ TRUNCATE fairq.task RESTART IDENTITY;	-- a purge by SQL; the shard stays
 SET client_min_messages = warning;
 SELECT fairq.shard();
 
--- the last ids that the shard gives, and those that are reserved
+-- the shard gives its last ids, except for those that are reserved
 SELECT setval('fairq.task_id_seq', (8::bigint << 43) - (1 << 20) - 1) > 0 AS set;
 SELECT (8::bigint << 43) - fairq.enqueue('q', 'a') AS left;
 SELECT count(fairq.enqueue('q', 'a')) FROM generate_series(1, 30);

@@ -1,20 +1,19 @@
--- Shares of priorities: the lane of each task, exactly. A newly active lane
--- has saved nothing, and other rules still apply.
+-- Shares of priorities determine the lane of each task exactly. A newly active
+-- lane has no credit, and other rules still apply.
 --
--- Fails if a newly active lane begins with what it had got (find_starts() in
--- shares.c). Fails if lanes with equal amounts are not ordered by priority
+-- Fails if a newly active lane begins with the amount that it had before (find_starts()
+-- in shares.c). Fails if lanes with equal amounts are not ordered by priority
 -- (is_before() there). Fails if unserved tasks stay charged (settle_charge() there, and
--- after an error fairq_serve_end() in serve.c). Fails if a run of a lane is as long
--- as the call. Fails if the turns of one window of per_group are of several
--- lanes (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all
--- lanes as equal (copy_queue() in serve.c). Fails if all tasks of such
--- a window advance the virtual time (settle_charge() there). Cost-fair: fails
--- if each task is charged as one, or lanes are chosen for many tasks
--- (fairq_charge_of() in claim.h, choose_lane() in serve.c). Time-fair: fails
--- if a newly active lane is not charged or not the first of equals, or new
--- shares do not make all lanes equal. Fails if levels do not count
--- (find_got(), is_before(), key_of() in shares.c), or if peek() does not count
--- tasks that it has already returned as running.
+-- after an error fairq_turns_end() in turn.c). Fails if a run of a lane is as long as
+-- the call. Fails if the turns of one window of per_group are of several lanes
+-- (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all lanes as equal
+-- (copy_queue() in serve.c). Fails if all tasks of a window of per_group advance the
+-- virtual time (settle_charge() there). Cost-fair: fails if each task is charged as
+-- one, or a lane is chosen for several tasks at once (fairq_charge_of() in claim.h,
+-- choose_lane() in serve.c). Time-fair: fails if a newly active lane is not charged or
+-- not the first of equals, or new shares do not make all lanes equal. Fails if levels
+-- do not count (find_got(), is_before(), key_of() in shares.c), or if peek() does not
+-- count tasks that it has already returned as running.
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -37,7 +36,7 @@ CREATE FUNCTION pg_temp.enqueue(of text, priority int, n int, groups int DEFAULT
 	SELECT fairq.enqueue_batch(of, array_agg('g' || i % groups), array_agg('{}'::jsonb), priority)
 	FROM generate_series(1, n) i
 $$;
--- Many pops of n tasks each, as one string.
+-- The results of many pops of n tasks each, as one string.
 CREATE FUNCTION pg_temp.pops(of text, times int, n int DEFAULT 1) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	r text := '';
@@ -48,7 +47,7 @@ BEGIN
 	RETURN r;
 END $$;
 
--- The same, each in a transaction of its own, so that slots are free again.
+-- Many pops of one task, each in a transaction of its own, so that slots are free again.
 CREATE PROCEDURE pg_temp.pops_apart(of text, times int, INOUT r text DEFAULT '') LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1 .. times LOOP
@@ -85,12 +84,12 @@ SELECT pg_temp.enqueue('shares', p, 40) FROM generate_series(0, 3) p;
 SELECT pg_temp.pops('shares', 20);
 SELECT pg_temp.pops('shares', 2, 10);
 SELECT pg_temp.pop('shares', 20);
--- lane 0 is empty, then lane 1; then lanes without a share
+-- lane 0 becomes empty, then lane 1; lanes without a share follow
 SELECT pg_temp.pop('shares', 200);
 SELECT pg_temp.pop('shares', 20);
 
 --
--- A newly active lane begins where the others are, and has saved nothing
+-- A newly active lane begins where the others are, and has no credit
 --
 
 SELECT pg_temp.enqueue('shares', 2, 30);
@@ -100,18 +99,18 @@ SELECT pg_temp.pops('shares', 20);
 SELECT pg_temp.enqueue('shares', 1, 4);
 SELECT pg_temp.pops('shares', 20);
 
--- after that all lanes are equal, or nearly
+-- after that all lanes have got equal amounts, or nearly
 SELECT pg_temp.enqueue('shares', p, 20) FROM generate_series(0, 2) p;
 SELECT pg_temp.pop('shares', 20);
 
--- lanes that contain the same group
+-- the lanes contain the same group
 SELECT fairq.purge('shares') > 0;
 SELECT pg_temp.enqueue('shares', p, 20, 1) FROM generate_series(0, 2) p;
 SELECT pg_temp.pops('shares', 10, 2);
 
 --
--- New shares make all lanes equal. Without shares the order is strict, as
--- before.
+-- New shares make all lanes equal. Without shares the order of priorities is
+-- strict.
 --
 
 SELECT fairq.alter_queue('shares', shares => '{1,3}');
@@ -120,7 +119,7 @@ SELECT fairq.alter_queue('shares', shares => '{1,3,1}');
 SELECT pg_temp.pop('shares', 8);
 SELECT fairq.alter_queue('shares', shares => '{}');
 SELECT pg_temp.pop('shares', 8);
--- lost hints do not change what each lane has got
+-- the loss of hints does not change what each lane has received
 SELECT pg_temp.enqueue('shares', p, 20) FROM generate_series(0, 1) p;
 SELECT fairq.alter_queue('shares', shares => '{1,3}');
 SELECT pg_temp.pops('shares', 3);
@@ -129,8 +128,9 @@ SELECT pg_temp.pops('shares', 6);
 SELECT fairq.purge('shares') > 0;
 
 --
--- The bound holds after each task, and over each stretch of as many tasks as
--- the sum of the shares. The shares have no small common multiple.
+-- The bound holds between any two tasks. After a multiple of the sum of the
+-- shares, each lane has exactly its share. The shares have no small common
+-- multiple.
 --
 
 CREATE TEMP TABLE served (n int, p int);
@@ -174,7 +174,7 @@ SELECT fairq.alter_queue('shares', concurrency => 1);
 SELECT pg_temp.enqueue('shares', p, 9, 1) FROM generate_series(0, 1) p;
 CALL pg_temp.pops_apart('shares', 7);
 SELECT pg_temp.pop('shares', 6);
--- a lane whose group has no slot is skipped, and saves nothing
+-- a lane whose group has no slot is skipped, and earns no credit
 SELECT id AS running FROM fairq.pop('shares') \gset
 SELECT pg_temp.pop('shares', 6);
 SELECT fairq.complete(:running);
@@ -182,7 +182,7 @@ SELECT fairq.purge('shares') > 0;
 SELECT fairq.alter_queue('shares', concurrency => 0, max_running => 1);
 SELECT pg_temp.enqueue('shares', p, 9) FROM generate_series(0, 1) p;
 CALL pg_temp.pops_apart('shares', 7);
--- expired tasks of a full queue are served, by shares
+-- expired tasks of a full queue are served according to the shares
 SELECT fairq.alter_queue('shares', max_running => 9);
 SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 20, '1 microsecond');
 SELECT pg_temp.pop('shares', 6);
@@ -198,7 +198,7 @@ BEGIN;
 SELECT pg_temp.pop('shares', 2);
 ROLLBACK;
 SELECT pg_temp.pop('shares', 6);
--- a failed call returns its charges, except for one task
+-- a failed call returns its charges, except that of one task
 SELECT fairq.alter_queue('shares', shares => '{1,1}');
 SELECT pg_temp.enqueue('shares', 0, 50000);
 SET statement_timeout = '50 ms';
@@ -211,8 +211,8 @@ SELECT * FROM fairq.check_queue('shares');
 SELECT fairq.drop_queue('shares', force => true);
 
 --
--- Cost-fair: shares of the cost. Each task of a large pop is of the lane that
--- is next, as with many small pops.
+-- In cost-fair queues, shares are shares of the cost. Each task of a large pop
+-- is of the lane that is next, as with many small pops.
 --
 
 SELECT fairq.create_queue('shares', fair_by => 'cost', shares => '{1,1}');
@@ -232,7 +232,7 @@ SELECT fairq.purge('shares') > 0;
 SELECT pg_temp.enqueue_at('shares', 0, 9, 1000000), pg_temp.enqueue_at('shares', 1, 9, 1e-30);
 SELECT pg_temp.pops('shares', 12);
 SELECT fairq.purge('shares') > 0;
--- the bound, with costs of 1 to 20: between any two moments, in cost
+-- the bound, in cost, holds between any two tasks, with costs of 1 to 20
 SELECT fairq.alter_queue('shares', shares => '{13,7,5}');
 SELECT fairq.enqueue('shares', 'g' || i % 5, jsonb_build_object('cost', cost), priority => p, cost => cost)
 FROM generate_series(0, 2) p, generate_series(1, 150) i, LATERAL (SELECT 1 + (i * i + 7 * i + p) % 20) c(cost) \g /dev/null
@@ -257,8 +257,8 @@ SELECT * FROM fairq.check_queue('shares');
 SELECT fairq.drop_queue('shares', force => true);
 
 --
--- Time-fair: shares of worker time. Which lane is next, if tasks of priority 0
--- take ten seconds, and other tasks one second.
+-- In time-fair queues, shares are shares of worker time. Which lane is next, if
+-- tasks of priority 0 take ten seconds, and other tasks take one second.
 --
 
 SELECT fairq.create_queue('shares', fair_by => 'time', shares => '{1,1}');
@@ -287,7 +287,7 @@ CREATE TEMP TABLE running AS SELECT id, priority FROM fairq.pop('shares', 6);
 SELECT string_agg(priority::text, '' ORDER BY ctid) FROM running;
 SELECT string_agg(t.priority::text, '' ORDER BY n) FROM fairq.peek('shares', 6) WITH ORDINALITY p(id, group_key, addr, enqueued_at, n) JOIN fairq.task t USING (id);
 SELECT count(*) FROM running, fairq.complete(id, took => '10 s');
--- shares of 3 and 1: three times the time
+-- with shares of 3 and 1, lane 0 gets three times the time
 SELECT fairq.alter_queue('shares', shares => '{3,1}');
 CALL pg_temp.work('shares', 1);
 CALL pg_temp.work('shares', 30);
@@ -302,7 +302,7 @@ SELECT pg_temp.enqueue('shares', 1, 60);
 CALL pg_temp.work('shares', 20);
 SELECT pg_temp.enqueue('shares', 0, 9);
 CALL pg_temp.work('shares', 13);
--- a rolled back pop used no time
+-- a rolled back pop uses no time
 BEGIN;
 SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 4);
 ROLLBACK;

@@ -1,5 +1,5 @@
 -- SQL changes rows, the tables are maintained, and the extension is created
--- again. All tasks of the database are lost.
+-- again. The test deletes all tasks of the database.
 --
 -- Fails if hints stay when SQL changes fairq.task (fairq_task_changed() in
 -- fairq.c).
@@ -80,7 +80,7 @@ SELECT fairq.create_queue('storage', block_length => 10);
 SELECT pg_temp.add('storage', 'a', 1, 5), pg_temp.add('storage', 'b', 1, 5);
 SELECT pg_temp.pop('storage', 4);
 
--- UPDATE: a popped task is ready again, a ready one moves back
+-- UPDATE: a popped task is ready again, and a ready task moves back
 UPDATE fairq.task SET lease_until = NULL
 WHERE queue_id = pg_temp.queue_id('storage') AND payload = '"b1"';
 SELECT * FROM pg_temp.check('storage');
@@ -92,7 +92,7 @@ SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storag
 SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storage', 100);
 SELECT * FROM pg_temp.check('storage');
 
--- DELETE: the remaining tasks stay in order
+-- after a DELETE the remaining tasks stay in order
 SELECT pg_temp.add('storage', 'a', 11, 16), pg_temp.add('storage', 'b', 11, 13);
 DELETE FROM fairq.task
 WHERE queue_id = pg_temp.queue_id('storage') AND payload IN ('"a11"', '"a12"', '"a14"', '"b12"');
@@ -102,7 +102,7 @@ SELECT string_agg(payload #>> '{}', ' ' ORDER BY payload) FROM fairq.pop('storag
 SELECT pg_temp.pop('storage');
 SELECT * FROM pg_temp.check('storage');
 
--- INSERT: far behind, and far ahead
+-- an INSERT adds tasks far behind and far ahead of the others
 INSERT INTO fairq.task (id, addr, enqueued_at, queue_id, group_no, attempt, priority, payload)
 SELECT nextval('fairq.task_id_seq'), block * 10, now(), pg_temp.queue_id('storage'), 0, 0, 0, to_jsonb(block)
 FROM unnest('{0, 1, 1000}'::int[]) block;
@@ -190,13 +190,12 @@ SELECT pg_temp.broken($$UPDATE fairq.group_number SET group_no = 0
 SELECT pg_temp.broken($$INSERT INTO fairq.group_number
 	VALUES (pg_temp.queue_id('storage'), 5, 'b'), (pg_temp.queue_id('storage'), 10, 'c')$$);
 SELECT pg_temp.broken($$UPDATE fairq.queue SET block_length = 7 WHERE name = 'storage'$$);
--- a task stays in its queue: check_queue or an error reports each change of
--- its columns
+-- check_queue or an error reports each invalid change of a task's lane
 SELECT pg_temp.broken($$ALTER TABLE fairq.task ALTER COLUMN lane DROP EXPRESSION;
 	UPDATE fairq.task SET lane = lane + 1 WHERE payload = '"a1"'$$);
 UPDATE fairq.task SET priority = 10;
 UPDATE fairq.task SET lane = lane + 1;
--- no table accepts a negative number of a group
+-- no table accepts a negative group number
 UPDATE fairq.task SET group_no = -1;
 INSERT INTO fairq.group_number VALUES (pg_temp.queue_id('storage'), -1, 'd');
 INSERT INTO fairq.group_setting VALUES (pg_temp.queue_id('storage'), -2147483648);
@@ -240,10 +239,10 @@ SELECT * FROM pg_temp.check('storage');
 -- Indexes
 --
 
--- fairq refuses an index that it cannot maintain, until it is dropped. Calls
--- that add no entry to it continue: a running task can complete and a task can
--- be taken. A task can be popped if the claim changes none of the index's
--- columns.
+-- fairq refuses to write an index that it cannot maintain, until the index is
+-- dropped. Calls that add no entry to such an index continue: a running task
+-- can complete and a task can be taken. A task can be popped if the claim
+-- changes none of the index's columns.
 SELECT pg_temp.add('storage', 'a', 1, 4);
 CREATE INDEX storage_extra ON fairq.task (addr) WHERE lease_until IS NULL;
 SELECT fairq.enqueue('storage', 'a');
@@ -275,7 +274,7 @@ SELECT fairq.enqueue('storage', 'none yet');
 DROP INDEX fairq.storage_extra;
 SELECT pg_temp.pop('storage');
 
--- fairq maintains plain indexes: here on all columns that a claim changes.
+-- fairq maintains plain indexes, here on all columns that a claim changes.
 CREATE INDEX storage_lease ON fairq.task (lease_until, attempt) INCLUDE (worker);
 CREATE INDEX storage_worker ON fairq.task (worker DESC NULLS LAST);
 CREATE UNIQUE INDEX storage_unique ON fairq.task (queue_id, id);
@@ -296,8 +295,8 @@ SELECT * FROM pg_temp.check('storage');
 DROP INDEX fairq.storage_lease, fairq.storage_worker, fairq.storage_unique;
 
 -- An index on the columns of one of fairq's own indexes, in another order, is
--- maintained. fairq does not mistake it for its own index, even if that is
--- younger.
+-- maintained. fairq does not mistake it for its own index, even if its own
+-- index is younger.
 CREATE INDEX storage_down ON fairq.task (lane, addr DESC);
 CREATE INDEX storage_nulls ON fairq.task (lane, addr NULLS FIRST);
 CREATE INDEX storage_down_too ON fairq.task (lane, group_no DESC, addr);
@@ -367,7 +366,7 @@ DROP INDEX fairq.task_by_group;
 SELECT fairq.pop('storage');
 ROLLBACK;
 -- The index of timed tasks is reported as missing once one of these is due. An
--- index of all tasks replaces it.
+-- index of all tasks can replace it.
 BEGIN;
 DROP INDEX fairq.task_by_time;
 SELECT fairq.enqueue('storage', 'a', '"due"', run_at => clock_timestamp() + interval '1 millisecond') > 0;

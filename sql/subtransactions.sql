@@ -1,8 +1,8 @@
--- Subtransactions with many pending changes. Nested ones enqueue in hundreds
--- of groups, pop and finish, and are released or rolled back at random. A
--- table, which is rolled back with them, records what the transaction did. So this
--- table and the queue must always agree, and in the end all remaining tasks are
--- served.
+-- Subtransactions with many pending changes. Nested subtransactions enqueue in
+-- hundreds of groups, pop and finish tasks, and are released or rolled back at
+-- random. A table, which is rolled back with them, records what the transaction
+-- did. So this table and the queues must always agree, and in the end all
+-- remaining tasks are served.
 --
 -- The stack of pending changes (transaction.c) grows past 16 and past 64
 -- entries, and shrinks again. Fails if the changes of a released subtransaction do not
@@ -28,7 +28,7 @@ BEGIN
 END
 $$;
 
--- Each served task must be one that the table has as ready.
+-- According to the table, each popped task must have been ready.
 CREATE FUNCTION pg_temp.pop(queue text, n int) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

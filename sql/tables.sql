@@ -34,7 +34,7 @@ BEGIN
 END $$;
 SELECT pg_temp.goes_on();
 
--- A change of each table: which call refuses it?
+-- Changes each table, and returns for each whether the calls refuse or accept the change.
 CREATE FUNCTION pg_temp.refused(change text, undo text, tables text[] DEFAULT '{task,group_number,dedup,archive}')
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -107,7 +107,8 @@ SELECT pg_temp.refused('CREATE TRIGGER audit AFTER INSERT ON fairq.%s EXECUTE FU
 SELECT pg_temp.refused('CREATE CONSTRAINT TRIGGER audit AFTER INSERT ON fairq.%s
 	DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION tables_log()',
 	'DROP TRIGGER audit ON fairq.%s');
--- fairq's own triggers, and one that fairq's functions would not fire anyway
+-- accepted: fairq's own trigger function, and a trigger that fairq's functions would not
+-- fire anyway
 SELECT pg_temp.refused('CREATE TRIGGER own AFTER INSERT ON fairq.%s FOR EACH ROW EXECUTE FUNCTION fairq_internal.task_changed()',
 	'DROP TRIGGER own ON fairq.%s');
 SELECT pg_temp.refused('CREATE TRIGGER audit AFTER TRUNCATE ON fairq.%s EXECUTE FUNCTION tables_log()',
@@ -185,7 +186,8 @@ SELECT pg_temp.refused('ALTER TABLE fairq.%s ADD COLUMN added int GENERATED ALWA
 	'ALTER TABLE fairq.%s DROP COLUMN added');
 CREATE DOMAIN tables_domain AS int;
 SELECT pg_temp.refused('ALTER TABLE fairq.%s ADD COLUMN added tables_domain', 'ALTER TABLE fairq.%s DROP COLUMN added');
--- A plain column is NULL; a dropped default leaves its value.
+-- An additional column without a default is NULL in new rows. Existing rows keep the value
+-- of a default that was dropped.
 ALTER TABLE fairq.task ADD COLUMN added int DEFAULT 7;
 ALTER TABLE fairq.task ALTER COLUMN added DROP DEFAULT;
 SELECT fairq.enqueue('tables_all', 'a') > 0 AS ok;
@@ -197,7 +199,7 @@ ALTER TABLE fairq.task DROP COLUMN added;
 UPDATE before b SET lease_until = t.lease_until FROM fairq.task t WHERE t.id = b.id;
 SELECT pg_temp.goes_on();
 
--- A column of fairq's own with another type, or a dropped one.
+-- fairq refuses a table if one of its columns has another type or was dropped.
 BEGIN;
 ALTER TABLE fairq.dedup ALTER COLUMN id TYPE numeric;
 SELECT fairq.enqueue('tables', 'a', dedup_key => 'a');

@@ -3,8 +3,8 @@
 --
 -- Fails if taken tasks are not recorded (fairq_taken_note() in taken.c). Fails
 -- if a second fail() returns the task twice (fairq_taken_ended()). Fails if a
--- returned task has lost its key (fairq_run_again() in outcome.c). Fails if
--- maintain() deletes its group (fairq_taken_any()).
+-- returned task has lost its key (run_again() in outcome.c). Fails if
+-- maintain() deletes the task's group (fairq_taken_any()).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -12,7 +12,7 @@ CREATE FUNCTION pg_temp.add(VARIADIC payloads text[]) RETURNS bigint
 LANGUAGE sql AS $$ SELECT count(fairq.enqueue('taken', left(p, 1), to_jsonb(p))) FROM unnest(payloads) p $$;
 CREATE FUNCTION pg_temp.take(n int DEFAULT 100) RETURNS text
 LANGUAGE sql AS $$ SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ') FROM fairq.take('taken', n) $$;
--- ids are known in advance, since a taken task is in no view
+-- note() records the ids in advance, because no view shows a taken task
 CREATE TEMP TABLE ids (task text PRIMARY KEY, id bigint);
 CREATE FUNCTION pg_temp.note() RETURNS void
 LANGUAGE sql AS $$
@@ -48,7 +48,7 @@ SELECT fairq.fail(pg_temp.id('a1'), 1), fairq.release(pg_temp.id('b1')), fairq.r
 -- a call with the number of another attempt, or with an unknown id, has no
 -- effect
 SELECT fairq.fail(pg_temp.id('d1'), 2), fairq.release(pg_temp.id('d1'), 0), fairq.fail(pg_temp.id('d1') + 1000000);
--- a task that was not taken
+-- extend, complete and set_progress do not find a taken task
 SELECT fairq.extend(pg_temp.id('d1')) IS NULL AS lost, fairq.complete(pg_temp.id('d1')), fairq.set_progress(pg_temp.id('d1'), 1, '1');
 SELECT * FROM fairq.check_queue('taken');
 COMMIT;
@@ -73,7 +73,7 @@ SELECT key AS changed FROM before b, jsonb_each(to_jsonb(b)) JOIN (SELECT to_jso
 SELECT id = :id AS ok, attempt, attempts_left, length(payload ->> 'long') AS long, headers, priority FROM fairq.take('taken');
 
 --
--- Its last attempt
+-- The last attempt of a taken task
 --
 
 SELECT pg_temp.forget(), pg_temp.add('a1', 'a2'), pg_temp.note();
@@ -125,7 +125,7 @@ SELECT fairq.release(pg_temp.id('c1'), 2);
 COMMIT;
 SELECT * FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('taken');
--- a task that was taken in a rolled back part is not taken
+-- a task is no longer taken once its take is rolled back to a savepoint
 SELECT pg_temp.forget(), pg_temp.add('a1', 'b1'), pg_temp.note();
 BEGIN;
 SAVEPOINT one;
@@ -203,8 +203,8 @@ SELECT pg_temp.add('y1');
 SELECT * FROM pg_temp.stand;
 SELECT group_key, payload FROM fairq.take('taken', 10) ORDER BY 1;
 SELECT * FROM fairq.check_queue('taken');
--- the rows are no longer found if they were moved or truncated: the call
--- fails, and no task is lost
+-- the call fails if rows were moved or truncated, since it does not find them;
+-- no task is lost
 SELECT pg_temp.forget(), pg_temp.add('x1'), pg_temp.note();
 BEGIN;
 SELECT pg_temp.take();
@@ -224,7 +224,7 @@ ROLLBACK TO s;
 SELECT fairq.release(pg_temp.id('x1'));
 COMMIT;
 SELECT pg_temp.take();
--- many, and many times
+-- many tasks are taken and returned many times
 SELECT pg_temp.forget(), fairq.alter_queue('taken', max_running => 0, fair_by => 'tasks', max_attempts => 100);
 SELECT count(fairq.enqueue('taken', (i % 7)::text)) FROM generate_series(1, 2000) i;
 BEGIN;

@@ -1,11 +1,11 @@
--- How many tasks are ready, scheduled and running: fairq.stats shows it
--- without reading them, and agrees with the rows after each call that changes
--- one.
+-- fairq.stats shows how many tasks are ready, scheduled and running, without
+-- reading their rows. It agrees with the rows after each call that changes a
+-- row.
 --
--- Fails if a call records nothing or the wrong kind (FairqPending).
--- Fails if an abort counts (apply_pending() in transaction.c). Fails if a
--- count that did not include a queue marks its numbers as known
--- (add_found() in load.c).
+-- Fails if a call records no change, or one of the wrong kind (FairqPending).
+-- Fails if rolled back changes count (apply_pending() in transaction.c). Fails
+-- if a count that did not include a queue marks its numbers as known
+-- (fairq_tally_found() in tally.c).
 \a \pset footer off
 
 -- The numbers of the view, and the faults of the queue.
@@ -33,7 +33,7 @@ SELECT fairq.create_queue('tally', max_attempts => 2, backoff => '1 hour', retai
 SELECT fairq.maintain('tally');
 SELECT * FROM pg_temp.tally();
 
--- Enqueue: ready at once, scheduled, and an existing task.
+-- Tasks that are enqueued as ready or scheduled, and one that exists already.
 SELECT count(fairq.enqueue('tally', 'g', to_jsonb(p))) FROM unnest('{a,b,c,d,e,f,g,h}'::text[]) p;
 SELECT count(*) FROM fairq.enqueue_batch('tally', ARRAY['g', 'h'], ARRAY['"i"', '"j"']::jsonb[],
 	run_at => clock_timestamp() + '1 hour');
@@ -46,7 +46,7 @@ SELECT * FROM pg_temp.tally();
 SELECT payload FROM fairq.take('tally');
 SELECT * FROM pg_temp.tally();
 
--- Each end of a lease, and other changes.
+-- Leases end in each way, and tasks are changed.
 SELECT fairq.complete(pg_temp.id('a'));
 SELECT * FROM pg_temp.tally();
 SELECT fairq.fail(pg_temp.id('b'), dead => true);
@@ -116,11 +116,12 @@ SELECT * FROM pg_temp.tally();
 COMMIT;
 SELECT * FROM pg_temp.tally();
 
--- Changes by SQL are loaded again: by a query of the view,
+-- After a change by SQL, a query of the view counts the tasks again.
 UPDATE fairq.task SET payload = '2' WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'tally')
 	AND payload = '"t1"';
 SELECT * FROM pg_temp.tally();
--- by a transaction that has written before, and counts its own rows once,
+-- A transaction that has already written counts the tasks again, and its own
+-- rows once.
 SELECT fairq.reset_hints();
 BEGIN;
 SELECT fairq.enqueue('tally', 'g1') > 0 AS enqueued;
@@ -133,15 +134,16 @@ ROLLBACK TO s;
 SELECT count(*) FROM fairq.pop('tally');
 COMMIT;
 SELECT * FROM pg_temp.tally();
--- and after an abort of changes by SQL.
+-- The tasks are also counted again after changes by SQL are rolled back.
 BEGIN;
 UPDATE fairq.task SET payload = '3' WHERE payload = '2';
--- the UPDATE of the own transaction is not a fault
+-- the transaction's own UPDATE is not a fault
 SELECT fairq.check_queue('tally');
 ROLLBACK;
 SELECT * FROM pg_temp.tally();
 
--- A queue's row is deleted and restored, while its tasks stay.
+-- If a queue's row is deleted and restored, while its tasks stay, the numbers
+-- are right.
 CREATE TEMP TABLE kept AS SELECT * FROM fairq.queue WHERE name = 'tally';
 SELECT fairq.create_queue('tally_other');
 SELECT fairq.create_queue('tally_hints');

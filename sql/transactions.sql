@@ -75,8 +75,8 @@ SELECT fairq.drop_queue('transactions_rr', true);
 COMMIT;
 SELECT * FROM fairq.check_queue('transactions_s');
 
--- Enqueue, pop and complete read no table with the snapshot. So a serializable
--- transaction has no predicate lock on fairq's tables.
+-- Enqueue, pop and complete read no table with the transaction's snapshot. So a
+-- serializable transaction has no predicate lock on fairq's tables.
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT fairq.enqueue('transactions_s', 'a', '"a4"') > 0 AS ok;
 SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('transactions_s', 100);
@@ -139,7 +139,7 @@ COMMIT;
 SELECT * FROM fairq.check_queue('transactions_s');
 
 --
--- Two-phase commit: refused after a call that wrote
+-- Two-phase commit is refused after a call that wrote
 --
 
 SELECT pg_temp.pop('transactions_s');
@@ -229,7 +229,7 @@ COMMIT;
 SELECT payload->'id' AS id, group_key FROM fairq.pop('transactions_trigger', 100);
 SELECT * FROM fairq.check_queue('transactions_trigger');
 
--- At commit, too.
+-- A deferred trigger enqueues at the commit.
 DROP TRIGGER enqueue ON transactions_order;
 CREATE CONSTRAINT TRIGGER enqueue AFTER INSERT ON transactions_order
 	DEFERRABLE INITIALLY DEFERRED
@@ -269,7 +269,7 @@ SELECT * FROM pg_temp.work('transactions_work');
 SELECT payload, attempt, status FROM fairq.tasks WHERE queue = 'transactions_work';
 SELECT * FROM fairq.check_queue('transactions_work');
 
--- A cursor pops when it is first read, and then all tasks that it requested.
+-- A cursor pops when it is first read. Then it pops all tasks that its query requests.
 SELECT fairq.create_queue('transactions_cursor');
 SELECT count(*) FROM fairq.enqueue_batch('transactions_cursor', '{a,a,a,b,b,b}', '{1,2,3,1,2,3}');
 BEGIN;
@@ -291,7 +291,7 @@ CLOSE c;
 SELECT count(*) FROM fairq.pop('transactions_cursor');
 SELECT count(*) FROM fairq.tasks WHERE queue = 'transactions_cursor' AND status = 'running';
 
--- A cursor over a pop that is rolled back.
+-- If a cursor over a pop is rolled back, its tasks are ready again.
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'transactions_cursor';
 BEGIN;
 SAVEPOINT s;

@@ -1,5 +1,5 @@
--- An upper bound of the tasks that are served before a task.
--- test/suite/turns_before compares it with the service.
+-- An upper bound on the number of tasks that are served before a task.
+-- test/suite/turns_before compares it with the tasks that are served.
 --
 -- Fails if the weights of other groups do not count (others_per_block() in
 -- inspect.c).
@@ -18,7 +18,7 @@ LANGUAGE sql AS $$ SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('turn
 
 SELECT fairq.create_queue('turns_before');
 SELECT fairq.turns_before(NULL), fairq.turns_before(-1);
--- alone, with another group, at its turn
+-- the group is alone, then with other groups, and then its turns pass
 SELECT pg_temp.add('a1', 'a2', 'a3');
 SELECT * FROM pg_temp.before;
 SELECT pg_temp.add('b1', 'b2', 'c1');
@@ -31,7 +31,7 @@ SELECT * FROM pg_temp.before;
 SELECT fairq.fail(id, retry_in => '1 hour') FROM fairq.tasks WHERE queue = 'turns_before' AND status = 'running' AND payload = '"a1"';
 SELECT fairq.reschedule(id, 'infinity') FROM fairq.tasks WHERE queue = 'turns_before' AND payload = '"a3"';
 SELECT * FROM pg_temp.before;
--- due tasks of its own group come before it
+-- due tasks of a group come before its other tasks
 SELECT fairq.reschedule(id) FROM fairq.tasks WHERE queue = 'turns_before' AND payload IN ('"a1"', '"a3"');
 SELECT * FROM pg_temp.before;
 SELECT pg_temp.pop(100);
@@ -45,11 +45,11 @@ SELECT fairq.pause('turns_before', 'b');
 SELECT pg_temp.pop(2);
 SELECT * FROM pg_temp.before;
 SELECT fairq.resume('turns_before', 'b');
--- more tasks than the function counts one by one: it estimates their number
+-- if there are more tasks than the function counts one by one, it estimates their number
 -- from blocks
 SELECT count(*) FROM fairq.enqueue_batch('turns_before', array_fill('d'::text, ARRAY[3000]), array_fill('"d"'::jsonb, ARRAY[3000]));
 SELECT fairq.turns_before(max(id)) >= 2999, fairq.turns_before(max(id)) < 3001 * 16 FROM fairq.tasks WHERE queue = 'turns_before';
--- another priority, and tasks of the calling transaction
+-- a task of another priority, which the calling transaction has enqueued
 BEGIN;
 SELECT fairq.turns_before(fairq.enqueue('turns_before', 'e', '"e"', 7));
 ROLLBACK;

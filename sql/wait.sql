@@ -1,5 +1,5 @@
--- fairq.wait: true once a pop can return a task, false at the timeout; and
--- where it may be called.
+-- fairq.wait() returns true once a pop can return a task, and false at the
+-- timeout. It is refused where it cannot end a transaction.
 --
 -- Fails if wait() does not know when a task becomes due (next_due() in
 -- wait.c).
@@ -25,7 +25,7 @@ CALL fairq.wait('wait', '1 day -25 hours');
 CALL fairq.wait('wait', '110 years');
 CALL fairq.wait('wait', '178000000 years');
 CALL fairq.wait('wait', '-178000000 years');
--- no task: false, at the timeout
+-- without a task the result is false, at the timeout
 CALL fairq.wait('wait', '0');
 CALL fairq.wait('wait', '1 microsecond');
 SELECT clock_timestamp() AS before \gset
@@ -36,7 +36,7 @@ CALL fairq.wait('wait', '0', NULL);
 CALL fairq.wait('wait', '0', true);
 CALL fairq.wait(timeout => '0', queue => 'wait');
 CALL fairq.wait(ready => NULL, timeout => '0', queue => 'wait');
--- a task: true, at once, and the task is still there
+-- with a task the result is true, at once, and the task is still there
 SELECT pg_temp.add('wait', 'a1');
 SELECT clock_timestamp() AS before \gset
 CALL fairq.wait('wait');
@@ -54,11 +54,11 @@ SELECT pg_temp.done('wait');
 -- Reasons to return
 --
 
--- a ready task in any lane
+-- a task in any lane is ready
 SELECT fairq.enqueue('wait', 'a', '"a1"', 9) > 0 AS ok;
 CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
--- an expired lease; one that expires meanwhile
+-- a lease has expired, or expires meanwhile
 CALL fairq.wait('wait', '0');
 SELECT fairq.extend(id, 1, '1 microsecond') IS NOT NULL AS lapsed FROM fairq.tasks WHERE queue = 'wait';
 CALL fairq.wait('wait', '0');
@@ -68,7 +68,7 @@ CALL fairq.wait('wait', '1 minute');
 SELECT clock_timestamp() - :'before' BETWEEN '150 milliseconds' AND '20 seconds' AS in_time;
 SELECT pg_temp.pop('wait');
 SELECT pg_temp.done('wait');
--- a due task, and one that becomes due meanwhile, but not a later one
+-- a task is due, or becomes due meanwhile, but not a later one
 SELECT clock_timestamp() AS before \gset
 SELECT fairq.enqueue('wait', 'a', '"a1"', run_at => clock_timestamp() + interval '150 milliseconds') > 0 AS ok;
 SELECT fairq.enqueue('wait', 'b', '"b1"', run_at => clock_timestamp() + interval '1 hour') > 0 AS ok;
@@ -79,7 +79,7 @@ CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
 CALL fairq.wait('wait', '0');
 CALL fairq.wait('wait', '50 milliseconds');
--- a retry, and a task released with a delay
+-- a retry or a task released with a delay becomes due
 SELECT clock_timestamp() AS before \gset
 SELECT fairq.fail(id, 1, 'x', '150 milliseconds') FROM fairq.tasks WHERE queue = 'wait' AND status = 'running';
 CALL fairq.wait('wait', '1 minute');
@@ -90,7 +90,7 @@ SELECT pg_temp.pop('wait');
 SELECT clock_timestamp() - :'before' BETWEEN '300 milliseconds' AND '20 seconds' AS in_time;
 SELECT * FROM fairq.check_queue('wait');
 SELECT pg_temp.done('wait'), fairq.purge('wait');
--- a failed task that is redriven
+-- a failed task ends a wait once it is redriven
 SELECT pg_temp.add('wait', 'a1');
 SELECT count(fairq.fail(id, attempt, dead => true)) FROM fairq.pop('wait');
 CALL fairq.wait('wait', '0');
@@ -144,7 +144,7 @@ CALL fairq.wait('wait', '0');
 SELECT fairq.alter_queue('wait', 0, 0);
 SELECT * FROM fairq.check_queue('wait');
 SELECT fairq.purge('wait'), pg_temp.done('wait');
--- the result is right also after hints were lost
+-- the result is also right after hints are lost
 SELECT pg_temp.add('wait', 'a1');
 SELECT fairq.reset_hints();
 CALL fairq.wait('wait', '0');
@@ -154,7 +154,7 @@ CALL fairq.wait('wait', '0');
 SELECT * FROM fairq.check_queue('wait');
 
 --
--- Where it may be called: it ends transactions
+-- Where wait() may be called, since it ends transactions
 --
 
 BEGIN;
@@ -165,7 +165,7 @@ SELECT pg_temp.add('wait', 'b1');
 CALL fairq.wait('wait');
 COMMIT;
 SELECT count(*) FROM fairq.tasks WHERE queue = 'wait' AND status = 'queued';
--- other invalid arguments are errors, too
+-- an invalid argument is reported before the transaction block is
 BEGIN;
 CALL fairq.wait(NULL);
 ROLLBACK;
@@ -190,7 +190,7 @@ CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
 CALL fairq.wait('wait', '20 milliseconds');
 RESET default_transaction_isolation;
--- a function runs in a transaction
+-- a function cannot call wait(), because it runs in a transaction
 CREATE FUNCTION pg_temp.wait() RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
 	ready boolean;
@@ -199,8 +199,8 @@ BEGIN
 	RETURN ready;
 END $$;
 SELECT pg_temp.wait();
--- a procedure and a block of statements are not, unless they are called in a
--- transaction
+-- a procedure and a DO block may call wait(), unless they are called in a
+-- transaction block
 CREATE PROCEDURE pg_temp.work(INOUT served text, n int) LANGUAGE plpgsql AS $$
 DECLARE
 	ready boolean;
@@ -242,7 +242,7 @@ BEGIN
 	CALL fairq.wait('wait', '0', ready);
 END $$;
 ROLLBACK;
--- in a block with a handler there is a subtransaction
+-- a block with an exception handler is a subtransaction, so the call fails
 DO $$
 DECLARE
 	ready boolean;
@@ -251,7 +251,7 @@ BEGIN
 EXCEPTION WHEN division_by_zero THEN
 	NULL;
 END $$;
--- and the failed call has changed nothing
+-- the failed call has changed nothing
 CALL fairq.wait('wait', '0');
 SELECT pg_temp.add('wait', 'e1');
 CALL fairq.wait('wait', '0');
@@ -267,7 +267,7 @@ BEGIN
 END $$;
 SELECT pg_temp.pop('wait');
 SELECT * FROM fairq.check_queue('wait');
--- a statement_timeout ends it, and it leaves nothing
+-- statement_timeout ends a wait, and later calls are not affected
 SELECT pg_temp.done('wait');
 SET statement_timeout = '50ms';
 CALL fairq.wait('wait');
@@ -277,7 +277,7 @@ SELECT pg_temp.add('wait', 'g1');
 CALL fairq.wait('wait');
 SELECT pg_temp.pop('wait');
 SELECT * FROM fairq.check_queue('wait');
--- another queue immediately after it
+-- a wait for another queue immediately after the first
 SELECT fairq.create_queue('wait_2');
 SELECT pg_temp.add('wait_2', 'a1');
 CALL fairq.wait('wait', '0');
@@ -298,7 +298,7 @@ SELECT count(*) FROM fairq.pop('wait_over', 2, '1 microsecond');
 SELECT pg_temp.add('wait_over', 'a3'), pg_temp.add('wait_over', 'a4');
 CALL fairq.wait('wait_over', '0');
 SELECT pg_temp.pop('wait_over');
--- in a full queue, and in one without limits
+-- the same in a full queue, and in a queue without limits
 SELECT fairq.alter_queue('wait_over', concurrency => 0, max_running => 1);
 SELECT pg_temp.done('wait_over');
 SELECT count(*) FROM fairq.pop('wait_over', 2, '1 microsecond');
@@ -316,7 +316,8 @@ SELECT payload, status FROM fairq.tasks WHERE queue = 'wait_over' AND payload >=
 SELECT fairq.extend(id, lease => '1 microsecond') IS NOT NULL AS ok FROM fairq.task WHERE payload = '"e1"';
 CALL fairq.wait('wait_over', '0');
 SELECT pg_temp.pop('wait_over');
--- more tasks than one search ends, and more than may run under a lowered limit
+-- more expired tasks than one search finishes, and then more running tasks than a lowered
+-- limit allows
 SELECT pg_temp.done('wait_over'), fairq.alter_queue('wait_over', max_attempts => 1, retain => '0');
 SELECT count(fairq.enqueue('wait_over', 'f')) FROM generate_series(1, 250);
 SELECT count(*) FROM fairq.pop('wait_over', 250, '1 microsecond');

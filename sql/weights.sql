@@ -7,7 +7,7 @@
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/groups.psql
 
--- 3 : 1
+-- Weights 3 and 1: three tasks of a for each task of another group.
 SELECT fairq.create_queue('weights');
 SELECT fairq.set_group('weights', 'a', weight => 3);
 SELECT pg_temp.add('weights', 'a', 1, 9), pg_temp.add('weights', 'b', 1, 3);
@@ -48,7 +48,7 @@ SELECT fairq.set_group('weights_changed', 'c', weight => NULL);
 SELECT fairq.set_group('weights_changed', 'd');
 SELECT group_key, weight FROM fairq.groups WHERE queue = 'weights_changed' ORDER BY 1;
 
--- a change that is rolled back
+-- a change that is rolled back has no effect
 BEGIN;
 SELECT fairq.set_group('weights_changed', 'd', weight => 2);
 SELECT pg_temp.add('weights_changed', 'd', 1, 2);
@@ -68,7 +68,7 @@ SELECT count(DISTINCT addr) AS addresses FROM fairq.tasks
 WHERE queue = 'weights_changed' AND group_key = 'd';
 SELECT * FROM fairq.check_queue('weights_changed');
 
--- a rolled back pop: each group has its weight again
+-- after a pop is rolled back, each group again has its whole weight
 SELECT fairq.create_queue('weights_rollback');
 SELECT fairq.set_group('weights_rollback', 'a', weight => 2);
 SELECT pg_temp.add('weights_rollback', 'a', 1, 6), pg_temp.add('weights_rollback', 'b', 1, 3);
@@ -79,7 +79,7 @@ SELECT pg_temp.pop('weights_rollback', 6);
 SELECT pg_temp.pop('weights_rollback', 6);
 SELECT * FROM fairq.check_queue('weights_rollback');
 
--- Tasks at one address come in the order of their ids, also if their rows are
+-- Tasks at one address come in the order of their ids, even if their rows are
 -- in the opposite order. They also do so after a rolled back pop.
 CREATE FUNCTION pg_temp.in_order(queue text, popped_before int) RETURNS TABLE
 	(addresses bigint, popped bigint, in_order boolean, found text)
@@ -116,7 +116,7 @@ FROM generate_series(9, 0, -1) p;
 SELECT string_agg(priority::text, ' ') AS priority, string_agg(payload::text, ' ') AS payload
 FROM fairq.pop('priorities', 100);
 
--- each one is fair
+-- each priority is fair
 SELECT pg_temp.add('priorities', 'a', 1, 3, 5), pg_temp.add('priorities', 'b', 1, 3, 5);
 SELECT pg_temp.add('priorities', 'b', 4, 5, 2), pg_temp.add('priorities', 'a', 4, 4, 2);
 SELECT pg_temp.pop('priorities', 100);

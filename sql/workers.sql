@@ -1,9 +1,9 @@
--- The registry of workers: register_worker, unregister_worker, the view
+-- The registry of workers: register_worker(), unregister_worker() and the view
 -- workers.
 --
 -- Fails if each call adds a row. Fails if the row of a worker that has not
--- registered for an hour stays. Fails if the view shows all queues
--- (fairq--1.0.sql).
+-- registered for an hour stays. Fails if the view shows queues that the role
+-- may not monitor (fairq--1.0.sql).
 \a \pset footer off
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_fairq_w_both, regress_fairq_w_one, regress_fairq_w_enqueue;
@@ -14,7 +14,7 @@ RESET client_min_messages;
 
 SELECT fairq.create_queue('workers_a'), fairq.create_queue('workers_b');
 
--- a worker registers repeatedly: its row shows the last call
+-- if a worker registers repeatedly, its row shows the last call
 SELECT fairq.register_worker(:a, 'one', '{workers_b, workers_a}', 'host', 'python', '1.0.0', 4);
 SELECT started_at AS since, last_seen AS seen FROM fairq.workers \gset
 SELECT fairq.register_worker(:a, 'one', '{workers_b, workers_a}', 'host', 'python', '1.0.1', 8, 3);
