@@ -124,7 +124,7 @@ foreach my $round (1 .. $postmasters)
 		usleep(100_000);
 	}
 	ok($up, 'the server starts again');
-	# A restart by the node makes it know the new postmaster.
+	# The node object learns of the new postmaster by a restart.
 	$node->restart;
 }
 usleep($pause);

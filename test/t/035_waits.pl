@@ -19,7 +19,8 @@ my $victim;
 
 # A queue with tasks in each state. Group a is limited, and a2 waits for a1. b1
 # has expired, and maybe h1 with its last attempt. c1 is running, b2 and c2 are
-# ready, d1 is scheduled, e1 has failed. Each has a key. Group u is unused.
+# ready, d1 is scheduled, e1 has failed. Each of these tasks has a key. Group u
+# is unused.
 $node->safe_psql(
 	'postgres', q{
 	CREATE FUNCTION id(queue text, payload text) RETURNS bigint LANGUAGE sql AS $$

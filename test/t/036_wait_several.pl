@@ -1,6 +1,6 @@
 # Workers wait for several queues. For each enqueued task, one waiter of its
-# queue pops, even if others are notified for another queue first. They wait
-# for a minute, so the test sees a task that no worker pops.
+# queue pops, even if others are notified for another queue first. The workers
+# wait for a minute, so the test notices a task that no worker pops.
 #
 # Fails if workers that wait for several queues are not woken (fairq_wake() in
 # wake.c).

@@ -59,7 +59,7 @@ begin_waits();
 $node->safe_psql('postgres', q{SELECT fairq.drop_queue('q')});
 end_waits('the queue alone');
 
-# A drop that takes long, and is rolled back.
+# A long drop that is rolled back.
 my $dropper = $node->background_psql('postgres');
 begin_waits();
 $dropper->query_safe(q{SELECT fairq.pop('q'); BEGIN; DROP EXTENSION fairq});

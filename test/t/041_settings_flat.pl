@@ -4,13 +4,14 @@
 #
 # Fails if all settings are read again after each change (find_stale() in
 # queue.c), including changes by this session and changes of the queue's
-# settings. Fails if changes past the ring's end are lost (changes_since() in
-# queue.c). Fails if a rolled back change is not published (publish_versions()
-# in transaction.c). Fails if a tenant without a slot is not shut
-# (fairq_lane_put_aside() in lane_turns.c). Fails if a paused tenant is visited
-# for lapsed tasks (is_active() in lane_internal.h). Fails if a paused tenant's
-# users are visited in a full queue (next_lapsed() in lane_turns.c), or do not
-# return afterwards (fairq_seats_unpark_lapsed() in seats.c).
+# settings. Fails if changes are lost once shared memory has overwritten older
+# ones (changes_since() in queue.c). Fails if a rolled back change is not
+# published (publish_versions() in transaction.c). Fails if a tenant without a
+# slot is not shut (fairq_lane_put_aside() in lane_turns.c). Fails if a paused
+# tenant is visited for lapsed tasks (is_active() in lane_internal.h). Fails if
+# a paused tenant's users are visited in a full queue (next_lapsed() in
+# lane_turns.c), or do not return afterwards (fairq_seats_unpark_lapsed() in
+# seats.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -56,7 +57,7 @@ is(reads($pop), 0, 'the next one reads none');
 sub others_set
 {
 	my ($n, $weight) = @_;
-	# each group in a transaction of its own
+	# each group is set in a transaction of its own
 	$node->safe_psql('postgres', join ';',
 		map { "SELECT fairq.set_group('q', 'g$_', weight => $weight)" } 1 .. $n);
 }
@@ -84,7 +85,8 @@ $node->psql('postgres',
 	stderr => \$debug);
 like($debug, qr/passed over [12] groups/,
 	'a tenant without a slot costs a call one user');
-# The same holds for a paused tenant, even if its users have lapsed tasks.
+# If a tenant is paused, a call also visits one of its users, even if they have
+# lapsed tasks.
 $node->safe_psql('postgres', q{SELECT fairq.set_group('t', 'acme', concurrency => 0);
 	SELECT count(*) FROM fairq.pop('t', 100, lease => '1 ms'); SELECT pg_sleep(0.1)});
 foreach (
@@ -122,7 +124,7 @@ foreach (
 		"1\n500\n0\nt", '... and return with it');
 }
 
-# changes by the session itself
+# the session itself changes settings
 my $n = 300;
 cmp_ok(reads(qq{SELECT count(fairq.set_group('q', 'g' || i, weight => 7)) FROM generate_series(1, $n) i}),
 	'<=', 20 * $n, "a statement that changes $n groups reads at most 20 rows for each");
@@ -187,7 +189,7 @@ foreach (
 	q{SELECT fairq.alter_queue('q', concurrency => 1)},
 	q{SELECT fairq.alter_queue('q', concurrency => 0)})
 {
-	# by another session, and by this one
+	# the change is made by another session, and by this one
 	$node->safe_psql('postgres', $_);
 	same($_);
 	$session->query_safe($_);

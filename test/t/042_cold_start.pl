@@ -1,4 +1,4 @@
-# A restart with many groups. The first calls do not read all of them. A call
+# A restart with many groups. The first calls do not read all groups. A call
 # that finds no ready group has to read all groups, which takes longer than the
 # statement_timeout here. A cancelled call keeps what it has read, so a session
 # succeeds by trying again. The first calls do not write all the memory for

@@ -47,7 +47,7 @@ sub works
 	}
 }
 
-# The first use of fairq is after the attack. Before PostgreSQL 17, either the
+# fairq is first used after the attack. Before PostgreSQL 17, either the
 # handle fits, or the error's hint names the remedy.
 $node->restart;
 attack();

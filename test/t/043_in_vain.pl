@@ -1,6 +1,6 @@
 # A call finds many groups that it cannot serve, in cost-fair and time-fair
-# queues. It visits each of them a few times at most. The test counts visits,
-# and measures no time.
+# queues. The call visits each of these groups a few times at most. The test
+# counts visits, and measures no time.
 #
 # Fails if each search begins at the first group (visits_passed() in
 # lane_order.c returns NULL). Fails if a call ignores added groups that precede
@@ -48,8 +48,8 @@ foreach my $by (qw(cost time))
 	$node->safe_psql('postgres', "SELECT fairq.drop_queue('$by', force => true)");
 }
 
-# Groups are added to the order some at a time. The groups that are added last
-# come before groups that the call has already passed.
+# Each call adds only some of the groups to the order. The groups that are
+# added last come before groups that the call has already passed.
 my $keys = q{ARRAY(SELECT 'a' || i FROM generate_series(1, 64) i) || ARRAY(SELECT 'c' || i FROM generate_series(1, 64) i)};
 $node->safe_psql('postgres', qq{SELECT fairq.create_queue('q', fair_by => 'cost');
 	SELECT count(*) FROM fairq.enqueue_batch('q', $keys, array_fill('1'::jsonb, ARRAY[128]),

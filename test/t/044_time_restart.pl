@@ -48,7 +48,8 @@ sub complete
 		  . " WHERE queue = '$queue' AND group_key = '$group' AND status = 'running'");
 }
 
-# One worker serves n tasks; those of a take 50 ms each, those of b 5 ms.
+# One worker serves n tasks. Each task of a takes 50 ms, and each task of b
+# takes 5 ms.
 sub work
 {
 	my ($queue, $n) = @_;
@@ -136,7 +137,7 @@ foreach my $how ('session', 'server')
 	is(join('', sort split(//, serve($how, 2))), 'ab', "$how: its tasks are undone, and both groups are even");
 }
 
-# After the crash, a pop finds some users of beta, and not acme/z behind them.
+# After the crash, a pop finds some users of beta, but not acme/z behind them.
 sub users
 {
 	return sql("SELECT string_agg(group_key, ' ') FROM fairq.pop('t')");

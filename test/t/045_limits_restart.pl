@@ -154,7 +154,7 @@ foreach my $mode ('fast', 'immediate')
 	is(pop_all($q), 'g2', "$mode: until it is ended");
 	is(sql("SELECT fairq.check_queue('$q')"), '', "$mode: the queue is sound");
 
-	# Serve all remaining tasks.
+	# All remaining tasks are served.
 	my $left = 0;
 	foreach my $queue ("freed_$mode", "open_$mode", "queue_$mode", "paused_$mode")
 	{

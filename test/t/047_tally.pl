@@ -127,7 +127,8 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 		$open->query_safe("SAVEPOINT s; $change RELEASE s; SAVEPOINT t; "
 			  . enqueue('q', 7) . " ROLLBACK TO t;")
 		  if $when eq 'in one that is released';
-		# so that the xid of the open transaction is not the last one
+		# this makes sure that the xid of the open transaction is not the last
+		# one
 		sql("SELECT fairq.enqueue('p', 'y')");
 		sql("SELECT fairq.maintain('q')");
 		is_right("counted during it, $when, $end");

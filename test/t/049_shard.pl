@@ -1,9 +1,9 @@
-# The number of a shard, and concurrent sessions. set_shard waits for
+# The number of a shard is set while other sessions work. set_shard waits for
 # transactions that have written, and refuses if they added tasks. A session
 # that waits for set_shard takes ids of the new shard. A dump, a copy of the
 # database and a restart keep the number.
 #
-# Fails without LOCK TABLE in fairq_set_shard().
+# Fails if fairq_set_shard() has no LOCK TABLE.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

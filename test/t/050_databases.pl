@@ -117,7 +117,7 @@ is( $node->safe_psql(
 	'a new database starts from zero');
 sound('one', 'one again');
 
-# Many queues; and a queue gets the name of a dropped one.
+# Many queues are created, and a queue gets the name of a dropped one.
 $node->safe_psql('one',
 	q{SELECT fairq.create_queue('r' || i), fairq.enqueue('r' || i, 'g', to_jsonb(i)) FROM generate_series(1, 50) i}
 );

@@ -1,11 +1,12 @@
 # A transaction's pops find all tasks that it has enqueued. Meanwhile other
 # transactions do the same in the same lanes, and find none of these tasks.
-# Each of their searches may invalidate tasks that the transaction has
-# published early. A pop misses a task only while another call reads the line
-# of the task's group, which is rare. At most one transaction in a hundred may
-# miss a task, and it must find that task later.
+# Each search of another transaction may invalidate tasks that the transaction
+# has published early. A pop misses a task only while another call reads the
+# line of the task's group, which is rare. At most one transaction in a hundred
+# may miss a task, and it must find that task later.
 #
-# Fails if a pop publishes only before it begins to search.
+# Fails if a pop publishes its transaction's tasks only before it begins to
+# search.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

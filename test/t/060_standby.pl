@@ -2,8 +2,8 @@
 # accepts work.
 #
 # Fails if a session of the standby may write (fairq_writes() in args.c). Fails
-# if columns that no standby knows show zeros (RecoveryInProgress() in inspect.c,
-# has_groups() in survey.c).
+# if columns whose values no standby knows show zeros (RecoveryInProgress() in
+# inspect.c, has_groups() in survey.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -71,7 +71,7 @@ $standby->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()')
   or die 'the standby is not promoted';
 is_kept($standby, $life, 'promoted');
 
-# The queue that does not change.
+# The queue that does not change is the same on the standby.
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT string_agg(format('%s/%s', payload #>> '{}', attempt), ' ' ORDER BY payload #>> '{}')

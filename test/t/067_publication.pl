@@ -69,7 +69,7 @@ $sql->(
 is_copied('worked on');
 
 # A used and an unused group each have several equal rows. maintain() keeps
-# only one row, that of the used group.
+# only one row, which is that of the used group.
 $sql->(
 	q{SELECT fairq.set_group('q', 'unused');
 	INSERT INTO fairq.group_number SELECT s.* FROM fairq.group_number s, generate_series(1, 2)});

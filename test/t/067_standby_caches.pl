@@ -1,5 +1,5 @@
 # A session that was open on a standby, for example in a pooler, continues after
-# the promotion. It does not use what it has cached on the standby.
+# the promotion. The session does not use what it has cached on the standby.
 #
 # Fails if a session does not notice the promotion, and uses the settings that
 # it has read before (queue.c).

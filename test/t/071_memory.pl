@@ -119,7 +119,7 @@ is(sql(q{SELECT fairq.drop_queue('q1'), fairq.drop_queue('q2'); SELECT fairq.cre
 	'a dropped queue frees memory');
 sql(q{SELECT count(fairq.drop_queue(name)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^q' OFFSET 0) q});
 
-# Counters of groups that run at the same time.
+# Counters of groups that have running tasks at the same time.
 my ($popped, $error) = fill('limited', 30000);
 is_full($error, 'full of counters');
 cmp_ok($popped, '>', 3000, 'there is room for many');

@@ -1,5 +1,5 @@
-# maintain() visits more queues than the server has space for locks. It keeps
-# only the locks of queues in which it has changed something.
+# maintain() visits more queues than the server has space for locks. maintain()
+# keeps only the locks of queues in which it has changed something.
 #
 # Fails if maintain keeps the lock of every queue (maintain_each() in
 # maintain.c), or releases the lock of a queue in which it has written.

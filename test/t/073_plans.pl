@@ -1,12 +1,13 @@
-# fairq's own queries take linear time, whatever the planner assumes. Here it
-# assumes that full tables are empty. That happens if autovacuum runs between a
-# failed import and its repetition.
+# fairq's own queries take linear time, whatever the planner assumes. In this
+# test the planner assumes that full tables are empty. That happens if
+# autovacuum runs between a failed import and its repetition.
 #
-# The test checks the plans. They have no nested loop, no merge join (which may
-# use only some of the columns), and no node that runs once per row.
+# The test checks the plans. The plans have no nested loop, no merge join
+# (which may use only some of the columns), and no node that runs once per row.
 #
-# Fails if the settings are left out in owner_begin() in store_spi.c, or in
-# check_tables(). Fails if the views are planned with their caller's settings.
+# Fails if the planner's settings are left out in owner_begin() in store_spi.c,
+# or in check_tables(). Fails if the views are planned with their caller's
+# settings.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -53,8 +54,8 @@ sub plans
 	$log =~ s/Nested Loop.*\n.*Function Scan on visible_queues.*\n.*Function Scan on counters//;
 	# this loop runs once per group, at a cost that does not depend on tasks
 	$log =~ s/Nested Loop.*\n.*Function Scan on visible_groups.*\n.*Function Scan on group_state//;
-	# this loop runs once per queue, to check for an existing row; other loops
-	# below it are still faults
+	# this loop runs once per queue, to check for an existing row, but other
+	# loops below it are still faults
 	$log =~ s/(\t *)(?:->  )?Nested Loop(.*\n(?:\1 .*\n)*?\1 +->  Function Scan on jsonb_populate_record)/$1$2/;
 	return $log;
 }

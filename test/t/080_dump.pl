@@ -131,7 +131,7 @@ foreach my $database ('plain', 'custom')
 		"$database: all states are kept");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('life')}),
 		'', "$database: and sound");
-	# Fails with "o1 p1 o2 p2 p3 p4" if costs are not restored.
+	# The order is "o1 p1 o2 p2 p3 p4" if costs are not restored.
 	is( $node->safe_psql(
 			$database,
 			q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('other', 100)}

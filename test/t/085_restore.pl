@@ -1,6 +1,6 @@
-# Difficult restores: the target already has the extension, and sessions are at
-# work. Schema and data are separate, the target lacks roles, or a restore
-# fails half-way.
+# Restores in difficult cases: the target already has the extension, and
+# sessions are at work. Schema and data are separate, the target lacks roles,
+# or a restore fails half-way.
 #
 # Fails if pg_dump leaves out the rows of fairq.archive and fairq.task_id_seq
 # (fairq--1.0.sql).
@@ -58,7 +58,7 @@ sub restore
 		"$database: restore");
 }
 
-# Work continues. Only its own attempt finishes a leased task, keys are taken,
+# Work continues. Only its own attempt finishes a leased task, keys are in use,
 # limits and pauses apply, and all tasks can be served.
 sub goes_on
 {
@@ -252,8 +252,8 @@ $session->query_safe(
 $session->quit;
 goes_on($node, 'known');
 
-# Sessions work while rows are restored. They must check again whether tables
-# are empty and keys are free, as they were before the restore.
+# Sessions work while rows are restored. The sessions must check again whether
+# tables are empty and keys are free, as both were before the restore.
 $node->safe_psql('busy',
 	'CREATE EXTENSION fairq; CREATE TABLE ids (id bigint)');
 my ($list) = run_command([ 'pg_restore', '-l', "$dump-Fc" ]);

@@ -1,6 +1,7 @@
 # ALTER EXTENSION fairq UPDATE on a live queue. The test makes a version 1.1:
-# the same library with one more function. It is installed while sessions work
-# with 1.0, and the update runs in the middle of their transactions.
+# the same library with one more function. Version 1.1 is installed while
+# sessions work with 1.0, and the update runs in the middle of their
+# transactions.
 #
 # Fails if the new library increments LAYOUT, or if it gives its segment of
 # shared memory another name (shmem.c). Then each library has its own hints.
@@ -83,7 +84,7 @@ SQL
 
 sub install_it
 {
-	# variables of an outer make would affect this one
+	# variables of an outer make would affect this make
 	delete local @ENV{qw(MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL)};
 	system_or_bail('make', '-s', '-C', "$temp/tree",
 		"PG_CONFIG=$pg_config", 'with_llvm=no', 'all', 'install');

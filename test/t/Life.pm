@@ -18,7 +18,7 @@ use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(prepare_life start_life end_life is_kept finish_life);
 
-# One turn of a client.
+# The statements that a client repeats.
 my $turn = <<'SQL';
 SELECT produce() AS said \gset
 \echo :said
@@ -170,7 +170,7 @@ sub prepare_life
 	return;
 }
 
-# Clients begin to work, until the server stops or end_life.
+# Starts clients, which work until the server stops or end_life() is called.
 sub start_life
 {
 	my ($node, $nclients) = @_;
@@ -244,7 +244,7 @@ sub is_kept
 	return;
 }
 
-# Work continues until there is none.
+# Takes tasks until none is left.
 sub finish_life
 {
 	my ($node, $name) = @_;

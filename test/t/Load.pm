@@ -1,10 +1,10 @@
 # Many sessions put load on a queue, and then the result is checked.
 #
 # Producers store the id of each task that they enqueue in table "sent".
-# Workers store the id of each that they finish in table "done". Both do so in
-# the same transaction. So, whatever happens to sessions and servers, in the
-# end "done" has each id of "sent" once, and no other id. A task that waits for
-# a batch is in "done" after the batch's tasks.
+# Workers store the id of each task that they finish in table "done". Both
+# store the id in the transaction of their call. So, whatever happens to
+# sessions and servers, in the end "done" has each id of "sent" once, and no
+# other id. A task that waits for a batch is in "done" after the batch's tasks.
 package Load;
 
 use strict;
@@ -18,8 +18,8 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 # PostgreSQL's modules keep these variables of the caller, and those that the
-# Makefile sets for tests on a running server. They would override a test's own
-# settings.
+# Makefile sets for tests on a running server. These variables would override a
+# test's own settings.
 delete $ENV{PGOPTIONS};
 
 our @EXPORT = qw(new_server crash prepare_account start_load end_load account);
