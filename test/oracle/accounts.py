@@ -1,7 +1,8 @@
-"""The accounts of a time-fair lane, as bounds.  They decide which flow is next.
+"""The accounts of a time-fair lane, as bounds.  The accounts decide which flow
+is next.
 
-Flows are the groups of a lane, or its tenants, or the users of a tenant.  The next one
-has the lowest key among those with a task to serve:
+Flows are the groups of a lane, or its tenants, or the users of a tenant.  The
+next flow has the lowest key among the flows with a task to serve:
 
     got + 2 * E * level     got: the times of its ended tasks, and of its running
                             ones so far, per weight.  level: running tasks per
@@ -20,25 +21,25 @@ a pair: the earliest and the latest possible time.
 """
 
 MOST_OWED = 16
-MOST_LEVELS = 8                 # the server compares only this number of levels
+MOST_LEVELS = 8                 # levels that the server compares
 EARLY, LATE = 0, 1              # kinds of ties
-WEIGHED = 1                     # rounding error of a division by a weight
+WEIGHED = 1                     # greatest error of a division by a weight
 
 
 class Flow:
     def __init__(self, name, most=0, new=True):
         self.name = name
-        self.low, self.high = 0, most   # per weight, of the ended tasks
+        self.low, self.high = 0, most   # time of ended tasks, per weight
         self.weight = 1         # the weight at its last service
-        self.running = {}       # task: the moment at which it began
+        self.running = {}       # task: the moment at which the task began
         # whether it is in its order; None: not known
         self.there = False if new else None
         # lower bound of its got, if it has left its order and arrived again
         # since
         self.floor = None
-        self.new = new          # the flow never arrived
-        self.tie = None         # (kind, services or calls); None: not known
-        self.lapsed = False     # its level may be 0, since leases may have lapsed
+        self.new = new          # whether the flow never arrived
+        self.tie = None         # (kind, services or calls), or None
+        self.lapsed = False     # whether lapsed leases may make its level 0
 
     def so_far(self, now):
         began = self.running.values()
@@ -69,7 +70,7 @@ class Flow:
         self.high -= max(was[1] - high, 0)
 
     def leaves(self):
-        """The flow may have left its order."""
+        """Records that the flow may have left its order."""
         if self.there:
             self.there = None
             self.floor = None
@@ -82,19 +83,20 @@ class Ledger:
     """The common data of the accounts of a lane."""
 
     def __init__(self):
-        self.longest = 0, 0     # E
+        self.longest = 0, 0     # bounds of E
         self.running = 0
 
     def over(self, path, task):
-        """A task no longer runs.  path: (order, flow) of its group, and of its tenant
-        if the queue has tenants."""
+        """Records that a task no longer runs.  path: (order, flow) of its
+        group, and of its tenant if the queue has tenants."""
         self.running -= task in path[0][1].running
         for _, flow in path:
             flow.running.pop(task, None)
 
     def end(self, ends, now):
-        """A transaction has ended tasks.  ends: for each group its path, and (task,
-        least time, most time, whether its lease had ended) of each."""
+        """Records that a transaction has ended tasks.  ends: for each group
+        its path, and (task, least time, most time, whether its lease had
+        ended) of each."""
         ran, was = self.running, self.longest
         before = [(order, flow, flow.got(now), order.least(now, flow))
                   for path, _ in ends for order, flow in path]

@@ -46,7 +46,7 @@ class Batches(Life):
         self.touching.discard(session)
 
     def touches(self, session):
-        """The session pops or ends tasks in a transaction."""
+        """Records that the session pops or ends tasks in a transaction."""
         if session in self.undo and self.members:
             self.touching.add(session)
 

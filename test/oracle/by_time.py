@@ -3,14 +3,15 @@
 accounts.py has the rule.  This file keeps the accounts of the groups of a lane or,
 if there are tenants, of the tenants and of the users of each.  A service is a fault
 (kind "order") if another flow that waits properly surely precedes the one that is
-served.  This promise ("order") replaces the same promises as that of cost.py.
+served.  This promise ("order") replaces the same promises as "order" in
+cost.py.
 
 Workers report seconds to minutes for some tasks, while a history lasts a
 second.  A pop's time is known from the leases that it grants, so each key is
 known at that time.  In the following cases the model knows only bounds, and
 accepts each possible order.
 
-- The worker reported no time, or the task was taken: the time of a call is
+- If the worker reported no time, or the task was taken, the time of a call is
   used.
 - A flow without a task, or one that could not serve it, may have left its order.  Then
   it may get the least got of the others when it returns.
@@ -36,7 +37,7 @@ from tenants import TenantsModel, tenant_of
 class TimeLane:
     def __init__(self):
         self.ledger = Ledger()
-        self.orders = {}        # None, or a tenant: Flows
+        self.orders = {}        # tenant, or None for the lane: Flows
         self.leases = []        # instants at which all groups may have lapsed
         self.lapsed = False     # whether some of these instants have passed
 
@@ -53,7 +54,7 @@ class TimeModel(TenantsModel):
         # session: [(length of undo before, what, lane, group, attempt, took, lapsed)]
         self.work = {}
         self.pops = 0
-        self.recovered = None   # pops before all seats were certainly known
+        self.recovered = None   # pops so far when all seats were known
         self.reached = set()    # lanes in which the pop has searched
         self.began = None
 
@@ -146,7 +147,8 @@ class TimeModel(TenantsModel):
         self._visited_all(session)
 
     def _arrive(self, priority, steady, waiting):
-        """The pop visits a lane, and takes up the groups that have become active."""
+        """Records that the pop visits a lane, and takes up the groups that
+        have become active."""
         lane = self._time_lane(priority)
         sure = self.room and self.comes_to(priority)
         for group in self.lanes[priority].groups:
@@ -194,8 +196,9 @@ class TimeModel(TenantsModel):
                         flow.leaves()
 
     def _see_who_is_out(self, searched):
-        """The pop has found all tasks: flows without any have left their orders.  If it
-        found none, it may not have searched the orders."""
+        """To be called when a pop has found all tasks: flows without any have
+        left their orders.  If it found none, it may not have searched the
+        orders."""
         for priority, lane in self.lanes.items():
             time_lane = self._time_lane(priority)
             for group, fifo in lane.groups.items():

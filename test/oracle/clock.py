@@ -15,7 +15,7 @@ account.
 import time
 from heapq import heappop, heappush
 
-AFTER = 300             # microseconds that a tick adds to its margin
+AFTER = 300             # microseconds that a tick waits beyond its margin
 
 
 class TooSlow(Exception):

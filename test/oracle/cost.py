@@ -1,17 +1,18 @@
 """The model of a cost-fair queue: the next group.
 
-Terms.  A lane has a *virtual time* v.  It is the highest start tag that was
-served in the lane, and 0 at first.  Each group has an *account*, the end of its
-last service, and a *tie*.  At a service the group's start tag is its account, or
-v if that is higher.  The account is then the start tag plus the task's cost per
-weight.  This quotient is in units of 2^-32, rounded down, and at least one.
+Terms.  A lane has a *virtual time* v.  v is the highest start tag that was
+served in the lane, and 0 at first.  Each group has an *account*, the end of
+its last service, and a *tie*.  At a service the group's start tag is its
+account, or v if that is higher.  The account is then the start tag plus the
+task's cost per weight.  This quotient is in units of 2^-32, rounded down, and
+at least one.
 
 A group that becomes active without an account, or with one below v, is a
-*newcomer*.  Its place is v, before all groups that were served and have that
-place.  Newcomers are in the order of their arrival.  Those that arrived between
-the same two pops are in the order of their seats, and so are all newcomers while
-a lane is recovered.  The place of any other group is its account.  Groups with
-the same account are in the order of their last services.
+*newcomer*.  A newcomer's place is v, before all groups that were served and
+have that place.  Newcomers are in the order of their arrival.  Those that
+arrived between the same two pops are in the order of their seats, and so are
+all newcomers while a lane is recovered.  The place of any other group is its
+account.  Groups with the same account are in the order of their last services.
 
 Property (kind "order"), checked at every service instead of "turn", "twice",
 "back" and "share": the first group of those that wait properly is served.  But
@@ -23,8 +24,8 @@ queue expired tasks are served in rounds, as elsewhere, and charged.
 
 The model keeps the lowest and the highest possible value of an account.  The two
 differ if the model does not know whether a group has returned since its last
-service, or which seat the group has.  The same holds for v.  A possibly correct
-result is not a fault.
+service, or which seat the group has.  The model also keeps two values of v.  A
+possibly correct result is not a fault.
 """
 
 import struct
@@ -36,7 +37,7 @@ from state import NO_LIMIT, READY, RUNNING, SCHEDULED, Fault
 UNIT = 1 << 32
 DOUBT = "doubt"
 TIMES = 1 << 62                 # addresses from this one on are times
-SOON = 3600 * 1000000           # microseconds: an instant that may come
+SOON = 3600 * 1000000           # microseconds within which an instant may come
 
 
 def units(cost, weight):
@@ -50,10 +51,10 @@ def units(cost, weight):
 class Account:
     def __init__(self, most=0, known=True):
         self.low, self.high = 0, most
-        self.tie = None         # services before its own last service; None: it has had none
-        self.known = known      # False: it may be another group's account
-        # When it became active: (services, calls) in the lane so far. None: it
-        # has not become active since its last service.
+        self.tie = None         # services before its own last service, or None
+        self.known = known      # whether it is surely this group's account
+        # When it became active: (services, calls) in the lane so far. None
+        # means that it has not become active since its last service.
         self.came = None
         self.away = known       # whether it has no task that could be served
         self.ran = False        # whether its tasks ran when the lane was recovered
@@ -70,7 +71,7 @@ class Order:
         self.low = self.high = 0    # virtual time v
         self.most = 0           # highest end in any account so far
         self.services = self.calls = 0
-        self.recovered = None   # calls before all seats were certainly known
+        self.recovered = None   # calls so far when all seats were known
 
     def is_newcomer(self, account):
         return account.is_new() or (account.known
@@ -235,8 +236,8 @@ class CostModel(Model):
         return 1 if task.cost is None else task.cost
 
     def _see_who_left(self, order, priority):
-        """The call has visited the groups that are before v and have no
-        tasks."""
+        """Records that the call has visited the groups that are before v and
+        have no tasks."""
         for name, account in order.accounts.items():
             if (account.came is None and not account.away
                     and order.is_newcomer(account)):
@@ -315,7 +316,7 @@ class CostModel(Model):
                 order.accounts[group] = Account(order.most, False)
 
     def forget(self):
-        """All groups are equal, in the order of their seats."""
+        """Makes all groups equal, in the order of their seats."""
         super().forget()
         self.orders = {}
         for priority, lane in self.lanes.items():

@@ -31,8 +31,8 @@ class Driver:
                                     self.model.settings)
         self.names = range(sessions)
         self.levels = {}
-        self.forgotten = False      # hints were reset, in this history
-        self.restarted = False      # the server was restarted, in this history
+        self.forgotten = False      # whether this history has reset hints
+        self.restarted = False      # whether it has restarted the server
 
     def _call(self, s, name, *arguments):
         if name not in ("enqueue", "enqueue_batch", "create_batch", "look"):
@@ -155,8 +155,8 @@ class Driver:
         return run_at
 
     def _blocked(self, s, *arguments):
-        """Makes a call that must wait. It is made only outside a transaction,
-        because its timeout would fail the transaction."""
+        """Makes a call that must wait. The call is made only outside a
+        transaction, because its timeout would fail the transaction."""
         if s in self.model.undo:
             return None
         try:
@@ -197,8 +197,8 @@ class Driver:
                           ends, foreseen=not per_group)
         if foreseen is not None and not ends:
             if self.forgotten and self.model.undo:
-                # tasks that open transactions have changed count as running,
-                # in doubt
+                # tasks that open transactions have changed may count as
+                # running
                 foreseen, before = foreseen[:len(claims)], None
             self._check_foreseen(foreseen, claims, lapsed)
             if before:
@@ -250,9 +250,9 @@ class Driver:
 
     def _look_at(self, s, tasks):
         """The state of expired tasks that do not run any more: the status, and
-        when they ended or became ready again. It includes tasks that an old
-        snapshot does not see, because queues retain ended tasks in histories
-        with such snapshots.
+        when they ended or became ready again. The result includes tasks that
+        an old snapshot does not see, because queues retain ended tasks in
+        histories with such snapshots.
         """
         rows = self._own_rows(s, [task.id for task in tasks])
         found = {}
@@ -472,8 +472,8 @@ class Driver:
             raise Fault("view", f"{row}, which was deleted")
 
     def drain(self, rng, release=True):
-        """Ends all open transactions, and pops and ends all tasks. Each task is
-        popped once, and no other."""
+        """Ends all open transactions, and pops and ends all tasks. Checks that
+        each task is popped once, and that no other task is popped."""
         for s in list(self.model.undo):
             self.commit(s) if rng.random() < 0.5 else self.rollback(s)
         self.check_queue()

@@ -1,10 +1,10 @@
 """A correct queue in this process, for the oracle's self-test.
 
-It serves by rounds.  Each group has one seat in each block.  The ready group
-with the lowest next turn is served, at most its weight of tasks.  This queue
-shows that the properties are possible.  Each fault (faults.py, life_faults.py)
-is a small change to it, so the oracle can report only that fault.  Its clock
-advances only when a call reads it.
+The queue serves in rounds.  Each group has one seat in each block.  The ready
+group with the lowest next turn is served, at most its weight of tasks.  This
+queue shows that the properties are possible.  Each fault (faults.py,
+life_faults.py) is a small change to this queue, so the oracle can report only
+that fault.  The queue's clock advances only when a call reads the clock.
 """
 
 from collections import namedtuple
@@ -48,7 +48,7 @@ class Task:
         self.order = self.attempt = self.released = self.leases = 0
         self.lapses = 0
         self.begun = False      # whether it waits for a retry
-        self.stands = None      # running: its place among expired tasks
+        self.stands = None      # its place among expired tasks, if it runs
         self.run_at = self.lease_until = self.finished = None
         self.outcome = self.error = self.result = None
         self.cancelled = False
@@ -93,13 +93,13 @@ class Fake:
         self.seats = {}
         self.undo = {}
         self.marks = {}
-        self.cursors = {}       # lane: Round; in a full queue: see next_full
+        self.cursors = {}       # lane: Round; for full queues see next_full()
         self.cycles = {}        # (lane, group): where expired tasks continue
         self.settings = settings
         self.window = None      # the window of a call with per_group
         self.shares = Shares()
         self.shares_of = ()
-        self.pending = {}       # session: settings not committed
+        self.pending = {}       # session: its uncommitted settings
         self.last = 0
         self.now = 0            # time of the present call
 
@@ -420,7 +420,7 @@ class Fake:
         return row.lapses + (row.state == "running") >= LAPSES_ALONE
 
     def peek(self, session):
-        """None: this queue has no peek()."""
+        """Returns None, because this queue has no peek()."""
         return None
 
     def worth_a_pop(self, session):
@@ -473,7 +473,7 @@ class Fake:
                     run_at=self.now, **values)
 
     def put_off(self, session, row, delay, begun=False, **values):
-        """The task runs again after the delay.  begun: whether it is a
+        """Makes the task run again after the delay.  begun: whether it is a
         retry."""
         if delay or begun:
             self.change(session, row, "scheduled", run_at=self.now + delay,

@@ -27,7 +27,7 @@ from state import Fault
 from steps import perform
 
 
-# the costs; None: not given
+# the costs; None if they are not given
 COSTS = ((None, 1), (1, 2, 3), (None, 0.5, 5), (0.1, 0.7, 7.25),
          (1e-12, 1, 1000000))
 

@@ -89,8 +89,8 @@ class Life(Transactions):
         return [task for task in self.held(session) if self.is_late(task)]
 
     def ending(self, session, task):
-        """The task's outcome if its attempt ends without success; None: it is
-        retried."""
+        """The task's outcome if its attempt ends without success; None if it
+        is retried."""
         if task.cancelled:
             return CANCELLED
         most = task.max_attempts or self.settings_of(session).max_attempts
@@ -129,8 +129,9 @@ class Life(Transactions):
                      retry=None, instant=due_at(run_at), **values)
 
     def _retry(self, session, task, since=None, **values):
-        """The task is due at once.  The task has been due since the given time,
-        or since some moment of this call.  Times may be whole milliseconds.
+        """Makes the task due at once.  The task has been due since the given
+        time, or since some moment of this call.  Times may be whole
+        milliseconds.
         """
         self._fifo(task).regular = False
         low, high = self.clock.start - 1000, self.clock.end
@@ -142,7 +143,7 @@ class Life(Transactions):
                      retry=retry, instant=self.clock.start, **values)
 
     def _again(self, session, task, **values):
-        """The task is ready again, behind the others of its group."""
+        """Makes the task ready again, behind the others of its group."""
         self._fifo(task).regular = False
         self._change(session, task, READY, last=True, moved=True,
                      since=(self.clock.start, self.clock.end), **values)

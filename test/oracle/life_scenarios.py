@@ -1,8 +1,8 @@
 """Named scenarios: tasks become due, expire or fail in large numbers or
 concurrently.
 
-They work as in scenarios.py.  Scenarios with ticks have slow clocks, since
-their calls take long.
+These scenarios work like those of scenarios.py.  Scenarios with ticks have
+slow clocks, since their calls take long.
 """
 
 import random

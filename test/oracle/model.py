@@ -3,9 +3,10 @@
 A lane is a priority of a queue.  Each lane has one FIFO of ready tasks per group,
 and also the tasks that have an instant instead (life.py).  The driver passes each
 call and its result to the model, in the order in which the calls were made.  The
-model raises Fault if a result breaks a promise.  It does not know how the server
-chooses, or the place of a task.  Calls are made one at a time, but by several
-sessions, whose transactions may stay open for any time.
+model raises Fault if a result breaks a promise.  The model knows neither how
+the server chooses tasks, nor at which place the server keeps a task.  Calls
+are made one at a time, but by several sessions, whose transactions may stay
+open for any time.
 
 Terms.  An *expired* task is one whose lease has expired.  A task is *visible*
 to a session if it is ready, due or expired.  A commit or the session's own open
@@ -48,11 +49,11 @@ count     pop(n) returns min(n, visible) tasks.  Only tasks with a slot in their
           finished, purged or rolled back (kinds "lost", "doubled",
           "uncommitted", "unknown").
 per_group a call with per_group c serves turns of one lane in a window of
-          addresses.  It begins at the call's first turn, the lowest, and has a
-          length of c * block_length.  So no group has more than c turns.  The call
-          serves all turns of groups that wait properly in this window, up to the
-          requested number (else "lost").  It serves at least one task if a task
-          is visible and has a slot.
+          addresses.  The window begins at the call's first turn, the lowest,
+          and has a length of c * block_length.  So no group has more than c
+          turns.  The call serves all turns of groups that wait properly in
+          this window, up to the requested number (else "lost").  The call
+          serves at least one task if a task is visible and has a slot.
 limit     a claim exceeds neither the limit of the group nor max_running of the
           queue, and no task of a paused group is claimed.
 priority  no task is served while a lane of a lower number has a visible task of
@@ -69,12 +70,13 @@ alone     a task with two lapses or more, including the one that this claim
           return more.  The next call continues in the lane in which the call
           has stopped, whatever the priority of the lane.
 fifo      within lane and group an expired task is first.  Next is a due task that
-          failed, or that was returned when its lease had expired.  These are in
-          the order of their instants, in milliseconds, and of their ids.  Then
-          come the first ready task and the other due ones.  Their order is that in
-          which they were enqueued, or became ready again or due.  A released or
-          redriven task takes the last place of the ready ones.  (A group of weight
-          w may have w tasks in one turn; among these such a task may be anywhere.)
+          failed, or that was returned when its lease had expired.  Such tasks
+          are in the order of their instants, in milliseconds, and of their
+          ids.  Then come the first ready task and the other due ones.  Their
+          order is that in which they were enqueued, or became ready again or
+          due.  A released or redriven task takes the last place of the ready
+          ones.  (A group of weight w may have w tasks in one turn; among these
+          such a task may be anywhere.)
 behind    the expired tasks of a group are served in cycles.  The ready ones are in
           the order of their places.  Behind them come those that had failed, then
           those that were scheduled, by their instants.  The next one is the first
@@ -89,8 +91,8 @@ Services at one address are one turn.  (Expired tasks that are served in a full
 queue have no turns.  They are counted separately.)
 
 twice     a turn has at most w tasks, w being the group's weight (the highest so far,
-          if it was changed).  They follow each other in the lane, and no group has
-          two turns in a block.
+          if it was changed).  The tasks of a turn follow each other in the
+          lane, and no group has two turns in a block.
 back      the blocks of a lane's turns never decrease.  (Calls are made one at a
           time here.)
 turn      of the groups that wait properly, the one with the lowest next turn is
@@ -125,8 +127,9 @@ turn      of the groups that wait properly, the one with the lowest next turn is
           From the point where both have had a turn in the stretch, it is <= 1.
 
 share     consider a stretch of services at which g and h both wait properly with at
-          least w_g and w_h visible tasks and slots.  Both are regular (below).  From
-          the point where both have had a turn in it, |n_g / w_g - n_h / w_h| <= 1.
+          least w_g and w_h visible tasks and slots.  Both groups are regular
+          (below).  From the point where both have had a turn in it,
+          |n_g / w_g - n_h / w_h| <= 1.
 
           Proof: both have one turn in each block from then on, in the order of
           their seats.  A turn of a regular group with at least w tasks has w tasks.
@@ -161,11 +164,11 @@ class Model(Batches):
     def __init__(self, clock, block_length):
         super().__init__(clock)
         self.block_length = block_length
-        self.weights = {}       # group: (now, greatest so far)
+        self.weights = {}       # group: (its weight now, its greatest weight)
         self.services = 0
         self.found = {}         # see popped()
         self.ended = False      # whether the last pop found a task
-        self.stopped = False    # whether it may have stopped before a task, or ended with one
+        self.stopped = False    # whether it may have stopped at a task
         self.left = set()       # lanes where calls may have stopped
         self.single = None      # session whose pop is a transaction by itself
         self.shares = Shares()
@@ -222,11 +225,11 @@ class Model(Batches):
             self.uncounted = {s for s, undo in self.undo.items() if undo}
 
     def _sees(self):
-        """A call has waited until it knew the running tasks."""
+        """Records that a call has waited until it knew the running tasks."""
         self.blind = bool(self.uncounted)
 
     def looked(self, session):
-        """A wait has the effects of a pop."""
+        """Applies the effects of a wait, which are those of a pop."""
         self._see_limits(session)
         for lane in self.lanes.values() if self.blind else ():
             self._waiting(session, lane)
@@ -313,9 +316,9 @@ class Model(Batches):
         return PARTS
 
     def _window(self, session, lane, turns, per_group, short):
-        """Checks the turns of a call with per_group.  No turn is outside of the
-        window.  If the call returned less than requested, no turn is left in
-        the window.
+        """Checks the turns of a call with per_group: no turn is outside of the
+        window.  If the call returned less than requested, no turn may be left
+        in the window.
         """
         end = min(turns) + per_group * self.block_length
         if max(turns) >= end:
@@ -388,7 +391,7 @@ class Model(Batches):
                 lane.groups[group].regular = False
 
     def forget(self):
-        """The hints were reset: all stretches end."""
+        """Ends all stretches, because the hints were reset."""
         self.blind = True
         for lane in self.lanes.values():
             lane.forget_turns()
@@ -432,7 +435,7 @@ class Model(Batches):
 
     def _places(self, session, group, blind=None):
         """How many more tasks can certainly be claimed.  Negative: too many
-        run.  blind: whether the call is blind; None: it may be.
+        run.  blind: whether the call is blind; None if it may be.
         """
         limit = self.settings_of(session).limit(group)
         if limit is None:
@@ -670,8 +673,8 @@ class Model(Batches):
 
     @staticmethod
     def _by_time(ready, due, task):
-        """The first of the ready and the due tasks.  It is the given task, if
-        that may be the first.
+        """The first of the ready and the due tasks.  Returns the given task,
+        if that may be the first.
         """
         if not due:
             return ready
@@ -727,13 +730,14 @@ class Model(Batches):
 
     @staticmethod
     def _served_since(fifo, in_full):
-        """The group was served, so the counts of others begin at zero."""
+        """Records that the group was served, so the counts of others begin at
+        zero."""
         for key in [key for key in fifo.since if key[1] == in_full]:
             del fifo.since[key]
 
     def _served_in_full(self, session, task):
-        """Whether a full queue served the task, without a turn.  None: not
-        known."""
+        """Whether a full queue served the task, without a turn; None if that
+        is not known."""
         most = self.settings_of(session).max_running
         if task.status != RUNNING or most is None:
             return False

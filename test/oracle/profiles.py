@@ -8,12 +8,12 @@ OPTIONS = ("priorities", "weights", "levels", "per_group", "limits", "most",
 class Profile:
     """The steps of a family of histories, their rates, and its OPTIONS.
 
-    Most options are probabilities. "limits" is that of limits for groups,
-    "most" that of a limit of the queue, and "of_tenants" that of a limit of a
+    Most options are probabilities. "limits" is the probability of limits for
+    groups, "most" of a limit of the queue, and "of_tenants" of a limit of a
     tenant. Others are the probabilities of a limit of attempts, an archive, a
     short backoff, a scheduled enqueue, a key, a short lease and a delayed
-    release. The last ones are those of a cost-fair queue, of shares from the
-    start, and of tenants."""
+    release. The last ones are the probabilities of a cost-fair queue, of
+    shares from the start, and of tenants."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share

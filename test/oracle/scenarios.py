@@ -88,8 +88,8 @@ def pop_one_and_come_back(driver, rounds):
 
 
 def pop_one_many_come_back(driver, pops):
-    """Each of 20 clients enqueues after its completion, before or after the next
-    pop.  Two groups have a backlog.  All groups take turns.
+    """Each of 20 clients enqueues after it has completed a task, before or
+    after the next pop.  Two groups have a backlog.  All groups take turns.
     """
     rng = random.Random(1)
     driver.batch(0, ["bob", "carol"] * (pops // 10))

@@ -64,7 +64,7 @@ SHORT = {CLAIMS: "SELECT * FROM fairq.",
 
 
 class Blocked(Exception):
-    """The call waited for another transaction."""
+    """Raised when the call waited for another transaction."""
 
 
 def _timestamp(micros):

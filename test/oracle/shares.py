@@ -1,17 +1,17 @@
 """Shares of priorities: the model knows exactly which priority is next.
 
 The amount of a lane is its services, or in cost-fair queues their costs, divided
-by its share.  The lane with the least amount is next; among equal lanes, the
-lower priority.  A lane that becomes active has at least the amount that the lane
-served last had before, rounded up to a part of a task.  A call with per_group
-serves one lane.  Only the first service of such a call counts as one of "the
-lane served last".
+by its share.  The lane with the least amount is next; of equal lanes, the one
+with the lower priority number is.  A lane that becomes active has at least the
+amount that the lane served last had before, rounded up to a part of a task.  A
+call with per_group serves one lane.  Only the first service of such a call
+counts as one of "the lane served last".
 """
 
 import struct
 from fractions import Fraction
 
-PARTS = 1 << 20                 # parts of a task
+PARTS = 1 << 20                 # parts into which a task is divided
 
 
 class Shares:

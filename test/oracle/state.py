@@ -10,11 +10,12 @@ COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 NO_LIMIT = 1 << 60
 FOREVER = 1 << 62               # an instant that never arrives
 UNKNOWN = -1                    # an unknown turn: the group may have had one
-ANYWHERE = "anywhere"           # a cycle may continue with any task
+ANYWHERE = "anywhere"           # in cycles: any task may be next
 
 
 class Fault(Exception):
-    """A broken promise. kind names it, see model.py and life.py."""
+    """Raised when a promise is broken. kind names the promise, see model.py
+    and life.py."""
 
     def __init__(self, kind, text):
         super().__init__(f"{kind}: {text}")
@@ -28,24 +29,24 @@ class Task:
     """The fields in CHANGING change, and a rollback restores them."""
     CHANGING = ("status",       # see above
                 "owner",        # the session whose open transaction changed it
-                "born",         # session that has not committed its enqueue
-                "place",        # its place in its group's line; 0: none
+                "born",         # session whose enqueue is not committed
+                "place",        # its place in its group's line, or 0
                 "attempt",
                 "released",     # attempts that max_attempts ignores
                 "lapses",       # attempts whose leases expired
                 "moved",        # whether it has left its first place
-                "since",        # ready: since a moment between these two
+                "since",        # it became ready between these moments
                 "leases",       # see Terms
                 "run_at",
                 "instant",      # when it is due, or when its lease expires
-                "begun",        # scheduled: whether for a retry
-                "retry",        # due at once: since a moment between these two
-                "stands",       # running: its place among expired tasks
+                "begun",        # scheduled: whether it is retried
+                "retry",        # it became due between these moments
+                "stands",       # its place among expired tasks, if it runs
                 "cancelled",    # whether it was cancelled while it ran
-                "blocked",      # whether it waits for its batch; None: has none
+                "blocked",      # whether it waits for its batch, or None
                 "closed",       # whether its batch accepts no more tasks
                 "how",          # how it ended
-                "outcome",      # how it ended, if the archive has it
+                "outcome",      # how it ended, according to the archive
                 "ended",        # when it was put into the archive
                 "error", "result")
     __slots__ = ("id", "group", "lane", "key", "max_attempts",
@@ -53,12 +54,12 @@ class Task:
 
     def __init__(self, id, group, lane, key=None, max_attempts=None,
                  enqueued=(0, 0), cost=None, batch=None, on_success=None):
-        """batch: the batch to which the task belongs. on_success: that of the
-        batch for which it waits.
+        """batch: the batch to which the task belongs. on_success: the setting
+        of the batch for which the task waits.
         """
         self.id, self.group, self.lane = id, group, lane
         self.key, self.max_attempts = key, max_attempts
-        self.enqueued = enqueued    # at a moment between these two
+        self.enqueued = enqueued    # between these moments
         self.cost = cost
         self.batch, self.on_success = batch, on_success
         self.blocked = None if on_success is None else False
@@ -99,7 +100,7 @@ class Settings:
     copy."""
 
     def __init__(self):
-        self.concurrency = None     # limit of the queue's groups; None: no limit
+        self.concurrency = None     # limit of the queue's groups, or None
         self.max_running = None
         self.paused = False         # whether the queue is paused
         self.concurrency_of = {}    # groups with a limit of their own
@@ -108,8 +109,8 @@ class Settings:
         self.backoff = 1000000      # microseconds
         self.retain = False
         self.fair_by = "tasks"
-        self.separator = None       # separator between tenant and user; None: no tenants
-        self.shares = ()            # shares of priorities; (): strict priority
+        self.separator = None       # separator between tenant and user, or None
+        self.shares = ()            # shares of priorities; () for strict order
 
     def changed(self, **values):
         other = Settings()
@@ -159,7 +160,7 @@ class Fifo:
 
     def __init__(self, is_new=True):
         self.committed = []     # places of the ready tasks
-        self.own = {}           # session: places of its uncommitted ready ones
+        self.own = {}           # session: places of its uncommitted ready tasks
         self.leaving = {}       # session: places in its uncommitted purge
         self.tasks = {}         # place: task
         self.timed = []         # (instant, id, task), scheduled or running
@@ -169,8 +170,8 @@ class Fifo:
         self.waits_since = None     # services when its wait began, or None
         self.served_at = None       # services when its last turn began
         self.turn = None if is_new else UNKNOWN     # the address of its last turn
-        self.cycles = {None}    # expired tasks served last: one of these
-        self.stretch = 0        # grows with every end of a stretch ("share")
+        self.cycles = {None}    # one of these expired tasks was served last
+        self.stretch = 0        # number of the stretch (see "share")
         self.first_turn = None  # the first turn of the stretch
 
     def end_wait(self):
@@ -270,11 +271,11 @@ class Lane:
         self.forget_turns()
 
     def forget_turns(self):
-        """Past turns are unknown."""
+        """Makes past turns unknown."""
         self.stretches.clear()
         for fifo in self.groups.values():
             fifo.forget_turns()
         self.block = None       # the block of the last turn
         self.turn = None        # the address of the last turn
         self.in_turn = 0        # how many tasks were served in it
-        self.served_at = None   # services at the last one
+        self.served_at = None   # services before the last turn

@@ -7,7 +7,7 @@ one of the tasks for which the call is possible when the step runs.
 from state import FAILED
 
 SECOND = 1000000
-# the time that workers report in time-fair queues; None: none
+# the time that workers report in time-fair queues, or None
 TOOK = (None, 10 * SECOND, 10 * SECOND, 20 * SECOND, 60 * SECOND, 300 * SECOND)
 
 
@@ -185,7 +185,7 @@ def _tend(driver, s, name, *rest):
     if name == "expire":
         driver.expire(s, *rest)
     elif name == "maintain" and not model.undo:
-        driver.maintain(s)          # may wait until other transactions end
+        driver.maintain(s)          # which may wait for other transactions
     elif name == "redrive":
         failed = [task for task in model.tasks.values()
                   if task.outcome == FAILED]

@@ -3,8 +3,8 @@
 The group t/u is user u of tenant t.  A lane has an order of its tenants, and each
 tenant has an order of its users, each with its own virtual time and ties.  A
 service chooses the first tenant with a user that waits properly, and the first
-such user of that tenant.  Both are charged the task's cost, divided by the
-weight of the tenant, or of the user.  If fair_by is "tasks", each task costs 1.
+such user of that tenant.  The tenant and the user are charged the task's cost,
+each divided by its own weight.  If fair_by is "tasks", each task costs 1.
 
 A tenant can have a limit of the running tasks of all its users.  A user has a
 slot only if its tenant has one.  If a tenant is paused, so are its users.

@@ -12,21 +12,21 @@ from state import (ANYWHERE, GONE, PURGED, READY, RUNNING, SCHEDULED, Counts,
 class Transactions:
     def __init__(self, clock):
         self.clock = clock
-        self.tasks = {}         # id: Task, all that still exist
-        self.ids = set()        # all ids so far
+        self.tasks = {}         # id: Task, of all tasks that still exist
+        self.ids = set()        # the ids of all tasks so far
         self.keys = {}          # dedup key: the existing tasks with it
         self.lanes = {}         # priority: Lane
         self.undo = {}          # session in a transaction: [(task, state)]
         self.savepoints = {}    # session in a transaction: [length of undo]
         self.settings = Settings()
         self.pending = {}       # session: settings that it has not committed
-        self.counts = {}        # group: the running tasks that count
-        self.limited = False    # a call has seen a limit: all calls now count
-        self.uncounted = set()  # sessions that had begun before that call
-        self.total = Counts()   # the queue's running tasks that count
+        self.counts = {}        # group: Counts of its running tasks
+        self.limited = False    # whether a call has seen a limit
+        self.uncounted = set()  # sessions that began before a call saw a limit
+        self.total = Counts()   # Counts of the queue's running tasks
         self.groups = set()     # groups that have had a committed task
         self.seats = {}         # group: its seat, as seen in its turns
-        self.seats_are_new = True   # no group has the seat of another one
+        self.seats_are_new = True   # whether no group has another one's seat
         self.places = 0
         self.took = {}          # task: time its worker reported last, or None
 
@@ -83,7 +83,8 @@ class Transactions:
             self._changed(fifo)
 
     def _unknown(self, group):
-        """A group that has no tasks may get another seat."""
+        """Forgets the group's seat: a group that has no tasks may get another
+        one."""
         self.seats.pop(group, None)
         self.seats_are_new = False
         for lane in self.lanes.values():
@@ -153,7 +154,7 @@ class Transactions:
         self._put(task)
 
     def _changed(self, fifo):
-        """The wait of a group without a task ends."""
+        """Ends the wait of the group if it has no task."""
         if fifo.nothing_ready() and not self._late_in(fifo):
             fifo.end_wait()
 
