@@ -80,8 +80,8 @@ class Model(batch.Model):
         return state if self.any else state._replace(
             failures=state.failures | {(task, n)})
 
-    # the calls; "seen" of an enqueue is (the next predecessor, the session that
-    # changes it)
+    # A session's calls. "seen" of an enqueue is (the next predecessor, the
+    # session that changes it).
 
     def enqueue_begin(self, state, n):
         if "insert first" in self.rules:

@@ -33,7 +33,8 @@ RULES = {
     "rejoin": "a redriven task checks under the lock that its batch is not finished",
 }
 
-# rows: of the batch's tasks; closed: NO, the session about to close it, YES
+# rows: the rows of the batch's tasks; closed: NO, YES, or the session that is
+# about to close the batch
 State = namedtuple("State", "rows closed ready failed due locked shared"
                    " exclusive made crash sessions")
 # at: the next step; seen: failures that a check has counted

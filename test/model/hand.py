@@ -34,9 +34,9 @@ stranded    Assume that every pop is over, and every transaction has ended and
 not ready   only ready tasks are claimed.
 forever     that session ends.
 
-The model leaves out two parts that only affect costs. These parts are the
-choice of pops that read for themselves, and the removal of a reader's name when
-the reader ends.
+The model leaves out two parts that only affect costs.  One is the choice of
+pops that read for themselves.  The other one is the removal of a reader's name
+when the reader ends.
 """
 
 from collections import namedtuple
@@ -45,7 +45,8 @@ from states import Explorer, Fault
 
 INFINITE = 99
 NOBODY = -1
-# a row; GONE: finished or rolled back, and its place can be used again
+# The states of a row. GONE: finished or rolled back, and its place can be used
+# again.
 ABSENT, INSERTING, READY, CLAIMED, FINISHED, DEAD, GONE = range(7)
 
 # The rules that make the hand correct. Each can be left out.
@@ -86,8 +87,8 @@ Entry = namedtuple("Entry", "hand upto lost reader by_row")
 State = namedtuple("State", "rows announced bit entry pops evictions rewrites"
                    " locked known resets")
 # left: calls to make.  found, at: the entries that were read, and the address
-# up to which.  taken: (address, place).  offers, by_row: how the pop reads.
-# as_of: resets left at its start.
+# up to which they were read.  taken: (address, place).  offers, by_row: how
+# the pop reads.  as_of: resets left at its start.
 Pop = namedtuple("Pop", "phase left found at taken offers by_row as_of")
 IDLE = Pop("idle", 0, (), INFINITE, None, False, 0, 0)
 
@@ -165,7 +166,7 @@ class Model(Explorer):
     # ---- sections under the lane's lock
 
     def tell(self, s, i, place=None):
-        """Row i may be ready. Returns the next state."""
+        """Records that row i may be ready. Returns the next state."""
         if not s.known and not self.on("announced while unknown"):
             return s
         item = (i, s.rows[i][1] if place is None else place)
@@ -231,9 +232,9 @@ class Model(Explorer):
         return s._replace(entry=empty(upto)._replace(hand=hand))
 
     def vanished(self, s, address):
-        """The row is gone. The rest of the hand is probably outdated, too, so
-        the line is read again from the lowest of these addresses. A reading
-        that has begun is not used beyond that address.
+        """Records that the row is gone. The rest of the hand is probably
+        outdated, too, so the line is read again from the lowest of these
+        addresses. A reading that has begun is not used beyond that address.
         """
         if not self.on("vanished lowers upto"):
             return s
@@ -299,7 +300,7 @@ class Model(Explorer):
 
     def drain(self, s):
         me, served = 0, []
-        if s.entry is not None:         # a reader that has ended
+        if s.entry is not None:         # forget a reader that has ended
             s = self.nobody_reads(s, s.entry.reader)
         for _ in range(400):
             s, what = self.take(s, me)
@@ -387,8 +388,8 @@ class Model(Explorer):
         place = s.rows[i][1] if place is None else place
         return s._replace(rows=replaced(s.rows, i, (status, place)))
 
-    # Each of these functions is a phase of a pop. It yields (step, the state
-    # after the step).
+    # Each of these functions is a phase of a pop. The function yields (step,
+    # the state after the step).
 
     @staticmethod
     def then(s, me, phase, **values):

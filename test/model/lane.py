@@ -3,8 +3,8 @@ lock."""
 
 from states import Fault
 
-READ = -1                       # instead of a task: the line has to be read
-MOST = 4                        # tasks
+READ = -1                       # in place of a task: the line must be read
+MOST = 4                        # the most tasks
 INFINITE = 1 << 20
 ABSENT, INSERTING, READY, CLAIMED, GONE = range(5)
 BUSY = -1                       # the group that always has work
@@ -67,8 +67,8 @@ def at(item):
 
 
 class Group:
-    """Its bits, its last address, its entry: None or (hand, upto). For the promise,
-    also whether it has had a turn in the block.
+    """A group: its bits, its last address, and its entry, which is None or
+    (hand, upto). For the promise, also whether it has had a turn in the block.
     """
     __slots__ = ("ring", "front", "served", "parked", "late", "tail", "entry",
                  "had", "vain")
@@ -91,7 +91,7 @@ class Lane:
     groups      see Group
     turns       in flight: (group, address of the turn, a task or READ, the
                 address from which to read, whether it is the turn's first task)
-    version     of the TIDs of rows
+    version     1 once the rows were rewritten, which gave them other TIDs
     recovery    its number, the turn with which it began, and the number of
                 known seats from there on, wrapping around
     scans       steps whose result is not stored yet: (number, first seat, last
@@ -180,7 +180,7 @@ class Lane:
 
     def lose(self, restart):
         """SQL changed rows, or all hints are lost. Recovery begins."""
-        if restart:             # all had a turn in the previous block
+        if restart:             # all groups had a turn in the previous block
             self.position -= self.position % self.of.length + 1
         for g, group in enumerate(self.groups):
             had = restart or group.had
@@ -469,8 +469,8 @@ class Lane:
         return first and (weight == 1 or self.last == (turn, weight - 1))
 
     def call_leaves(self, g):
-        """The call leaves the lane. It had a turn of the group that yielded no task,
-        because another call was reading.
+        """Records that the call leaves the lane. It had a turn of the group
+        that yielded no task, because another call was reading.
         """
         group = self.groups[g]
         same = group.vain == self.block(self.position) + 1
@@ -531,13 +531,14 @@ class Lane:
 
     @staticmethod
     def reads_beside(group):
-        """The hand is empty, and another pop is reading the group's line."""
+        """Whether the group has an entry with an empty hand, and more of its
+        line to read."""
         return group.entry is not None and not group.entry[0] \
             and group.entry[1] < INFINITE
 
     def read_beside(self, held):
-        """The other reading changes the entry. This reading serves only the
-        turn, and changes no data of the group.
+        """Reads while another reading changes the entry. This reading serves
+        only the turn, and changes no data of the group.
         """
         g, turn, _, _, _ = held
         group = self.groups[g]
@@ -597,7 +598,8 @@ class Lane:
 
 
     def change_settings(self, held):
-        """A call finds that settings have changed since it took its turn."""
+        """Acts like a call that finds that settings have changed since it took
+        its turn."""
         self.put_back(held)
         if self.position == held[1] and not self.on("the position stays"):
             self.position -= 1

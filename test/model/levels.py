@@ -16,17 +16,18 @@ as src/README explains.
 Lane works like shared memory.  Each flow has some bits, an event changes only
 the flows that it concerns, and an order has only flows with ready tasks.
 
-    ring        may have a ready task; of a tenant: its order has a user
+    ring        may have a ready task; a tenant's bit is set if its order has a
+                user
     served      is in its order
     todo        has become active, and the next call that takes turns adds it
     aside       has no slot, and no call tries it until it has one
 
 Plain is the rule itself: before each service it reads all tasks and slots.
-Both see the same history of enqueues, services, ends, locked rows, purges and
-dead workers.  The history also has limits, holds and pauses of tenants and of
-users.  Two calls are in progress at a time.  Each takes a turn, and claims the
-task later.  Costs and times have too many values to try all orders, so
-histories are random; a seed repeats each of them.
+Lane and Plain see the same history of enqueues, services, ends, locked rows,
+purges and dead workers.  The history also has limits, holds and pauses of
+tenants and of users.  Two calls are in progress at a time.  Each takes a turn,
+and claims the task later.  Costs and times have too many values to try all
+orders, so histories are random; a seed repeats each of them.
 
 Promises:
 
@@ -45,9 +46,9 @@ bound       Assume that two tenants, or two users of one tenant, have work and
             then.  H_j is the largest number of tasks of j that ran at once, per
             weight.
 
-The model leaves out these parts, which are the same with one level.  These
-parts are the expected cost of a turn, which is corrected later, the search
-through levels, and the maximum debt.  E is the longest task from the start, and
+The model leaves out three parts that are the same with one level.  One is the
+expected cost of a turn, which is corrected later.  The others are the search
+through levels and the maximum debt.  E is the longest task from the start, and
 never changes.
 
 `levels.py` prints the largest lead of each scenario, divided by its bound.
@@ -61,8 +62,8 @@ from states import Fault
 
 __all__ = ["Model", "RULES", "SCENARIOS"]
 
-UNIT = 60                       # the unit of amounts, which weights divide
-LONGEST = 40 * UNIT             # E
+UNIT = 60                       # the unit of amounts; each weight divides it
+LONGEST = 40 * UNIT             # the longest task, E
 
 RULES = {
     "a user brings its tenant": "the first user of an order brings it in",
@@ -167,8 +168,8 @@ class Flow:
 
 class Account:
     def __init__(self):
-        self.got, self.tie = 0, None    # time-fair: got from ended tasks
-        self.n = self.started = 0       # time-fair: running tasks
+        self.got, self.tie = 0, None    # time-fair: what ended tasks have got
+        self.n = self.started = 0       # time-fair: numbers of running tasks
         self.stopped = None             # time-fair: when a user lapsed
 
 
@@ -178,7 +179,7 @@ class Books:
     def __init__(self, by_time):
         self.by_time = by_time
         self.of = defaultdict(Account)
-        self.v = defaultdict(int)       # None for the lane, or a tenant
+        self.v = defaultdict(int)       # keys: a tenant, or None for the lane
         self.ties = defaultdict(int)
 
     def rule(self, name):
@@ -201,7 +202,7 @@ class Books:
         return a.got + (a.n * now - a.started - late) * UNIT // flow.weight
 
     def note_lapses(self, user, now):
-        """A task of the user lapses, or is taken over."""
+        """Records that a task of the user lapses, or is taken over."""
         a = self.of[user]
         if not user.lapsed:
             a.stopped = None
@@ -295,8 +296,9 @@ class Plain(Books):
                         if user in self.present))
 
     def leave(self):
-        """The rule leaves out a flow without a task, or without a slot."""
-        for flow in self.flows:         # users precede tenants
+        """Removes the flows without a task or a slot, which the rule leaves
+        out."""
+        for flow in self.flows:         # which has users before tenants
             has = (flow.has_work() if flow.parent else
                    any(user in self.present for user in flow.users))
             if not has or flow in self.waits:
@@ -336,7 +338,7 @@ class Plain(Books):
                    default=None)
 
     def next(self, passed, now):
-        """(user, is it a lapsed task that is taken over), or None."""
+        """(user, whether the call takes over a lapsed task), or None."""
         while True:
             self.come(now)
             tenant = self.best(None, passed, now)
@@ -420,7 +422,8 @@ class Lane(Books):
             bits.todo |= not bits.served
 
     def touch(self, tenant):
-        """A user's place has changed, and perhaps its tenant's place."""
+        """Removes the tenant from its order if the change of a user's place
+        has left it empty."""
         if not self.orders[tenant] and self.rule("an empty tenant leaves"):
             self.bits[tenant].ring = False
             self.remove(tenant)
@@ -494,7 +497,7 @@ class Lane(Books):
             self.let_in(flow)
 
     def settings_changed(self):
-        """All flows return, so that calls try them again."""
+        """Takes all flows back, so that calls try them again."""
         for flow in self.bits:
             self.come_back(flow)
 
@@ -514,7 +517,7 @@ class Lane(Books):
                 raise Fault("flat: a call asks a tenant that is aside")
             user = self.best(tenant, passed, now)
             if user is not None and not user.has_work():
-                self.bits[user].ring = False        # purged
+                self.bits[user].ring = False        # its tasks were purged
                 self.remove(user)
                 self.touch(tenant)
             elif user is None and not self.orders[tenant]:
@@ -575,7 +578,8 @@ class Lane(Books):
         return back
 
     def told(self, user, now):
-        """A task became ready, or has lapsed, which changes its place."""
+        """Records that a task became ready, or has lapsed, which changes the
+        user's place."""
         self.note_lapses(user, now)
         self.let_in(user)
         if user.lapsed and not self.bits[user].aside:
@@ -669,7 +673,7 @@ class History:
         self.lane = Lane(self.flows, by_time, rules)
         self.plain = Plain(self.flows, by_time)
         self.leads = Leads(self.flows, self.by, self.steady)
-        self.turns, self.tasks = [], []     # in flight; running
+        self.turns, self.tasks = [], []     # turns in flight; running tasks
         self.workers = self.random.randint(2, 7)
         self.scale = {user: self.random.choice((1, 4, 40))
                       for user in self.users}
@@ -802,7 +806,8 @@ class History:
         self.tasks.append((user, self.now, cost, "dead" if dies else ""))
 
     def step_end(self):
-        """The clock advances to the next end. In a cost-fair lane any task may end."""
+        """Advances the clock to the next end. In a cost-fair lane any task may
+        end."""
         if self.by != "time":
             alive = [task for task in self.tasks if task[3] != "lapsed"]
             if alive:
@@ -865,8 +870,7 @@ class History:
         self.say(f"{what}: {flow} {flow.locked or flow.paused or flow.limit}")
 
     def hold(self, flow):
-        """A hold begins when settings change, and ends when its time has
-        come."""
+        """Begins a hold as settings change, or ends it as its time comes."""
         flow.held = not flow.held
         self.say(f"hold: {flow} {flow.held}")
         if flow.held:

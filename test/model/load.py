@@ -85,15 +85,16 @@ RULES = {
 
 READY, RUNNING = "ready", "running"
 KINDS = (READY, RUNNING)
-EACH = -1                       # counts_since: no load counts so far
+EACH = -1                       # a value of counts_since: no load counts so far
 
-# xid. savepoint: 0 (none), or its number. number, known: those of the load that
-# was read; at first the number of resets. mine: number, snapshot and resets of
-# the own load. noted, below: changes of tasks (ready, running), of the counter,
-# slots; below: those outside the savepoint. slot: whether one is taken for the
-# next claim. call: None, "counts" or "not". limit: that of the old settings.
-# kept: whether the session is registered as one that does not count. decided:
-# the books to which the commit adds.
+# xid. savepoint: 0 (none), or its number. number: that of the load that was
+# read. known: first the resets at which its numbers were known, then whether
+# they still are. mine: number, snapshot and resets of the session's own load.
+# noted: changes of tasks (ready, running), of the counter, and slots. below:
+# those that are outside the savepoint. slot: whether one is taken for the next
+# claim. call: None, "counts" or "not". limit: the limit that the session has
+# read, which may be old by now. kept: whether the session is registered as one
+# that does not count. decided: the books to which the commit adds.
 NOTHING = (0, 0, 0, 0)
 Session = namedtuple("Session", "at xid sub number known mine snapshot rows"
                      " resets noted below slot call limit kept pins seen decided")
@@ -101,10 +102,10 @@ BEGUN = Session(0, 0, 0, 0, False, 0, None, (0, 0), 0, NOTHING, NOTHING,
                 False, None, None, False, False, None, None)
 # ended: the xids whose ends are visible. aborted: the xids, and savepoints
 # (xid, number), that were rolled back. number: the number of the load that was
-# begun last. current: that of the last load that is over. snapshots: of each
-# book, (number, xmax, running).  numbers: of each book, (number, (ready,
-# running)). known, over: resets with which numbers are known, or should be.
-# counter: of each book, (number, committed); open.
+# begun last.  current: the number of the last load that is over.  snapshots:
+# (number, xmax, running) of each book.  numbers: (number, (ready, running)) of
+# each book.  known, over: resets with which numbers are known, or should be.
+# counter: (number, committed) of each book, and open.
 State = namedtuple("State", "next ended aborted versions resets number counting"
                    " current snapshots numbers known over counter limit limited"
                    " calls counts_since cancelled changed blind sessions")
@@ -143,9 +144,9 @@ def limited(limit):
     return [("settings", (limit,))]
 
 
-# The ready tasks, the running tasks, and the limit (None: no limit so far).
-# Then whether a load has ended (None: no, and no call has seen the limit), and
-# the scripts of sessions.
+# The ready tasks, the running tasks, and the limit, which is None if there was
+# no limit so far. Then whether a load has ended (None: no, and no call has
+# seen the limit), and the scripts of sessions.
 SCENARIOS = {
     "an enqueue": (1, 0, None, 0, [ended(ENQUEUE), LOAD]),
     "two enqueue": (1, 0, None, 0, [ended(ENQUEUE), ended(ENQUEUE), LOAD]),
@@ -329,7 +330,8 @@ class Model(Explorer):
                 session._replace(xid=state.next))
 
     def change(self, state, session, kind, to):
-        """Give a task of that kind another version.  None if there is no such task."""
+        """Give a task of that kind another version.  Returns None if there is
+        no such task."""
         xid = session.xid or state.next
         at = next((i for i in self.usable(state, xid)
                    if state.versions[i][2] == kind), None)

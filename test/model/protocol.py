@@ -17,8 +17,8 @@ The model leaves out these parts, without losing a fault:
   irregular while one of its tasks is ready.  Only the state of the group's
   hints exists: in service (IRREGULAR), put aside (PARKED), or not known to
   have a task (REGULAR).  A pop skips a REGULAR group.
-- The queue's own counter.  The same functions maintain it as a group's counter,
-and it parks no group.
+- The queue's own counter.  The same functions maintain it and a group's
+  counter, but it parks no group.
 - The read of a row and its claim are one step.  A row that has changed in
   between counts as not ready.
 - A load is one step, because load.py has its steps.  But it may come between
@@ -27,19 +27,21 @@ here.  A pop that cannot load does not try again, and skips the group.
 - A pop is for one task, and ends if the group has none.  A pop of several tasks
   is like several calls.
 
-A transaction is a tuple of calls, see CALLS.  The end "end" is commit or
-abort.  "any" may also be no end: the transaction stays open and idle.
+A transaction is a tuple of calls, see CALLS.  The end "end" is a commit or an
+abort.  The end "any" may also be neither: then the transaction stays open and
+idle.
 """
 
 NO_LIMIT = 99
-ABSENT, READY, RUNNING, GONE = range(4)         # a row
-REGULAR, IRREGULAR, PARKED = range(3)           # the group, in its lane
+ABSENT, READY, RUNNING, GONE = range(4)         # the states of a row
+REGULAR, IRREGULAR, PARKED = range(3)           # the group's states in its lane
 NOBODY = -1
 NO_TURN = -1
 NOT_NOW = object()
 
 SHARED = {
-    # rows: (committed, the transaction that changes it or NOBODY, to what)
+    # rows: (the committed state, the transaction that changes the row or
+    # NOBODY, the new state)
     "rows": (),
     # The committed settings in their order.  The setting in effect, according to the
     # version.  The transaction that changes the settings, and its new value.
@@ -53,7 +55,7 @@ SHARED = {
     # struct FairqLane, and the group in it
     "lock": NOBODY, "lane_no": 0, "lane_resets": 0, "missed_ready": 0,
     "group": REGULAR, "group_version": 0,
-    "too_late": 0,              # changes of others that no reset has published yet
+    "too_late": 0,              # changes by SQL that no reset has published yet
 }
 
 OWN = {
@@ -102,8 +104,8 @@ def visible(row, me):
 
 
 def is_running(row):
-    """The true number of running tasks: each runs from its claim until its end
-    is visible."""
+    """Whether the row's task truly runs: from its claim until its end is
+    visible."""
     return row[0] == RUNNING or (
         row[1] != NOBODY and row[2] in (RUNNING, GONE))
 
@@ -316,7 +318,7 @@ def first_of_call(p):
 
 
 def slot_is_left(rules, s, p, me):
-    """A task has ended, and its row shows that."""
+    """Records that a task has ended, after its row shows that."""
     note(p, 0, -1)
     return "running_end"
 
@@ -543,7 +545,7 @@ def say_reset(rules, s, p, me):
 
 
 def unlock(rules, s, p, me):
-    """The locks are released, and waiting transactions continue."""
+    """Releases the locks, so that waiting transactions continue."""
     if s.setter == me:
         s.setter, s.setting = NOBODY, 0
         s.announced = len(s.limits) - 1

@@ -2,7 +2,8 @@
 
 Each group has one seat in every block.  A busy group always has work, so that
 blocks pass.  The lane stores its position: the present block, and the seat that
-service has reached in it.  It has one bit per group for each of these sets:
+service has reached in it.  The lane has one bit per group for each of these
+sets:
 
     ring        may have a ready task
     front       in the ring, and served before the position advances
@@ -12,19 +13,20 @@ service has reached in it.  It has one bit per group for each of these sets:
     vain        its last turn yielded no task, and the call continues
 
 A group may have an entry in the cache.  The entry has a hand, the group's first
-ready tasks by address.  It also has "upto": each ready task below upto is in
-the hand, or in flight.  An entry can be evicted at any time; the bits cannot.
+ready tasks by address.  The entry also has "upto": each ready task below upto
+is in the hand, or in flight.  An entry can be evicted at any time; the bits
+cannot.
 
     The next turn of a group is at its seat in the present block, or in the
     following block if it has had a turn in this one.  The group in the ring
     with the lowest next turn is served.
 
-SQL may change rows, or shared memory may be lost.  Then recovery begins.  After
-a loss it begins with a new block; after SQL, the position and the bits "served"
-stay.  All other bits are clear.  Steps read the table seat by seat, from the
-seat after the position, and wrap around.  Each step sets the bits of the groups
-that have rows.  A step first reads the table and stores the result later; other
-steps can run meanwhile.
+SQL may change rows, or shared memory may be lost.  Then recovery begins.
+After a loss, recovery begins with a new block.  After SQL, the position and
+the bits "served" stay.  All other bits are then clear.  Steps read the table
+seat by seat, from the seat after the position, and wrap around.  Each step
+sets the bits of the groups that have rows.  A step first reads the table and
+stores the result later; other steps can run meanwhile.
 
 A step of the model is a section under the lane's lock.  An enqueue gets an
 address, an end publishes a task, or a pop takes a turn, claims a task of the hand,
@@ -68,7 +70,7 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 # events: evict, rollback, purge, park, lock, abort, rewrite (rows move) and settings (they
 # change during a call).  Other events are room (a published task finds space
 # for an entry) and none (a call that takes a turn may find no space).  turns:
-# the maximum number in flight at a time; 0: each is claimed immediately.
+# the most turns in flight at a time; with 0 each turn is claimed immediately.
 # resets: how often rows may change, or memory may be lost.  scans: how many
 # steps of recovery run concurrently.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,

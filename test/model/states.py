@@ -4,7 +4,7 @@ from collections import deque
 
 
 class Fault(Exception):
-    """A promise that is broken in a state, or by a step."""
+    """Raised when a promise is broken in a state, or by a step."""
 
 
 class Explorer:

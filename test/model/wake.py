@@ -39,7 +39,8 @@ RULES = {
     "all called": "one waiter is called per task, if enough wait",
 }
 
-# at: the waiter's next step; fresh: whether no call has caused its search
+# at: the waiter's next step. fresh: whether its search has begun without a
+# call.
 Waiter = namedtuple("Waiter", "at fresh")
 # left: tasks that a producer is about to make ready
 Producer = namedtuple("Producer", "at left")
