@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The application, for the tests to call.  It evaluates each line, a JSON string of Ruby, and
-# prints the value as JSON, or the error.
+# The application, for the tests to call.  Evaluates each line, a JSON string
+# of Ruby, and prints the value as JSON, or the error.
 
 require_relative "app"
 

@@ -77,8 +77,8 @@ async function lost() {
   await drop(name);
 }
 
-// Other leases are still renewed while a transaction has completed a task, and
-// so has its row locked.
+// Other leases are still renewed while a transaction has completed a task and
+// thereby locked the task's row.
 async function heartbeats() {
   const name = await queue('heartbeats');
   const client = await connect();
