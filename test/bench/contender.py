@@ -107,7 +107,7 @@ class Contender:
         return (self.sql("pop" + one, n=n), self.sql("complete" + one))
 
     def work_script(self, n):
-        """A worker's turn: pop and complete, two transactions."""
+        """A worker's turn: a pop and a completion, in two transactions."""
         return "%s \\gset\n%s;\n" % self.pop_sql(n)
 
     def steps_script(self, n):

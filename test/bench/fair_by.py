@@ -7,12 +7,12 @@ from server import connect, create_database, drop_database, one_core, vacuum
 
 DATABASE = "fair_by"
 KINDS = "tasks", "cost", "time", "tenants"
-GROUPS = 10, 1000, 30000        # about as many tasks as other measurements have
+GROUPS = 10, 1000, 30000        # the last one gives as many tasks as usual
 WARMUP = 20                     # rounds
 
 # The greatest ratios of the time of a pop and its completion. The first ratio
-# is to the time in a task-fair queue. The second ratio is that of the time with
-# many groups to the time with few groups.
+# compares with the time in a task-fair queue. The second ratio compares the
+# times with many groups and with few groups.
 SLOWER = {1: 1.25, 10: None, 100: 2.0}
 MORE_GROUPS = 1.3
 
@@ -94,7 +94,7 @@ def add(connection, kind, groups, tasks):
 
 
 def turn(connection, kind, groups, tasks):
-    """The time of a pop and its completion, two transactions."""
+    """The time of a pop and its completion, in two transactions."""
     start = time.perf_counter()
     ids = [row[0] for row in connection.execute(
         "SELECT id FROM fairq.pop(%s, %s)", [name(kind, groups), tasks])]

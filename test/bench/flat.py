@@ -1,11 +1,12 @@
 """Flatness: the cost of a call must not depend on the contents of the queue.
 
 Each measurement first draws a line for every contender, as the contents grow.
-Then it checks fairq's promise.  It makes the same calls alternately in two
-databases: the queue of one has small contents, and that of the other has large
-contents.  A round pops 100 tasks, completes them, and adds the same number, ten
-of them by single enqueues.  So the backlog keeps its size.  No call waits until
-its commit is flushed, since such waits would hide differences.
+Then it checks fairq's promise.  The measurement makes the same calls
+alternately in two databases: one queue has small contents, and the other one
+has large contents.  A round pops 100 tasks, completes them, and adds the same
+number, ten of them by single enqueues.  So the backlog keeps its size.  No
+call waits until its commit is flushed, since such waits would hide
+differences.
 """
 
 import random
@@ -77,7 +78,7 @@ class Place:
             vacuum(connection)
 
     def turn(self):
-        """The time of a pop and its completion, two transactions."""
+        """The time of a pop and its completion, in two transactions."""
         took, rows = self.session.run(self.pop_sql)
         if self.complete_sql is None:
             popped = len(rows)
@@ -213,7 +214,7 @@ def backlog(bench):
             queued = size
         if contender.name != "fairq":
             place.drop()
-    # fairq was the last contender
+    # the last contender of the loop was fairq
     few = Place("flat_few", contender, 1000)
     few.fill(10000)
     bench.results.table("tasks queued", "{:,}".format(sizes[-1]), "10,000")

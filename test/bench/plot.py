@@ -1,8 +1,8 @@
 """Draws plots as SVG: lines on logarithmic axes, and bars.
 
 Plots have light and dark colours.  Colours are CSS classes, so the reader's
-colour scheme chooses between them.  The background is drawn, too, so a plot is
-readable on any page.  Contenders also have different marks.
+colour scheme selects the light or the dark ones.  The background is drawn,
+too, so a plot is readable on any page.  Contenders also have different marks.
 """
 
 import math
@@ -94,7 +94,7 @@ class LogAxis:
         self.zero = min(values) == 0
         if self.high == self.low:
             self.high *= 10
-        # The space between 0 and the lowest value is that of a factor of 3.
+        # The space between 0 and the lowest value is as wide as a factor of 3.
         self.from_ = math.log10(self.low) - (0.5 if self.zero else 0)
         self.scale = (end - start) / (math.log10(self.high) - self.from_)
         self.start = start

@@ -59,7 +59,7 @@ class Results:
                "ratio": statistics.median(ratios) if ratios else None}
         promise = verdict = ""
         if ratios and (at_least or at_most):
-            ratio = round(row["ratio"], 2)      # the printed ratio
+            ratio = round(row["ratio"], 2)      # as printed
             if at_least:
                 row["at_least"] = at_least
                 row["met"] = ratio >= at_least

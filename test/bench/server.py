@@ -69,7 +69,7 @@ def vacuum(connection):
 
 
 class Cancelled(Exception):
-    """Something took longer than allowed."""
+    """Raised when a call took longer than allowed."""
 
 
 class Session:
@@ -142,8 +142,8 @@ class Session:
 def one_core(*connections):
     """Keeps this process and the servers of these connections on one core.
 
-    Otherwise the time includes waking another core.  That takes as long as a
-    short call, and differs from session to session.
+    Otherwise the time includes waking another core.  That waking takes as long
+    as a short call, and differs from session to session.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield

@@ -6,7 +6,7 @@ from server import Run, Session, connect, create_database, drop_database, \
     fail, one_core, percentile, pgbench, vacuum
 
 GROUPS = 1000
-MANY = 32, 64               # clients
+MANY = 32, 64               # numbers of clients
 BATCH = 1000
 
 # fairq's promise: the least ratio to the rate of the floor, fifo or fifo_lease.
@@ -19,8 +19,8 @@ EQUILIBRIUM = 1.0
 # The greatest ratio to the time of the floor.
 POP_TIME = 0.4
 TAIL = 1.0
-# The ratio of the rate of two producers in one group to that of two producers
-# in two groups: about 1, except for noise.
+# The ratio of two rates: that of two producers in one group, and that of two
+# producers in two groups. It is about 1, except for noise.
 SAME_RATE = 0.85
 # Tasks of a batch take at most 1.05 times the time of tasks without a batch.
 OF_BATCH = 1 / 1.05
@@ -177,8 +177,8 @@ def workers(bench, names, floor, title, bar, script, promise):
     rows = []
     for clients in (1, 8):
         for n in (1, 10, 100):
-            # all runs of a row must find enough tasks; a single worker runs
-            # fewer tasks
+            # all runs of a row must find enough tasks, and a single worker
+            # runs fewer tasks
             tasks = min(sizes["work_tasks"][n] // (2 if clients == 1 else 1),
                         int(0.9 * sizes["stock"]) // sizes["repeats"])
             stock.top_up()
@@ -328,7 +328,7 @@ def equilibrium(bench):
     prepare(bench)
     names = ["fairq", "fifo_lease"]
     seconds = 2 * bench.sizes["seconds"]
-    start = 10000       # enough tasks for plans that suit a large table
+    start = 10000       # enough tasks for the plans of a large table
 
     def run(contender):
         with connect("work") as connection:

@@ -1,8 +1,8 @@
-"""The required properties of a round, which run names.
+"""The properties that a round must have, under the names that run lists.
 
 The checks count all tasks of a group that calls have returned, also those of a
-rolled back pop, because its turn is used.  Steady groups always have work,
-joiners have work from their arrival on.
+rolled back pop, because its turn is used.  Steady groups always have work.
+Joiners have work from their arrival on.
 """
 
 from bisect import bisect_left
@@ -40,13 +40,13 @@ class Account:
         self.joined = {a.group: a for a in load.arrivals
                        if a.group in self.shape.joiners
                        and a.ids[0] in self.first_turn}
-        self.beyond = 0     # differences that only tasks in flight explain
+        self.beyond = 0     # number of differences that tasks in flight explain
         self.came = 0
 
     # ---- one turn per block
 
     def one_turn(self):
-        """No group has two turns in a block."""
+        """Checks that no group has two turns in a block."""
         seats = {}
         for call in self.calls:
             for group, _, addr in call.rows:
@@ -159,7 +159,7 @@ class Account:
                   for call in self.calls]
         for g, h, bound, joined in self.pairs(40):
             begin = max((a.returned for a in joined), default=0)
-            ahead = of_g = of_h = 0     # in flight: in calls that are in progress
+            ahead = of_g = of_h = 0     # tasks in flight, of calls in progress
             low = alone = None
             for when, is_end, n in events:
                 in_g = counts[n][g] / self.weights[g]
@@ -183,9 +183,9 @@ class Account:
 
     def comes(self):
         """
-        The first task of a newly active group is in the present block.  It is in the next
-        block if the group has had its turn.  So it waits for the tasks in flight, and for
-        one turn of each other group.
+        Checks that the first task of a newly active group is in the present
+        block.  It is in the next block if the group has had its turn.  So it
+        waits for the tasks in flight, and for one turn of each other group.
 
         A turn without a task, of a group without a slot, may have begun a
         block.  Clients cannot see such a turn.  But then no more turns are
@@ -199,7 +199,7 @@ class Account:
         for arrival in self.load.arrivals:
             turn = self.first_turn.get(arrival.ids[0])
             if turn is None:
-                continue            # the round was over before that
+                continue            # the round was over before the block
             self.came += 1
             until = bisect_left(sent, arrival.returned)
             present = reached[until]

@@ -22,7 +22,7 @@ BLOCK_LENGTH = 1000
 # and an error.
 CANCELLED = (psycopg.errors.QueryCanceled, ValueError)
 
-# rows: (group, id, addr).  None: the call has failed.
+# rows: (group, id, addr).  rows is None if the call has failed.
 Call = namedtuple("Call", "worker sent returned most rows")
 # last: the last block in which the group had a turn before
 Arrival = namedtuple("Arrival", "group ids sent returned last")

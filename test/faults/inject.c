@@ -3,9 +3,9 @@
  *		Makes a chosen allocation of a backend fail.
  *
  * The library is preloaded into a server (LD_PRELOAD), so the server calls it
- * instead of the C library.  It also has the SQL functions inject_arm(what, n)
- * and inject_fired().  After inject_arm() the n-th call of that kind that the
- * backend makes fails, once:
+ * instead of the C library.  The library also has the SQL functions
+ * inject_arm(what, n) and inject_fired().  After inject_arm() the n-th call of
+ * that kind that the backend makes fails, once:
  *
  *	memory	malloc() and realloc(): no memory
  *	shared	posix_fallocate() of a file in /dev/shm: no space left

@@ -35,7 +35,7 @@ typedef struct FairqStep
 
 typedef struct FairqSteps
 {
-	char		what;			/* 'e' or 'c' */
+	char		what;			/* 'e': an error, 'c': a cancel */
 	bool		watched;		/* whether steps are counted */
 	int			n;				/* step at which the call ends; 0: at none */
 	int			passed;			/* steps so far */

@@ -12,12 +12,12 @@ now = time.monotonic
 
 
 class Fault(Exception):
-    """A promise was not kept."""
+    """Raised when a promise was not kept."""
 
 
 class TooSlow(Fault):
-    """An event happened before the test had finished its preparations for
-    it."""
+    """Raised when an event happened before the test had finished its
+    preparations for it."""
 
 
 def connect(name="life"):
@@ -99,9 +99,9 @@ class Waiter:
         return self.db.pgconn.socket
 
     def look(self):
-        """Whether there is an answer, which self.answer then has. The answer of
-        fairq.wait() is True or False, and that of other statements is the
-        number of rows. An error's answer is its SQLSTATE.
+        """Returns whether there is an answer, and stores it in self.answer.
+        The answer of fairq.wait() is True or False, and that of other
+        statements is the number of rows. An error's answer is its SQLSTATE.
         """
         if self.answer is not None:
             return True
@@ -127,7 +127,7 @@ class Waiter:
         return True
 
     def wait(self, seconds=60):
-        """The answer; None if there is none within that time."""
+        """Returns the answer, or None if there is none within that time."""
         return self.answer if any_answer([self], seconds) else None
 
     def close(self):

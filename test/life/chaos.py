@@ -5,8 +5,8 @@ task is lost or run twice.
 producers make single and batch enqueues, some with a dedup_key, a run_at, an
 expires_at or a priority.  Some tasks are in a batch for which another task
 waits, and some enqueues are rolled back.  Workers pop with leases of 100 to 500
-ms, take, wait, extend, complete, fail and release.  They die all the time.
-Their server process is terminated, or their end of the connection is closed.
+ms, take, wait, extend, complete, fail and release.  Workers die all the time:
+their server process is terminated, or their end of the connection is closed.
 Workers die before and after the commits of pop and of complete, while they work
 or wait, and between a COMMIT and its answer.  In a shorter part the whole
 server dies.  Other workers are only slow, and return long after their lease has
@@ -14,8 +14,8 @@ ended.  Meanwhile tasks are cancelled, limits changed, groups paused and failed
 tasks redriven.
 
 fairq.maintain(), expire_leases() and reset_hints() run at times.  These calls
-could hide that a pop does not find a task on its own, or finds it too late.  So
-in the first half they act on one queue only.
+could hide that a pop does not find a task on its own, or finds the task too
+late.  So in the first half they act on one queue only.
 
 The records are tables, written in the transactions that they describe.  "The
 work" of a task is its row in life_done, in the transaction of complete.  So the
@@ -26,9 +26,9 @@ promises:
                 completed once or cancelled, has failed permanently, or expired
                 before it started
     attempts    the attempts of each task are 1, 2, 3 ...  No attempt begins during
-                another's lease, before run_at, or after the last one, and the
-                first one does not begin after expires_at.
-                The counters of fairq.queues are the sums of the records
+                another's lease, before run_at, or after max_attempts attempts. The
+                first attempt does not begin after expires_at.  The counters of
+                fairq.queues are the sums of the records
     batches     a task that waits for others begins after they have ended, and
                 its batch has the numbers of their kinds of end
     limits      in each of many snapshots, limits are not exceeded, and no
@@ -77,7 +77,7 @@ class Chaos:
         self.main, self.seconds, self.seed = run, seconds, seed
         self.crashes = crashes
         self.random = random.Random(f"{seed} chaos")
-        self.calm = False               # no session dies any more
+        self.calm = False               # whether no session dies any more
         self.over = threading.Event()
         self.backlog = Counter()
         self.unfinished = []
@@ -123,7 +123,7 @@ class Chaos:
                                 [kind.name, group, most])
 
     def run(self):
-        """Runs the load.  Returns its settings.  Its results are in the
+        """Runs the load.  Returns the load's settings.  The results are in the
         records."""
         self.prepare()
         self.observer = Observer(self, "observer", self.seed)

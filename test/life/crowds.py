@@ -1,5 +1,5 @@
-"""One group has very many tasks that become ready at once; another has one
-task.
+"""One group has very many tasks that become ready at once, and another one has
+one task.
 """
 
 import random

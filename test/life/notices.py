@@ -1,5 +1,4 @@
-"""NOTIFY for sessions that LISTEN: once per transaction that makes a task
-ready.
+"""Sessions that LISTEN get one NOTIFY per transaction that makes a task ready.
 """
 
 import time

@@ -39,7 +39,7 @@ SLICE = 5                       # seconds
 
 
 class Lost(Exception):
-    """The connection is gone."""
+    """Raised when the connection is gone."""
 
 
 class Session(threading.Thread):

@@ -13,8 +13,8 @@ from base import (Fault, TooSlow, Waiter, all_answers, any_answer, asleep,
 from wakes import Queue, as_timestamp
 
 MANY = 100
-PROMPT = 0.1                    # seconds, on an idle machine
-SOON = 0.01                     # the same for events that only time causes; a median
+PROMPT = 0.1                    # seconds for a wake-up on an idle machine
+SOON = 0.01                     # median seconds for events that time causes
 LOST = 10                       # after this time a waiter counts as not notified
 TRIES = 6
 
@@ -139,7 +139,7 @@ def wakes(run, name, function):
             # the pop has ended a task, and the slot is free when the pop commits
             expect(value(run.db, f"CALL fairq.wait('{q.name}', '1 s')"),
                    "one was ended, but the next one is not ready")
-            # or the other waiter searches, which the clock has woken
+            # or the other waiter searches, because the clock has woken it
             until(q.pop, "one was ended, but the next one is not there", 1)
         sound(run.db, q.name)
         q.close()
@@ -185,7 +185,8 @@ def one_for_one(run):
         time.sleep(0.1)
         came = sum(waiter.look() for waiter in waiters)
         # if one of these workers has watched the clock, another worker is woken
-        # to watch it. It may find tasks that no worker has taken yet
+        # to watch it. This other worker may find tasks that no worker has
+        # taken yet
         expect(5 <= came <= 6 + 5 * int(now() - start),
                f"{came} workers returned for 5 tasks")
 

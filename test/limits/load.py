@@ -30,11 +30,11 @@ ENDED = ("57P01", "57P02", "57P03", "08006", "08003", "53300")
 
 
 class Lost(Exception):
-    """The connection is gone."""
+    """Raised when the connection is gone."""
 
 
 class Failed(Exception):
-    """A risky statement was cancelled."""
+    """Raised when a risky statement was cancelled."""
 
 
 def connect(name):
@@ -53,8 +53,8 @@ class Level:
 
 
 class Session(threading.Thread):
-    """One session of the load. main: the session of the test itself, which is
-    not a thread.
+    """One session of the load. main: whether this is the session of the test
+    itself, which is not a thread.
     """
 
     def __init__(self, load, name, seed, profile=None):
@@ -65,7 +65,7 @@ class Session(threading.Thread):
         self.connection = None
         self.pid = None
         self.doomed = False     # whether the session is about to be ended
-        self.levels = []        # claims of the open transaction
+        self.levels = []        # the open transaction's savepoints, with claims
         self.held = {}          # key -> claim: leases that have committed
         self.cancel = threading.Lock()  # held while the session's statement is cancelled
         self.cancellable = False
@@ -207,7 +207,7 @@ class Session(threading.Thread):
         return claims
 
     def ending(self, claims):
-        """Call this before the send of a statement that finishes these claims."""
+        """Call this before a statement that finishes these claims is sent."""
         if not self.levels:
             self.outside.deregister(claims)
 
@@ -221,7 +221,8 @@ class Session(threading.Thread):
                 del self.held[claim.key]
 
     def in_vain(self, claims):
-        """The statement was cancelled in autocommit, so its tasks still run."""
+        """To be called when the statement was cancelled in autocommit, so that
+        its tasks still run."""
         if not self.levels:
             self._register(claims)
 
@@ -313,7 +314,7 @@ class Session(threading.Thread):
         try:
             self.execute(f"ROLLBACK TO SAVEPOINT s{first}")
         finally:
-            # in any case this savepoint still exists, and no later one
+            # in any case this savepoint still exists, and no later one does
             self.levels[first:] = [Level()]
 
     def rollback(self):
@@ -539,7 +540,8 @@ class Session(threading.Thread):
 
 
 class Admin(Session):
-    """Changes limits, pauses and resumes, resets hints."""
+    """Changes limits, pauses and resumes groups and queues, and resets
+    hints."""
 
     def reconcile(self):
         pass
@@ -672,8 +674,8 @@ class Observer(threading.Thread):
 
 
 class Log(deque):
-    """The last statements of a session. If a file is given, it gets all
-    statements."""
+    """The last statements of a session. If a file is given, all statements are
+    written to the file."""
 
     def lines(self, count=60):
         for sent, returned, name, *call in list(self)[-count:]:

@@ -9,8 +9,8 @@ Limits change during claims.  Consider the claims of a group that are registered
 some instant.  One of them was made last, and at that moment all the others were
 running.  So their number is at most the limit that was in effect at that
 moment.  The moment is between the sending of the last claim's statement and its
-return.  The test does not know which claim was the last.  But it is not a claim
-that returned before another one was sent.  This gives the bound:
+return.  The test does not know which claim was the last.  But the last claim
+is not one that returned before another one was sent.  This gives the bound:
 
     number of claims <= the greatest limit in effect between sending and return
                         of any of them that may have been the last
@@ -28,19 +28,19 @@ now = time.monotonic
 
 
 def tenant_of(group):
-    """The tenant of a group; None: it has none."""
+    """The tenant of a group, or None if it has none."""
     return group.split("/")[0] if "/" in group else None
 
 
 class Fault(Exception):
-    """A promise that was not kept."""
+    """Raised when a promise was not kept."""
 
 
 class Limit:
     """The possible limits of a group, or of the queue, at each time."""
 
     def __init__(self, value):
-        self.steps = [(0.0, math.inf, value)]   # from, until, limit
+        self.steps = [(0.0, math.inf, value)]   # (since, until, limit)
         self.ever = value != math.inf
 
     @property
@@ -48,7 +48,7 @@ class Limit:
         return self.steps[-1][2]
 
     def change(self, value):
-        """A new limit is about to be sent; the old one may apply until
+        """To be called before a new limit is sent; the old one may apply until
         settled()."""
         self.steps.append((now(), math.inf, value))
         self.ever |= value != math.inf
@@ -70,7 +70,7 @@ class Limit:
 
 
 class Claim:
-    """A claimed task; equal if it is the same attempt."""
+    """A claimed task. Two claims are equal if they are the same attempt."""
     __slots__ = ("id", "group", "attempt", "sent", "returned", "taken")
 
     def __init__(self, id, group, attempt, sent, returned, taken=False):
@@ -137,14 +137,14 @@ class Outside:
             yield limit, self._of_group(group)
 
     def changing(self):
-        """The fields were set to the values that are about to be sent."""
+        """To be called when the fields are set, before the values are sent."""
         with self.lock:
             for limit, value in self._each():
                 if limit.value != value:
                     limit.change(value)
 
     def changed(self):
-        """The statement with the change has returned."""
+        """To be called when the statement with the change has returned."""
         with self.lock:
             for limit, _ in self._each():
                 limit.settled()

@@ -108,8 +108,9 @@ class Account:
     def reached(self, queue, key, epochs):
         """The greatest ratio of an epoch's starts to its allowed starts.
 
-        None: no epoch was so long that the rate allows at least two bursts.  On
-        a slow machine a shorter epoch may have no starts beyond its burst.
+        Returns None if no epoch was so long that the rate allows at least two
+        bursts.  On a slow machine a shorter epoch may have no starts beyond
+        its burst.
         """
         part = None
         for epoch in epochs:

@@ -1,10 +1,10 @@
 """The load: workers, and disturbances.
 
-A worker is a process with its own connection.  It logs the result of each call,
-with the times before the send and after the result.  The times are those of the
-monotonic clock, which all processes and the server share.  In the same
-statement, each call also writes its result into a table.  So the test knows a
-committed result even if it has not reached its worker.
+A worker is a process with its own connection.  The worker logs the result of
+each call, with the times before the send and after the result.  The times are
+those of the monotonic clock, which all processes and the server share.  In the
+same statement, each call also writes its result into a table.  So the test
+knows a committed result even if it has not reached its worker.
 """
 
 import logging
@@ -57,7 +57,7 @@ KINDS = [
 ]
 KIND = {kind.name: kind for kind in KINDS}
 PERS = {"1 second": 1.0, "4 seconds": 4.0}
-OWN = (2, 4, 30)                # rates of a group or tenant
+OWN = (2, 4, 30)                # possible rates of a group or tenant
 
 # The errors of a connection or statement that the test has ended on purpose.
 # (25P02: an earlier statement of the transaction was ended.)

@@ -26,7 +26,7 @@ from collections import namedtuple
 
 GROUPS = 1000
 N = 100                     # tasks per pop
-CHURN = 20000               # tasks that are added and deleted under an old snapshot
+CHURN = 20000               # tasks added and deleted under an old snapshot
 OTHERS = 120000             # tasks of other queues
 SCHEDULED = 2 ** 62 + 2 ** 61       # the first address of scheduled tasks
 
@@ -38,7 +38,7 @@ State = namedtuple("State", "name text make warmup refill old",
 
 
 class Wrong(Exception):
-    """The queue is not in the intended state."""
+    """Raised when the queue is not in the intended state."""
 
 
 def create_template(cluster, connect, name):

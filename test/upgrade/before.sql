@@ -47,5 +47,5 @@ SELECT fairq.grant_queue('life', 'worker', 'work');
 SELECT fairq.grant_queue('full', '"Big ""Boss"""', 'manage');
 REVOKE EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) TO worker;
--- so that the numbers of roles differ
+-- this leaves a gap: without care, roles would get other OIDs in the upgrade
 DROP ROLE gone;

@@ -1,4 +1,4 @@
--- All rows that must be the same afterwards.
+-- All rows that must be the same after the upgrade.
 \pset format unaligned
 \set QUIET
 SELECT format('SELECT t::text FROM fairq.%I t ORDER BY t::text COLLATE "C"',
