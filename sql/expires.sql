@@ -4,7 +4,7 @@
 -- Fails if a pop finishes all expired tasks that it finds
 -- (leaves_expired() in turn.c), or visits all groups that begin with
 -- such tasks. Fails if an enqueue with the key of an expired task returns that
--- task's id (finish_expired() in add.c). Fails if, in an in_order queue, an
+-- task's id (finish_expired() in enqueue.c). Fails if, in an in_order queue, an
 -- expired task holds up other tasks (fairq_line_has_earlier() in line.c). Fails
 -- if expired leases are left after a hundred tasks were finished
 -- (leave_lapsed() in turn.c).

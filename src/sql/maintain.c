@@ -71,10 +71,10 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
-#include "add.h"
 #include "args.h"
 #include "blocked.h"
 #include "dedup.h"
+#include "enqueue.h"
 #include "group.h"
 #include "line.h"
 #include "load.h"

@@ -17,7 +17,7 @@
  * Disadvantages: rules, triggers, defaults, generated columns, constraints
  * other than unique btree indexes, privileges and row security have no effect.
  * fairq's script creates no such objects that matter here, except the
- * generated column task.lane, which add.c writes.  fairq refuses to open a
+ * generated column task.lane, which enqueue.c writes.  fairq refuses to open a
  * table to which such an object was added (catalog.c), or which has an index
  * that fairq cannot maintain.  Like the executor, this file checks that
  * publications can identify the row that is updated or deleted.

@@ -1,9 +1,9 @@
 /*
- * add.h
+ * enqueue.h
  *		Adding a task: its key, its address, its row.
  */
-#ifndef FAIRQ_ADD_H
-#define FAIRQ_ADD_H
+#ifndef FAIRQ_ENQUEUE_H
+#define FAIRQ_ENQUEUE_H
 
 #include "blocked.h"
 #include "queue.h"
@@ -72,9 +72,7 @@ typedef struct FairqNewTask
 } FairqNewTask;
 
 extern void fairq_add_end(FairqEnqueue *e, bool any);
-extern void fairq_make_task_row(FairqEnqueue *e, const FairqNewTask *new,
-								Datum *values, bool *nulls);
 extern void fairq_add_task(FairqEnqueue *e, const FairqNewTask *new);
 extern int64 fairq_take_key(FairqEnqueue *e, Datum key, int64 id, bool wait);
 
-#endif							/* FAIRQ_ADD_H */
+#endif							/* FAIRQ_ENQUEUE_H */
