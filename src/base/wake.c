@@ -54,19 +54,6 @@
 
 #include "wake.h"
 
-/* Initialize a wakeup, once after its shared memory is allocated. */
-void
-fairq_wakeup_init(FairqWakeup *wakeup)
-{
-	ConditionVariableInit(&wakeup->sleepers);
-	pg_atomic_init_u32(&wakeup->waiters, 0);
-	pg_atomic_init_u32(&wakeup->several, 0);
-	pg_atomic_init_u32(&wakeup->calls, 0);
-	pg_atomic_init_u32(&wakeup->surplus, 0);
-	pg_atomic_init_u64(&wakeup->recheck, (uint64) DT_NOEND);
-	pg_atomic_init_u64(&wakeup->kept_until, (uint64) DT_NOEND);
-}
-
 /* Call up to n more waiters.  Returns the number of waiters. */
 static uint32
 add_calls(FairqWakeup *wakeup, uint32 n)
@@ -102,34 +89,6 @@ fairq_wake(FairqWakeup *wakeup, int32 n)
 	/* waiters at several queues check for calls */
 	if (pg_atomic_read_u32(&wakeup->several) > 0)
 		ConditionVariableBroadcast(fairq_sleepers_at_several(wakeup));
-}
-
-/*
- * Wake one waiter, and make each pop that finds a task wake the next waiter,
- * because the number of ready tasks is not known.
- */
-void
-fairq_wake_chain(FairqWakeup *wakeup)
-{
-	pg_atomic_fetch_add_u32(&wakeup->surplus, 1);
-	fairq_wake(wakeup, 1);
-}
-
-/*
- * Wake the next waiter if a pop has found all the tasks that it wanted.
- * Otherwise no more tasks are ready, and surplus is reset unless it has
- * changed since the pop began.  The argument is the value of surplus when the
- * pop began.
- */
-void
-fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
-{
-	if (pg_atomic_read_u32(&wakeup->surplus) == 0)
-		return;
-	if (found)
-		fairq_wake(wakeup, 1);
-	else
-		pg_atomic_compare_exchange_u32(&wakeup->surplus, &surplus, 0);
 }
 
 /*

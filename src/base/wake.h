@@ -60,6 +60,19 @@ fairq_recheck_later(FairqWakeup *wakeup)
 						(uint64) (GetCurrentTimestamp() + FAIRQ_RECHECK));
 }
 
+/* Initialize a wakeup, once after its shared memory is allocated. */
+static inline void
+fairq_wakeup_init(FairqWakeup *wakeup)
+{
+	ConditionVariableInit(&wakeup->sleepers);
+	pg_atomic_init_u32(&wakeup->waiters, 0);
+	pg_atomic_init_u32(&wakeup->several, 0);
+	pg_atomic_init_u32(&wakeup->calls, 0);
+	pg_atomic_init_u32(&wakeup->surplus, 0);
+	pg_atomic_init_u64(&wakeup->recheck, (uint64) DT_NOEND);
+	pg_atomic_init_u64(&wakeup->kept_until, (uint64) DT_NOEND);
+}
+
 /* Reset a wakeup for another queue, at which no session waits. */
 static inline void
 fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
@@ -71,10 +84,35 @@ fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
 	pg_atomic_write_u64(&wakeup->kept_until, (uint64) DT_NOEND);
 }
 
-extern void fairq_wakeup_init(FairqWakeup *wakeup);
 extern void fairq_wake(FairqWakeup *wakeup, int32 n);
-extern void fairq_wake_chain(FairqWakeup *wakeup);
-extern void fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found);
 extern void fairq_wake_in_time(FairqWakeup *wakeup, TimestampTz due);
+
+/*
+ * Wake one waiter, and make each pop that finds a task wake the next waiter,
+ * because the number of ready tasks is not known.
+ */
+static inline void
+fairq_wake_chain(FairqWakeup *wakeup)
+{
+	pg_atomic_fetch_add_u32(&wakeup->surplus, 1);
+	fairq_wake(wakeup, 1);
+}
+
+/*
+ * Wake the next waiter if a pop has found all the tasks that it wanted.
+ * Otherwise no more tasks are ready, and surplus is reset unless it has
+ * changed since the pop began.  The argument is the value of surplus when the
+ * pop began.
+ */
+static inline void
+fairq_wake_next(FairqWakeup *wakeup, uint32 surplus, bool found)
+{
+	if (pg_atomic_read_u32(&wakeup->surplus) == 0)
+		return;
+	if (found)
+		fairq_wake(wakeup, 1);
+	else
+		pg_atomic_compare_exchange_u32(&wakeup->surplus, &surplus, 0);
+}
 
 #endif							/* FAIRQ_WAKE_H */

@@ -393,15 +393,6 @@ have_shares(FairqShares *shares, const int32 *share, uint64 version)
 
 /* --------------------------------------------------------------------- */
 
-/* Initialize shares.  All lanes begin with equal amounts. */
-void
-fairq_shares_init(FairqShares *shares)
-{
-	memset(shares, 0, sizeof(FairqShares));
-	pg_atomic_init_u32(&shares->first, 0);
-	SpinLockInit(&shares->mutex);
-}
-
 /*
  * Choose the next lane that is not in the set "without", and how many times in
  * a row it is served, at most "most".  The lane is charged for all these

@@ -104,7 +104,15 @@ typedef struct FairqShareRun
 								 * chosen */
 } FairqShareRun;
 
-extern void fairq_shares_init(FairqShares *shares);
+/* Initialize shares.  All lanes begin with equal amounts. */
+static inline void
+fairq_shares_init(FairqShares *shares)
+{
+	memset(shares, 0, sizeof(FairqShares));
+	pg_atomic_init_u32(&shares->first, 0);
+	SpinLockInit(&shares->mutex);
+}
+
 extern const FairqShareRun *fairq_shares_choose(FairqShares *shares,
 												const int32 *share,
 												uint64 version,
