@@ -6,8 +6,8 @@
 -- a lease that expire_leases() ends does not count (fairq_end_lapsed() in
 -- outcome.c). Fails if a taken task loses the count (fairq_taken_find() in
 -- taken.c). Fails if no call stops before a task that is served alone
--- (fairq_stops_before() in claim.c). Fails if no call ends with such a task
--- (serve_task() there). Fails if the interrupted turn is not the next one
+-- (stops_before() in turn.c). Fails if no call ends with such a task
+-- (serve_task() in claim.c). Fails if the interrupted turn is not the next one
 -- (fairq_lane_stopped() in lane_turns.c). Fails if a call does not begin with
 -- the lane that another one left (serve_alone() in serve.c). Fails if several
 -- queues count as several calls (serve_claims() in pop.c).

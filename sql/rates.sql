@@ -2,7 +2,7 @@
 -- passes during this test. Where a shorter interval has to pass, the test
 -- sleeps longer than the interval.
 --
--- Fails if the take-over of an expired lease needs no start (fairq_take_over()
+-- Fails if the take-over of an expired lease needs no start (take_over()
 -- in claim.c). Fails if a group is deleted while its starts count
 -- (group_is_used() in maintain.c). Fails if a change of a group's rate or hold
 -- does not take the group back (publish_rest() in transaction.c). Fails if

@@ -3,7 +3,7 @@
 --
 -- Fails if a replaced task is not published at the commit (publish_again() in
 -- outcome.c). Fails if a task that waits for a retry runs at once, or if a
--- blocked task leaves its place (fairq_replace_task()).
+-- blocked task leaves its place (replace_locked()).
 \a \pset footer off
 \set VERBOSITY sqlstate
 

@@ -4,7 +4,7 @@
 -- Fails if a newly active lane begins with the amount that it had before (find_starts()
 -- in shares.c). Fails if lanes with equal amounts are not ordered by priority
 -- (is_before() there). Fails if unserved tasks stay charged (settle_charge() there, and
--- after an error fairq_turns_end() in turn.c). Fails if a run of a lane is as long as
+-- after an error fairq_serve_end() in serve.c). Fails if a run of a lane is as long as
 -- the call. Fails if the turns of one window of per_group are of several lanes
 -- (serve_by_shares() and is_over() in serve.c). Fails if peek() sees all lanes as equal
 -- (copy_queue() in serve.c). Fails if all tasks of a window of per_group advance the

@@ -3,7 +3,7 @@
 --
 -- Fails if taken tasks are not recorded (fairq_taken_note() in taken.c). Fails
 -- if a second fail() returns the task twice (fairq_taken_ended()). Fails if a
--- returned task has lost its key (run_again() in outcome.c). Fails if
+-- returned task has lost its key (fairq_run_again() in outcome.c). Fails if
 -- maintain() deletes the task's group (fairq_taken_any()).
 \a \pset footer off
 \set VERBOSITY sqlstate

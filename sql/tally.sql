@@ -5,7 +5,7 @@
 -- Fails if a call records no change, or one of the wrong kind (FairqPending).
 -- Fails if rolled back changes count (apply_pending() in transaction.c). Fails
 -- if a count that did not include a queue marks its numbers as known
--- (fairq_tally_found() in tally.c).
+-- (add_found() in load.c).
 \a \pset footer off
 
 -- The numbers of the view, and the faults of the queue.

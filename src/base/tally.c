@@ -226,7 +226,7 @@ is_known(FairqTally *tally, FairqQueueTally *queue, uint64 *current)
 	uint64		known = pg_atomic_read_u64(&tally->known);
 	pg_atomic_uint64 *loaded;
 
-	/* fairq_tally_end() writes these two in the opposite order */
+	/* fairq_load_end() writes these two in the opposite order */
 	pg_read_barrier();
 	*current = pg_atomic_read_u64(&tally->current);
 	loaded = &queue->loaded[fairq_book_of(*current)];

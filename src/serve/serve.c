@@ -56,7 +56,7 @@
  *	 or its due tasks (read_due() in lane_turns.c);
  * - expired tasks of their group come first, and the call has finished
  *	 FAIRQ_MAX_ENDED of them.  Or, after that, it has left expired tasks at
- *	 FAIRQ_MAX_ENDED other turns (fairq_leaves_expired() in claim.c);
+ *	 FAIRQ_MAX_ENDED other turns (leaves_expired() in turn.c);
  * - they have lapsed, and the call has ended FAIRQ_MAX_ENDED other lapsed
  *	 tasks, such as ones without attempts left (turn.c).  Or a transaction
  *	 block leaves such a task to other calls (take_over() in

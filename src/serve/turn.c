@@ -29,8 +29,8 @@
  * after the task that was served last.  It continues to the end of the line,
  * and then from the beginning up to that task.
  *
- * Locking: only locks that are held briefly (lane.c).  fairq_turns_end()
- * neither fails nor allocates.
+ * Locking: only locks that are held briefly (lane.c).  fairq_turns_back() and
+ * fairq_turns_leave() neither fail nor allocate.
  */
 #include "postgres.h"
 
