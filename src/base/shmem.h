@@ -171,9 +171,9 @@ typedef struct FairqGroup
 		int64		low[FAIRQ_REGIONS]; /* address of each region below which
 										 * no task is running; FAIRQ_ADDR_MAX:
 										 * no task runs */
-		int64		since[FAIRQ_REGIONS];	/* lowest address of each region
-											 * leased since the search began;
-											 * FAIRQ_ADDR_MAX: none */
+		int64		since[FAIRQ_REGIONS];	/* in each region, the lowest
+											 * address leased since the search
+											 * began; FAIRQ_ADDR_MAX: none */
 		int64		high;		/* highest address of the queued region at
 								 * which a task may be running;
 								 * FAIRQ_ADDR_NONE: none */

@@ -24,7 +24,7 @@
  * second after the last waiter returned with a task, one waiter searches.  If
  * none has returned, one waiter searches one second after a call.  The first
  * waiter that then wakes up for its check, once a second, does this search
- * (pop.c).  If it finds a task, pops wake the next waiter, because the number
+ * (wait.c).  If it finds a task, pops wake the next waiter, because the number
  * of remaining tasks is unknown.  test/model/wake.py is a model of the
  * protocol.
  *
