@@ -28,12 +28,10 @@
  * MAX_LOOKS of them.  A check that ends a wait visits the next waiting tasks,
  * up to the first one of its queue that is already due.
  *
- * Locking: the caller has fairq.task open with RowExclusiveLock.  The call
- * locks the queue with AccessShareLock, and then the row, both to the end of
- * the transaction.  A caller that has locked the row has it in
- * tasks->locked.slot, and its fields in *task.  Calls for many tasks handle
- * them one after the other in the order of their ids, so two of them do not
- * deadlock.
+ * Locking: the caller has fairq.task open with RowExclusiveLock.  It has
+ * locked the queue with AccessShareLock, and then the row, both to the end of
+ * the transaction.  The row is in tasks->locked.slot, and its fields are in
+ * *task.  Only fairq_complete_unlocked() gets a row that is not locked.
  */
 #include "postgres.h"
 
