@@ -95,8 +95,8 @@ fill_keys(Relation index, const FairqRange *range, ScanKey keys)
 }
 
 /*
- * A scan that visits at most budget entries of the index, dead ones included.
- * The caller can raise the budget.  PG_INT32_MAX: all entries.
+ * Returns a scan that visits at most budget entries of the index, dead ones
+ * included.  The caller can raise the budget.  PG_INT32_MAX: all entries.
  */
 FairqScan *
 fairq_scan_some(FairqTable *table, FairqIndex which, FairqRange range,
