@@ -1188,10 +1188,12 @@ fairq_written(void)
 }
 
 /*
- * Record that settings have changed for queues without hints.  The queues may
- * have hints by the time of the commit.  So the end of the transaction
- * invalidates all hints, including the sets of parked groups.  Backends that
- * have read the settings meanwhile read them again.
+ * Invalidate all hints of this extension at the end of the transaction.
+ *
+ * With settings, the settings of queues without hints have changed.  The
+ * queues may have hints by the time of the commit.  The sets of parked groups
+ * are then invalid, too, and backends that have read the settings meanwhile
+ * read them again.
  */
 void
 fairq_pending_reset(bool settings)
