@@ -241,7 +241,7 @@ typedef struct FairqTaking
 	void	   *arg;			/* first argument of weight_of */
 
 	/*
-	 * results of the attempt; the first four are fields of the lane when the
+	 * results of the attempt; the first three are fields of the lane when the
 	 * turns were taken
 	 */
 	uint32		renewals;		/* renewals of the lane */

@@ -591,11 +591,11 @@ begin_reading(FairqGroup *group)
 }
 
 /*
- * Give the caller, whose turn has no task left, up to "most" tasks of the
- * group's hand.  Returns their number.  If that is 0, the caller must read at
- * or past *from; if *from is FAIRQ_ADDR_MAX, there is nothing to read.
- * *by_row becomes true if the caller must examine rows, and *offers if it may
- * offer what it finds.
+ * Give the turn, which has no task left, up to "most" tasks of the group's
+ * hand.  Returns whether the turn got any.  If not, the caller must read at or
+ * past *from; if *from is FAIRQ_ADDR_MAX, there is nothing to read.  *by_row
+ * becomes true if the caller must examine rows, and *offers if it may offer
+ * what it finds.
  */
 bool
 fairq_lane_read_begin(FairqTurn *turn, int most, TimestampTz lease_until,

@@ -47,9 +47,9 @@ typedef struct FairqWait
 	int64		tail;			/* last address given, or FAIRQ_TAIL_UNKNOWN;
 								 * FAIRQ_ADDR_NONE: none */
 	int64		next_turn;		/* address of the group's next turn */
-	int64		run_low[FAIRQ_REGIONS]; /* address of each region below which
-										 * no task is running; FAIRQ_ADDR_MAX:
-										 * none is running */
+	int64		run_low[FAIRQ_REGIONS]; /* in each region, the address below
+										 * which no task is running;
+										 * FAIRQ_ADDR_MAX: none is running */
 	int64		run_high;		/* highest address of the queued region at
 								 * which a task may be running;
 								 * FAIRQ_ADDR_NONE: none */

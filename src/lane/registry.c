@@ -754,9 +754,10 @@ end_replay(FairqHints *hints)
 }
 
 /*
- * Find or make a queue's hints.  The hints belong to the queue as long as it
- * exists.  The caller has read the queue's row, and holds a lock that prevents
- * others from dropping it.
+ * Find a queue's hints; NULL: shared memory has none.  With make, they are
+ * made if necessary, and belong to the queue as long as it exists.  Then the
+ * caller has read the queue's row, and holds a lock that prevents others from
+ * dropping it.
  */
 FairqHints *
 fairq_shmem_queue(int32 queue_id, bool make)
