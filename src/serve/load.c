@@ -47,7 +47,8 @@
  *
  * Locking: the load takes AccessShareLock on fairq.task before its snapshot,
  * so that the table's pages hold all rows that the snapshot sees.  The load
- * also locks a queue, for a moment, if the lock is free.
+ * also locks a queue, for a moment, if the lock is free.  Its reports take the
+ * tally's lock (tally.c).
  */
 #include "postgres.h"
 
@@ -338,7 +339,7 @@ fairq_load_end(bool over)
 		if (over)
 		{
 			pg_atomic_write_u64(&tally->current, loading.number);
-			/* is_known() in tally.c reads them in the other order */
+			/* is_known() in tally.c reads these two in the opposite order */
 			pg_write_barrier();
 			pg_atomic_write_u64(&tally->known, loading.resets);
 			pg_atomic_write_u64(&tally->passed, loading.resets);
