@@ -3,17 +3,10 @@
  *		fairq.enqueue, fairq.enqueue_or_find, fairq.enqueue_batch, fairq.find,
  *		fairq.create_batch, and the ids of tasks: fairq.shard, fairq.set_shard.
  *
- * A task gets an id and is added, unless another one has its key (dedup.c).
- * That task may be replaced while it is not running.  Then the task that was
- * enqueued last is the one that runs.  To replace a task, the call waits for
- * another transaction that is changing the row, such as an enqueue of an equal
- * key.  An expired task will never run, so it is finished and its key is taken
- * over.
- *
- * An enqueue reserves the task's address in shared memory (line.c), and then
- * writes its row.  It holds no lock between these steps, so no backend waits
- * while a large payload is toasted.  fairq.redrive() adds its tasks by the
- * same functions (maintain.c).
+ * A task gets an id and is added, unless another one has its key (add.c).
+ * The other task may be replaced while it is not running.  Then the last
+ * enqueue determines what runs.  To replace a task, the call waits for another
+ * transaction that is changing the row, such as an enqueue of an equal key.
  *
  * Like every statement, enqueue_batch() adds all of its tasks or none.  It
  * writes its rows a hundred at a time.  It waits only for an equal key
@@ -787,10 +780,10 @@ begin_adding(FunctionCallInfo fcinfo, const char *function, text *queue_name,
 
 /*
  * Replace the content of a locked task that is not running, and run it at
- * run_at, or at once if that is DT_NOBEGIN.  If it is ready then, and was
- * before, it keeps its turn.  A task that waits for a retry does not run
- * earlier, unless the caller gives a time (timed).  For a blocked task a time
- * is an error, as for a new one.
+ * run_at, or at once if that is DT_NOBEGIN.  If the task is ready then, and
+ * was ready before, it keeps its turn.  A task that waits for a retry does not
+ * run earlier, unless the caller gives a time (timed).  For a blocked task a
+ * time is an error, as for a new one.
  */
 static void
 replace_locked(FairqEnqueue *e, FairqTask *task, const FairqNewTask *new,

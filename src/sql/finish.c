@@ -4,12 +4,18 @@
  *		versions, fairq.set_progress, fairq.cancel, fairq.reschedule,
  *		fairq.close_batch and fairq.cancel_batch.
  *
- * outcome.c changes the tasks.  A batch processes its ids in sorted order, so
- * two batches do not deadlock.  Then the call returns the ids of the tasks
- * that the worker has lost, in the order of the input.
+ * A call finds its task by the id, and outcome.c changes the task.  The call
+ * may wait for a transaction that is changing the same row, and then searches
+ * again.  A call that renews many leases waits for no row, because a locked
+ * row must not make the other leases expire.  The attempt is the fencing
+ * token.  It increases with every lease, even after a release.  A call that
+ * names an attempt acts only for the lease of that attempt.  An expired lease
+ * remains valid until another worker gets the task.  A task that is only
+ * deleted, the usual case, is not locked first.
  *
  * A batch processes its ids in sorted order, so two batches do not deadlock.
- * Then it returns the ids that the worker has lost, in the order of its input.
+ * Then the call returns the ids of the tasks that the worker has lost, in the
+ * order of the input.
  *
  * Locking: RowExclusiveLock on fairq.task.  A call locks the queue with
  * AccessShareLock, and then the row, both to the end of the transaction.

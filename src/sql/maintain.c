@@ -328,8 +328,8 @@ group_has_tasks(const TasksLook *look, int32 group_no)
 
 /*
  * Whether the group has tasks, or has recently started tasks that its rate
- * still counts.  With a new number the group could start more tasks at once.
- * A tenant is used as long as it has groups.
+ * still counts.  A group that got a new number would forget these starts, and
+ * could exceed its rate.  A tenant is used as long as it has groups.
  */
 static bool
 group_is_used(const TasksLook *look, FairqQueue *queue, FairqTable *numbers,
