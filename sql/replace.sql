@@ -3,7 +3,7 @@
 --
 -- Fails if a replaced task is not published at the commit (publish_again() in
 -- outcome.c). Fails if a task that waits for a retry runs at once, or if a
--- blocked task leaves its place (replace_locked()).
+-- blocked task leaves its place (replace_locked() in enqueue.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 

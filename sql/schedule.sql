@@ -160,7 +160,7 @@ SELECT pg_temp.put('schedule_2', :'t', 'a3'), pg_temp.put('schedule_2', NULL, 'a
 -- 3: many of one group, some of others; 4: with a weight
 SELECT pg_temp.put('schedule_3', :'t', 'a1', 'a2', 'a3', 'a4', 'd1'), pg_temp.put('schedule_3', NULL, 'b1', 'b2', 'b3', 'c1', 'c2');
 SELECT pg_temp.put('schedule_4', :'t', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2');
--- 5: leases end before and after
+-- 5: leases end before and after the time t
 SELECT pg_temp.put('schedule_5', NULL, 'a1', 'a3');
 SELECT payload FROM fairq.pop('schedule_5', 1, timestamptz :'t' - interval '10 milliseconds' - clock_timestamp());
 SELECT payload FROM fairq.pop('schedule_5', 1, timestamptz :'t' + interval '10 milliseconds' - clock_timestamp());

@@ -294,9 +294,9 @@ SELECT count(*) FROM fairq.task WHERE worker || '' = 'storage';
 SELECT * FROM pg_temp.check('storage');
 DROP INDEX fairq.storage_lease, fairq.storage_worker, fairq.storage_unique;
 
--- An index on the columns of one of fairq's own indexes, in another order, is
--- maintained. fairq does not mistake it for its own index, even if its own
--- index is younger.
+-- fairq maintains an index that has the columns of one of its own indexes but
+-- sorts them differently. fairq does not mistake it for its own index, even if
+-- its own index is younger.
 CREATE INDEX storage_down ON fairq.task (lane, addr DESC);
 CREATE INDEX storage_nulls ON fairq.task (lane, addr NULLS FIRST);
 CREATE INDEX storage_down_too ON fairq.task (lane, group_no DESC, addr);
