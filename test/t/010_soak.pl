@@ -14,7 +14,7 @@ use Test::More;
 my $node = new_server('soak');
 prepare_account($node);
 
-# seconds of the load, and number of disturbances
+# the load's seconds, and the number of disturbances
 my ($seconds, $times) = $ENV{FAIRQ_SHORT} ? (1, 4) : (10, 20);
 my $load = start_load($node, producers => 4, workers => 4);
 sleep $seconds;

@@ -1,4 +1,4 @@
-# Backends and the postmaster are killed during work, and still each task whose
+# Backends and the postmaster are killed during work. Still each task whose
 # enqueue has committed is done once.
 #
 # Fails if a new recovery of a lane leaves out one group (find_groups() in
@@ -76,10 +76,10 @@ is( $node->safe_psql(
 	'a2 b1 a3 b2 b3',
 	'ready tasks are served in order');
 is( $node->safe_psql('postgres', q{SELECT group_key, headers IS NOT NULL FROM fairq.pop('w', 2)}),
-	'closed|t', 'and the task that waited for a batch');
+	'closed|t', 'the task that waited for a batch is served');
 is( $node->safe_psql('postgres', q{SELECT fairq.complete(1); SELECT fairq.reschedule(9);
 		SELECT group_key FROM fairq.pop('w')}),
-	"t\nt\nafter", 'and the task that waited for a task');
+	"t\nt\nafter", 'the task that waited for a task is served');
 $node->safe_psql('postgres', q{SELECT fairq.drop_queue('r', true), fairq.drop_queue('w', true)});
 prepare_account($node);
 
@@ -102,7 +102,7 @@ foreach my $round (1 .. $backends)
 		last if $pid;
 		usleep(10_000);
 	}
-	isnt($pid, '', 'a session has a transaction open');
+	isnt($pid, '', 'a session has an open transaction');
 	kill 'KILL', $pid;
 	usleep(300_000);
 	wait_until_up();
@@ -124,7 +124,7 @@ foreach my $round (1 .. $postmasters)
 		usleep(100_000);
 	}
 	ok($up, 'the server starts again');
-	# The node object learns of the new postmaster by a restart.
+	# The node object needs a restart to notice the new postmaster.
 	$node->restart;
 }
 usleep($pause);

@@ -1,5 +1,5 @@
-# Sessions are terminated, canceled and timed out during calls, and still each
-# task is done once.
+# Sessions are terminated, canceled and timed out during calls. Still each task
+# is done once.
 #
 # Fails if a task whose claim is undone is not ready again (fairq_claim()).
 use strict;

@@ -1,6 +1,5 @@
-# Every call that can wait, in each of its waits, is canceled, timed out and
-# terminated. No effect remains, and the next calls do what they would have
-# done.
+# Every call that can wait is canceled, timed out and terminated in each of its
+# waits. No effect remains, and the next calls do what they would have done.
 #
 # Fails if a task whose claim is undone is not ready again (fairq_claim()).
 use strict;
@@ -17,10 +16,10 @@ my ($control, $holder) = map { $node->background_psql('postgres') } 1 .. 2;
 $_->set_query_timer_restart foreach $control, $holder;
 my $victim;
 
-# A queue with tasks in each state. Group a is limited, and a2 waits for a1. b1
-# has expired, and maybe h1 with its last attempt. c1 is running, b2 and c2 are
-# ready, d1 is scheduled, e1 has failed. Each of these tasks has a key. Group u
-# is unused.
+# A queue with tasks in each state. Group a is limited, and a2 waits for a1. The
+# lease of b1 has expired, and maybe that of the last attempt of h1. c1 is
+# running, b2 and c2 are ready, d1 is scheduled, e1 has failed. Each of these
+# tasks has a key. Group u is unused.
 $node->safe_psql(
 	'postgres', q{
 	CREATE FUNCTION id(queue text, payload text) RETURNS bigint LANGUAGE sql AS $$
@@ -91,7 +90,7 @@ sub end_victim
 		  ) eq '1';
 		usleep(5_000);
 	}
-	die "the victim does not come to: $what";
+	die "the victim does not reach this wait: $what";
 }
 
 my @ends = (
@@ -100,9 +99,9 @@ my @ends = (
 	[ 'terminated', '57P01' ]);
 my $ncases = 0;
 
-# One session holds the lock, and the call waits for it. In a block, the call's
-# transaction has done some work before. Otherwise the transaction consists of
-# this call.
+# One session holds a lock, and the victim's call waits for the lock. In a
+# block, the call's transaction has done some work before. Otherwise the
+# transaction consists of this call.
 sub try
 {
 	my ($hold, $call, %how) = @_;
@@ -155,7 +154,7 @@ sub try
 	  ) ne '0';
 	is($control->query_safe("SELECT state('$queue')"),
 		$before, 'the tables are as before');
-	# a pop that failed may have used b's turn in this block
+	# a failed pop may have used b's turn in this block
 	like(
 		$control->query_safe(
 			"SELECT (SELECT fairq.check_queue('$queue')); CALL serve_rest('$queue')"),
@@ -219,7 +218,7 @@ try(q{SELECT fairq.create_queue('@ too')}, q{fairq.create_queue('@ too')}, %bloc
 try($use, q{fairq.maintain('@')},
 	waits => q{state = 'active' AND query_start < clock_timestamp() - interval '0.1 s'});
 
-# A wait ends if there are tasks, so here there are none.
+# fairq.wait returns if there are tasks, so this queue has none.
 $node->safe_psql('postgres', q{SELECT fairq.create_queue('empty')});
 foreach my $end (@ends)
 {
@@ -243,7 +242,7 @@ foreach my $end (@ends)
 $holder->query_until(qr/begun/, "\\echo begun\nCALL fairq.wait('empty', '1 minute');\n");
 usleep(100_000);
 $control->query_safe(q{SELECT fairq.enqueue('empty', 'a')});
-like($holder->query('SELECT 1'), qr/^t/, 'the next one is woken');
+like($holder->query('SELECT 1'), qr/^t/, 'the next waiter is woken');
 
 $holder->quit;
 $control->quit;

@@ -84,7 +84,7 @@ my $since = time();
 usleep(10_000)
   until $control->query_safe('SELECT NOT EXISTS (SELECT FROM fairq.task)') eq 't'
   or time() - $since > 20;
-cmp_ok(time() - $since, '<', 10, 'nor when some workers are ended');
+cmp_ok(time() - $since, '<', 10, 'nor after the end of some workers');
 
 $_->kill_kill foreach @benches;
 is( $control->query_safe(

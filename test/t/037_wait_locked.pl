@@ -1,6 +1,6 @@
 # fairq.wait with rows that another session has only locked. A pop would skip
-# them. The wait does not wake up thousands of times because of them, and it
-# searches again on its own.
+# these rows. Because of them the wait does not wake up thousands of times, but
+# it searches again on its own.
 #
 # Fails if a waiting session searches again every 10 ms (look_once() in
 # wait.c).
@@ -43,13 +43,13 @@ foreach my $mode ('FOR UPDATE', 'FOR NO KEY UPDATE', 'FOR SHARE')
 	is($worker->query_safe($wait), 't', "$mode: unlocked");
 }
 
-# FOR KEY SHARE conflicts with take, and not with pop.
+# FOR KEY SHARE conflicts with take, but not with pop.
 $holder->query_safe("BEGIN; $row FOR KEY SHARE");
-is($worker->query_safe($nothing), '1', 'FOR KEY SHARE: can be popped');
-is($worker->query_safe($wait), 't', 'and is ready for a session that pops');
+is($worker->query_safe($nothing), '1', 'FOR KEY SHARE: the task can be popped');
+is($worker->query_safe($wait), 't', 'it is ready for a session that pops');
 is( $worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK}),
 	'0', 'but cannot be taken');
-is($worker->query_safe($wait), 'f', 'and is not ready for a session that takes');
+is($worker->query_safe($wait), 'f', 'it is not ready for a session that takes');
 # two FOR KEY SHARE locks make a multixact, which stays after one of them has
 # ended
 $another->query_safe("BEGIN; $row FOR KEY SHARE");
@@ -62,9 +62,9 @@ is($worker->query_safe("$nothing; $wait"), "1\nt", 'that lock is released');
 $holder->query_safe('ROLLBACK');
 is($worker->query_safe(q{BEGIN; SELECT count(*) FROM fairq.take('q'); ROLLBACK}),
 	'1', 'all locks are released');
-is($worker->query_safe("$wait"), 't', 'for a session that takes, too');
+is($worker->query_safe("$wait"), 't', 'a session that takes finds a task');
 
-# Another task is ready at once, at any place.
+# Another task is ready at once, in the same group or in another one.
 $worker->query_safe($nothing);
 $node->safe_psql('postgres',
 	q{SELECT fairq.enqueue('q', 'a', '2')});
@@ -90,11 +90,11 @@ sub begin_wait
 }
 begin_wait();
 $node->safe_psql('postgres', q{SELECT fairq.enqueue('q', 'b', '4')});
-like($worker->query('SELECT 1'), qr/^t/, 'a new task wakes it');
+like($worker->query('SELECT 1'), qr/^t/, 'a new task wakes the worker');
 $node->safe_psql('postgres', q{SELECT fairq.complete(id) FROM fairq.pop('q')});
 begin_wait();
 $holder->query_safe('ROLLBACK');
-like($worker->query('SELECT 1'), qr/^t/, 'it finds an unlocked task');
+like($worker->query('SELECT 1'), qr/^t/, 'the worker finds the unlocked task');
 
 # An expired lease whose row is locked.
 $node->safe_psql('postgres',
@@ -106,7 +106,7 @@ $holder->query_safe("BEGIN; $row FOR KEY SHARE");
 	cmp_ok(looks($from), '<', 20, 'it searches at intervals');
 }
 $holder->query_safe('ROLLBACK');
-is($worker->query_safe($wait), 't', 'and returns once it is unlocked');
+is($worker->query_safe($wait), 't', 'wait() returns once the row is unlocked');
 is($node->safe_psql('postgres', q{SELECT fairq.check_queue('q')}),
 	'', 'the queue is sound');
 $_->quit foreach $holder, $another, $worker;

@@ -55,7 +55,7 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 	qr/\d groups of queue "q" are not used: forgotten/, 'groups are forgotten');
 
 # A session reads a queue's settings once, and again only after they have
-# changed, by whichever session and in whichever way.
+# changed, no matter which session has changed them, and how.
 {
 	my $pop = q{SELECT fairq.pop('q')};
 	my $session = $node->background_psql('postgres');
@@ -70,7 +70,7 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 		  slurp_file($node->logfile, $before);
 	};
 	is($reads->(''), 'q', 'the first call reads the settings');
-	is($reads->(''), '', 'the next one does not');
+	is($reads->(''), '', 'the next call does not read them');
 	$node->safe_psql('postgres', q{SELECT fairq.create_queue('other'); CREATE ROLE someone});
 	is($reads->($_), '', "settings are not read after: $_")
 	  foreach q{SELECT fairq.create_queue('gone')}, q{SELECT fairq.drop_queue('gone')},
@@ -88,9 +88,9 @@ like(messages(q{SELECT fairq.expire_leases('q')}) . messages(q{SELECT fairq.main
 	  q{TRUNCATE fairq.queue_privilege};
 	is($reads->('', "BEGIN; $pop; SELECT fairq.pause('q', 'a'); $pop; $pop; ROLLBACK"),
 		'q', 'a session\'s own change is read once');
-	is($reads->(''), 'q', 'and is read once more after its rollback');
+	is($reads->(''), 'q', 'and settings are read again after its rollback');
 	is($reads->('', "BEGIN; SAVEPOINT s; SELECT fairq.pause('q', 'a'); $pop; ROLLBACK TO s; $pop; COMMIT"),
-		'q,q', 'also a change of a subtransaction');
+		'q,q', 'the same applies to a change of a subtransaction');
 	# after a restart SQL changes settings of a queue that shared memory does
 	# not know
 	$session->quit;

@@ -1,4 +1,4 @@
-# Sessions sleep in fairq.wait when the extension is dropped, and get QF001.
+# Sessions that sleep in fairq.wait get QF001 when the extension is dropped.
 # The test also covers tasks that SQL adds.
 #
 # Fails if fairq.wait does not check whether the extension still exists
@@ -44,11 +44,11 @@ $node->safe_psql('postgres', q{SELECT fairq.create_queue('q')});
 
 begin_waits();
 $node->safe_psql('postgres', 'DROP EXTENSION fairq');
-end_waits('by a session that has not used it');
+end_waits('dropped by a session that has not used it');
 
 begin_waits();
 $node->safe_psql('postgres', q{SELECT fairq.pop('q'); DROP EXTENSION fairq});
-end_waits('by one that has');
+end_waits('dropped by a session that has used it');
 
 begin_waits();
 $node->safe_psql('postgres',
@@ -66,17 +66,17 @@ $dropper->query_safe(q{SELECT fairq.pop('q'); BEGIN; DROP EXTENSION fairq});
 $dropper->query_safe('ROLLBACK');
 $node->safe_psql('postgres',
 	q{SELECT fairq.enqueue_batch('q', '{a,b,c}', '{1,2,3}')});
-like($_->query('SELECT 1'), qr/^t\n1$/, 'rolled back: they wait on, and are woken')
+like($_->query('SELECT 1'), qr/^t\n1$/, 'rolled back: waiters are woken later')
   foreach @waiters;
 # Other calls wait for the drop, and fail after it.
 $dropper->query_safe('BEGIN; DROP EXTENSION fairq');
 $waiters[0]->query_until(qr/begun/, "\\echo begun\nSELECT fairq.enqueue('q', 'a');\n");
 $node->poll_query_until('postgres',
 	q{SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'waiter' AND wait_event_type = 'Lock'})
-  or die 'it does not wait for the drop';
+  or die 'the enqueue does not wait for the drop';
 $dropper->query_safe('COMMIT');
 $waiters[0]->query('SELECT 1');
-like($waiters[0]->{stderr}, qr/ERROR:  42P01/, 'a call after the drop');
+like($waiters[0]->{stderr}, qr/ERROR:  42P01/, 'the call fails after the drop');
 $waiters[0]->{stderr} = '';
 $node->safe_psql('postgres',
 	q{CREATE EXTENSION fairq; SELECT fairq.create_queue('q'); SELECT fairq.enqueue_batch('q', '{a,b,c}', '{1,2,3}')});

@@ -1,6 +1,6 @@
-# Restarts during work: shared memory is read from the tables again. Ready
-# tasks are served in fair order, running ones still run, and no group gains
-# more than one turn.
+# Restarts during work: shared memory is read from the tables again. Ready tasks
+# are served in fair order. Running tasks still run. No group gains more than
+# one turn.
 #
 # Fails if a new recovery of a lane leaves out one group (find_groups() in
 # line.c).
@@ -167,7 +167,7 @@ foreach my $mode ('fast', 'immediate')
 	is($node->safe_psql('postgres', "SELECT fairq.check_queue('$q')"),
 		'', "$mode: the queue is sound");
 
-	# A pop is rolled back; the tasks that were popped after it are finished.
+	# A pop is rolled back, but pops after it are committed.
 	$q = "back_$mode";
 	$node->safe_psql('postgres',
 			"SELECT fairq.create_queue('$q');"
@@ -228,8 +228,8 @@ sub course
 			"SELECT string_agg(group_key || '\@' || addr, ' ') FROM fairq.pop('$q', $pop)") . "\n";
 		$lose->() if $n++ % 2 == 0;
 
-		# a task each for a group with a backlog, which is behind or ahead of
-		# the others, and for a new group
+		# a task for a group with a backlog, which is behind or ahead of the
+		# others, and a task for a new group
 		$node->safe_psql('postgres',
 			"SELECT fairq.enqueue('$q', 'g' || (53 * $n % $groups), '1'), fairq.enqueue('$q', 'new$n', '1')");
 	}
@@ -251,9 +251,9 @@ sub counts
 
 my $before = counts($course);
 my $after = counts(course('restarted', sub { crash($node) }));
-is(sum(values %$after), sum(values %$before), 'as many tasks after five restarts');
+is(sum(values %$after), sum(values %$before), 'five restarts lose no task');
 is( join(' ', grep { $after->{$_} > ($before->{$_} // 0) + 2 * 5 } sort keys %$after),
-	'', 'no group has more than one turn too many by each');
+	'', 'no group gains more than one turn at each restart');
 $node->safe_psql('postgres',
 		"SELECT fairq.create_queue('round');"
 	  . join('', map { enqueue('round', "g$_", 1 .. 3) } 100 .. 399)

@@ -1,5 +1,5 @@
-# A change of one group's settings makes each session read one group, however
-# many groups have settings. The test counts rows read from the index of
+# After a change of one group's settings, each session reads only that group,
+# however many groups have settings. The test counts rows read from the index of
 # fairq.group_setting, and measures no time.
 #
 # Fails if all settings are read again after each change (find_stale() in
@@ -52,12 +52,12 @@ sub reads
 my $pop = q{SELECT fairq.pop('q')};
 
 cmp_ok(reads($pop), '>=', $groups, 'the first call reads the settings of all groups');
-is(reads($pop), 0, 'the next one reads none');
+is(reads($pop), 0, 'the next call reads no settings');
 
 sub others_set
 {
 	my ($n, $weight) = @_;
-	# each group is set in a transaction of its own
+	# a separate transaction for each group
 	$node->safe_psql('postgres', join ';',
 		map { "SELECT fairq.set_group('q', 'g$_', weight => $weight)" } 1 .. $n);
 }
@@ -84,7 +84,7 @@ $node->psql('postgres',
 	q{SET client_min_messages = debug2; SELECT fairq.pop('t', 100)},
 	stderr => \$debug);
 like($debug, qr/passed over [12] groups/,
-	'a tenant without a slot costs a call one user');
+	'at a tenant without a slot, a call visits one user');
 # If a tenant is paused, a call also visits one of its users, even if they have
 # lapsed tasks.
 $node->safe_psql('postgres', q{SELECT fairq.set_group('t', 'acme', concurrency => 0);
@@ -143,7 +143,7 @@ reads($pop);
 $node->safe_psql('postgres', $_), is(reads($pop), 0, "$_: no group is read")
   foreach q{SELECT fairq.alter_queue('q', concurrency => 900)}, q{SELECT fairq.pause('q')},
   q{SELECT fairq.resume('q')}, q{CREATE ROLE someone}, q{SELECT fairq.grant_queue('q', 'someone', 'work')};
-is(reads(q{SELECT fairq.alter_queue('q', concurrency => 800)}), 0, 'own settings of the queue: no group is read');
+is(reads(q{SELECT fairq.alter_queue('q', concurrency => 800)}), 0, 'own change of the queue: no group is read');
 is(reads($pop), 0, '... after it');
 
 # more changes than shared memory keeps
@@ -157,8 +157,8 @@ cmp_ok($all, '<=', 3 * $groups, '... twice');
 is(reads($pop), 0, '... and once only');
 $session->query_safe('ROLLBACK');
 
-# After changes of all kinds, the settings in effect are those that a session
-# without a cache reads.
+# After changes of all kinds, the session serves the same groups as a session
+# without cached settings.
 my $ready = q{SELECT md5(string_agg(g, ',')) FROM (SELECT DISTINCT group_key g
 	FROM fairq.peek('q', 20000) ORDER BY 1) _};
 sub is_ready
@@ -189,7 +189,7 @@ foreach (
 	q{SELECT fairq.alter_queue('q', concurrency => 1)},
 	q{SELECT fairq.alter_queue('q', concurrency => 0)})
 {
-	# the change is made by another session, and by this one
+	# first another session makes the change, then this one
 	$node->safe_psql('postgres', $_);
 	same($_);
 	$session->query_safe($_);

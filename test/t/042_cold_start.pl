@@ -1,8 +1,8 @@
 # A restart with many groups. The first calls do not read all groups. A call
-# that finds no ready group has to read all groups, which takes longer than the
-# statement_timeout here. A cancelled call keeps what it has read, so a session
-# succeeds by trying again. The first calls do not write all the memory for
-# groups either.
+# that finds no ready group has to read all groups. That takes longer than the
+# statement_timeout in this test. A cancelled call keeps what it has read, so a
+# session succeeds by trying again. The first calls also do not write all of the
+# memory for groups.
 #
 # Fails if a call reads all groups before the first turn. Fails if each call
 # reads from the beginning again. Fails if all of the memory for groups is
@@ -25,7 +25,8 @@ $node->safe_psql(
 
 crash($node);
 
-# The number of buffers that a call reads; 80,000 would be those of all groups.
+# The number of buffers that a call reads. To read all groups takes 80,000
+# buffers.
 sub buffers
 {
 	my ($call) = @_;
@@ -40,11 +41,11 @@ sub buffers
 cmp_ok(buffers("fairq.enqueue('cold', 'g3')"),
 	'<', 3000, 'the first enqueue reads little');
 cmp_ok(buffers("fairq.pop('cold', 100, lease => '1 hour')"),
-	'<', 3000, 'and so does the first pop');
+	'<', 3000, 'the first pop reads little');
 is( $node->safe_psql(
 		'postgres', q{SELECT string_agg(group_key, ' ') FROM fairq.pop('cold', 3, lease => '1 hour')}),
 	'g101 g102 g103',
-	'which begins where service was');
+	'a pop continues at the next group');
 
 # Each task exists once.
 is( $node->safe_psql(
@@ -79,7 +80,7 @@ is( $node->safe_psql(
 # that they read.
 SKIP:
 {
-	skip 'the system does not report it', 1
+	skip 'the system does not report touched memory', 1
 	  unless -r '/proc/self/status' && slurp_file('/proc/self/status') =~ /^RssShmem:/m;
 	my $touched = q{substring(pg_read_file('/proc/self/status') FROM 'RssShmem:\s+(\d+)')::int};
 
@@ -90,7 +91,7 @@ SKIP:
 			  . "SELECT fairq.create_queue('small') \\gset\n"
 			  . "SELECT fairq.enqueue('small', 'g') \\gset\n"
 			  . "SELECT $touched - :before FROM fairq.pop('small')"),
-		'<', 12000, 'the first calls touch few kB of shared memory');
+		'<', 12000, 'the first calls touch few pages of shared memory');
 }
 
 $node->stop;

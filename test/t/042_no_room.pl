@@ -1,7 +1,7 @@
-# The space that fairq needs in the main shared memory segment, which a role
-# without privileges can fill with locks. With shared_preload_libraries all of
-# the space is reserved. Without that setting, fairq needs no space from
-# PostgreSQL 17 on, and space for a handle in earlier versions.
+# fairq works although a role without privileges can fill the main shared memory
+# segment with locks. With shared_preload_libraries, all of fairq's space in
+# that segment is reserved. Without that setting, fairq needs no space there
+# from PostgreSQL 17 on. In earlier versions it needs space for a handle.
 #
 # Fails if the handle is a struct of 4 kB (compat.h). Fails if the hook that
 # requests the block's space is not set (fairq_shmem_init() in shmem.c).
@@ -24,7 +24,7 @@ $node->safe_psql('postgres', q{CREATE ROLE nobody_at_all LOGIN; CREATE DATABASE 
 	SELECT fairq.create_queue('q')});
 $node->safe_psql('other', q{CREATE EXTENSION fairq; SELECT fairq.create_queue('q')});
 is($node->safe_psql('postgres', $in_main), $registry ? 0 : 128,
-	'no more of the main segment is used than a line of cache');
+	'fairq uses at most one cache line of the main segment');
 
 # Fills the lock table, as any role can.
 sub attack
@@ -55,11 +55,11 @@ my ($status, $out, $error) = $node->psql('postgres', q{SELECT fairq.enqueue('q',
 	extra_params => [ '-v', 'VERBOSITY=verbose' ]);
 if ($status == 0)
 {
-	works('it works after the attack');
+	works('fairq works after the attack');
 }
 else
 {
-	ok(!$registry, 'there is no room before 17 only');
+	ok(!$registry, 'only before version 17 the handle does not fit');
 	like($error, qr/53200.*HINT:.*shared_preload_libraries/s, 'the error has a hint');
 }
 
@@ -71,7 +71,7 @@ works('after a later attack');
 
 $node->append_conf('postgresql.conf', q{shared_preload_libraries = 'fairq'});
 $node->restart;
-is($node->safe_psql('postgres', $in_main), $reserved, 'its memory is reserved before the first use');
+is($node->safe_psql('postgres', $in_main), $reserved, 'memory is reserved before the first use');
 attack();
 works('preloaded, after the attack');
 
@@ -87,7 +87,7 @@ for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	select undef, undef, undef, 0.1;
 }
 ok($up, 'the server is back after a crash');
-is($node->safe_psql('postgres', $in_main), $reserved, 'its memory is reserved again');
+is($node->safe_psql('postgres', $in_main), $reserved, 'memory is reserved again');
 attack();
 works('after a crash and an attack');
 

@@ -38,7 +38,7 @@ foreach my $by (qw(cost time))
 	foreach my $n (1, 100)
 	{
 		my ($got, $passed, $looked) = passed("SELECT count(*) FROM fairq.pop('$by', $n)");
-		is($got, 0, "by $by: nothing is popped of $groups groups whose rows are locked, by $n");
+		is($got, 0, "by $by: pop($n) finds only locked rows of $groups groups");
 		is($passed, $groups, '... each is passed over');
 		cmp_ok($looked, '<=', 10 * $groups, '... after a few looks');
 	}
@@ -65,7 +65,8 @@ is($node->safe_psql('postgres', q{SELECT string_agg(group_key, ',' ORDER BY turn
 $locking->query_safe('ROLLBACK');
 $locking->quit;
 
-# Many groups whose tasks the popping transaction has enqueued, with a limit.
+# A transaction enqueues tasks of many groups, which have a limit, and pops
+# them.
 my $many = 30000;
 foreach my $by (qw(cost time tasks))
 {
@@ -80,7 +81,7 @@ foreach my $by (qw(cost time tasks))
 		SELECT max(n) FROM (SELECT count(*) AS n FROM fairq.tasks WHERE queue = 'many_$by'
 			AND lease_until IS NOT NULL AND finished_at IS NULL GROUP BY group_key) _;
 		COMMIT});
-	is($out, "\n" . ($many + 5) . "\n10\n10\n1", "by $by: tasks of $many groups of one transaction are popped by it");
+	is($out, "\n" . ($many + 5) . "\n10\n10\n1", "by $by: a transaction pops its own tasks of $many groups");
 	cmp_ok($looked, '<=', 1000, '... without a look at all of them');
 	is($node->safe_psql('postgres', qq{SELECT count(*) FROM fairq.pop('many_$by', 100);
 		SELECT max(n) FROM (SELECT count(*) AS n FROM fairq.tasks WHERE queue = 'many_$by'

@@ -1,7 +1,7 @@
 # After a restart one pass over the table finds the running tasks. If the table
 # is large, a background worker makes this pass. If no worker is available, the
-# call that needs the pass makes it (load.c). Meanwhile no limit is exceeded,
-# and no group that was skipped has to wait for others.
+# call that needs the pass makes it (load.c). Until then no limit is exceeded.
+# Groups that were skipped until then do not wait for others afterwards.
 #
 # Fails if a load sees changes of its own transaction (begin_load() in
 # load.c). Fails if a queue that is being dropped counts as loaded
@@ -55,7 +55,7 @@ sub large
 	  . " array_fill(to_jsonb(repeat('x', 1000)), ARRAY[$n]));";
 }
 
-# Statements that pop from the queue "others", which has enough tasks.
+# Statements that pop n tasks from the queue "others", which has enough of them.
 sub pop_others
 {
 	my ($n) = @_;
@@ -106,8 +106,8 @@ foreach (0, 1)
 	$node->restart;
 }
 
-# The first pop after a crash uses a free slot, and a wait reports that a task
-# can use it.
+# The first pop after a crash uses a free slot, and wait() reports that a task
+# is ready for the slot.
 sub complete_one
 {
 	return
@@ -121,14 +121,14 @@ crash($node);
 is(sql("CALL fairq.wait('limited', '10 seconds')"),
 	't', 'wait() finds it, too');
 is(sql($pop), '1', 'and a pop finds a task');
-is(sql($running), '3', 'up to the limit again');
+is(sql($running), '3', 'tasks run up to the limit again');
 
 # A pop that is the first call after a crash returns a task, too.
 sql("SELECT fairq.create_queue('short'), fairq.set_group('short', 'x', concurrency => 1);"
 	  . "SELECT fairq.enqueue('short', 'x');");
 crash($node);
 is(sql("SELECT group_key FROM fairq.pop('short')"),
-	'x', 'the first call of all');
+	'x', 'a pop is the first call after a crash');
 
 # Some calls are cancelled while they wait.
 crash($node);
@@ -137,7 +137,7 @@ $_->query_safe(pop_others(2)) foreach @sessions, @sessions;
 $node->psql('postgres',
 	"SET statement_timeout = '1ms'; $pop" . pop_others(20));
 is(sql($pop), '0', 'cancelled: the limit holds');
-is(sql($running), '3', 'cancelled: and is not exceeded');
+is(sql($running), '3', 'cancelled: the limit is not exceeded');
 
 # For other sessions, tasks that an open transaction has ended count as
 # running.
@@ -147,31 +147,31 @@ $sessions[0]->query_safe('BEGIN;' . complete_one());
 is($sessions[0]->query_safe($pop), '0', 'own: there is no free slot yet');
 is(sql($pop), '0', 'own: nor for others');
 $sessions[0]->query_safe('ROLLBACK');
-is(sql($pop), '0', 'own: nor after a rollback');
+is(sql($pop), '0', 'own: there is no free slot after a rollback');
 $sessions[0]->query_safe('BEGIN;' . complete_one());
 $sessions[0]->query_safe('COMMIT');
-is(sql($pop), '1', 'own: but after a commit');
+is(sql($pop), '1', 'own: there is a free slot after a commit');
 
 # The table is rewritten during the load: rows move to the front.
 crash($node);
 sql(pop_others(3));
 sql('CLUSTER fairq.task USING task_by_group');
 is(sql($pop), '0', 'rewritten: the limit holds');
-is(sql($running), '3', 'rewritten: and is not exceeded');
+is(sql($running), '3', 'rewritten: the limit is not exceeded');
 
 # The queue is dropped during the load, and the drop is rolled back.
 crash($node);
 $sessions[0] = $node->background_psql('postgres');
 $sessions[0]->query_safe("BEGIN; SELECT fairq.drop_queue('limited', force => true)");
 cmp_ok(sql("SET statement_timeout = '60s'; SELECT count(*) FROM fairq.pop('expired', 1000000)"),
-	'>', 0, 'dropped: no call waits for it');
+	'>', 0, 'dropped: no call waits for the drop');
 $node->poll_query_until('postgres', 'SELECT count(running) > 0 FROM fairq.stats')
   or die 'the load does not end';
 is(sql("SELECT string_agg(queue, ' ') FROM fairq.stats WHERE running IS NULL"),
-	'limited', 'dropped: its running tasks are not loaded');
+	'limited', 'dropped: the running tasks of the queue are not loaded');
 $sessions[0]->query_safe('ROLLBACK');
 is(sql($pop), '0', 'dropped and back: the limit holds');
-is(sql($running), '3', 'dropped and back: and is not exceeded');
+is(sql($running), '3', 'dropped and back: the limit is not exceeded');
 
 # SQL changes rows repeatedly, which would invalidate each load.
 sql('CREATE TABLE enough ()');
@@ -187,7 +187,7 @@ is(sql($pop), '0', 'changed all the time: the limit holds')
 sql(complete_one());
 ok($node->poll_query_until('postgres', $pop, '1'),
 	'changed all the time: a free slot is used');
-is(sql($running), '3', 'changed all the time: up to the limit');
+is(sql($running), '3', 'changed all the time: tasks run up to the limit');
 sql('INSERT INTO enough DEFAULT VALUES');
 $changing->quit;
 

@@ -1,9 +1,9 @@
-# Time-fair queues and crashes. After a crash of the server all groups are
-# equal. A task that was popped before the crash has no level, and is charged
-# when it ends. A lost session leaves no level behind. The same applies to
-# tenants and users.
+# Time-fair queues and crashes. After a crash of the server, no group of a
+# time-fair queue is ahead of another. A task that was popped before the crash
+# has no level, and is charged when it ends. The tasks of a lost session count
+# in no level. The same applies to tenants and users.
 #
-# took gives the time of each task, so no clock matters.
+# took sets the time of each task, so the test depends on no clock.
 #
 # Fails if tasks that were popped before the recovery are not charged
 # (fairq_work_ended() in lane_order.c). Fails if an abort does not undo starts
@@ -101,14 +101,14 @@ is(sql("SELECT count(fairq.complete(id, took => '0')) FROM fairq.live_tasks"
 is(complete('q', 'a', '300 ms'), 3, 'tasks from before the crash end');
 my ($alone) = work('q', 240) =~ /^(b*)a/;
 my $waits = length($alone // '');
-cmp_ok(abs($waits - 180), '<=', 3, "and is charged: 900 ms are $waits of b's tasks");
+cmp_ok(abs($waits - 180), '<=', 3, "and are charged: 900 ms are $waits of b's tasks");
 $share = share(work('q', 220));
 cmp_ok(abs($share - 0.5), '<', 0.03, "then a gets half of the time ($share)");
 
 crash($node);
 $share = share(work('q', 220));
 cmp_ok(abs($share - 0.5), '<', 0.05,
-	"and from another crash on, too ($share)");
+	"also after another crash ($share)");
 
 # Sessions are lost, and the server crashes, while tasks are popped.
 foreach my $how ('session', 'server')

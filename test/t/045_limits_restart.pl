@@ -1,6 +1,6 @@
-# Limits after a restart. Running tasks count again, and changes of transactions
-# that were open do not count. Waiting tasks are served if a slot was free at
-# the restart, or if the restart freed it.
+# Limits after a restart. After a restart running tasks count again, but not the
+# changes of transactions that were open. Waiting tasks are served if a slot was
+# free at the restart, or if the restart freed it.
 #
 # Fails if running tasks that the load finds do not count (publish_group() in
 # load.c), or do not count for their tenant. Fails if a claim searches only its
@@ -20,8 +20,8 @@ sub sql
 	return $node->safe_psql('postgres', $sql);
 }
 
-# The tasks that can be popped, in the order of the groups, since this test
-# does not check whose turn is next.
+# Pops all tasks that can be popped. Lists them in the order of the groups,
+# since this test does not check which group is next.
 sub pop_all
 {
 	my ($queue) = @_;
@@ -51,7 +51,7 @@ sub complete
 
 foreach my $mode ('fast', 'immediate')
 {
-	# A group that waits for its retried task, in another priority.
+	# A group waits for its retried task, which has another priority.
 	my $o = "ordered_$mode";
 	sql("SELECT fairq.create_queue('$o', concurrency => 1, in_order => true),"
 		  . "  fairq.enqueue('$o', 'g', '1', 4)");

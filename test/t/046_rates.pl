@@ -3,7 +3,7 @@
 # tasks of a group, or of the queue, start.
 #
 # A start happens between the moments at which its statement began and returned.
-# So the starts of all statements within a span must fit.
+# So the starts of all statements within a span must not exceed the bound.
 #
 # The burst is so large that a restart is too short to fill the bucket.
 #
@@ -11,7 +11,7 @@
 # registry.c). Fails if a start of a group or of the queue is always available
 # (start_in(), start_in_queue() in running.c). Fails if a burst is larger
 # by one (counter.h). Fails if a hold of groups has no effect (start_in()).
-# test/rates checks more closely, for longer.
+# test/rates makes stricter checks and takes longer.
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

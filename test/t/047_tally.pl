@@ -3,10 +3,10 @@
 # load, killed sessions and servers, restarts, and changes by SQL. It also has
 # more rows than a call loads on its own.
 #
-# Fails if a load does not record which transactions were running
-# (keep_snapshot() in load.c), including its own. Fails if no load follows the
-# creation of the first queue (fairq_load_first() in load.c). Fails if a
-# subtransaction's changes do not reach its parent (merge() in transaction.c).
+# Fails if a load does not record which transactions were running, including its
+# own (keep_snapshot() in tally.c). Fails if no load follows the creation of the
+# first queue (fairq_load_first() in load.c). Fails if a subtransaction's
+# changes do not reach its parent (merge() in transaction.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -52,8 +52,8 @@ sub rows
 		  . " FROM fairq.queue q LEFT JOIN fairq.task t USING (queue_id) GROUP BY 1 ORDER BY 1");
 }
 
-# The first queue of a new extension. Changes of the transaction that creates it
-# count once, even if transactions with later xids have already ended.
+# The first queue of a new extension. Changes of the transaction that creates
+# the queue count once, even if transactions with later xids have already ended.
 sub first_queue
 {
 	my ($older, $subtransaction) = @_;
@@ -105,13 +105,13 @@ sql("SELECT fairq.reset_hints()");
 sql("SELECT count(*) FROM fairq.pop('q', 3)");
 is_right('a pop has loaded');
 sql("SELECT fairq.create_queue('p');" . enqueue('p', 5));
-is_right('a queue that is made later is known at once');
+is_right('the numbers of a queue that is created later are known at once');
 
 # Transactions that are open when the count begins, and end in several orders.
 # Each has changed rows that are visible to the count, and rows that are not.
 foreach my $end ('COMMIT', 'ROLLBACK')
 {
-	foreach my $when ('before', 'open', 'in a subtransaction', 'in one that is released')
+	foreach my $when ('before', 'open', 'in a subtransaction', 'in a released one')
 	{
 		my $open = $node->background_psql('postgres');
 		my $change =
@@ -126,12 +126,12 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 		$open->query_safe("SAVEPOINT s; $change") if $when eq 'in a subtransaction';
 		$open->query_safe("SAVEPOINT s; $change RELEASE s; SAVEPOINT t; "
 			  . enqueue('q', 7) . " ROLLBACK TO t;")
-		  if $when eq 'in one that is released';
+		  if $when eq 'in a released one';
 		# this makes sure that the xid of the open transaction is not the last
 		# one
 		sql("SELECT fairq.enqueue('p', 'y')");
 		sql("SELECT fairq.maintain('q')");
-		is_right("counted during it, $when, $end");
+		is_right("counted during the transaction, $when, $end");
 		$open->query_safe($change);
 		sql("SELECT fairq.enqueue('p', 'z')");
 		is_right("and continued, $when, $end");
@@ -149,7 +149,7 @@ sql("SELECT fairq.maintain()");
 $open[$_]->query_safe('BEGIN;' . enqueue($_ % 2 ? 'p' : 'q', $_)) foreach 2, 5;
 $open[$_]->query_safe($_ % 3 ? 'COMMIT' : 'ROLLBACK') foreach 4, 0, 5, 9, 1, 2, 6, 3;
 $_->quit foreach @open;
-is_right('many ended, in another order');
+is_right('many transactions ended in another order');
 
 # A transaction changes rows by SQL before the count, and commits after it. The
 # commit makes the numbers unknown again.
@@ -174,7 +174,7 @@ ok( $node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_
 	'a session was killed');
 is_right('a session was killed');
 sql("SELECT count(*) FROM fairq.pop('q', 3)");
-is_right('counted by a pop after that');
+is_right('a session was killed, and a pop counted');
 crash($node);
 is_right('the server has crashed');
 $node->restart;
@@ -204,14 +204,14 @@ sql("BEGIN; SELECT count(*) FROM fairq.pop('r', 69000); SAVEPOINT s;"
 	  . "SELECT count(*) FROM fairq.take('r', 300);"
 	  . enqueue('r', 100) . "RELEASE s; SAVEPOINT t;"
 	  . "SELECT count(*) FROM fairq.take('r', 500); ROLLBACK TO t; SELECT fairq.purge('q'); COMMIT");
-is_right('69,000 popped, 300 taken by a part, and another queue purged');
+is_right('69,000 popped, 300 taken in a savepoint, and another queue purged');
 
 # By now there are more rows than a call loads on its own, so a worker loads
 # them.
 sql("SELECT fairq.reset_hints()");
 sql("SELECT count(*) FROM fairq.pop('p', 1)");
 ok( $node->poll_query_until('postgres', "SELECT count(queued) = count(*) FROM fairq.stats"),
-	'a large table: known in a moment');
+	'a large table: a worker finds all numbers');
 is_right('a large table');
 sql("SELECT fairq.reset_hints(); SELECT fairq.maintain('p')");
 is_right('maintain() of a large table');
@@ -219,10 +219,10 @@ is_right('maintain() of a large table');
 # Dropped queues, whose hints other queues get.
 sql("SELECT fairq.drop_queue('r', true)");
 sql("SELECT fairq.create_queue('s$_');" . enqueue("s$_", $_)) foreach 1 .. 3;
-is_right('queues that were made when another was dropped');
+is_right('queues that were created after another one was dropped');
 sql("BEGIN; SELECT fairq.create_queue('t');" . enqueue('t', 5) . 'ROLLBACK');
 sql("SELECT fairq.create_queue('u')");
-is_right('a queue that never existed');
+is_right('a queue whose creation was rolled back');
 
 $node->stop;
 done_testing();

@@ -2,8 +2,8 @@
 # before, does not know the later starts on the primary. So its rates begin as
 # after a restart.
 #
-# Fails if starts that were known when the standby was queried count after the
-# promotion (end_replay() in registry.c).
+# Fails if the starts that the standby counted as available before the promotion
+# stay available (end_replay() in registry.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;
@@ -32,11 +32,11 @@ my $session = $standby->background_psql('postgres');
 my $peek = q{SELECT (SELECT count(*) FROM fairq.peek('groups')), (SELECT count(*) FROM fairq.peek('all'))};
 $session->query_safe($peek);
 usleep(6_500_000);
-is($session->query_safe($peek), '1|1', 'on the standby it is as if tasks could start');
+is($session->query_safe($peek), '1|1', 'peek shows tasks on the standby');
 
 my $pop = q{SELECT (SELECT count(*) FROM fairq.pop('groups')), (SELECT count(*) FROM fairq.pop('all'))};
 my $since = time;
-is($primary->safe_psql('postgres', $pop), '1|1', 'on the primary they start');
+is($primary->safe_psql('postgres', $pop), '1|1', 'they start on the primary');
 $primary->wait_for_catchup($standby);
 $primary->stop('immediate');
 $standby->promote;
@@ -45,7 +45,7 @@ my $elsewhere = $standby->safe_psql('postgres', $pop);
 SKIP:
 {
 	skip 'the promotion has taken too long', 2 if time - $since > 4;
-	is($soon, '0|0', 'and none of them so soon after the promotion');
+	is($soon, '0|0', 'no task starts soon after the promotion');
 	is($elsewhere, '0|0', 'nor in another session');
 }
 $session->query_safe('SELECT pg_sleep(6.5)');

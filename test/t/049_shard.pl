@@ -1,5 +1,5 @@
-# The number of a shard is set while other sessions work. set_shard waits for
-# transactions that have written, and refuses if they added tasks. A session
+# The number of a shard, and concurrent sessions. set_shard waits for
+# transactions that have written, and fails if they have added tasks. A session
 # that waits for set_shard takes ids of the new shard. A dump, a copy of the
 # database and a restart keep the number.
 #
@@ -52,7 +52,7 @@ ok(waits_for_lock('enqueue'), 'an enqueue waits for set_shard');
 $setter->query_safe('COMMIT');
 $open->query_safe('SELECT 1');
 is($node->safe_psql('postgres', 'SELECT id FROM fairq.tasks'),
-	$first + 1, 'and has an id of the shard');
+	$first + 1, 'and the new task has an id of the shard');
 $open->quit;
 $setter->quit;
 

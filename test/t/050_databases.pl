@@ -80,12 +80,12 @@ is( $session->query_safe(
 		q{SELECT string_agg(group_key || payload || '@' || fairq.block_of('q', addr), ' ') FROM fairq.pop('q', 4)}
 	),
 	'u1@0 v1@0 x1@0 u2@1',
-	'a new extension starts from zero');
+	'a new extension starts from zero in the old session');
 is($session->query_safe(q{SELECT fairq.enqueue('q', 'y', '1')}),
-	'10', 'in the old session, too');
-is(served('two', 100), 'v2 x2 y1 u3 v3 x3', 'and all see the same');
+	'10', 'so do the ids');
+is(served('two', 100), 'v2 x2 y1 u3 v3 x3', 'all sessions see the same tasks');
 is($session->query_safe(q{SELECT group_key, group_no FROM fairq.groups WHERE group_key = 'y'}),
-	'y|3', 'with numbers of its own');
+	'y|3', 'the new extension numbers the groups again');
 $session->quit;
 sound('two', 'two');
 
@@ -102,7 +102,7 @@ is($node->safe_psql('copy', q{SELECT fairq.enqueue('q', 'c', '1')}),
 	$node->safe_psql('one', q{SELECT fairq.enqueue('q', 'd', '1')}),
 	'the same ids');
 is(served('copy', 100), 'b3 c1', 'the copy has its own tasks');
-is(served('one', 100), 'b3 d1', 'and so has the original');
+is(served('one', 100), 'b3 d1', 'the original has its own tasks');
 sound('copy', 'copy');
 
 # A database is dropped, and one with the same name is created.

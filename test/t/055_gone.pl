@@ -16,7 +16,7 @@ use Test::More;
 my $node = new_server('gone',
 	synchronous_commit => 'off',
 	autovacuum => 'off',
-	# less memory than a leak would lose here
+	# less memory than a leak would use in this test
 	'fairq.shared_memory' => '8MB');
 my $session;
 
@@ -46,7 +46,8 @@ sub does_not_grow
 	return;
 }
 
-# More counters than fairq keeps before it frees idle ones.
+# The dropped queues have more counters than fairq keeps before it frees idle
+# ones.
 does_not_grow('dropped while tasks run', q{
 	DO $$
 	BEGIN
@@ -88,7 +89,7 @@ does_not_grow('creations that are rolled back to a savepoint', q{
 	END
 	$$});
 
-# A session sleeps at each queue that is dropped.
+# A session waits for each queue while another session drops it.
 begin_anew();
 my $waiter = $node->background_psql('postgres', on_error_stop => 0);
 my $queues = 100;
@@ -122,7 +123,7 @@ foreach my $time (1 .. 2)
 }
 # the hash table may keep some memory for the last queues
 cmp_ok(abs(used() - $before), '<', $queues * 1000,
-	'dropped while sessions wait: shared memory does not grow');
+	'dropped while a session waits: shared memory does not grow');
 $waiter->quit;
 $session->quit;
 
@@ -130,8 +131,8 @@ $session->quit;
 $node->append_conf('postgresql.conf', "fairq.shared_memory = '24MB'");
 $node->restart;
 
-# More groups than the cache has entries for. Each is limited to one running
-# task, so the second one waits.
+# More groups than the cache has entries for. Each group is limited to one
+# running task, so its second task waits.
 sub fill
 {
 	my ($database) = @_;
@@ -183,12 +184,12 @@ $node->safe_psql('postgres', "CREATE DATABASE $_") foreach qw(old new);
 fill('old');
 $node->safe_psql('postgres', 'DROP DATABASE old');
 $node->safe_psql('new', 'CREATE EXTENSION fairq');
-serves_in_turn('new', 'after a database that is gone');
+serves_in_turn('new', 'after another database was dropped');
 $node->safe_psql('new', q{SELECT fairq.drop_queue('q'); DROP TABLE served});
 $node->restart;
 fill('new');
 $node->safe_psql('new', 'DROP EXTENSION fairq; CREATE EXTENSION fairq');
-serves_in_turn('new', 'after an extension that is gone');
+serves_in_turn('new', 'after the extension was dropped');
 
 # A database with the OID of a dropped one. OIDs of tables and ids of queues
 # are equal, too, as both were created from the same template.
@@ -209,7 +210,7 @@ is($node->safe_psql('again', q{SELECT group_key FROM fairq.pop('q')}),
 is($node->safe_psql('again', q{SELECT fairq.check_queue('q')}),
 	'', 'and the queue is sound');
 
-# An extension is dropped, created again and used, and all of it is rolled
+# A transaction drops the extension, creates it again and uses it, and is rolled
 # back.
 $node->safe_psql('postgres', q{
 	SELECT fairq.create_queue('limited', concurrency => 2);
@@ -222,7 +223,7 @@ $sessions[0]->query_safe($_) foreach 'BEGIN', 'DROP EXTENSION fairq', 'CREATE EX
 is( $sessions[0]->query_safe(q{
 		SELECT fairq.create_queue('limited', concurrency => 1);
 		SELECT count(*) FROM fairq.enqueue_batch('limited', '{a,a,c}', '{11,12,11}')}),
-	"\n3", 'another extension within a transaction');
+	"\n3", 'the transaction uses its new extension');
 is($sessions[0]->query_safe($pop), 'a11 c11', 'works');
 $sessions[0]->query_safe('ROLLBACK');
 is($sessions[1]->query_safe($pop), 'a2',

@@ -1,9 +1,9 @@
 # A transaction's pops find all tasks that it has enqueued. Meanwhile other
-# transactions do the same in the same lanes, and find none of these tasks.
-# Each search of another transaction may invalidate tasks that the transaction
-# has published early. A pop misses a task only while another call reads the
-# line of the task's group, which is rare. At most one transaction in a hundred
-# may miss a task, and it must find that task later.
+# transactions enqueue and pop in the same lanes, and find none of these tasks.
+# Each search by another transaction may invalidate tasks that were published
+# early. A pop misses a task only while another call reads the line of the
+# task's group, which is rare. At most one transaction in a hundred may miss a
+# task, and it must find that task later.
 #
 # Fails if a pop publishes its transaction's tasks only before it begins to
 # search.
@@ -18,7 +18,7 @@ use Test::More;
 my $node = new_server('own');
 my $script = PostgreSQL::Test::Utils::tempdir() . '/own.sql';
 
-# these tasks are never committed as ready
+# tasks of this script are taken before they are committed
 append_to_file(
 	$script, q{
 \set group random(1, 6)
@@ -56,7 +56,7 @@ my ($n) = $stdout =~ /number of transactions actually processed: (\d+)/;
 my $missed = () = $stderr =~ /missed/g;
 note("$missed of $n");
 unlike($stderr, qr/lost|error/, 'no task is lost');
-cmp_ok($missed * 100, '<=', $n + 100, 'each pop finds all of its own');
+cmp_ok($missed * 100, '<=', $n + 100, 'pops find the tasks of their transactions');
 is( $node->safe_psql(
 		'postgres',
 		q{SELECT count(*) FROM fairq.task; SELECT * FROM fairq.check_queue('own')}

@@ -1,9 +1,9 @@
 # SQL changes settings while shared memory does not know the queue, as after a
 # restart. Other sessions make the queue known before the change commits, and
-# park a group by the old settings.
+# park a group according to the old settings.
 #
-# Fails if a change of settings of a queue that shared memory does not know
-# invalidates nothing (setting_changed() in fairq.c).
+# Fails if a change of settings invalidates nothing when shared memory does not
+# know the queue (setting_changed() in fairq.c).
 use strict;
 use warnings FATAL => 'all';
 use FindBin;

@@ -81,8 +81,9 @@ is( $standby->safe_psql(
 		q{SELECT (SELECT count(*) FROM fairq.lanes), (SELECT count(*) FROM fairq.lane_groups('q', 0))}
 	),
 	'0|0',
-	'standby: lanes, of which nothing is known');
-# Without work fairq counts nothing, so all values except settings are NULL.
+	'standby: the views of lanes are empty');
+# A standby does no work, so fairq counts nothing, and all values except
+# settings are NULL.
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT queue, paused, groups_paused, (SELECT count(*) FROM jsonb_each_text(jsonb_strip_nulls(to_jsonb(s))))
@@ -115,7 +116,7 @@ is( $standby->safe_psql(
 		'postgres', q{SELECT string_agg(group_key || addr / 1048576, ' ') FROM fairq.peek('q')}
 	),
 	'a1 b1 c1',
-	'standby: peek, as of a server that has just started');
+	'standby: peek shows the order after a restart');
 is($standby->safe_psql('postgres', q{SELECT fairq.reset_hints()}),
 	'', 'standby: hints may be reset');
 
@@ -136,7 +137,7 @@ is( $standby->safe_psql(
 		'postgres',
 		q{SELECT string_agg(group_key || payload, ' ') FROM fairq.pop('q', 2)}),
 	'a3 b2',
-	'promoted: a round begins, without open transactions');
+	'promoted: a round begins, without tasks of the open transaction');
 is( $standby->safe_psql(
 		'postgres',
 		q{SELECT fairq.enqueue('q', 'c', '2') > (SELECT max(id) FROM fairq.task)}),

@@ -1,4 +1,4 @@
-# The primary is killed during work of all kinds, and its synchronous standby
+# The primary is killed during work of all kinds, and its synchronous standby is
 # promoted. All commits that clients have seen are there, all numbers add up,
 # and work continues at once.
 #
@@ -25,9 +25,9 @@ $primary->append_conf('postgresql.conf',
 	"synchronous_standby_names = 'standby'");
 $primary->reload;
 
-# While one queue is in use, another queue does not change. a is limited, a1 is
-# leased for an hour and a2 waits for it. b1 was leased for a moment, c1 is
-# scheduled for soon, d1 for never, e1 has a key, and f is paused.
+# While one queue is in use, another queue does not change. a is limited, and a1
+# is leased for an hour, so a2 waits. b1 was leased for a moment. c1 will soon
+# be due, and d1 never. e1 has a key, and f is paused.
 $primary->safe_psql(
 	'postgres', q{
 	SELECT fairq.create_queue('still', max_attempts => 2, lease => '1 hour');
@@ -53,14 +53,14 @@ while (time < $end)
 	$looks++;
 	usleep(100_000);
 }
-is($found, '', "a standby is sound in $looks checks");
+is($found, '', "the queue on the standby is sound in $looks checks");
 my ($status, $stdout, $stderr) = $standby->psql('postgres',
 	"\\set VERBOSITY sqlstate\nSELECT end_work(get_work())");
 like($stderr, qr/ERROR:  25006/, 'and accepts no work');
 
 # The standby is cut off before the primary is killed. Replication is
-# synchronous, so clients see no commit after that, and the standby has all
-# that they have seen.
+# synchronous, so clients then see no further commit, and the standby has all
+# commits that they have seen.
 $standby->append_conf('postgresql.conf', "primary_conninfo = ''");
 $standby->reload;
 usleep(300_000);
@@ -107,7 +107,7 @@ is( $standby->safe_psql(
 	'a2 running, b1 running, c1 running, d1 scheduled, e1 running, f1 running',
 	'promoted: due tasks are popped');
 is($standby->safe_psql('postgres', q{SELECT fairq.check_queue('still')}),
-	'', 'promoted: and it is sound');
+	'', 'promoted: the queue is sound');
 $standby->safe_psql('postgres', q{SELECT fairq.drop_queue('still', true)});
 
 # The other queue continues.

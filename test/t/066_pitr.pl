@@ -1,5 +1,5 @@
-# A server is restored to a point in the middle of work. All earlier commits
-# are there, all numbers add up, and work continues.
+# A server is restored to a point in the middle of work. All commits before that
+# point are there, all numbers add up, and work continues.
 #
 # Fails if a new recovery of a lane leaves out one group (find_groups() in
 # line.c).

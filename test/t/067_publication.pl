@@ -2,7 +2,7 @@
 # subscriber gets the rows that fairq's functions write without the executor.
 # Duplicate rows of fairq.group_number, and their deletion, are replicated too.
 #
-# Fails if fairq.group_number has no replica identity: maintain() and
+# Fails if fairq.group_number has no replica identity, because maintain() and
 # drop_queue() then cannot delete its rows. If store.c does not check for a
 # replica identity either, the rows that maintain() deletes stay on the
 # subscriber.
@@ -26,7 +26,7 @@ $copy->(sprintf
 	  q{CREATE SUBSCRIPTION s CONNECTION '%s dbname=postgres' PUBLICATION p WITH (create_slot = false, slot_name = 's', copy_data = false)},
 	$node->connstr);
 
-# All rows of a table, and how often each exists there.
+# All rows of a table, and how often the table has each row.
 sub rows
 {
 	my ($database, $table) = @_;

@@ -34,7 +34,7 @@ sub look
 		q{SELECT fairq.address('q', 'alice', 0); SELECT concurrency FROM fairq.groups WHERE queue = 'q' AND group_no = 0;
 		SELECT fairq.check_queue('q'); SELECT fairq.block_of('old', 1); SELECT fairq.block_of('gone', 1)});
 }
-is(look(), "0\n2\n0\n0", 'it has read the queues');
+is(look(), "0\n2\n0\n0", 'the session has read the queues');
 
 # On the primary, alice's tasks are done, her group is deleted, and bob gets
 # her number. One queue gets other settings, one gets another name, and one is
@@ -54,10 +54,10 @@ $primary->wait_for_catchup($standby);
 is( $primary->safe_psql(
 		'postgres', q{SELECT group_key, group_no FROM fairq.groups WHERE queue = 'q'}),
 	'bob|0',
-	'her number is free again');
+	'bob has the number of alice');
 is( $session->query(q{SELECT fairq.address('q', 'bob', 0)}),
-	'0', 'the session sees it on the standby');
-is($session->query(q{SELECT fairq.address('q', 'alice', 0)}), '', 'and that her group is gone');
+	'0', 'the session sees on the standby that bob has the number');
+is($session->query(q{SELECT fairq.address('q', 'alice', 0)}), '', 'alice has no group there');
 like($session->{stderr}, qr/QF007/, 'which is an error');
 $session->{stderr} = '';
 
@@ -75,13 +75,13 @@ is( $session->query_safe(
 is( $session->query_safe(
 		q{SELECT string_agg(group_key || ': ' || (payload #>> '{}'), ', ') FROM fairq.pop('q', 10)}),
 	'bob: of bob, alice: of alice',
-	'promoted: by the new limit');
+	'promoted: the new limit applies');
 is($session->query(q{SELECT id FROM fairq.pop('gone')}) . $session->query(q{SELECT id FROM fairq.pop('old')}),
-	'', 'promoted: queues that are gone');
+	'', 'promoted: the dropped queue and the old name');
 like($session->{stderr}, qr/QF001.*QF001/s, 'are not known');
 $session->{stderr} = '';
 is($session->query_safe(q{SELECT payload FROM fairq.pop('new')}),
-	'"a1"', 'promoted: one that was renamed is');
+	'"a1"', 'promoted: the renamed queue has its new name');
 is( $session->query_safe(
 		q{SELECT fairq.check_queue('q') UNION ALL SELECT fairq.check_queue('new')}),
 	'',

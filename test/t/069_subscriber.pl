@@ -61,7 +61,7 @@ after(q{SELECT fairq.purge('q', 'b')}, 'a2', 'tasks that are purged');
 is($session->query_safe(q{SELECT fairq.address('q', 'b', 0)}),
 	'1', 'a number is cached');
 after(q{SELECT fairq.maintain(); SELECT fairq.enqueue('q', 'c', '"c1"')},
-	'a2 c1', 'and then is another group\'s');
+	'a2 c1', 'the number then belongs to another group');
 is($session->query_safe(
 		q{BEGIN; SELECT group_key FROM fairq.take('q', 10) WHERE payload = '"c1"'; ROLLBACK}),
 	'c', 'as is its task');

@@ -57,7 +57,7 @@ foreach my $call (
 		"\\set VERBOSITY sqlstate\nBEGIN; $call; PREPARE TRANSACTION 'p'");
 	like($stderr, qr/ERROR:  0A000/, "not after: $call");
 	is($node->safe_psql('postgres', $tasks),
-		'a1r b1q a2q', 'and it is rolled back');
+		'a1r b1q a2q', 'and the transaction is rolled back');
 	# in case the transaction could be prepared
 	$node->psql('postgres', q{ROLLBACK PREPARED 'p'});
 }
@@ -103,7 +103,7 @@ is( $node->safe_psql(
 		q{SELECT string_agg(queue || payload || left(status, 1), ' ' ORDER BY id) FROM fairq.tasks WHERE queue IN ('full', 'paused')}
 	),
 	'full{}r full{}q paused{}q',
-	'it has had no effect');
+	'the prepared transactions have had no effect');
 
 # A transaction that has used a queue prevents a drop while it is prepared,
 # also after a restart. A prepared transaction that has locked a task protects
@@ -137,7 +137,7 @@ foreach my $mode ('fast', 'immediate')
 $node->safe_psql('postgres', q{COMMIT PREPARED 'uses'});
 $node->safe_psql('postgres', q{ROLLBACK PREPARED 'locks'});
 is($node->safe_psql('postgres', q{SELECT fairq.drop_queue('empty')}),
-	't', 'and does not any more');
+	't', 'and after both have ended the queue can be dropped');
 
 # A transaction that has changed nothing, because a faster session has ended
 # its task, can be prepared.

@@ -1,15 +1,15 @@
 # The size of shared memory: fairq.shared_memory, in the main segment or in
-# dynamic shared memory. When it is full, a call that needs more of it fails without
-# a change. Other calls continue, and freed memory is reused.
+# dynamic shared memory. When shared memory is full, a call that needs more of it
+# fails and changes nothing. Other calls continue, and freed memory is reused.
 #
 # An enqueue creates the accounts that pops need. Views, maintain() and
-# drop_queue() work for queues for which there is no room.
+# drop_queue() work for queues for which shared memory has no room.
 #
-# Fails if nothing limits the area (init_area() in shmem.c), so the area grows.
+# Fails if the area grows because nothing limits it (init_area() in shmem.c).
 # Fails if no counter counts as idle (fairq_counter_is_idle() in counter.c),
 # because other groups then get no counter. Fails if the hints of deleted queues
-# are not freed (give_back_deleted() in maintain.c). Fails if an enqueue makes
-# no accounts (make_row() in enqueue.c). Fails if a view or maintain()
+# are not freed (give_back_deleted() in maintain.c). Fails if an enqueue creates
+# no accounts (fairq_make_task_row() in add.c). Fails if a view or maintain()
 # needs room for each queue (hints_if_room() in queue.c). Fails if the hints of
 # a dropped extension (object_access() in fairq.c) or of a dropped database
 # (free_some() in registry.c) are not freed.
@@ -81,7 +81,7 @@ sub rest
 }
 
 is(sql('SELECT size, preloaded, queues FROM fairq.shared_memory()'),
-	16 * 1024 * 1024 . '|f|0', 'a segment of that size');
+	16 * 1024 * 1024 . '|f|0', 'the segment has the size in the setting');
 is(sql(q{SELECT context FROM fairq.version(), pg_settings WHERE name = 'fairq.shared_memory'}),
 	'sighup', 'which no session sets');
 sql(q{ALTER SYSTEM SET fairq.shared_memory = '24MB'; SELECT pg_reload_conf()});
@@ -107,9 +107,9 @@ sql(q{SELECT fairq.create_queue('other'), fairq.create_queue('running', concurre
 is_full(error(q{DO $$ BEGIN FOR i IN 1 .. 1000 LOOP
 	PERFORM fairq.create_queue('q' || i); COMMIT; END LOOP; END $$}), 'full of queues');
 my $queues = sql('SELECT count(*) FROM fairq.queue');
-cmp_ok($queues, '>', 200, 'there is room for some');
-is(sql('SELECT queues FROM fairq.shared_memory()'), $queues, 'the one that failed is not there');
-is(sql(q{SELECT area_used BETWEEN area * 0.5 AND area * 0.7 FROM fairq.shared_memory()}), 't', 'which do not take all of it');
+cmp_ok($queues, '>', 200, 'there is room for more than 200 queues');
+is(sql('SELECT queues FROM fairq.shared_memory()'), $queues, 'the failed queue is not counted');
+is(sql(q{SELECT area_used BETWEEN area * 0.5 AND area * 0.7 FROM fairq.shared_memory()}), 't', 'queues leave memory free');
 is(sql(q{SELECT fairq.enqueue('other', 'x') > 0; SELECT fairq.complete(id, attempt) FROM fairq.pop('other')}),
 	"t\nt", 'all other calls work');
 is(sql(q{SELECT fairq.complete(id) FROM fairq.tasks WHERE queue = 'running' AND status = 'running';
@@ -119,13 +119,13 @@ is(sql(q{SELECT fairq.drop_queue('q1'), fairq.drop_queue('q2'); SELECT fairq.cre
 	'a dropped queue frees memory');
 sql(q{SELECT count(fairq.drop_queue(name)) FROM (SELECT name FROM fairq.queue WHERE name ~ '^q' OFFSET 0) q});
 
-# Counters of groups that have running tasks at the same time.
+# Many groups have running tasks at the same time, and each needs a counter.
 my ($popped, $error) = fill('limited', 30000);
 is_full($error, 'full of counters');
-cmp_ok($popped, '>', 3000, 'there is room for many');
+cmp_ok($popped, '>', 3000, 'there is room for many counters');
 is(sql(q{SELECT fairq.check_queue('limited')}), '', 'the queue is sound');
 is(sql(sprintf $complete, 'limited'), '0', 'the tasks end, all at once');
-is(rest('limited', 2000), 0, 'the others have their turns');
+is(rest('limited', 2000), 0, 'then all other groups are served');
 is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
 sql(q{SELECT fairq.drop_queue('limited')});
 
@@ -134,9 +134,9 @@ $node->restart;
 is(sql('SELECT size FROM fairq.shared_memory()'), 24 * 1024 * 1024, 'another size after a restart');
 ($popped, $error) = fill('limited', 100000);
 is_full($error, 'full of more counters');
-cmp_ok($popped, '>', 66000, 'there is room for more');
+cmp_ok($popped, '>', 66000, 'there is room for more counters');
 is(sql(sprintf $complete, 'limited'), '0', 'the tasks end, all at once');
-is(rest('limited', 20000), 0, 'the others have their turns');
+is(rest('limited', 20000), 0, 'then all other groups are served');
 is(sql(q{SELECT fairq.check_queue('limited')}), '', 'and the queue is sound');
 
 # A queue for which shared memory has no space after a restart does not delay
@@ -149,7 +149,7 @@ sql(q{SELECT fairq.create_queue('wide', concurrency => 1), fairq.create_queue('n
 	SELECT fairq.enqueue('near', g) FROM unnest('{a,b}'::text[]) g; SELECT id FROM fairq.pop('near');
 	ALTER SYSTEM SET fairq.shared_memory = '4MB'});
 $node->restart;
-is(sql(q{SELECT group_key FROM fairq.pop('near')}), 'b', 'a limited queue near one that has no memory');
+is(sql(q{SELECT group_key FROM fairq.pop('near')}), 'b', 'a limited queue works, though another one has no memory');
 is_full(error(q{SELECT id FROM fairq.pop('wide')}), '... whose own calls say so');
 is_full(error(q{SELECT fairq.maintain('wide')}), '... and its maintenance');
 like(error('SELECT fairq.maintain()'), qr/^psql:[^\n]*WARNING:  53100: [^\n]*full\nDETAIL:  fairq\.maintain\(\) has skipped \d+ queues?\.\nHINT(?!.*ERROR)/s,

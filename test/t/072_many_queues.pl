@@ -1,7 +1,7 @@
-# maintain() visits more queues than the server has space for locks. maintain()
-# keeps only the locks of queues in which it has changed something.
+# maintain() visits more queues than the server has space for locks. It keeps
+# only the locks of queues that it has changed.
 #
-# Fails if maintain keeps the lock of every queue (maintain_each() in
+# Fails if maintain() keeps the lock of every queue (maintain_each() in
 # maintain.c), or releases the lock of a queue in which it has written.
 use strict;
 use warnings FATAL => 'all';
@@ -41,7 +41,7 @@ $node->safe_psql('postgres', qq{
 my ($status, undef, $error) = $node->psql('postgres', qq{
 	SELECT count(fairq.purge('q' || n)) FROM generate_series(1, $queues) n});
 isnt($status, 0, 'that many queues cannot be locked');
-like($error, qr/out of shared memory/, 'there is no room for that many locks');
+like($error, qr/out of shared memory/, 'the lock table has no room for them');
 
 $node->safe_psql('postgres', q{
 	SELECT fairq.enqueue('q7', g, dedup_key => g) FROM unnest('{a,b,c}'::text[]) g;

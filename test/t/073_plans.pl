@@ -5,8 +5,8 @@
 # The test checks the plans. The plans have no nested loop, no merge join
 # (which may use only some of the columns), and no node that runs once per row.
 #
-# Fails if the planner's settings are left out in owner_begin() in store_spi.c,
-# or in check_tables(). Fails if the views are planned with their caller's
+# Fails if owner_begin() in store_spi.c, or check_tables(), leaves out the
+# planner's settings. Fails if the views are planned with their caller's
 # settings.
 use strict;
 use warnings FATAL => 'all';
@@ -38,7 +38,7 @@ $node->safe_psql('postgres', qq{
 	$analyze
 	$import});
 
-# The plans of all statements in a call, without loops that are allowed. The
+# The plans of all statements in a call, without the loops that are allowed. The
 # first allowed loop reads the counters of each queue.
 sub plans
 {

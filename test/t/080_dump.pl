@@ -1,5 +1,5 @@
 # pg_dump and restore of a live queue: tasks, addresses, leases and sequences
-# return, and work continues.
+# are restored, and work continues.
 #
 # Fails if pg_dump leaves out the rows of fairq.archive and fairq.task_id_seq
 # (fairq--1.0.sql).

@@ -58,8 +58,8 @@ sub restore
 		"$database: restore");
 }
 
-# Work continues. Only its own attempt finishes a leased task, keys are in use,
-# limits and pauses apply, and all tasks can be served.
+# Work continues. A leased task accepts only calls with its attempt. Keys are in
+# use, limits and pauses apply, and all tasks can be served.
 sub goes_on
 {
 	my ($node, $database, $session) = @_;
@@ -174,8 +174,8 @@ $node->safe_psql(
 });
 my $before = contents($node, 'postgres');
 
-# A grant to a dropped role would be dumped as a number, which may be another
-# role's where it is restored.
+# pg_dump would write a grant to a dropped role as a number, which may belong to
+# another role in the target.
 $node->safe_psql('postgres',
 	q{SELECT fairq.grant_queue('full', 'gone', 'manage'); DROP ROLE gone});
 foreach my $kind ('--data-only', '--schema-only', '--inserts', '-Fp', '-Fc')
@@ -224,7 +224,8 @@ restore($node, 'apart', "$dump--data-only");
 is(contents($node, 'apart'), $before, 'apart: rows and sequences');
 goes_on($node, 'apart');
 
-# A session knows queues of the same names and ids, which were then dropped.
+# A session has cached queues with the same names and ids, which were dropped
+# before the restore.
 $node->safe_psql('known',
 	'CREATE EXTENSION fairq; CREATE TABLE ids (id bigint)');
 my $session = $node->background_psql('known');
@@ -278,7 +279,7 @@ my $nothing = q{SELECT count(*) FROM fairq.queue q, fairq.pop(q.name, 10)};
 is($session->query_safe($nothing), '0', 'busy: nothing is there');
 my $restore = $node->background_psql('busy');
 $restore->query_safe("BEGIN;\n\\i $dump-tasks\n");
-is($session->query_safe($nothing), '0', 'busy: nor in the middle');
+is($session->query_safe($nothing), '0', 'busy: no task is visible yet');
 $restore->query_safe('COMMIT');
 $restore->quit;
 is(contents($node, 'busy'), $before, 'busy: rows and sequences');
@@ -297,15 +298,15 @@ $node->command_fails(
 	],
 	'again: a restore that fails');
 is($node->safe_psql('again', 'SELECT count(*) FROM fairq.task'),
-	'0', 'again: nothing is left of it');
+	'0', 'again: nothing is left of the failed restore');
 is($session->query_safe($nothing), '0', 'again: and nothing served');
 restore($node, 'again', "$dump--data-only");
 is(contents($node, 'again'), $before, 'again: rows and sequences');
 goes_on($node, 'again', $session);
 $session->quit;
 
-# A server that lacks some of the roles. Grants to these are left out, with all
-# others of the same statement, and can be restored later.
+# A server that lacks some of the roles. Grants to the missing roles fail, with
+# all others of the same statement, and can be restored later.
 my $foreign = PostgreSQL::Test::Cluster->new('foreign');
 $foreign->init;
 $foreign->start;
@@ -326,28 +327,28 @@ $foreign->command_checks_all(
 is(contents($foreign, 'foreign_copy', 'queue_privilege'),
 	$without, 'foreign_copy: only the grants are missing');
 is($foreign->safe_psql('foreign_copy', $grants),
-	'', 'foreign_copy: they were one COPY');
+	'', 'foreign_copy: all grants are missing, as they were one COPY');
 $foreign->safe_psql('postgres', 'CREATE ROLE producer');
 my $worker = $foreign->background_psql('foreign_copy', on_error_stop => 0);
 $worker->query(q{SET ROLE worker; SELECT fairq.pop('life')});
 like($worker->{stderr}, qr/permission denied/,
-	'foreign_copy: a session knows that it has none');
+	'foreign_copy: a session caches that its role has no grant');
 $worker->{stderr} = '';
 $foreign->command_ok(
 	[
 		'pg_restore', '-a', '-n', 'fairq', '-t', 'queue_privilege', '-d',
 		'foreign_copy', "$dump-Fc"
 	],
-	'foreign_copy: they are restored later');
+	'foreign_copy: the grants are restored later');
 is($foreign->safe_psql('foreign_copy', $grants),
 	'"Big ""Boss""" manage, producer enqueue, worker work',
 	'foreign_copy: and all there');
 is( $foreign->safe_psql('foreign_copy',
 		q{SET ROLE worker; SELECT count(*) FROM fairq.pop('life')}),
 	'0',
-	'foreign_copy: they hold for new sessions');
+	'foreign_copy: the grants apply to new sessions');
 $worker->query(q{SELECT fairq.pop('life')});
-is($worker->{stderr}, '', 'foreign_copy: and for open ones');
+is($worker->{stderr}, '', 'foreign_copy: the grants apply to open sessions');
 $worker->quit;
 goes_on($foreign, 'foreign_copy');
 
@@ -362,6 +363,6 @@ is(contents($foreign, 'foreign_inserts', 'queue_privilege'),
 	$without, 'foreign_inserts: only the grants are missing');
 is($foreign->safe_psql('foreign_inserts', $grants),
 	'"Big ""Boss""" manage, worker work',
-	'foreign_inserts: and only that grant is missing');
+	'foreign_inserts: only the grant to producer is missing');
 
 done_testing();

@@ -127,15 +127,15 @@ make_version();
 is($sql->('SELECT fairq.version()'), '1.1', 'a new session has the new library');
 is($idle->query_safe('SELECT fairq.version()'),
 	'1.0', 'an open session keeps the old library');
-is($sql->($version), '1.0', 'with the objects of 1.0');
-is($sql->($popped->(1)), 'b2', 'both work on the same queue');
-is($idle->query_safe($popped->(1)), 'a3', 'in turn');
+is($sql->($version), '1.0', 'a new session has the objects of 1.0');
+is($sql->($popped->(1)), 'b2', 'a new session works on the queue');
+is($idle->query_safe($popped->(1)), 'a3', 'an open session works on the queue, too');
 
 # The update does not wait for open transactions of these sessions.
 $sql->(q{BEGIN; ALTER EXTENSION fairq UPDATE; SELECT fairq.added(1); ROLLBACK});
 is($sql->($version), '1.0', 'an update can be rolled back');
 $sql->(q{SET lock_timeout = '20 s'; ALTER EXTENSION fairq UPDATE TO '1.1'});
-is($sql->($version), '1.1', 'it is updated');
+is($sql->($version), '1.1', 'the extension is updated');
 is($sql->('SELECT fairq.added(1), count(*) FROM fairq.running'),
 	'2|3', 'a new function works');
 is( $sql->(
@@ -143,10 +143,10 @@ is( $sql->(
 		AND objid IN ('fairq.added'::regproc, 'fairq.running'::regclass) AND deptype = 'e'}
 	),
 	'2',
-	'and belongs to the extension');
+	'new objects belong to the extension');
 $idle->query('SELECT fairq.added(1)');
 like($idle->{stderr}, qr/could not find function "fairq_added"/,
-	'but not for sessions with the old library');
+	'a new function does not work with the old library');
 $idle->{stderr} = '';
 
 # Work continues in all of these sessions.
@@ -154,20 +154,20 @@ is($open->query_safe($popped->(1)), 'b3',
 	'the open transaction continues');
 $open->query_safe(q{SELECT fairq.complete(id) FROM fairq.tasks WHERE payload = '1' AND status = 'running'});
 $open->query_safe('COMMIT');
-is($sql->($popped->(10)), 'late1', 'its enqueued task exists');
+is($sql->($popped->(10)), 'late1', 'the task that the open transaction enqueued exists');
 is($sql->(q{SELECT fairq.enqueue('q', 'a', dedup_key => 'k') = id FROM fairq.tasks WHERE group_key = 'k'}),
-	't', 'keys are taken');
+	't', 'keys stay taken');
 is($idle->query_safe(q{SELECT fairq.complete(id, 1) FROM fairq.tasks WHERE group_key || payload = 'b2'}),
 	't', 'an old session completes the task that a new one popped');
 $sql->(q{SELECT fairq.enqueue('empty', 'e')});
 is($waits->query_safe(q{SELECT group_key FROM fairq.pop('empty')}) =~ s/.*\n//sr,
-	'e', 'a waiter is woken, and pops');
+	'e', 'a waiting session is woken, and pops');
 is($sql->(q{SELECT fairq.check_queue(name) FROM fairq.queue}),
 	'', 'the queues are sound');
 $_->quit foreach ($open, $idle, $waits);
 
 # After a restart all sessions have the new library. A dump names no version,
-# and is restored with the installed one.
+# and is restored with the installed version.
 $node->restart;
 is($sql->('SELECT fairq.version(), fairq.added(1)'),
 	'1.1|2', 'restarted: all is new');
@@ -190,7 +190,7 @@ foreach my $database ('postgres', 'restored')
 		'5',
 		"$database: running tasks are completed");
 	is($node->safe_psql($database, q{SELECT fairq.cancel(id) FROM fairq.tasks WHERE status = 'scheduled'}),
-		't', "$database: and the others are cancelled");
+		't', "$database: scheduled tasks are cancelled");
 	is($node->safe_psql($database, q{SELECT fairq.check_queue('q')}),
 		'', "$database: the queue is sound");
 }

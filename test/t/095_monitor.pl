@@ -1,6 +1,6 @@
 # A role that may monitor a queue, or a member of pg_monitor, sees no payload,
 # result, error, dedup key or worker. No row, message, notice or notification
-# has such a value, and EXPLAIN reveals nothing of them. The test takes its
+# has such a value, and EXPLAIN reveals none of these values. The test takes its
 # statements from the catalog: each relation and each function of the schema.
 #
 # Fails if live_tasks requires 'monitor' instead of 'work'. Fails if a view of

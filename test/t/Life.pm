@@ -3,8 +3,8 @@
 #
 # Tables record the work of a transaction, in the same transaction: "sent",
 # "popped", "ended". When a client has seen a commit, it prints the record of
-# that transaction. So after any failure of the server, all that clients have
-# seen must be there, and all numbers must add up.
+# that transaction. So after any failure of the server, all commits that clients
+# have seen must be there, and all numbers must add up.
 package Life;
 
 use strict;
@@ -144,20 +144,20 @@ sub prepare_life
 				UNION ALL SELECT id, attempt, how FROM ended WHERE how = 'taken'
 			)
 			SELECT fairq.check_queue('life')
-			UNION ALL SELECT 'more running than may be: ' || look() WHERE look() <> ''
+			UNION ALL SELECT 'more tasks run than allowed: ' || look() WHERE look() <> ''
 			UNION ALL SELECT format('task %s is lost', id) FROM sent LEFT JOIN there USING (id) WHERE state IS NULL
 			UNION ALL SELECT format('task %s was never sent', id) FROM there LEFT JOIN sent USING (id) WHERE sent IS NULL
-			UNION ALL SELECT format('task %s is there twice', id) FROM there GROUP BY id HAVING count(*) > 1
-			UNION ALL SELECT format('task %s is %s, and not ended so', id, state) FROM there LEFT JOIN ended USING (id, attempt)
+			UNION ALL SELECT format('task %s exists twice', id) FROM there GROUP BY id HAVING count(*) > 1
+			UNION ALL SELECT format('no client ended task %s as %s', id, state) FROM there LEFT JOIN ended USING (id, attempt)
 				WHERE state IN ('done', 'taken', 'cancelled') AND how IS DISTINCT FROM state
-					-- a cancelled one that its worker leaves alone ends with its lease
+					-- a cancelled task that its worker leaves alone ends with its lease
 					AND (state <> 'cancelled' OR how IS NOT NULL)
-			UNION ALL SELECT format('task %s was %s, and is %s', id, how, state) FROM ended JOIN there USING (id)
+			UNION ALL SELECT format('task %s was recorded as %s, and is %s', id, how, state) FROM ended JOIN there USING (id)
 				WHERE how IN ('done', 'taken', 'cancelled') AND state <> how
 			UNION ALL SELECT format('task %s has attempt %s, and was popped %s times', t.id, t.attempt, count(p.id))
 				FROM there t LEFT JOIN popped p ON p.id = t.id GROUP BY t.id, t.attempt
 				HAVING count(p.id) <> t.attempt OR coalesce(max(p.attempt), 0) <> t.attempt
-			UNION ALL SELECT format('task %s was released %s times, and not %s', t.id, t.released, count(e.id))
+			UNION ALL SELECT format('task %s has %s releases, and clients recorded %s', t.id, t.released, count(e.id))
 				FROM task t LEFT JOIN ended e ON e.id = t.id AND e.how = 'released' GROUP BY t.id, t.released
 				HAVING count(e.id) <> t.released
 			UNION ALL SELECT format('task %s was popped too early', id) FROM popped JOIN sent USING (id) WHERE at < not_before

@@ -125,7 +125,7 @@ sub new_server
 }
 
 # Restarts the server without a clean shutdown. The node's own restart() has no
-# mode, and ignores the argument or fails.
+# mode: it ignores such an argument, or fails.
 sub crash
 {
 	my ($node) = @_;
@@ -152,7 +152,7 @@ sub prepare_account
 }
 
 # The load begins with a backlog. A session that ends is started again, until
-# end_load.
+# end_load() is called.
 sub start_load
 {
 	my ($node, %sessions) = @_;
@@ -199,7 +199,7 @@ sub end_load
 	return;
 }
 
-# Finishes the remaining tasks, and compares.
+# Finishes the remaining tasks, and compares "done" with "sent".
 sub account
 {
 	my ($node, $name) = @_;
@@ -215,7 +215,7 @@ sub account
 	# these sessions have not closed their batches either
 	$node->safe_psql('postgres',
 		q{SELECT fairq.close_batch(id) FROM fairq.batches WHERE status = 'open'});
-	# the next check of a batch is after a quarter of its age
+	# a batch is next checked after a quarter of its age
 	while ($node->safe_psql('postgres', 'SELECT count(*) FROM fairq.task') > 0
 		&& $node->safe_psql('postgres', q{CALL fairq.wait('q', '60 s')}) eq 't')
 	{
