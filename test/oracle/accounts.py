@@ -4,20 +4,20 @@ is next.
 Flows are the groups of a lane, or its tenants, or the users of a tenant.  The
 next flow has the lowest key among the flows with a task to serve:
 
-    got + 2 * E * level     got: the times of its ended tasks, and of its running
-                            ones so far, per weight.  level: running tasks per
+    got + 2 * E * level     got: the times of its ended tasks and of its running
+                            tasks so far, per weight.  level: running tasks per
                             weight, rounded down.  E: the longest recent task
 
 Before any task has ended, the level decides, and got decides between equal
 levels.  When a flow becomes active, its got is raised to the least got of the
-active ones.  If got was raised, or if the flow is new, the flow precedes all
+active flows.  If got was raised, or if the flow is new, the flow precedes all
 others with the same key, except those that arrived before.  Flows that arrive
-at the same call are in the order of their seats.  All others are in the order
-of their last services.  A flow that owes more than 16 E, and 2 E for each
+at the same call are in the order of their seats.  All other flows are in the
+order of their last services.  A flow that owes more than 16 E, and 2 E for each
 running task, is forgiven the rest.
 
 A quantity that is not known has two bounds.  Times are in microseconds.  A moment is
-a pair: the earliest and the latest possible time.
+a pair of the earliest and the latest possible time.
 """
 
 MOST_OWED = 16
@@ -34,8 +34,8 @@ class Flow:
         self.running = {}       # task: the moment at which the task began
         # whether it is in its order; None: not known
         self.there = False if new else None
-        # lower bound of its got, if it has left its order and arrived again
-        # since
+        # lower bound of its got, if the flow has left its order and arrived
+        # again since
         self.floor = None
         self.new = new          # whether the flow never arrived
         self.tie = None         # (kind, services or calls), or None
@@ -87,16 +87,16 @@ class Ledger:
         self.running = 0
 
     def over(self, path, task):
-        """Records that a task no longer runs.  path: (order, flow) of its
-        group, and of its tenant if the queue has tenants."""
+        """Records that a task no longer runs.  path has (order, flow) of the
+        task's group, and of its tenant if the queue has tenants."""
         self.running -= task in path[0][1].running
         for _, flow in path:
             flow.running.pop(task, None)
 
     def end(self, ends, now):
-        """Records that a transaction has ended tasks.  ends: for each group
-        its path, and (task, least time, most time, whether its lease had
-        ended) of each."""
+        """Records that a transaction has ended tasks.  ends has, for each
+        group, its path, and (task, least time, most time, whether its lease had
+        ended) of each task."""
         ran, was = self.running, self.longest
         before = [(order, flow, flow.got(now), order.least(now, flow))
                   for path, _ in ends for order, flow in path]
@@ -127,7 +127,7 @@ class Ledger:
                               (self.running, ran), longest)
 
     def _note(self, works):
-        """works: (times, mean age of its other running tasks) of each group.
+        """works has (times, mean age of the other running tasks) of each group.
         The model does not know in which order the server adds the groups."""
         low = high = 0
         total = [sum(times[i] for own, _ in works for times in own)
@@ -155,8 +155,8 @@ class Flows:
         return self.of[name]
 
     def least(self, now, but=None):
-        """The least got of the flows in the order.  If no flow is there, it is
-        the got of the flow that was served last."""
+        """The least got of the flows in the order.  If the order has no flow,
+        the result is the got of the flow that was served last."""
         there = [(flow, flow.got(now)) for flow in self.of.values()
                  if flow is not but and flow.there is not False]
         sure = [got for flow, got in there if flow.there]
@@ -167,8 +167,8 @@ class Flows:
                 max([high for _, (_, high) in there] + [self.start[1]]))
 
     def arrives(self, flow, least, now, call, sure, waits=True):
-        """Adds a flow that has become active to the order. sure: whether the
-        call surely visited this order.  waits: whether the flow surely has a
+        """Adds a flow that has become active to the order. sure is true if the
+        call surely visited this order.  waits is true if the flow surely has a
         task to serve."""
         if flow.there and not flow.lapsed:
             return
@@ -211,10 +211,10 @@ class Flows:
         flow.floor = None
 
     def before(self, others, served, now, doubt, is_first=None):
-        """One of the other flows that surely precedes the served one, or None.
-        doubt: keys that differ by less do not decide which flow is first.
-        is_first: whether, of two flows that arrived in given calls, the first
-        certainly precedes the second."""
+        """Returns one of the other flows that surely precedes the served flow,
+        or None.  doubt: keys that differ by less do not decide which flow is
+        first.  is_first: whether, of two flows that arrived in given calls, the
+        first certainly precedes the second."""
         flows = [served, *others]
         if len({level for flow in flows for level in flow.levels()}) > MOST_LEVELS:
             return None

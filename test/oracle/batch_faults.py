@@ -1,5 +1,5 @@
-"""Faults of batches.  Each is a small change to the correct queue, and names
-the kinds of fault that the oracle may report for it."""
+"""Faults of batches.  Each fault is a small change to the correct queue, and
+names the kinds of fault that the oracle may report for it."""
 
 from fake import Fake
 from state import COMPLETED

@@ -1,4 +1,4 @@
-"""Batches: tasks that wait for the ends of others.
+"""Batches: tasks that wait for the ends of other tasks.
 
 A waiting task is *blocked*, and has no instant for which it is scheduled.  Pops
 check its batch, at times that the model does not know.  So after each pop the
@@ -7,8 +7,9 @@ task that it has made ready.  fairq makes these promises (kind "batch")
 
 early     a task becomes ready only if its batch is closed.  Each task of the
           batch was ended by a committed transaction or by the session itself.
-twice     it becomes ready once, if that is not rolled back.  (After that it is a
-          task like any other, so the second time is "doubled" or "unknown".)
+twice     the waiting task becomes ready once, if that is not rolled back.
+          (After that it is a task like any other, so a second service is
+          "doubled" or "unknown".)
 numbers   the headers of the waiting task and fairq.batches have the number of
           each kind of end.
 success   a task with on_success fails as soon as a task of its batch has ended
@@ -106,21 +107,21 @@ class Batches(Life):
     # ---- checks
 
     def end_batches(self, session, ends):
-        """End batches in the order of their waiting tasks' places."""
+        """Ends batches in the order of their waiting tasks' places."""
         for row in sorted(ends.values(), key=lambda row: row.addr or 0):
             self.end_batch(session, row)
 
     def end_failed_batches(self, session, ends):
-        """End failed batches, inner ones first.  Returns the rows of the other
-        batches."""
+        """Ends failed batches, inner batches first.  Returns the rows of the
+        other batches."""
         for id in sorted(ends, reverse=True):
             if ends[id].status == FAILED:
                 self.end_batch(session, ends[id])
         return {id: row for id, row in ends.items() if row.status != FAILED}
 
     def end_batch(self, session, row):
-        """Judge the changes that a check has made to a waiting task, and store
-        them.
+        """Judges the changes that a check has made to a waiting task, and
+        stores them.
         """
         task = self.tasks[row.id]
         members = self.members[task.id]

@@ -1,9 +1,9 @@
 """The model of a time-fair queue: it finds the next tenant and the next user.
 
 accounts.py has the rule.  This file keeps the accounts of the groups of a lane or,
-if there are tenants, of the tenants and of the users of each.  A service is a fault
-(kind "order") if another flow that waits properly surely precedes the one that is
-served.  This promise ("order") replaces the same promises as "order" in
+if there are tenants, of the tenants and of each tenant's users.  A service is a
+fault (kind "order") if another flow that waits properly surely precedes the flow
+that is served.  This promise ("order") replaces the same promises as "order" in
 cost.py.
 
 Workers report seconds to minutes for some tasks, while a history lasts a
@@ -13,14 +13,15 @@ accepts each possible order.
 
 - If the worker reported no time, or the task was taken, the time of a call is
   used.
-- A flow without a task, or one that could not serve it, may have left its order.  Then
-  it may get the least got of the others when it returns.
-- A lease has ended, even if its task had ended before.  Each flow of the lane
-  may have level 0 then, and the order of the lane is no longer checked.
-- A transaction ended tasks of several groups: the order of these ends is not
+- A flow without a task, or a flow that could not be served, may have left its
+  order. Then it may get the least got of the other flows when it returns.
+- When a lease has ended, even if its task had ended before, each flow of the
+  lane may have level 0. From then on the model does not check the order of the
+  lane.
+- If a transaction ended tasks of several groups, the order of these ends is not
   known.
-- The seat of a group that was never served is not known, nor the order in which
-  tenants arrive at one call.
+- The seat of a group that was never served is not known. The same applies to
+  the order in which tenants arrive at one call.
 - With weights, keys that differ by less than the history has lasted are not
   compared.
 
@@ -74,7 +75,7 @@ class TimeModel(TenantsModel):
         return max([flow.got(now)[1] for flow in order.of.values()] + [0])
 
     def _path(self, priority, group):
-        """The group in its order, and its tenant, if any: (order, flow) each."""
+        """(order, flow) of the group, and of its tenant if it has one."""
         lane = self._time_lane(priority)
         if self.settings.separator is None:
             return [(lane.order(), self._flow(lane.order(), group))]
@@ -184,7 +185,7 @@ class TimeModel(TenantsModel):
             order.forgive(flow, least, self.now, False)
 
     def _visited_all(self, session):
-        """Turns that yielded no task may have been the last ones."""
+        """Records that the last turns may have yielded no task."""
         for priority in self.reached:
             for order in self._time_lane(priority).orders.values():
                 gots = [flow.got(self.now) for flow in order.of.values()
@@ -196,9 +197,9 @@ class TimeModel(TenantsModel):
                         flow.leaves()
 
     def _see_who_is_out(self, searched):
-        """To be called when a pop has found all tasks: flows without any have
-        left their orders.  If it found none, it may not have searched the
-        orders."""
+        """Call this when a pop has found all tasks. Flows without tasks have
+        then left their orders. A pop that found no task may not have searched
+        the orders."""
         for priority, lane in self.lanes.items():
             time_lane = self._time_lane(priority)
             for group, fifo in lane.groups.items():
@@ -303,15 +304,15 @@ class TimeModel(TenantsModel):
                     for group, _ in self._users(task.lane, flow.name))
 
     def _may_have_lapsed(self, task, fifo):
-        """Whether a lease of the group may have ended.  Other transactions may hold the
-        group's tasks."""
+        """Whether a lease of the group may have ended.  True if other
+        transactions may hold the group's tasks."""
         return any(instant <= self.clock.end and other.status == RUNNING
                    for instant, _, other in fifo.timed) or any(
             other is not None and other.group == task.group
             for session, undo in self.undo.items()
             if session != self.single for other, _ in undo)
 
-    # ---- work, which transactions end
+    # ---- work, whose end is that of a transaction
 
     def _put(self, task):
         Model._put(self, task)

@@ -1,10 +1,10 @@
 """Time: the instants at which tasks become due and leases expire.
 
 The server uses the clock of this machine, so the times before and after a call
-are known.  No instant may be between these times, because the result of the
-call would then be unknown.  So a call near an instant waits until the instant
+are known.  No instant may be between these times, because the model could then
+not know the call's result.  So a call near an instant waits until the instant
 has passed.  If a call is so slow that an instant still passes, the model cannot
-judge it, and the history is given up (TooSlow).
+judge the call, and the history is given up (TooSlow).
 
 Instants are planned ahead, a few milliseconds apart, or further apart on a busy
 machine.  A history passes them in its ticks, which are steps.  If the history is
@@ -75,14 +75,14 @@ class Clock:
             raise TooSlow(f"a call took {self.end - self.start} microseconds")
 
     def _past(self):
-        """Remove the instants that have passed. Returns the present time."""
+        """Removes the instants that have passed. Returns the present time."""
         now = self.now()
         while self.instants and self.instants[0] < now:
             heappop(self.instants)
         return now
 
     def planned(self, ahead):
-        """The n-th planned instant in the future; 1 is the first."""
+        """The n-th planned instant in the future, from 1 on."""
         now = self.now()
         self.plan = [instant for instant in self.plan
                      if instant > now + self.margin]
@@ -92,7 +92,7 @@ class Clock:
         return self.plan[ahead - 1]
 
     def tick(self, most=100000):
-        """Wait until the next instant has passed, and those right after it.
+        """Waits until the next instant, and those right after it, have passed.
         Returns False if there is no instant within this number of microseconds
         (of an idle machine).
         """

@@ -8,24 +8,24 @@ task's cost per weight.  This quotient is in units of 2^-32, rounded down, and
 at least one.
 
 A group that becomes active without an account, or with one below v, is a
-*newcomer*.  A newcomer's place is v, before all groups that were served and
-have that place.  Newcomers are in the order of their arrival.  Those that
-arrived between the same two pops are in the order of their seats, and so are
-all newcomers while a lane is recovered.  The place of any other group is its
-account.  Groups with the same account are in the order of their last services.
+*newcomer*.  A newcomer's place is v.  It precedes all groups with the same place
+that were served before.  Newcomers are in the order of their arrival.  Newcomers
+between the same two pops are in the order of their seats.  So are all newcomers
+while a lane is recovered.  The place of any other group is its account.  Groups
+with the same account are in the order of their last services.
 
-Property (kind "order"), checked at every service instead of "turn", "twice",
-"back" and "share": the first group of those that wait properly is served.  But
-the call skips a group that did not wait properly when the call visited it.  It
-also skips a group that has had per_group * w tasks in the call.
+One property (kind "order") is checked at every service instead of "turn",
+"twice", "back" and "share". The first group of those that wait properly is
+served.  The call skips a group that did not wait properly when the call visited
+the group.  It also skips a group that has had per_group * w tasks in the call.
 
 A rolled back service stays charged, and each attempt is charged.  In a full
-queue expired tasks are served in rounds, as elsewhere, and charged.
+queue expired tasks are served in rounds, as in other queues, and are charged.
 
 The model keeps the lowest and the highest possible value of an account.  The two
 differ if the model does not know whether a group has returned since its last
 service, or which seat the group has.  The model also keeps two values of v.  A
-possibly correct result is not a fault.
+result that may be correct is not a fault.
 """
 
 import struct
@@ -56,8 +56,8 @@ class Account:
         # When it became active: (services, calls) in the lane so far. None
         # means that it has not become active since its last service.
         self.came = None
-        self.away = known       # whether it has no task that could be served
-        self.ran = False        # whether its tasks ran when the lane was recovered
+        self.away = known       # whether it has no task to serve
+        self.ran = False        # whether its tasks ran at a recovery
 
     def is_new(self):
         return self.known and self.tie is None
@@ -86,8 +86,8 @@ class Order:
         return self.high if account.is_new() else max(account.high, self.high)
 
     def came_before(self, one, other, seats):
-        """Which of two newcomers is certainly first.  seats: the seats of
-        both, None if not known.
+        """Which of two newcomers is certainly first.  seats has the seats of
+        both, or None for an unknown seat.
         """
         if DOUBT in (one.came, other.came) or None in (one.came, other.came):
             return False
@@ -144,8 +144,8 @@ class CostModel(Model):
             order.calls += 1
 
     def _levels(self, task):
-        """For each level: the order in which the task is served, the name
-        there, and the others that could have been served instead.
+        """For each level: the order in which the task is served, its flow's
+        name there, and the other flows that could have been served instead.
         """
         return [(self._order(task.lane), task.group, self._others(task))]
 
@@ -210,7 +210,8 @@ class CostModel(Model):
         if in_full is not True:
             high = max(high, order.high)
         if in_full is False:
-            # none of the others that could have been served preceded this group
+            # none of the other groups that could have been served preceded this
+            # group
             high = max(low, min([high] + [
                 order.stands_at_most(other) for _, other in others]))
             order.services += 1
@@ -236,8 +237,8 @@ class CostModel(Model):
         return 1 if task.cost is None else task.cost
 
     def _see_who_left(self, order, priority):
-        """Records that the call has visited the groups that are before v and
-        have no tasks."""
+        """Records that the call has visited the groups that precede v and have
+        no tasks."""
         for name, account in order.accounts.items():
             if (account.came is None and not account.away
                     and order.is_newcomer(account)):
@@ -290,8 +291,8 @@ class CostModel(Model):
         account.came = (order.services, order.calls) if sure else DOUBT
 
     def _runs(self, priority, group):
-        """Whether the group has running tasks in this lane. A lease or a
-        recovery may then show it as ready, so it may have become active before.
+        """Whether the group has running tasks in this lane. If it has, a lease
+        or a recovery may show it as ready, so it may have become active before.
         """
         return any(task.status == RUNNING and task.group == group
                    and task.lane == priority for task in self.tasks.values())

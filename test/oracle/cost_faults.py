@@ -1,5 +1,6 @@
-"""A correct cost-fair queue, and faults of its order, each a small change to
-it. Each names the kinds of fault that may be reported for it.
+"""A correct cost-fair queue, and faults of its order. Each fault is a small
+change to the queue. Each class names the kinds of fault that the model may
+report for it.
 """
 
 from cost import units
@@ -14,7 +15,7 @@ class Accounts:
         self.start = 0          # the virtual time
         self.of = {}
         self.last_cost = {}
-        self.there = set()      # groups that have become active, and not left
+        self.there = set()      # groups that are active
         self.ties = 0
 
     def tie(self, late):

@@ -1,4 +1,5 @@
-"""Sessions and the model. Every call goes to both."""
+"""Sessions and the model. Every call goes to both the sessions and the
+model."""
 
 import copy
 
@@ -75,7 +76,7 @@ class Driver:
 
     def enqueue(self, s, group, priority=0, when=None, key=None,
                 max_attempts=None, cost=None, batch=None):
-        """when: None, "past", "never", or the number of instants ahead.
+        """when is None, "past", "never", or a number of instants ahead.
         Returns None if another open transaction has the key.
         """
         run_at = self._run_at(when)
@@ -112,7 +113,7 @@ class Driver:
         return {id: row for id, row in rows.items() if row.status != "blocked"}
 
     def _end_batches(self, rng):
-        """Close all batches, and request a check of each."""
+        """Closes all batches, and requests a check of each."""
         while True:
             for task in self.model.open_batches(0):
                 self.close_batch(0, task)
@@ -169,8 +170,8 @@ class Driver:
     # ---- workers
 
     def pop(self, s, tasks, per_group=None, take=False, lease=None):
-        """lease: the number of the instant near which it ends, 1 being the next
-        one, and whether it ends just before that.
+        """lease has the number of the instant near which the lease ends, from 1
+        on, and whether it ends just before that instant.
         """
         lease = self._lease(lease)
         session = self.sessions[s]
@@ -227,12 +228,12 @@ class Driver:
         return [(claim.id, claim.addr) for claim in claims]
 
     def _check_foreseen(self, foreseen, claims, lapsed):
-        """lapsed: whether leases of tasks had expired."""
+        """lapsed is true if leases of tasks had expired."""
         served = self._served(claims)
         if self.model.settings.fair_by == "time":
             # Keys have grown since the peek, at different rates.  So another
             # task can be first.  If a lapsed task is first, it needs no slot,
-            # and other tasks may lack one.
+            # and other tasks may lack a slot.
             if lapsed:
                 return
             foreseen, served = len(foreseen), len(served)
@@ -250,9 +251,9 @@ class Driver:
 
     def _look_at(self, s, tasks):
         """The state of expired tasks that do not run any more: the status, and
-        when they ended or became ready again. The result includes tasks that
-        an old snapshot does not see, because queues retain ended tasks in
-        histories with such snapshots.
+        when they ended or became ready again. The result includes tasks that an
+        old snapshot does not see. In histories with such snapshots, queues
+        retain ended tasks.
         """
         rows = self._own_rows(s, [task.id for task in tasks])
         found = {}
@@ -277,7 +278,7 @@ class Driver:
             self.model.finished(s, id, result)
 
     def complete_batch(self, s, tasks, took=None):
-        """took: the time that the worker reports for each task."""
+        """took is the time that the worker reports for each task."""
         lost = self._call(s, "complete_batch", [task.id for task in tasks],
                           [task.attempt for task in tasks], took)
         if lost != [task.id for task in tasks if task.cancelled]:
@@ -288,7 +289,7 @@ class Driver:
 
     def fail(self, s, id, attempt=None, error=None, ahead=None, dead=False,
              valid=True, took=None):
-        """ahead: the number of instants until the retry. None: backoff."""
+        """ahead is the number of instants until the retry. None: backoff."""
         delay = self._delay(ahead)
         done = self._call(s, "fail", id, attempt, error, delay, dead, took)
         if done != (valid and not self.model.tasks[id].cancelled):
@@ -391,7 +392,7 @@ class Driver:
         self.model.set_weight(group, weight)
 
     def may_set(self, s):
-        """Settings are changed one at a time, and by ordinary SQL."""
+        """Settings are changed one at a time, sometimes by ordinary SQL."""
         return self.model.may_set(s) and self.sees_all(s)
 
     def set_limit(self, s, group, limit):
@@ -433,7 +434,7 @@ class Driver:
     # ---- checks
 
     def wait(self, s):
-        """Waits for a moment, and checks its answer with a pop."""
+        """Calls wait() for a moment, and checks the answer with a pop."""
         ready = self._call(s, "wait")
         self.model.looked(s)
         ends = self.model.end_failed_batches(s, self._batch_ends(s))
@@ -444,7 +445,7 @@ class Driver:
         if not ready and self.model.available(s):
             raise Fault("wait", f"{self.model.available(s)} tasks are ready")
         if ready and not self.pop(s, 1) and not self.model.ended:
-            raise Fault("wait", "it returned true, but no task is ready")
+            raise Fault("wait", "wait() returned true, but no task is ready")
 
     def tick(self):
         return self.clock.tick()
@@ -472,8 +473,8 @@ class Driver:
             raise Fault("view", f"{row}, which was deleted")
 
     def drain(self, rng, release=True):
-        """Ends all open transactions, and pops and ends all tasks. Checks that
-        each task is popped once, and that no other task is popped."""
+        """Ends all open transactions, and pops and ends all tasks. Each task is
+        popped once, and no other task is popped."""
         for s in list(self.model.undo):
             self.commit(s) if rng.random() < 0.5 else self.rollback(s)
         self.check_queue()

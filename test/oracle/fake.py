@@ -1,10 +1,11 @@
 """A correct queue in this process, for the oracle's self-test.
 
 The queue serves in rounds.  Each group has one seat in each block.  The ready
-group with the lowest next turn is served, at most its weight of tasks.  This
-queue shows that the properties are possible.  Each fault (faults.py,
-life_faults.py) is a small change to this queue, so the oracle can report only
-that fault.  The queue's clock advances only when a call reads the clock.
+group with the lowest next turn is served. At one turn it gets at most as many
+tasks as its weight.  This queue shows that the properties are possible.  Each
+fault (faults.py, life_faults.py) is a small change to this queue, so the oracle
+can report only that fault.  The queue's clock advances only when a call reads
+it.
 """
 
 from collections import namedtuple
@@ -47,7 +48,7 @@ class Task:
         self.state, self.changer, self.born = "none", None, None
         self.order = self.attempt = self.released = self.leases = 0
         self.lapses = 0
-        self.begun = False      # whether it waits for a retry
+        self.begun = False      # whether the task waits for a retry
         self.stands = None      # its place among expired tasks, if it runs
         self.run_at = self.lease_until = self.finished = None
         self.outcome = self.error = self.result = None
@@ -58,12 +59,13 @@ class Task:
 
 class Round(namedtuple("Round", "block seat had turn served")):
     """The position of a lane's service: the block, the seat that it has reached,
-    and the seats that have had a turn in it. Also the seat of the last turn,
-    and its number of tasks.
+    and the seats that have had a turn in it. It also has the seat of the last
+    turn, and its number of tasks.
     """
 
     def next(self, ready, weights):
-        """Serves one of the ready seats.  Returns the round after that."""
+        """Serves one of the ready seats.  Returns the round after that
+        service."""
         if self.turn in ready and self.served < weights[self.turn]:
             return self._replace(served=self.served + 1)
         behind = [seat for seat in ready
@@ -83,7 +85,8 @@ START = Round(0, -1, frozenset(), None, 0)
 
 
 class Fake:
-    """The queue and its correct service: sessions call it, and it returns claims."""
+    """The queue and its correct service. Sessions call the queue, and it
+    returns claims."""
 
     def __init__(self, clock, settings, block_length):
         self.clock = clock
@@ -303,8 +306,8 @@ class Fake:
         return lane, [row for row in rows if row.lane == lane]
 
     def shares_by(self, session):
-        """The amounts of the lanes.  With new shares, all amounts are equal at
-        first."""
+        """The amounts of the lanes.  When shares are set, all amounts are equal
+        at first."""
         shares = self.settings_of(session).shares
         return self.shares if shares == self.shares_of else Shares(shares)
 
@@ -462,8 +465,8 @@ class Fake:
                 else (1 if row.begun else 2, *due_order(row), row.id))
 
     def lease_of(self, row):
-        """The number of slots that serving the task needs: 0 if the service
-        takes over the task's slot."""
+        """The number of slots that a service of the task needs, which is 0 if
+        the service takes over the task's slot."""
         return int(row.state != "running")
 
     # ---- ends
@@ -473,7 +476,7 @@ class Fake:
                     run_at=self.now, **values)
 
     def put_off(self, session, row, delay, begun=False, **values):
-        """Makes the task run again after the delay.  begun: whether it is a
+        """Makes the task run again after the delay.  begun is true for a
         retry."""
         if delay or begun:
             self.change(session, row, "scheduled", run_at=self.now + delay,
@@ -623,7 +626,7 @@ class FakeSession:
         return result
 
     def ask(self, name, *arguments):
-        """Call the queue, which reads the clock once."""
+        """Calls the queue, which reads the clock once."""
         self.fake.now = self.fake.clock.now()
         return self.note(" ".join(map(str, (name, *arguments))),
                          getattr(self.fake, name)(self, *arguments))

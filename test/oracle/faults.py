@@ -1,5 +1,5 @@
-"""Faults of service and limits, each a small change to the correct queue. Each
-names the kinds of fault that may be reported for it.
+"""Faults of service and limits. Each class is a small change to the correct
+queue. It names the kinds of fault that the model may report for it.
 """
 
 from fractions import Fraction
@@ -62,7 +62,7 @@ class TwoTurnsWhenLate(Fake):
 
 class MissesTurns(Fake):
     """Service only continues from its last place, so a late or returning group
-    waits until no other task is there.
+    waits until no other task is left.
     """
 
     def next(self, session):
@@ -246,7 +246,7 @@ class IgnoresPerGroup(Fake):
 
 
 class WholeBlocks(Fake):
-    """per_group counts blocks, also if the first one is nearly over."""
+    """per_group counts whole blocks, even if the first block is nearly over."""
 
     def is_within(self, row, blocks):
         if self.window is None:
@@ -315,7 +315,7 @@ class ForgetsWhoWaits(Fake):
 
 
 class HoldsOthersUp(Fake):
-    """No group is served before a limited group whose turn it is."""
+    """No group is served before a limited group whose turn is next."""
 
     def room(self, session, group):
         return 1
@@ -330,7 +330,7 @@ class HoldsOthersUp(Fake):
 
 
 class CatchesUp(Fake):
-    """A group that had no slot catches up as soon as it has one."""
+    """A group that had no slot catches up as soon as it has a slot."""
 
     def next(self, session):
         full = {row.group for row in self.rows.values()
@@ -357,8 +357,8 @@ class LimitedComeLast(Fake):
 
 
 class Fails(Fake):
-    """Calls fail as on a server that cannot serialize, or that waits too
-    long."""
+    """Calls fail like those of a server that cannot serialize, or that waits
+    too long."""
 
     def pop(self, *arguments):
         if len(self.undo) > 1 and self.last > 20:
@@ -391,7 +391,7 @@ class EqualShares(Fake):
 
 
 class BanksShares(Fake):
-    """A priority that had no tasks catches up when it gets some."""
+    """A priority that had no tasks catches up when it gets tasks."""
 
     def have_shares(self, session):
         super().have_shares(session)

@@ -3,9 +3,9 @@
 A history is a list of steps.  A random number generator draws all of them
 before the start, so the seed determines the history.  A step names its session
 and its operation.  The task of a step is a number, which selects one of the
-running tasks when the step runs.  An impossible step is skipped.  So a history
-without some of its steps is also a history.  A history that finds a fault is
-reduced: steps are left out while the same kind of fault is found.
+running tasks when the step runs.  An impossible step is skipped.  So the
+remaining steps of a history are also a history.  A history that finds a fault is
+reduced. Steps are left out as long as the rest finds the same kind of fault.
 
 One thread runs the steps of several sessions, with transactions that stay open in
 between.  No call may wait for another session.  So histories reach every order of
@@ -13,7 +13,7 @@ calls, commits and rollbacks, and can be repeated exactly.  Only the step at whi
 a task becomes due depends on the machine's speed (clock.py).
 
 At its end each history is drained.  The open transactions end, some running tasks
-are released and the others completed, and paused groups are resumed.  Then all
+are released, the others are completed, and paused groups are resumed.  Then all
 ready tasks are popped, once.
 """
 
@@ -133,7 +133,7 @@ class History:
     def _draws(self):
         """For each kind of step with arguments, the function that draws them."""
         rng = self.rng
-        # the step that reads the view reads rows that other sessions write
+        # a step that reads the view also reads rows that other sessions write
         levels = LEVELS[:1] if not self.has("levels") else (
             LEVELS[:2] if self._needs_looks() else LEVELS)
 

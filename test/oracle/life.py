@@ -4,21 +4,22 @@ keeps.
 Terms.  A *scheduled* task has an instant from which it is *due*.  The lease of
 a running task has an instant at which it *expires*.  A call reads the clock
 once.  The model knows all instants, and the times before and after each call.
-clock.py ensures that no instant is between them.  So the model knows what the
-call must find.
+clock.py ensures that no instant is between these two times.  So the model knows
+what the call must find.
 
-An attempt *counts* towards max_attempts unless it was released.  It ends by
-complete, fail, release or the expiry of its lease.  A call notices the expiry:
-a pop at the group's turn, expire_leases or maintain.  Until then the task runs.
-It keeps its slot, and its worker may still end or extend it.
+An attempt *counts* towards max_attempts unless it was released.  An attempt
+ends by complete, fail, release or the expiry of its lease.  A pop at the
+group's turn, expire_leases or maintain notices the expiry.  Until then the task
+runs.  Such a task keeps its slot, and its worker may still end or extend it.
 
 The promises, in addition to those of model.py (kinds):
 
 early     no scheduled task is served before its time.
 attempts  a task that has had all of its attempts is not served again.  It
           failed at the end of the last attempt.
-cancel    cancel() is true for an unfinished task.  If it did not run, it is gone.
-          If it ran, it is not served again: fail, release and expiry end it.
+cancel    cancel() is true for an unfinished task.  If the task did not run, it is
+          gone.  If the task ran, it is not served again, as fail, release and
+          expiry end it.
 extend    a lease ends at the time that extend() returns.  If extend() returns
           NULL, the lease is lost or the task is cancelled.
 fail, release, complete, expire, redrive, purge
@@ -30,9 +31,9 @@ fail, release, complete, expire, redrive, purge
 key       a dedup key belongs to one unfinished task that the calling session
           sees.  A call waits while an open transaction may still change to
           which task the key belongs.
-expiry    the state of expired tasks after a pop, wait or expire_leases.  A task
-          has ended if that was its last attempt or it was cancelled.  Otherwise
-          it is ready, as after a failure.
+expiry    the state of expired tasks is correct after a pop, wait or
+          expire_leases.  A task has ended if the attempt was its last one, or
+          if the task was cancelled.  Otherwise it is ready, as after a failure.
 view      the row of fairq.tasks is correct, also for a finished task.
 """
 
@@ -82,15 +83,15 @@ class Life(Transactions):
         return self.ids - {task.id for task in self.unfinished()}
 
     def is_late(self, task):
-        """Is the task due, or has its lease expired?"""
+        """Whether the task is due, or its lease has expired."""
         return task.instant is not None and task.instant <= self.clock.start
 
     def expired(self, session):
         return [task for task in self.held(session) if self.is_late(task)]
 
     def ending(self, session, task):
-        """The task's outcome if its attempt ends without success; None if it
-        is retried."""
+        """The task's outcome if its attempt ends without success, or None if
+        the task is retried."""
         if task.cancelled:
             return CANCELLED
         most = task.max_attempts or self.settings_of(session).max_attempts
@@ -202,7 +203,8 @@ class Life(Transactions):
             self._check_delay(session, "release", task, delay, run_at)
             self._schedule(session, task, run_at, released=task.released + 1)
         elif task.lapses >= LAPSES_ALONE:
-            # its run_at is the time of its release, in whole milliseconds
+            # run_at of a released task is the time of the release, in whole
+            # milliseconds
             if not self.clock.start - 1000 <= run_at <= self.clock.end:
                 raise Fault("view", f"task {task.id} is ready again since"
                             f" {run_at}")
@@ -255,8 +257,8 @@ class Life(Transactions):
         return len(dropped)
 
     def lapsed(self, session, task, status, when):
-        """The state of an expired task that a call found, and when it ended, or
-        since when it is ready again.
+        """The state of an expired task that a call found, and the time since
+        which it has ended or is ready again.
         """
         due = self.ending(session, task) or READY
         if status != due:

@@ -1,5 +1,5 @@
-"""Faults in the life of a task, at least one for each of its paths. Each names the
-kinds of fault that may be reported for it.
+"""Faults in the life of a task, at least one for each of its paths. Each class
+names the kinds of fault that the model may report for it.
 """
 
 from fake import DAY, Fake
@@ -42,8 +42,8 @@ class DueComesLast(Fake):
 
 
 class ExpiredByItsTime(Fake):
-    """An expired task is served in the order of times with the others of its
-    group, not before them."""
+    """An expired task is served in the order of times, like the other tasks of
+    its group, not before them."""
 
     def first(self, session, rows):
         expired = self.first_expired(rows)
@@ -85,7 +85,7 @@ class DueJumpsTheTurn(Fake):
 
 
 class DueMissesItsTurn(Fake):
-    """Groups with a ready task are served before the others."""
+    """Groups with a ready task are served before other groups."""
 
     def candidates(self, session):
         lane, rows = super().candidates(session)
@@ -183,7 +183,7 @@ class TakesOverTheAttempt(Fake):
 
 
 class ServesAloneBesideOthers(Fake):
-    """A task whose lease has expired twice is served like any other."""
+    """A task whose lease has expired twice is served like any other task."""
 
     @staticmethod
     def is_alone(row):
@@ -191,7 +191,7 @@ class ServesAloneBesideOthers(Fake):
 
 
 class ForgetsLapses(Fake):
-    """A claim does not return how often the lease has expired."""
+    """A claim does not return how often the task's lease has expired."""
 
     def serve(self, session, row, *arguments):
         return super().serve(session, row, *arguments)._replace(lapses=0)

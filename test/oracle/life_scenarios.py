@@ -1,8 +1,8 @@
 """Named scenarios: tasks become due, expire or fail in large numbers or
 concurrently.
 
-These scenarios work like those of scenarios.py.  Scenarios with ticks have
-slow clocks, since their calls take long.
+These scenarios work like those of scenarios.py.  Scenarios with ticks have slow
+clocks, since their calls take a long time.
 """
 
 import random
@@ -32,8 +32,8 @@ def burst_of_due_tasks(driver):
 
 
 def burst_of_expired_leases(driver):
-    """A worker dies with 300 tasks, mostly of one group, and another worker
-    dies with 100 tasks of all groups.
+    """A worker dies with 300 tasks, mostly of one group. Another worker dies
+    with 100 tasks of all groups.
     """
     driver.clock.margin = SLOWLY
     driver.batch(0, ["dead"] * 250)
@@ -71,8 +71,8 @@ def expired_leases_of_limited_groups(driver):
 
 
 def expired_leases_in_a_full_queue(driver):
-    """As in the scenario above, but with max_running, and with limits that are
-    lowered afterwards."""
+    """As in the previous function, but with max_running, and with limits that
+    are lowered afterwards."""
     driver.clock.margin = SLOWLY
     driver.set_max_running(0, 60)
     others(driver, 40)
@@ -146,7 +146,7 @@ def many_leases_expire(driver, count):
     need(sorted(served) == sorted(names), f"served {len(served)}")
 
 
-# ---- at the same time
+# ---- several threads
 
 class Lives(threading.Thread):
     """Enqueues, pops with short leases, and ends tasks in all ways. Its
@@ -169,7 +169,7 @@ class Lives(threading.Thread):
         rng, session = self.rng, self.session
         inside, commit = rng.random() < 0.3, rng.random() < 0.7
         if inside:
-            # without a key: two of them, in any order, could cause a deadlock
+            # without a key, since two keys in any order could cause a deadlock
             session.begin(rng.choice(LEVELS))
         ids = {session.enqueue(
             rng.choice("abcde"), rng.randrange(2),

@@ -3,21 +3,21 @@
 A lane is a priority of a queue.  Each lane has one FIFO of ready tasks per group,
 and also the tasks that have an instant instead (life.py).  The driver passes each
 call and its result to the model, in the order in which the calls were made.  The
-model raises Fault if a result breaks a promise.  The model knows neither how
-the server chooses tasks, nor at which place the server keeps a task.  Calls
-are made one at a time, but by several sessions, whose transactions may stay
-open for any time.
+model raises Fault if a result breaks a promise.  The model knows neither how the
+server chooses tasks, nor where the server stores a task.  Calls are made one at a
+time, but by several sessions, whose transactions may stay open for any length of
+time.
 
 Terms.  An *expired* task is one whose lease has expired.  A task is *visible*
 to a session if it is ready, due or expired.  A commit or the session's own open
-transaction makes it visible.  A task *runs* from its claim until its end is
+transaction makes a task visible.  A task *runs* from its claim until its end is
 visible to all.  Its end is the commit of the transaction that completed,
 failed, released or took it, or the abort of the transaction that claimed it.  A
 claim of an expired task takes over the task's slot.  A group has a *slot* for a
 session if fewer tasks run than its limit.  The settings are the session's own
-uncommitted ones, or else the committed ones.  The same definition applies to
-the queue.  Expired tasks need no slot, but they are served only while no more
-tasks run than the limit allows.
+uncommitted settings, or else the committed settings.  A queue has a slot under
+the same condition.  Expired tasks need no slot, but they are served only while
+no more tasks run than the limit allows.
 
 The model knows whether a group has a slot, with these exceptions.  A task that
 a transaction releases and claims again counts twice until the transaction ends.
@@ -26,27 +26,28 @@ not know whether it still runs.  A limited group may lack a slot while calls may
 be *blind*, or during a transaction that changed tasks before the queue's first
 limit.
 
-A call may be blind after the queue's first limit, a restart and a reset.  It does
-not know the running tasks until the server has read the table.  It skips limited
-groups and expired tasks, and those groups may lose their turns.  A call that would
-return too few tasks waits for the read, and so does peek(), so neither is blind.
+A call may be blind after the queue's first limit, a restart and a reset.  Such a
+call does not know the running tasks until the server has read the table.  It skips
+limited groups and expired tasks, and those groups may lose their turns.  A call
+that would return too few tasks waits for the read, and so does peek(), so neither
+is blind.
 
 A *service* is one task in the result of a pop or take.  Services are ordered by
 call, then by their place in the result, and they count also if the pop is rolled
 back later.  A group with a slot *waits properly* at a service if one of its
-tasks is due, or its first in FIFO order is visible.  The FIFO order includes
-the tasks that are visible to the session, and those that another open
-transaction adds, returns or removes.  (A group's tasks come behind its own
-uncommitted ones, which delay no other group.)  A group with an expired task
-also waits properly.  (A session may or may not find out that leases of its own
-open transaction, or those that it has extended, have expired.)
+tasks is due, or its first in FIFO order is visible.  The FIFO order includes the
+tasks that the session sees, and those that another open transaction adds,
+returns or removes.  (A group's tasks come behind its own uncommitted ones, which
+delay no other group.)  A group with an expired task also waits properly.  (A
+session may or may not find out that leases of its own open transaction, or those
+that it has extended, have expired.)
 
 Properties, checked at every service (and every wait):
 
 count     pop(n) returns min(n, visible) tasks.  Only tasks with a slot in their
-          group and in the queue count.  It returns no task that another session
-          has claimed, or has added without a commit.  It returns none that is
-          finished, purged or rolled back (kinds "lost", "doubled",
+          group and in the queue count.  The result has no task that another
+          session has claimed, or has added without a commit.  The result has no
+          task that is finished, purged or rolled back (kinds "lost", "doubled",
           "uncommitted", "unknown").
 per_group a call with per_group c serves turns of one lane in a window of
           addresses.  The window begins at the call's first turn, the lowest,
@@ -56,35 +57,35 @@ per_group a call with per_group c serves turns of one lane in a window of
           serves at least one task if a task is visible and has a slot.
 limit     a claim exceeds neither the limit of the group nor max_running of the
           queue, and no task of a paused group is claimed.
-priority  no task is served while a lane of a lower number has a visible task of
-          a group with a slot.  In a queue with shares, these decide which lane
+priority  no task is served while a lane of a lower number has a visible task of a
+          group with a slot.  In a queue with shares, the shares decide which lane
           is first (shares.py, kind "shares").  A call with per_group serves one
           lane.
 claim     group, priority, attempt, lapses, the time of the enqueue and the end of
           the lease are correct.  The attempt increases with every service, and
           only a rollback undoes that.  The lapses increase when an expired lease
           is taken over or ended.
-alone     a task with two lapses or more, including the one that this claim
-          takes over, is the only one of its call.  A call ends with such a
-          task, or stops before one that could be served, and then need not
-          return more.  The next call continues in the lane in which the call
-          has stopped, whatever the priority of the lane.
+alone     a task with two lapses or more, including the one that this claim takes
+          over, is the only one of its call.  A call ends with such a task, or
+          stops before such a task that could be served, and then need not return
+          more.  The next call continues in the lane in which the call has
+          stopped, whatever the priority of the lane.
 fifo      within lane and group an expired task is first.  Next is a due task that
-          failed, or that was returned when its lease had expired.  Such tasks
-          are in the order of their instants, in milliseconds, and of their
-          ids.  Then come the first ready task and the other due ones.  Their
-          order is that in which they were enqueued, or became ready again or
-          due.  A released or redriven task takes the last place of the ready
-          ones.  (A group of weight w may have w tasks in one turn; among these
-          such a task may be anywhere.)
-behind    the expired tasks of a group are served in cycles.  The ready ones are in
-          the order of their places.  Behind them come those that had failed, then
-          those that were scheduled, by their instants.  The next one is the first
-          behind the one that was served last, or else the first.  So a task that
-          expires repeatedly delays none of the others.  (In a group with a weight
-          a released task may be anywhere in its turn here, too.  And any task may
-          follow one from before a restart, or one whose enqueue was rolled back,
-          as places may begin again.)
+          failed, or that was returned when its lease had expired.  Such tasks are
+          in the order of their instants, in milliseconds, and of their ids.  Then
+          come the first ready task and the other due tasks, in the order in which
+          they were enqueued, or became ready again or due.  A released or
+          redriven task takes the last place of the ready ones.  (A group of
+          weight w may have w tasks in one turn.  Among these a released or
+          redriven task may be anywhere.)
+behind    the expired tasks of a group are served in cycles.  Tasks that were
+          ready are in the order of their places.  Behind them come those that had
+          failed, then those that were scheduled, by their instants.  The next
+          task is the first one behind the task that was served last, or else the
+          first.  So a task that expires repeatedly delays none of the others.
+          (In a group with a weight a released task may be anywhere in its turn,
+          also here.  Any task may follow a task from before a restart, or a task
+          whose enqueue was rolled back, as places may begin again.)
 
 The address of a service names a turn: a block, and the group's seat in it.
 Services at one address are one turn.  (Expired tasks that are served in a full
@@ -97,20 +98,20 @@ back      the blocks of a lane's turns never decrease.  (Calls are made one at a
           time here.)
 turn      of the groups that wait properly, the one with the lowest next turn is
           served.  That turn is at its seat in the present block, or in the next
-          one if it has had a turn in this one.  So
+          block if the group has had its present turn.  So
 
           a  while h waits and has had no turn in the block, no group with a
              higher seat is served in it.
-          b  no turn is of a later block while h waits and has had none in the
-             previous one, if it has waited since then.
+          b  if h has waited since a block in which it has had no turn, no turn
+             is of a later block.
           c  while h waits and is not served, any other group g has at most w_g
              services.  It may have 2 * w_g if g did not wait when h's last
-             turn began.  In a full queue it is w_g, and only groups with
+             turn began.  In a full queue g has at most w_g, and only groups with
              expired tasks are compared.  The wait of other groups continues
              after such a service.
 
           Proof of c: h's next turn is in the present block or in the next one.
-          g has one turn in each, so two at most.  Both precede the turn of h only
+          g has one turn in each block, so two at most.  Both precede the turn of h only
           if g has a lower seat, and h has had its turn in this block before g.
           If g had waited when h's turn began, g's turn would have been the lower
           one.
@@ -122,18 +123,18 @@ turn      of the groups that wait properly, the one with the lowest next turn is
           groups in the same state.  (But while transactions are open, a pop
           that cannot serve the group may use its turn, since it may not know
           about slots and tasks.  And a new group may have the seat of a rolled
-          back one, and its used turn.)  For g and h of weight 1 it follows that
+          back group, whose turn was used.)  For g and h of weight 1 it follows that
           |n_g - n_h| <= 2 over every stretch of services with both waiting.
-          From the point where both have had a turn in the stretch, it is <= 1.
+          From the point where both have had a turn in the stretch, the bound is 1.
 
 share     consider a stretch of services at which g and h both wait properly with at
           least w_g and w_h visible tasks and slots.  Both groups are regular
-          (below).  From the point where both have had a turn in it,
+          (below).  From the point where both have had a turn in the stretch,
           |n_g / w_g - n_h / w_h| <= 1.
 
           Proof: both have one turn in each block from then on, in the order of
           their seats.  A turn of a regular group with at least w tasks has w tasks.
-          So the services of g and h are g^wg h^wh g^wg h^wh ...  A stretch of these
+          So the services of g and h are g^wg h^wh g^wg h^wh ...  A stretch of services
           holds k turns of one group and k - 1, k or k + 1 of the other.  Only the
           first and the last turn may be cut.  The worst case begins and ends with
           whole turns of the same group, which gives exactly 1.
@@ -189,13 +190,13 @@ class Model(Batches):
 
     def popped(self, session, wanted, claims, per_group=None, take=False,
                lease=None, found={}, ends={}, foreseen=False):
-        """found: the new states of doubtful tasks that do not run any more, and
-        when they ended. ends: the rows of waiting tasks whose batches have
-        ended. foreseen: whether peek() was called before.
+        """found has the new states of doubtful tasks that do not run any more,
+        and when these tasks ended. ends: the rows of waiting tasks whose
+        batches have ended. foreseen: whether peek() was called before.
         """
         inside = session in self.undo
         if not inside:
-            self.begin(session)     # claimed tasks count until this commits
+            self.begin(session)     # claimed tasks count until the commit
             self.single = session
         self.found = dict(found)
         self.ended = bool(found)
@@ -229,7 +230,8 @@ class Model(Batches):
         self.blind = bool(self.uncounted)
 
     def looked(self, session):
-        """Applies the effects of a wait, which are those of a pop."""
+        """Applies the effects of a wait, which are the same as those of a
+        pop."""
         self._see_limits(session)
         for lane in self.lanes.values() if self.blind else ():
             self._waiting(session, lane)
@@ -326,7 +328,7 @@ class Model(Batches):
                         f" at {min(turns)}")
         if not short or self.ended or lane.block is None:
             return
-        # if the queue is full by now, the other groups have no turns
+        # if the queue is full after the call, the other groups have no turns
         if self._queue_places(session) <= 0:
             return
         for group in self._waiting(session, lane):
@@ -364,14 +366,14 @@ class Model(Batches):
 
     def _cycle_at(self, task):
         """Where a cycle continues after the task. After a restart, places begin
-        again if all earlier ones are empty.
+        again if no earlier place has a task.
         """
         waits, place, *_ = task.stands
         return ANYWHERE if not waits and place <= self.oldest else task.stands
 
     def _have_shares(self, session):
-        """A call uses the shares that it finds. If they differ from the shares
-        of the last call that found some, all lanes are equal.
+        """A call uses the shares that it finds. If these differ from the shares
+        of the last call that found shares, all lanes are equal.
         """
         settings = self.settings_of(session)
         if settings.paused:
@@ -422,9 +424,9 @@ class Model(Batches):
                 if task.owner is None and not self.ending(session, task)]
 
     def _leaves_expired(self, session, fifo):
-        """A call in a transaction block need not end tasks, since others would
-        have to wait for that. Then it also leaves the group's other expired
-        tasks.
+        """A call in a transaction block need not end tasks, since other calls
+        would have to wait for its commit. If it does not, it also leaves the
+        group's other expired tasks.
         """
         return (session in self.undo and session != self.single
                 and any(self.ending(session, task) for task in fifo.late(
@@ -434,8 +436,8 @@ class Model(Batches):
         return self.blind if blind is None else blind
 
     def _places(self, session, group, blind=None):
-        """How many more tasks can certainly be claimed.  Negative: too many
-        run.  blind: whether the call is blind; None if it may be.
+        """How many more tasks can certainly be claimed.  The number is negative
+        if too many run.  blind is None if the call may be blind.
         """
         limit = self.settings_of(session).limit(group)
         if limit is None:
@@ -457,8 +459,8 @@ class Model(Batches):
                 or self._queue_places(session) < 0)
 
     def _can_serve(self, session, group, fifo, ready):
-        """Whether a task of the group can be served.  ready: whether it has
-        one that is not expired.
+        """Whether a task of the group can be served.  ready: whether the group
+        has a task that is not expired.
         """
         if self._too_many(session, group):
             return False
@@ -492,8 +494,8 @@ class Model(Batches):
                                self._is_ready(session, fifo))
 
     def available(self, session):
-        """How many tasks must be served if this number is requested. A call that
-        has fewer is not blind.
+        """How many tasks a call must serve if it requests this number. A call
+        with a smaller result is not blind.
         """
         visible, expired = {}, 0
         room = self._queue_places(session, False)
@@ -591,7 +593,7 @@ class Model(Batches):
                                       for first in firsts))
 
     def _firsts(self, session, fifo, task):
-        """The group's first task, or each possible one."""
+        """The group's first task, or each task that may be the first."""
         rooms = {self._has_room(session, task.group),
                  self._may_have_room(session, task.group)}
         expired = fifo.late(session, self.clock.start, RUNNING)
@@ -636,7 +638,8 @@ class Model(Batches):
         return id not in self.tasks or self.tasks[id].moved
 
     def _firsts_of_rest(self, session, fifo, task):
-        """The group's first task if none has expired, or each possible one."""
+        """The group's first task if none has expired, or each task that may be
+        the first."""
         due = self._due(session, fifo)
         begun = [other for other in due if other.begun]
         if begun:
@@ -646,7 +649,7 @@ class Model(Batches):
 
     @staticmethod
     def _earliest(begun):
-        """The first retried task, or each possible one."""
+        """The first retried task, or each one that may be the first."""
         def since(task, last):
             return due_at(task.retry[last] if task.retry else task.run_at)
 
@@ -679,7 +682,8 @@ class Model(Batches):
         if not due:
             return ready
         late = min(due, key=due_order)
-        # the due time may be within the call that made the other task ready
+        # the task may have become due within the call that made the other task
+        # ready
         before = ready and ready.since[1 if late is task else 0]
         if ready is None or late.run_at < before:
             return late
@@ -704,8 +708,8 @@ class Model(Batches):
                             f" still not {self.ending(session, task)}")
 
     def _waiting(self, session, lane):
-        """The groups that wait properly. Ends the stretches of others, except for
-        those that only a full queue delays.
+        """The groups that wait properly. Ends the stretches of other groups,
+        except for those that only a full queue delays.
         """
         waiting = set()
         for group, fifo in lane.groups.items():
@@ -730,13 +734,13 @@ class Model(Batches):
 
     @staticmethod
     def _served_since(fifo, in_full):
-        """Records that the group was served, so the counts of others begin at
-        zero."""
+        """Records that the group was served, so the counts of other groups
+        begin at zero."""
         for key in [key for key in fifo.since if key[1] == in_full]:
             del fifo.since[key]
 
     def _served_in_full(self, session, task):
-        """Whether a full queue served the task, without a turn; None if that
+        """Whether a full queue served the task without a turn, or None if that
         is not known."""
         most = self.settings_of(session).max_running
         if task.status != RUNNING or most is None:
@@ -774,7 +778,8 @@ class Model(Batches):
 
     @staticmethod
     def _came_since(lane, group, fifo):
-        """Whether the group did not yet wait when fifo's group was served last."""
+        """Whether the group began to wait after the last service of fifo's
+        group."""
         if fifo.served_at is None:
             return fifo.turn is not None
         came = lane.groups[group].waits_since

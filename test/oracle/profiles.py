@@ -10,10 +10,10 @@ class Profile:
 
     Most options are probabilities. "limits" is the probability of limits for
     groups, "most" of a limit of the queue, and "of_tenants" of a limit of a
-    tenant. Others are the probabilities of a limit of attempts, an archive, a
-    short backoff, a scheduled enqueue, a key, a short lease and a delayed
-    release. The last ones are the probabilities of a cost-fair queue, of
-    shares from the start, and of tenants."""
+    tenant. Other options are the probabilities of a limit of attempts, an
+    archive, a short backoff, a scheduled enqueue, a key, a short lease and a
+    delayed release. The last options are the probabilities of a cost-fair
+    queue, of shares from the start, and of tenants."""
 
     def __init__(self, name, share=1, sessions=(1,), exclusive=False, **rates):
         self.name, self.share = name, share
@@ -124,8 +124,8 @@ LIVES = (
             **{**ALL, **CHANGES, **LIFE, "limits": 0.4, "most": 0.3}),
 )
 
-# Without leases, keys and limits, which do not affect batches. All at READ
-# COMMITTED, because SQL statements check batches.
+# Without leases, keys and limits, which do not affect batches. All transactions
+# are at READ COMMITTED, because SQL statements check batches.
 BATCHES = {**SERVE, "priorities": 1, "create": 4, "join": 20, "close": 3,
            "cancel_batch": 0.4, "fail": 4, "cancel": 1, "redrive": 1,
            "purge": 0.4, "wait": 0.5, "look": 1, "attempts": 0.6,

@@ -1,14 +1,14 @@
-"""Short histories that once found a fault, or that resemble one that did.
+"""Short histories that once found a fault, or that resemble such a history.
 
-Each is one line: steps between semicolons, each with a session and a call.
-Tasks have numbers in the order of their enqueues, from 1: "release 3" releases
-the third.  "a/1" is group a with priority 1, and "a@2" is scheduled two
-instants ahead.  "a#k" has the dedup key k, and "a!1" one attempt.  A limit
-without a group belongs to the queue.  In a history's name, "own" means: of the
-same transaction.  A number after "lease", "release 3", "fail 3" or "extend 3"
-is the number of instants until then.  "fail 3 dead" is permanent, and a tick
-waits for the next instant.  At the end all tasks are served.  All properties
-are checked throughout.
+Each history is one line. Semicolons separate its steps, each of which has a
+session and a call.  Tasks have numbers in the order of their enqueues, from 1:
+"release 3" releases the third task.  "a/1" is group a with priority 1, and
+"a@2" is scheduled two instants ahead.  "a#k" has the dedup key k, and "a!1" one
+attempt.  A limit without a group belongs to the queue.  In a history's name,
+"own" means "of the same transaction".  A number after "lease", "release 3",
+"fail 3" or "extend 3" is the number of instants until then.  "fail 3 dead" is
+permanent, and a tick waits for the next instant.  At the end all tasks are
+served.  All properties are checked throughout.
 """
 
 import random
@@ -115,9 +115,9 @@ REPLAYS = {
         "0 enqueue b b b b b b b; 0 begin; 0 pop 10 per_group 3; 0 enqueue a;"
         "0 take 7; 0 pop 1 per_group 4; 0 rollback; 0 pop 19 per_group 1",
 
-    # limits: a full group cannot be parked, because this transaction has completed
-    # one of its tasks.  It has turns without a task before a later turn of
-    # another group
+    # limits: a group at its limit cannot be parked, because this transaction has
+    # completed one of its tasks.  The group has turns without a task before a
+    # later turn of another group
     "limit: turns without a task before a distant one":
         "2 begin; 3 enqueue c; 3 pop 1; 3 enqueue a; 1 limit c 2;"
         "2 enqueue a a a a a a a a a a a a; 1 begin; 3 enqueue b; 3 begin;"
@@ -139,7 +139,7 @@ REPLAYS = {
         "0 enqueue a a b; 0 begin; 0 pop 3; 1 enqueue b; 0 complete 1;"
         "1 limit b 1; 0 complete 3; 0 pop 3; 0 rollback; 1 pop 2",
 
-    # limits: a full group delays no other
+    # limits: a group at its limit delays no other group
     "limit: more failed checks than groups":
         "0 limit a 1; 0 limit b 1; 0 limit c 1; 0 enqueue a b c; 0 pop 3;"
         "0 begin; 0 limit d 1; 0 enqueue a b c e e e e e e; 0 pop 20",
@@ -152,8 +152,8 @@ REPLAYS = {
     "limit: own settings raise the limit, parked by another session":
         "0 pause a; 0 begin; 0 resume a; 1 enqueue a; 1 pop 1; 0 pop 1",
 
-    # the first limit is set during a transaction that has not counted running
-    # tasks
+    # limits: the first limit is set during a transaction whose calls have not
+    # counted running tasks
     "limit: the first one, after own completion":
         "0 enqueue a a a; 0 pop 1; 0 begin; 0 complete 1; 1 limit a 1;"
         "0 pop 1",

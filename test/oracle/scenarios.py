@@ -1,7 +1,8 @@
 """Named scenarios: cases that a random history seldom reaches, with many tasks.
 
-Each uses its queue through history.Driver, so all properties of the model are
-checked at every service.  The docstring of a scenario describes its own checks.
+Each scenario uses its queue through driver.Driver, so all properties of the
+model are checked at every service.  The docstring of a scenario describes its
+own checks.
 """
 
 import random
@@ -48,7 +49,8 @@ def work(driver, s, tasks):
 
 
 def work_all(driver, sizes=(100,)):
-    """Pop and complete until no task is ready. Returns the groups as served."""
+    """Pops and completes until no task is ready. Returns the groups in the
+    order of service."""
     served = []
     turn = 0
     while True:
@@ -62,7 +64,8 @@ def work_all(driver, sizes=(100,)):
 # ---- one task at a time
 
 def pop_one_after_a_backlog(driver):
-    """10,000 tasks of bob, then one of alice: she is served second."""
+    """After 10,000 tasks of bob alice enqueues one, and is served second at the
+    latest."""
     driver.batch(0, ["bob"] * 10000)
     driver.enqueue(0, "alice")
     first = groups_of(work(driver, 0, 1) + work(driver, 0, 1))
@@ -83,7 +86,7 @@ def pop_one_and_come_back(driver, rounds):
         if claims[0].group == "alice":
             driver.enqueue(0, "alice")
     for one, next in zip(served, served[1:]):
-        need(one != next, f"two turns running for {one}")
+        need(one != next, f"two turns in a row for {one}")
     driver.purge(0)
 
 
@@ -118,8 +121,8 @@ def others(driver, rounds):
 
 
 def burst_of_a_late_commit(driver, rounds):
-    """Two tasks of one group for each of these rounds, during which their transaction
-    was open.
+    """A group has two tasks for each of these rounds. Their transaction was
+    open during the rounds.
     """
     others(driver, rounds * 13 // 10)
     driver.begin(1)
@@ -136,8 +139,8 @@ def burst_of_a_late_commit(driver, rounds):
 
 
 def burst_of_late_commits(driver, count):
-    """Transactions, each with 16 tasks of one group, commit together: first 16
-    groups, then one group with all tasks.
+    """Transactions, each with 16 tasks of one group, commit together. First the
+    tasks are those of 16 groups, and then those of a single group.
     """
     for groups in ([f"late {number}" for number in range(16)], ["late"]):
         others(driver, 20 * count)
@@ -171,8 +174,9 @@ def burst_of_a_rollback(driver, tasks):
 
 
 def burst_behind_a_purge(driver):
-    """1,000 tasks are purged before one that stays. The group is not served a
-    thousand rounds later, nor are other groups when it fills these addresses.
+    """1,000 tasks are purged before one that stays. That task does not wait for
+    a thousand rounds, and no other group waits when the group fills these
+    addresses.
     """
     others(driver, 500)
     driver.batch(0, ["hole"] * 1000)
@@ -189,8 +193,8 @@ def burst_behind_a_purge(driver):
 
 
 def burst_behind_a_rollback(driver):
-    """As in the scenario above, but with a rollback of the transaction that had
-    enqueued the 1,000 tasks before the task that stays.
+    """As in burst_behind_a_purge(), but the transaction that enqueued the 1,000
+    tasks is rolled back.
     """
     others(driver, 500)
     driver.begin(1)
@@ -257,8 +261,8 @@ def pop_all(driver, size):
 
 
 def many_groups(driver, count):
-    """Each group has one task, then each hundredth group gets another one. There
-    are two rounds, in which no group is served twice.
+    """Each group has one task, and then each hundredth group gets another one.
+    That gives two rounds, in which no group is served twice.
     """
     names = [f"g{number}" for number in range(count)]
     for start in range(0, count, 10000):
@@ -293,8 +297,8 @@ def many_late_groups(driver, count):
 # ---- the order of service
 
 def layers(driver):
-    """Groups whose tasks were enqueued one after the other are served in
-    layers."""
+    """If the tasks of groups were enqueued group by group, each round still
+    serves one task of each group."""
     for group in ("a", "b", "c"):
         driver.batch(0, [group] * 5)
     served = work_all(driver, (4, 1, 2))
@@ -366,8 +370,8 @@ def who_comes_is_next(driver):
 
 
 def begun_first(driver):
-    """A failed task and an expired one precede the others of their group, and a
-    released one follows them.
+    """A failed task and a task with an expired lease precede the other tasks of
+    their group. A released task follows them.
     """
     ids = driver.batch(0, ["a"] * 6)
     first, second, third = driver.pop(0, 3)
@@ -381,8 +385,8 @@ def begun_first(driver):
 
 
 def window_of_one_call(driver):
-    """per_group: 40 groups, all but the last of which have had their turn in
-    the block. The next call returns one task of each.
+    """per_group: of 40 groups, all but the last have had their turn in the
+    block. The next call returns one task of each group.
     """
     names = [f"g{number}" for number in range(40)]
     for _ in range(3):
@@ -396,8 +400,8 @@ def window_of_one_call(driver):
 
 
 def blocks_of_one_call(driver):
-    """per_group: a call has this number of turns of each group, from its first
-    turn on."""
+    """per_group: a call has this number of turns of each group, from the call's
+    first turn on."""
     driver.batch(0, ["a"] * 10 + ["b"] * 3 + ["c"])
     for due in ("a b c a b", "a b a", "a a", "a a", "a a", ""):
         served = " ".join(groups_of(driver.pop(0, 100, per_group=2)))
@@ -406,8 +410,8 @@ def blocks_of_one_call(driver):
 
 
 def weights_share_exactly(driver):
-    """Weights of 3 and 1 apply in each block of a backlog. Then weights of 5, 2
-    and 1 do."""
+    """Weights of 3 and 1 apply in each block of a backlog. After that, weights
+    of 5, 2 and 1 apply."""
     driver.set_weight(0, "heavy", 3)
     for _ in range(300):
         driver.enqueue(0, "heavy")
@@ -428,7 +432,7 @@ def weights_share_exactly(driver):
 
 # ---- while the running tasks are not known
 
-LARGE = 8200            # size in pages from which no call reads the table
+LARGE = 8200            # pages from which on no call itself reads the table
 
 
 @contextmanager
@@ -451,7 +455,8 @@ def large_table(driver):
 
 def blind_calls(driver, begin):
     """Calls skip two limited groups, which lose turns. A call that would find no task
-    waits. A group without a limit is served, and so is a later priority.
+    waits. A group without a limit is served, and so is its task of a later
+    priority.
     """
     for group in "abc":
         driver.batch(0, [group] * 4)
@@ -490,7 +495,7 @@ def blind_after_a_restart(driver):
         blind_calls(driver, lambda driver: driver.restart(crash=True))
 
 
-# ---- at the same time
+# ---- several threads
 
 def workers_at_once(driver):
     """Four threads pop and complete, and two enqueue. At each of 20 barriers the
@@ -566,7 +571,7 @@ def workers_at_once(driver):
 def turmoil(driver):
     """Six threads make all calls at once for a few seconds, with transactions,
     rollbacks and all isolation levels. At the end each committed task is ready, or exactly
-    one commit has completed it.
+    one committed transaction has completed it.
     """
     names = [f"g{number}" for number in range(5)]
     lock = threading.Lock()
@@ -644,7 +649,7 @@ SCENARIOS = [Scenario(*fields) for fields in (
     ("burst: behind 1,000 rolled back tasks", burst_behind_a_rollback, 2),
     ("burst: between savepoints", burst_of_a_savepoint, 2, (200, 20)),
     ("burst: all kinds at once", burst_of_all_kinds, 4),
-    # shared memory has entries for 28,000
+    # shared memory has entries for 28,000 groups
     ("many groups", many_groups, 1, (150000, 30000)),
     ("many late groups", many_late_groups, 2, (50000, 30000)),
     ("service: layers", layers),
@@ -668,8 +673,8 @@ SCENARIOS = [Scenario(*fields) for fields in (
 
 
 def run_scenario(server, scenario):
-    """The fault that the scenario finds, with its log, or None. A scenario that was
-    too slow runs again, with more time.
+    """Returns the fault that the scenario finds, with its log, or None. A
+    scenario that was too slow runs again, with more time.
     """
     for _ in range(6):
         driver = Driver(server, scenario.sessions)

@@ -323,7 +323,7 @@ class Session:
         return self.value("SELECT fairq.reschedule(%s::bigint)", id)
 
     def batches(self, ids):
-        """{id: the waiting task, and the numbers if it has any}."""
+        """{id: the waiting task, with the numbers if it has any}."""
         rows = self.call(BATCHES + "id = ANY(%s::bigint[])", ids)
         self.log[-1][3] = [Batch(*row) for row in rows]
         return {row.id: row for row in self.log[-1][3]}
@@ -338,9 +338,9 @@ class Session:
         return self._rows(ROWS + "id = ANY(%s::bigint[])", ids)
 
     def look_at_changed(self, ids):
-        """The rows of tasks that this transaction has changed, in the form that
-        look() returns, but read from the tables. An old snapshot may lack the
-        group's key, and may show an old version of the row.
+        """The rows of tasks that this transaction has changed, in the form of
+        look(), but from the tables. An old snapshot may lack the group's key,
+        and may show an old version of the row.
         """
         return self._rows(ROWS_CHANGED + "id = ANY(%s::bigint[])", ids)
 
@@ -374,8 +374,8 @@ class Server:
         return sessions
 
     def close(self, sessions, clean):
-        """Ends the use of the queue, which may be in any state unless clean is
-        set."""
+        """Ends the use of the queue. Unless clean is set, the queue may be in
+        any state."""
         if clean:
             self.pace.fast_enough()
             sessions[0].drop_queue()
@@ -389,8 +389,8 @@ class Server:
         last.close()
 
     def give_up(self, sessions):
-        """Ends the use of the queue after a history without a fault. The sessions
-        continue, since new ones are slow at first.
+        """Ends the use of the queue after a history without a fault. The
+        sessions continue, since new sessions are slow at first.
         """
         self.pace.too_slow()
         for session in sessions:
@@ -405,9 +405,9 @@ class Server:
         return "FAIRQ_RESTART_COMMAND" in os.environ
 
     def restart(self, crash):
-        """Runs the command, or the same with "fast" for a clean restart.
-        Vacuums the table before, so that the first call reads it at once if few
-        rows are left.
+        """Runs the command, or the same command with "fast" for a clean
+        restart. Vacuums the table before, so that the first call reads the
+        table at once if few rows are left.
         """
         last = Session("vacuum", None, [])
         last.call("VACUUM fairq.task")

@@ -1,11 +1,11 @@
 """Shares of priorities: the model knows exactly which priority is next.
 
 The amount of a lane is its services, or in cost-fair queues their costs, divided
-by its share.  The lane with the least amount is next; of equal lanes, the one
-with the lower priority number is.  A lane that becomes active has at least the
-amount that the lane served last had before, rounded up to a part of a task.  A
-call with per_group serves one lane.  Only the first service of such a call
-counts as one of "the lane served last".
+by its share.  The lane with the least amount is next. If amounts are equal, the
+lane with the lower priority number is next.  A lane that becomes active has at
+least the amount that the last served lane had before, rounded up to a part of a
+task.  A call with per_group serves one lane.  Only the first service of such a
+call counts for "the last served lane".
 """
 
 import struct
@@ -29,7 +29,7 @@ class Shares:
         return Fraction(-(-self.reached * parts // 1), parts)
 
     def key(self, lane):
-        """Lanes are served in this order, if they have tasks."""
+        """The sort key of the order in which lanes with tasks are served."""
         if lane in self.share:
             return 0, self.start(lane), lane
         return 1, 0, lane

@@ -5,17 +5,16 @@ from heapq import merge
 from operator import attrgetter
 
 READY, SCHEDULED, RUNNING = "ready", "scheduled", "running"
-PURGED, GONE = "purged", "gone"     # ended before it ran, or by its worker
+PURGED, GONE = "purged", "gone"     # a task ended before it ran, or by its worker
 COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
 NO_LIMIT = 1 << 60
 FOREVER = 1 << 62               # an instant that never arrives
-UNKNOWN = -1                    # an unknown turn: the group may have had one
+UNKNOWN = -1                    # an unknown turn: the group may have had a turn
 ANYWHERE = "anywhere"           # in cycles: any task may be next
 
 
 class Fault(Exception):
-    """Raised when a promise is broken. kind names the promise, see model.py
-    and life.py."""
+    """A broken promise. kind names the promise, see model.py and life.py."""
 
     def __init__(self, kind, text):
         super().__init__(f"{kind}: {text}")
@@ -29,18 +28,18 @@ class Task:
     """The fields in CHANGING change, and a rollback restores them."""
     CHANGING = ("status",       # see above
                 "owner",        # the session whose open transaction changed it
-                "born",         # session whose enqueue is not committed
+                "born",         # the session whose enqueue is not committed
                 "place",        # its place in its group's line, or 0
                 "attempt",
                 "released",     # attempts that max_attempts ignores
                 "lapses",       # attempts whose leases expired
                 "moved",        # whether it has left its first place
-                "since",        # it became ready between these moments
+                "since",        # the task became ready between these moments
                 "leases",       # see Terms
                 "run_at",
-                "instant",      # when it is due, or when its lease expires
+                "instant",      # when the task is due, or its lease expires
                 "begun",        # scheduled: whether it is retried
-                "retry",        # it became due between these moments
+                "retry",        # the task became due between these moments
                 "stands",       # its place among expired tasks, if it runs
                 "cancelled",    # whether it was cancelled while it ran
                 "blocked",      # whether it waits for its batch, or None
@@ -86,8 +85,8 @@ class Task:
         return self.status in (READY, SCHEDULED, RUNNING)
 
     def is_alone(self):
-        """Whether the task is served alone, if it can be served. If it has a
-        lease, the lease has expired by then.
+        """Whether the task is served alone, if it can be served. If the task
+        has a lease, the lease has expired by then.
         """
         return self.lapses + (self.status == RUNNING) >= LAPSES_ALONE
 
@@ -161,11 +160,12 @@ class Fifo:
     def __init__(self, is_new=True):
         self.committed = []     # places of the ready tasks
         self.own = {}           # session: places of its uncommitted ready tasks
-        self.leaving = {}       # session: places in its uncommitted purge
+        self.leaving = {}       # session: places of tasks that it is purging
         self.tasks = {}         # place: task
-        self.timed = []         # (instant, id, task), scheduled or running
+        self.timed = []         # (instant, id, task) if scheduled or running
         self.regular = True
-        # (group, whether in a full queue): its services while this group waited
+        # (other group, whether in a full queue): services of that group while
+        # this one waited
         self.since = {}
         self.waits_since = None     # services when its wait began, or None
         self.served_at = None       # services when its last turn began
@@ -235,8 +235,8 @@ class Fifo:
         return bool(self.timed) and self.timed[0][0] <= now
 
     def late(self, session, now, status):
-        """Tasks whose instant has passed: due scheduled ones, or running
-        ones whose lease has expired.
+        """Tasks whose instant has passed: scheduled tasks that are due, or
+        running tasks whose lease has expired.
         """
         if not self.any_late(now):
             return ()
@@ -277,5 +277,5 @@ class Lane:
             fifo.forget_turns()
         self.block = None       # the block of the last turn
         self.turn = None        # the address of the last turn
-        self.in_turn = 0        # how many tasks were served in it
+        self.in_turn = 0        # how many tasks were served in that turn
         self.served_at = None   # services before the last turn

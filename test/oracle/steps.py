@@ -117,8 +117,9 @@ def _work(driver, s, name, pick, *rest):
 
 
 def _stale(driver, s, pick):
-    """A call on another attempt, or on a finished task, has no effect.
-    All calls except complete lock the row, so transactions do not make them.
+    """Makes a call on another attempt, or on a finished task, which has no
+    effect.  All such calls except complete lock the row, so open transactions
+    do not make them.
     """
     model = driver.model
     calls = (lambda *task: driver.complete(s, *task, valid=False),
@@ -137,7 +138,7 @@ def _stale(driver, s, pick):
 
 
 def _batch(driver, s, name, pick, *rest):
-    """Choose a batch, mostly one that accepts tasks."""
+    """Chooses a batch, mostly one that accepts tasks."""
     model = driver.model
     batches = model.open_batches(s)
     if name in ("close", "cancel_batch"):
@@ -160,7 +161,7 @@ def _batch(driver, s, name, pick, *rest):
 
 
 def _cancel(driver, s, pick):
-    """Cancel a task in any state, mostly an unfinished one."""
+    """Cancels a task in any state, mostly an unfinished task."""
     model = driver.model
     tasks = [task for task in model.tasks.values()
              if model.may_change(s, task)]
@@ -185,12 +186,12 @@ def _tend(driver, s, name, *rest):
     if name == "expire":
         driver.expire(s, *rest)
     elif name == "maintain" and not model.undo:
-        driver.maintain(s)          # which may wait for other transactions
+        driver.maintain(s)          # this call may wait for other transactions
     elif name == "redrive":
         failed = [task for task in model.tasks.values()
                   if task.outcome == FAILED]
         known = model.groups | {task.group for task in failed} | {None}
-        # a task whose key is not free stays, locked
+        # a task whose key is not free stays in the archive, and is locked
         if model.batches_are_busy(s):
             return
         if rest[0] in known and (s not in model.undo or not any(

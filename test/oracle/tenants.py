@@ -1,10 +1,10 @@
 """The model of a queue with tenants: the order of cost.py, at two levels.
 
 The group t/u is user u of tenant t.  A lane has an order of its tenants, and each
-tenant has an order of its users, each with its own virtual time and ties.  A
+tenant has an order of its users. Each order has its own virtual time and ties.  A
 service chooses the first tenant with a user that waits properly, and the first
 such user of that tenant.  The tenant and the user are charged the task's cost,
-each divided by its own weight.  If fair_by is "tasks", each task costs 1.
+divided by the weight of each.  If fair_by is "tasks", each task costs 1.
 
 A tenant can have a limit of the running tasks of all its users.  A user has a
 slot only if its tenant has one.  If a tenant is paused, so are its users.
@@ -69,8 +69,8 @@ class TenantsModel(CostModel):
         running = (task.leases == 0) + sum(
             counts.running for counts in self._users_counts(tenant))
         if most is not None and running > most:
-            raise Fault("limit", f"task {task.id} is number {running}"
-                        f" that runs of tenant {tenant}, at most {most}")
+            raise Fault("limit", f"task {task.id} is running task {running}"
+                        f" of tenant {tenant}, of {most} at most")
 
     def _comes(self, task, order, account):
         super()._comes(task, order, account)

@@ -1,8 +1,8 @@
 """The view of each session: transactions, savepoints, and their effects.
 
 A change belongs to the session that made it until its transaction ends.  All
-changes are recorded in their order, with the previous state, and undone from
-the end.
+changes are recorded in their order, with the previous state, and are undone in
+the reverse order.
 """
 
 from state import (ANYWHERE, GONE, PURGED, READY, RUNNING, SCHEDULED, Counts,
@@ -12,7 +12,7 @@ from state import (ANYWHERE, GONE, PURGED, READY, RUNNING, SCHEDULED, Counts,
 class Transactions:
     def __init__(self, clock):
         self.clock = clock
-        self.tasks = {}         # id: Task, of all tasks that still exist
+        self.tasks = {}         # id: Task, for all tasks that still exist
         self.ids = set()        # the ids of all tasks so far
         self.keys = {}          # dedup key: the existing tasks with it
         self.lanes = {}         # priority: Lane
@@ -26,9 +26,9 @@ class Transactions:
         self.total = Counts()   # Counts of the queue's running tasks
         self.groups = set()     # groups that have had a committed task
         self.seats = {}         # group: its seat, as seen in its turns
-        self.seats_are_new = True   # whether no group has another one's seat
+        self.seats_are_new = True   # whether no group has a seat of another one
         self.places = 0
-        self.took = {}          # task: time its worker reported last, or None
+        self.took = {}          # task: the last time that its worker reported, or None
 
     # ---- ends of transactions
 
@@ -77,7 +77,7 @@ class Transactions:
                 self._forget(task)
                 self.ids.discard(task.id)   # after a crash the id may be used again
                 if any(last and last[-1] == task.id for last in fifo.cycles):
-                    fifo.cycles.add(ANYWHERE)   # another task gets its address
+                    fifo.cycles.add(ANYWHERE)   # another task gets the address of this one
                 if task.group not in self.groups:
                     self._unknown(task.group)
             self._changed(fifo)
@@ -118,9 +118,9 @@ class Transactions:
         self.total.add(task, 1)
 
     def _change(self, session, task, status, last=False, lease=0, **values):
-        """Sets the status and the given fields. last: the task gets the last
-        place. lease: how many more leases it has. A task that neither runs nor
-        is scheduled has no instant.
+        """Sets the status and the given fields. With last, the task gets the
+        last place. lease is the number of additional leases. A task that
+        neither runs nor is scheduled has no instant.
         """
         fifo = self._fifo(task)
         if session in self.undo:
