@@ -2,21 +2,21 @@
 (src/task/blocked.c).
 
 A session enqueues a task that waits for others, its predecessors.  Other sessions end
-these, with or without success, or redrive one.  Pops check whether all have ended.
-As in batch.py, each transaction can be rolled back at each step, and a crash rolls
-back all of them.  The rules make these promises
+the predecessors, with or without success, or redrive one of them.  Pops check whether
+all predecessors have ended.  As in batch.py, each transaction can be rolled back at
+each step, and a crash rolls back all of them.  The rules make these promises
 
 early       the waiting task is not ready before its predecessors have
             succeeded.
-lost        the waiting task does not become ready if a predecessor fails, in
+lost        if a predecessor fails, the waiting task does not become ready, in
             any order of commits.
-twice       its wait ends once.
+twice       the wait of the task ends once.
 stranded    once all transactions and all predecessors have ended, a check
             follows.
 
 In a state, "closed" contains the sessions that have inserted the rows of
-predecessors.  "shared" contains those that hold the lock of an end without
-success.
+predecessors.  "shared" contains the sessions that hold the lock of an end
+without success.
 """
 
 from collections import namedtuple
@@ -30,15 +30,15 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 RULES = {
     "insert first": "an enqueue inserts its rows before it reads the predecessors",
     "probe last": "an end without success searches for these rows after its delete",
-    "uncommitted": "that search finds rows of open transactions, too",
-    "lock first": "before that search, the transaction takes the lock",
+    "uncommitted": "the search for these rows finds rows of open transactions, too",
+    "lock first": "before that search, the transaction takes the lock of its end",
     "test": "an enqueue that finds a row being changed tests the changer's lock",
-    "read again": "and then reads the row again",
+    "read again": "after that test, the enqueue reads the row again",
     "archive": "a predecessor that has failed before counts as a failure",
-    "failures last": "a look reads failures after its search",
-    "deletes count": "a task that a transaction ends is there until the commit",
-    "row lock": "a look locks the row of the task that waits",
-    "look again": "after a look there is another one, if that task still waits",
+    "failures last": "a check reads failures after its search",
+    "deletes count": "a task that a transaction ends exists until the commit",
+    "row lock": "a check locks the row of the waiting task",
+    "look again": "a check is repeated if that task still waits",
 }
 
 State = namedtuple("State", batch.State._fields + ("failures",))
@@ -191,7 +191,7 @@ class Model(batch.Model):
                 row == FAILED for row, _ in state.rows):
             raise Fault("lost: a predecessor has failed")
         if state.made > 1:
-            raise Fault("twice: its wait has ended again")
+            raise Fault("twice: the wait has ended again")
         quiet = all(at in ("begin", "over") for at, _ in state.sessions)
         if (quiet and state.closed == YES and not live and not state.due
                 and not state.ready):

@@ -1,18 +1,20 @@
 """Batches: the moment at which the waiting task becomes ready
 (src/task/blocked.c).
 
-Sessions add tasks to a batch, end them, redrive a failed one and close the batch.
-Pops check whether the batch is finished.  Each transaction can be rolled back
-at each step, and a crash rolls back all of them.  The rules make these promises
+Sessions add tasks to a batch, end them, redrive a failed task and close the
+batch.  Pops check whether the batch is finished.  Each transaction can be rolled
+back at each step, and a crash rolls back all of them.  The rules make these
+promises
 
 early       the waiting task is not ready before each task of the batch has ended.
-twice       it becomes ready once.
+twice       the waiting task becomes ready once.
 refused     a batch accepts tasks until its close has committed.
 numbers     the number of failures that the waiting task gets is correct.
-stranded    once all transactions have ended, the batch is closed and all its
-            tasks have ended, a check follows.
+stranded    once all transactions and all tasks of the batch have ended, and the
+            batch is closed, a check follows.
 
-A step is atomic for all other sessions: a lock, a read, a row, a commit.
+A step is atomic for all other sessions. It is a lock, a read, the change of a
+row, or a commit.
 """
 
 from collections import namedtuple
@@ -23,27 +25,27 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 
 RULES = {
     "lock to add": "an addition holds a lock on the batch until the commit",
-    "check again": "and checks under it that the batch is open",
+    "check again": "an addition checks under this lock that the batch is open",
     "search again": "a check searches for tasks after it has locked the batch",
     "deletes count": "a task that a transaction ends exists until the commit",
     "closed": "a batch that is not closed is not finished",
     "row lock": "a check locks the row of the waiting task",
     "look again": "a check is repeated if that task still waits",
-    "numbers last": "numbers are added up after the search",
+    "numbers last": "a check adds up numbers after its search",
     "rejoin": "a redriven task checks under the lock that its batch is not finished",
 }
 
-# rows: the rows of the batch's tasks; closed: NO, YES, or the session that is
+# rows: the rows of the batch's tasks.  closed: NO, YES, or the session that is
 # about to close the batch
 State = namedtuple("State", "rows closed ready failed due locked shared"
                    " exclusive made crash sessions")
-# at: the next step; seen: failures that a check has counted
+# at: the next step.  seen: failures that a check has counted
 Session = namedtuple("Session", "at seen")
 
 ABSENT, LIVE, DONE, FAILED, OTHER = "absent", "live", "done", "failed", "other"
 NO, YES = "no", "yes"
 
-# the rows, whether it is closed, and what the sessions do
+# the rows, whether the batch is closed, and what the sessions do
 SCENARIOS = {
     "add during close": ([ABSENT], NO, ["add 0", "close", "look"]),
     "two add": ([ABSENT, ABSENT], NO, ["add 0", "add 1", "close", "look"]),
@@ -120,7 +122,7 @@ class Model(Explorer):
 
     def is_open(self, state):
         if state.ready and state.closed != YES:
-            raise Fault("refused: it is finished and not closed")
+            raise Fault("refused: the batch is finished, but not closed")
         return state.closed != YES and not state.ready
 
     def to_lock(self, state, n, then):
@@ -259,7 +261,7 @@ class Model(Explorer):
         if state.ready and tasks:
             raise Fault("early: a task of the batch has not ended")
         if state.made > 1:
-            raise Fault("twice: it became ready again")
+            raise Fault("twice: the waiting task became ready again")
         if state.ready and state.failed != sum(
                 row in (FAILED, OTHER) for row, _ in state.rows):
             raise Fault(f"numbers: {state.failed} failures")

@@ -1,16 +1,16 @@
-"""The hand of one group: its next few ready tasks, which are known without a
+"""The hand of one group: its next few ready tasks, which pops know without a
 read of the index.
 
 A group has tasks at the addresses 0, 1, 2 ...  The lane's shared memory has
-these data of the group
+these data of the group:
 
-    bit         it may have a ready task
+    bit         the group may have a ready task
     entry       None (never made, or evicted), or
       hand      the first ready tasks: (address, TID of the row), H at most
       upto      each published ready task at an address below upto is in the
                 hand, or in flight
-      lost      the lowest address of a task that has been published since the
-                reading began, and is not in the hand
+      lost      the lowest address of the tasks that were published since the
+                reading began, and are not in the hand
       reader    the pop that may add what it reads to the entry; other pops use
                 their reading alone
       by_row    the next reading visits rows, not only index entries
@@ -34,9 +34,9 @@ stranded    Assume that every pop is over, and every transaction has ended and
 not ready   only ready tasks are claimed.
 forever     that session ends.
 
-The model leaves out two parts that only affect costs.  One is the choice of
-pops that read for themselves.  The other one is the removal of a reader's name
-when the reader ends.
+The model leaves out two parts that only affect costs.  One part is the choice
+of the pops that use their reading alone.  The other part removes the reader's
+name when the reader ends.
 """
 
 from collections import namedtuple
@@ -45,8 +45,8 @@ from states import Explorer, Fault
 
 INFINITE = 99
 NOBODY = -1
-# The states of a row. GONE: finished or rolled back, and its place can be used
-# again.
+# The states of a row. A row that is GONE is finished or rolled back, and its
+# place can be used again.
 ABSENT, INSERTING, READY, CLAIMED, FINISHED, DEAD, GONE = range(7)
 
 # The rules that make the hand correct. Each can be left out.
@@ -54,26 +54,26 @@ RULES = {
     "announced after visible": "a commit is published once it is visible",
     "abort publishes": "a rolled back pop publishes its task again",
     "overflow lowers upto": "a task that leaves a full hand lowers upto to its address",
-    "lost bounds offer": "a task published during a reading, and not kept, bounds the "
-                         "reading",
-    "one reader offers": "only the reader in the entry may offer, and its start resets "
-                         "lost",
-    "partial reading": "a reading that stopped says nothing of later addresses",
+    "lost bounds offer": "a task that is published during a reading, but not kept, "
+                         "bounds the reading",
+    "one reader offers": "only the reader in the entry may offer, and the start of "
+                         "its reading resets lost",
+    "partial reading": "a reading that stopped knows nothing of later addresses",
     "clear if complete": "the bit is cleared only if the hand is empty and upto "
-                         "infinite",
+                         "is infinite",
     "new entry knows nothing": "an entry made while the bit is set starts "
                                "with upto at 0",
     "offer keeps the hand": "an offer is merged with tasks published meanwhile",
     "vanished lowers upto": "a missing row drops the hand, and lowers upto and lost to "
                             "its address",
-    "dropped hand lowers upto": "or to the lowest in the dropped hand",
-    "then rows are read": "and the next reading visits rows",
+    "dropped hand lowers upto": "a missing row lowers them to the lowest address in the hand",
+    "then rows are read": "after a missing row, the next reading visits rows",
     "verify": "a claim verifies the address, and that the row is ready",
-    "error gives back": "tasks taken and not claimed are published again when the call "
-                        "fails",
+    "error gives back": "tasks that are taken but not claimed are published again "
+                        "when the call fails",
     "locked goes back": "a call that cannot claim a locked task publishes it again",
     "in order": "a task of the hand is served only below upto",
-    "announced while unknown": "a published task sets the bit also while the lane is not "
+    "announced while unknown": "a published task sets the bit, even while the lane is not "
                           "known",
     "old reading is void": "a reading of the lane that began before a reset does not "
                            "make it known",
@@ -188,7 +188,8 @@ class Model(Explorer):
             hand=hand, upto=upto, lost=lost))
 
     def shortened(self, items, upto):
-        """The hand, upto, and the lowest address outside the hand."""
+        """Returns the hand, upto, and the lowest address that does not fit into
+        the hand."""
         hand = tuple(sorted(items))
         if len(hand) <= self.H:
             return hand, upto, INFINITE
@@ -198,7 +199,7 @@ class Model(Explorer):
         return hand[:self.H], upto, out
 
     def take(self, s, me):
-        """The next state, and what follows: ("end",), ("recover",),
+        """Returns the next state, and what follows: ("end",), ("recover",),
         ("claim", task) or ("read", from, by_row, offers)."""
         if not s.known:
             return s, ("recover",)
@@ -220,7 +221,7 @@ class Model(Explorer):
         return s._replace(entry=entry), ("read", upto, entry.by_row, offers)
 
     def offer(self, s, me, found, end):
-        """Offer the entries that were read, at addresses below end."""
+        """Offers the entries that were read, at addresses below end."""
         entry = s.entry
         if entry is None or (self.on("one reader offers")
                              and entry.reader != me):
@@ -233,8 +234,8 @@ class Model(Explorer):
 
     def vanished(self, s, address):
         """Records that the row is gone. The rest of the hand is probably
-        outdated, too, so the line is read again from the lowest of these
-        addresses. A reading that has begun is not used beyond that address.
+        outdated, too, so the line is read again from the lowest address of
+        both. A reading that has begun is not used beyond that address.
         """
         if not self.on("vanished lowers upto"):
             return s
@@ -300,7 +301,7 @@ class Model(Explorer):
 
     def drain(self, s):
         me, served = 0, []
-        if s.entry is not None:         # forget a reader that has ended
+        if s.entry is not None:         # forgets a reader that has ended
             s = self.nobody_reads(s, s.entry.reader)
         for _ in range(400):
             s, what = self.take(s, me)
@@ -443,7 +444,7 @@ class Model(Explorer):
             yield "offer", self.then(self.offer(s, me, pop.found, pop.at), me,
                                      "take")
         elif pop.found:
-            yield "use what it has read", self.then(s, me, "claim",
+            yield "use what the pop has read", self.then(s, me, "claim",
                                                     taken=pop.found[0])
         else:
             yield "nothing", self.then(s, me, "idle")

@@ -11,23 +11,26 @@ BUSY = -1                       # the group that always has work
 
 # The rules that make the lane correct. Each can be left out.
 RULES = {
-    "late at eviction": "evicted with a task that may be ready below its turn: late",
-    "parked is late": "evicted while parked: late, since the position advances",
-    "parked without an entry": "parked when it has none: late, too",
-    "published behind is late": "published below its turn, without an entry: late",
+    "late at eviction": "a group is late if it is evicted with a task that may be "
+                        "ready below its turn",
+    "parked is late": "a parked group is late if it is evicted, since the "
+                      "position advances",
+    "parked without an entry": "a group without an entry is late when it is parked",
+    "published behind is late": "a group without an entry is late if a task is "
+                                "published below its turn",
     "vanished is late": "a moved row is published",
-    "parked is not empty": "a new entry is complete only if neither in the "
-                           "ring nor parked",
+    "parked is not empty": "a new entry is complete only if its group is neither "
+                           "in the ring nor parked",
     "late says 0": "a late group's new entry knows no task from 0 on",
     "late stays": "late is cleared only for a group that is not in the ring",
     "taking makes an entry": "the position passes no group in the ring",
-    "passed over is late": "if no entry is available: late",
-    "passed over is served": "and the turn is lost",
+    "passed over is late": "a group for which no entry is available is late",
+    "passed over is served": "a group for which no entry is available loses its turn",
     "front": "a published group without a turn in the block is in front",
-    "front at the position": "also at the seat of the position",
+    "front at the position": "a group in front may have the seat of the position",
     "front goes first": "the front is served before the position advances",
-    "front by seats": "in the order of the seats",
-    "front keeps the position": "and the position does not move",
+    "front by seats": "groups in front are served in the order of their seats",
+    "front keeps the position": "a turn of a group in front does not move the position",
     "front leaves with the ring": "a group that leaves the ring leaves the front",
     "unparked in front": "a group that gets a slot is in front, too",
     "served": "a group that has had a turn in the block is not in front",
@@ -35,28 +38,29 @@ RULES = {
     "empty gives back": "a turn without a ready task does not count",
     "leaving gives back": "a turn that yielded no task during another pop's read does not "
                           "count, once its call leaves the lane",
-    "vain in its block": "but not in a later block",
+    "vain in its block": "such a turn counts in a later block",
     "parked gives back": "a turn without a slot does not count",
     "back in its block": "a turn is given back only in its block",
-    "back if whole": "and only if no other call continued it",
-    "settings give back": "nor does a turn that a change of settings stopped",
-    "given back in front": "its group is then in front",
-    "the position stays": "and the position does not go back for it",
+    "back if whole": "a turn is given back only if no other call continued it",
+    "settings give back": "a turn that a change of settings stopped does not count",
+    "given back in front": "the group of a turn that is given back is in front",
+    "the position stays": "the position does not go back for such a group",
     "locked keeps": "a turn that found a locked row is not given back",
-    "abort keeps": "nor is a turn that was rolled back",
-    "a turn continues": "a turn of a greater weight continues before another one",
+    "abort keeps": "a turn that was rolled back is not given back",
+    "a turn continues": "a group of a greater weight ends its turn before another "
+                        "turn begins",
     "address in the block": "a group without a turn in the block gets an address in it",
     "address behind a turn": "after its turn it gets an address in the next block",
-    "address behind a tail": "and each in a block after the group's last",
-    "a seat for its weight": "but a weight of 2 has two tasks at an address",
-    "covered": "a turn is taken if all seats are known that could precede it",
+    "address behind a tail": "a new address is in a block after the group's last one",
+    "a seat for its weight": "a group of weight 2 has two tasks at an address",
+    "covered": "a turn is taken only if all seats that could precede it are known",
     "nobody when all is known": "a pop reports no task only if all seats are known",
-    "unknown is not empty": "a published group that is not known may have more",
+    "unknown is not empty": "a published group that is not known may have more tasks",
     "unknown knows nothing": "a new entry of an unknown group begins at 0",
-    "recovered is late": "a group with rows is late",
-    "recovered in the ring": "and in the ring",
+    "recovered is late": "a recovered group with rows is late",
+    "recovered in the ring": "a recovered group with rows is in the ring",
     "published counts": "a published task of an unknown group counts",
-    "old steps are void": "the result of a step of an earlier recovery is dropped",
+    "old steps are void": "a result of an earlier recovery's step is dropped",
     "served stays": "a turn counts, even if rows change later",
 }
 
@@ -68,7 +72,8 @@ def at(item):
 
 class Group:
     """A group: its bits, its last address, and its entry, which is None or
-    (hand, upto). For the promise, also whether it has had a turn in the block.
+    (hand, upto). Since a promise depends on it, also whether the group has had
+    a turn in the block.
     """
     __slots__ = ("ring", "front", "served", "parked", "late", "tail", "entry",
                  "had", "vain")
@@ -91,9 +96,9 @@ class Lane:
     groups      see Group
     turns       in flight: (group, address of the turn, a task or READ, the
                 address from which to read, whether it is the turn's first task)
-    version     1 once the rows were rewritten, which gave them other TIDs
-    recovery    its number, the turn with which it began, and the number of
-                known seats from there on, wrapping around
+    version     1 once the rows were rewritten, so that they have other TIDs
+    recovery    the recovery's number, the turn with which it began, and the
+                number of known seats from that turn on, cyclically
     scans       steps whose result is not stored yet: (number, first seat, last
                 seat, the groups that were found)
 
@@ -149,7 +154,7 @@ class Lane:
             block = max(last if joins else last + 1, block)
         group.tail = self.of.seats[g] + self.of.length * block
         if self.of.regular and group.tail < self.turn(g, group.had):
-            raise Fault(f"address: {group.tail} is given, its turn is over")
+            raise Fault(f"address: {group.tail} is given, but its turn is over")
         self.tasks[i] = (INSERTING, group.tail)
 
     def rows(self, g):
@@ -172,8 +177,8 @@ class Lane:
         return self.seats_off(g) < self.known
 
     def is_unsure(self, g):
-        """Whether service passed the seat in the block in which recovery began,
-        and the seat is not known yet.
+        """Whether service had passed the seat in the block in which recovery
+        began, and the seat is not known yet.
         """
         return (not self.is_known(g)
                 and self.turn(g, 0) < self.first)
@@ -204,7 +209,7 @@ class Lane:
             if self.of.group[i] == g and status in (INSERTING, READY))
 
     def scan(self):
-        """Read which group has rows at the next seat."""
+        """Reads which group has rows at the next seat."""
         found = tuple(g for g in range(len(self.groups))
                       if self.seats_off(g) == self.known and self.rows(g))
         self.scans.append((self.number_of, self.known, self.known + 1, found))
@@ -305,13 +310,13 @@ class Lane:
             and self.on("late at eviction")
             or group.parked and self.on("parked is late"))
         group.tail = None
-        # the entry's knowledge of an unused turn is lost, and so is that turn
+        # the entry loses what it knows of an unused turn, so that turn is lost
         group.vain = 0
 
     # ---- turns
 
     def can_take(self):
-        """Whether a turn can be taken, or recovery must continue first."""
+        """Whether a turn can be taken. If not, recovery must continue first."""
         if self.goes_on() is not None:
             return True
         after = self.next_turn()
@@ -326,13 +331,14 @@ class Lane:
         return None
 
     def in_turn(self, g):
-        """Whether the last turn is the group's, and may take more tasks."""
+        """Whether the last turn is that of the group, and may take more
+        tasks."""
         turn, left = self.last
         return left > 0 and turn % self.of.length == self.of.seats[g]
 
     def next_turn(self):
-        """(group, address of the turn, is it in front); or None, if the known
-        part of the ring is empty."""
+        """Returns (group, address of the turn, is it in front), or None if the
+        known part of the ring is empty."""
         length, seats = self.of.length, self.of.seats
         block, seat = divmod(self.position, length)
         front = [g for g, group in enumerate(self.groups) if group.front]
@@ -370,23 +376,23 @@ class Lane:
     def enter_block(self):
         for g, group in enumerate(self.groups):
             if group.front:
-                raise Fault(f"the front: {self.of.name(g)} is still there")
+                raise Fault(f"the front: {self.of.name(g)} is still in front")
             group.had = 0
             if self.on("served in one block"):
                 group.served = 0
         self.last = (-1, 0)
 
     def take(self, entries=True):
-        """Take the next turn, or the rest of the last one. Returns the group that was
-        served, and what it holds: the task's address, READ, or None if there was no
-        task.
+        """Takes the next turn, or the rest of the last turn. Returns the group that
+        was served, and what it holds: the task's address, READ, or None if there
+        was no task.
         """
         g = self.goes_on()
         first = g is None
         if first:
             g, turn, front = self.next_turn()
             if not self.is_covered(turn, front):
-                raise Fault("a turn is taken that is not to be")
+                raise Fault("a turn is taken that recovery does not allow yet")
             if self.block(turn) < self.block(self.position):
                 raise Fault(f"back: a turn at {turn}, behind {self.position}")
             self.check_passed(g, turn)
@@ -439,8 +445,8 @@ class Lane:
         group.front = 0
 
     def pass_over(self, g):
-        """Passes over the group in the ring whose turn it is, since no entry is
-        free."""
+        """Passes over the group in the ring whose turn is next, since no entry
+        is free."""
         group = self.groups[g]
         if group.had:
             raise Fault(f"twice: {self.of.name(g)}, passed over")
@@ -498,8 +504,8 @@ class Lane:
                 if status == READY and self.of.group[i] == g]
 
     def claim(self, held):
-        """Claim the task that was taken. If the task is gone, claim the next one in
-        the same turn. Returns the number of the task, or None.
+        """Claims the task that was taken. If the task is gone, claims the next
+        one in the same turn. Returns the number of the task, or None.
         """
         g, turn, item, start, first = held
         group = self.groups[g]
@@ -567,7 +573,7 @@ class Lane:
         return hand[0]
 
     def found(self, g, start):
-        """Read rows, to the end of the line."""
+        """Reads rows, to the end of the line."""
         return sorted(self.item(i) for i in self.ready(g)
                       if self.tasks[i][1] >= start)
 

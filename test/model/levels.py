@@ -1,13 +1,13 @@
 """Tenants with users: the next flow in an order of orders.
 
-It is the model of two levels of groups (src/lane/lane_order.c).
+This is the model of two levels of groups (src/lane/lane_order.c).
 
 A lane serves *flows*: tenants, in the lane's order, and users, each in the order
 of its tenant.  Each flow has an account, and each order has a virtual time of its
-own.  A service asks the lane's order for a tenant and the tenant's order for a
-user, and charges both.  In cost-fair lanes this is start-time fair queueing at each level.
-In task-fair lanes the rule is the same, and each task costs 1.  In time-fair lanes the next flow
-at each level is the one with the least
+own.  A service asks the lane's order for a tenant and the tenant's order for a user, and is
+charged to both flows.  In cost-fair lanes this is start-time fair queueing at each level.
+In task-fair lanes the rule is the same, and each task costs 1.  In time-fair lanes the next
+flow at each level is the one with the least
 
     got + 2 * E * level
 
@@ -16,23 +16,24 @@ as src/README explains.
 Lane works like shared memory.  Each flow has some bits, an event changes only
 the flows that it concerns, and an order has only flows with ready tasks.
 
-    ring        may have a ready task; a tenant's bit is set if its order has a
-                user
+    ring        the flow may have a ready task. A tenant's bit is set if its
+                order has a user
     served      is in its order
-    todo        has become active, and the next call that takes turns adds it
-    aside       has no slot, and no call tries it until it has one
+    todo        the flow has become active, and the next call that takes turns
+                adds it
+    aside       the flow has no slot, and no call tries it until it has one
 
 Plain is the rule itself: before each service it reads all tasks and slots.
 Lane and Plain see the same history of enqueues, services, ends, locked rows,
 purges and dead workers.  The history also has limits, holds and pauses of
 tenants and of users.  Two calls are in progress at a time.  Each takes a turn,
 and claims the task later.  Costs and times have too many values to try all
-orders, so histories are random; a seed repeats each of them.
+orders, so histories are random. A seed repeats each of them.
 
 Promises:
 
 turn        The service is of the tenant and the user that the rule names, also if
-            several are equal.
+            several flows are equal.
 stranded    If the rule names a user, a user is served.
 endless     A call does not try a flow again that has yielded no task.
 flat        A call tries a tenant without a slot once, however many users the
@@ -42,14 +43,14 @@ bound       Assume that two tenants, or two users of one tenant, have work and
             l_i / w_i + l_j / w_j, where l is the largest cost of each.  In a
             time-fair lane this holds between tenants if no flow comes or goes,
             and l is the longest task.  Otherwise i is ahead of j by at most
-            2 * (E * H_j + l_i), or by its first lead and the tasks in hand
-            then.  H_j is the largest number of tasks of j that ran at once, per
-            weight.
+            2 * (E * H_j + l_i), or by its first lead plus the tasks then in
+            hand.  H_j is the largest number of tasks of j that
+            ran at once, per weight.
 
-The model leaves out three parts that are the same with one level.  One is the
-expected cost of a turn, which is corrected later.  The others are the search
-through levels and the maximum debt.  E is the longest task from the start, and
-never changes.
+The model leaves out three parts that are the same with one level.  One part is
+the expected cost of a turn, which is corrected later.  The other parts are the
+search through levels, and the maximum debt.  E is the longest task from the
+start, and never changes.
 
 `levels.py` prints the largest lead of each scenario, divided by its bound.
 """
@@ -66,32 +67,33 @@ UNIT = 60                       # the unit of amounts; each weight divides it
 LONGEST = 40 * UNIT             # the longest task, E
 
 RULES = {
-    "a user brings its tenant": "the first user of an order brings it in",
+    "a user brings its tenant": "the first user in a tenant's order brings the tenant in",
     "an empty tenant leaves": "a tenant without users to serve is not in the "
                               "order",
     "a tenant banks nothing": "a tenant that becomes active has at least as much as others",
-    "a user banks nothing": "nor has a user, in its tenant's order",
+    "a user banks nothing": "a user that becomes active has at least as much as the "
+                          "tenant's other users",
     "the tenant is charged": "a turn is charged to the tenant, too",
-    "by the tenant's weight": "by its own weight",
-    "a virtual time per order": "a user comes at its tenant's virtual time",
-    "ties per order": "what is given back is the last turn of its order, "
+    "by the tenant's weight": "a turn is charged to the tenant by the tenant's own weight",
+    "a virtual time per order": "a user becomes active at its tenant's virtual time",
+    "ties per order": "a turn that is given back was the last of its order, "
                       "whatever other tenants got meanwhile",
-    "given back to both": "a turn that yields nothing is charged to neither",
-    "the user is passed over": "after it, the same tenant is asked again",
-    "the tenant is passed over": "but not when all of its users have been",
-    "a tenant comes again": "time-fair: it has saved nothing meanwhile",
+    "given back to both": "a turn that yields nothing is charged to no flow",
+    "the user is passed over": "after a user without a task, the same tenant is asked again",
+    "the tenant is passed over": "a tenant whose users were all asked is not asked again",
+    "a tenant comes again": "time-fair: a tenant that was passed over has saved nothing meanwhile",
     "a tenant is aside": "a tenant without a slot is out of the order",
-    "aside is not brought in": "even if another of its users comes",
-    "back with its users": "and back with all users once it has one",
+    "aside is not brought in": "a tenant aside stays out of the order when a user becomes active",
+    "back with its users": "a tenant is back with all users once it has a slot",
     "back in time": "a flow on hold, or without a start under its rate, returns when "
                     "its time comes",
     "lapsed first": "a lapsed task has its slot, and is found at once if its "
-                    "tenant has no other",
-    "lapsed is not aside": "also if its tenant has no other slot",
-    "lapsed comes with its tenant": "or had none, and was aside",
-    "the dead one's clock stops": "and does not keep its tenant back",
-    "running at both levels": "time-fair: its tenant's level is its users'",
-    "ended at both levels": "and their ends are its",
+                    "tenant has no other task",
+    "lapsed is not aside": "a lapsed task is found even if its tenant has no other slot",
+    "lapsed comes with its tenant": "a lapsed task is found even if its tenant was aside",
+    "the dead one's clock stops": "the running tasks of a dead worker do not delay its tenant",
+    "running at both levels": "time-fair: a tenant's level counts the tasks of its users",
+    "ended at both levels": "time-fair: the ends of a user's tasks count for its tenant",
 }
 
 USUAL = {"by": "cost", "tenants": ((1, (1, 1)), (1, (1,)), (1, (1, 1, 1))),
@@ -158,7 +160,7 @@ class Flow:
         return bool(self.lapsed and self.is_open() and self.parent.is_open())
 
     def may_start(self):
-        """Whether it has a slot, or a task that has one."""
+        """Whether the flow has a slot, or a task that has one."""
         return self.has_slot() or any(
             user.takes_over() for user in self.users or (self,) if user.parent)
 
@@ -186,8 +188,8 @@ class Books:
         return True
 
     def stopped(self, flow):
-        """The users whose tasks do not count as running, since one has
-        lapsed."""
+        """The users whose tasks do not count as running, since one of their
+        leases has lapsed."""
         if flow.parent or not self.rule("the dead one's clock stops"):
             return []
         users = [self.of[user] for user in flow.users]
@@ -507,7 +509,7 @@ class Lane(Books):
         while True:
             self.asked += 1
             if self.asked > 50:
-                raise Fault("endless: a call asks the same flow"
+                raise Fault("endless: a call asks the same flow again"
                             if passed else "flat: a call asks all users")
             self.add_those_that_come(now)
             tenant = self.best(None, passed, now)
@@ -594,8 +596,8 @@ class Lane(Books):
 
 
 class Leads:
-    """The service of flows, and the greatest difference between two flows of the
-    same order.
+    """The service that flows got, and the greatest difference between two flows
+    of the same order.
     """
 
     def __init__(self, flows, by, steady):
@@ -629,8 +631,8 @@ class Leads:
         self.compare(i, j, high - low, self.bound(i, j))
 
     def check_ahead(self, i, j, lead):
-        """The bound also admits the lead that i had when both became present,
-        with the tasks in hand."""
+        """The bound also admits the lead that i had when both became active,
+        plus the tasks in hand."""
         hand = (i.running // i.weight + 1) * self.largest[i] * UNIT
         start = self.span.setdefault((i, j), lead + hand)
         level = -(-self.most[j] // j.weight)
@@ -639,7 +641,7 @@ class Leads:
 
     def compare(self, i, j, lead, bound):
         if lead > bound:
-            raise Fault(f"bound: {i} is {lead} ahead of {j}, not {bound}")
+            raise Fault(f"bound: {i} is {lead} ahead of {j}, over {bound}")
         if bound:
             self.measured = max(self.measured, lead / bound)
 

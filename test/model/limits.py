@@ -6,8 +6,7 @@ transactions of two or three backends.  The model visits once every state that
 some order of the steps can reach.  The rules make these promises
 
 strict          a claim exceeds no limit that was in effect when its slot was taken,
-                or since.  A task runs
-                from its claim until its end is visible.
+                or after that.  A task runs from its claim until its end is visible.
 too little      a known counter is at least the true number.
 not exact       when every transaction is over, or idle, a known counter is exact.
 stranded        Assume that every transaction is over, or idle, and that a task is
@@ -24,8 +23,8 @@ from protocol import (ABSENT, CALLS, ENDS, GONE, IN_CALL, IRREGULAR, NO_LIMIT,
 
 __all__ = ["Model", "RULES", "SCENARIOS", "size"]
 
-# Each scenario has the limit, the rows, and other shared fields with unusual values. Then
-# the transactions of each backend follow, one after the other.
+# Each scenario has the limit, the rows, and other shared fields with unusual values.
+# After that it has the transactions of each backend, one after the other.
 A, W, R = ABSENT, READY, RUNNING                # W: waits, ready
 LIMITED = {"limited": 1, "group": IRREGULAR}
 COUNTED = {**LIMITED, "known": 1}
@@ -155,7 +154,7 @@ class Model:
         self.quiet = {}
 
     def begin(self, number, own, fate=""):
-        """Prepare the next call, or the end of the transaction."""
+        """Prepares the next call, or the end of the transaction."""
         calls = self.scripts[number]
         if own["call"] == len(calls) or fate == "open":
             return {**OWN, "call": len(calls), "served": own["served"]}
@@ -212,7 +211,7 @@ class Model:
 
     def explore(self, most=None):
         """Returns None, or (a fault, the steps that lead to it).  Searches
-        breadth first, at most this number of states.
+        breadth first, and visits at most this number of states.
         """
         shared, backends = self.start
         first = (tuple(shared.values()),

@@ -22,11 +22,11 @@ unknown         Assume that all transactions are over, no load was cancelled, an
                 are known.  The counter is also known, if the load began with a
                 limit and without a transaction that does not count.
 lost            known numbers remain known until SQL changes rows, even while
-                another load runs, and when that load fails.
+                another load runs, or when that load fails.
 
 A step is atomic for all other sessions.  A transaction is an xid, and has at most
 one savepoint.  A row's versions are (task, made by, kind, ended by).  0 means that
-it was made or ended before the start, and None that it has not ended.
+the version was made or ended before the start, and None that it has not ended.
 """
 
 from collections import namedtuple
@@ -41,25 +41,25 @@ RULES = {
     "one decision": "the check of the snapshot and the addition are one section",
     "visible first": "a commit adds after it is visible, not before",
     "seen adds nothing": "tasks that the snapshot sees are not added",
-    "running adds": "tasks that it sees running are added",
-    "later adds": "and so are changes without an xid at that time",
+    "running adds": "tasks that the snapshot sees running are added",
+    "later adds": "changes that had no xid at the snapshot are added",
     "stays": "the snapshot stays when the load is over",
     "from zero": "a new load begins at 0",
     "found is added": "the found numbers are added to those of commits",
-    "own number": "and only if no other load has begun",
+    "own number": "the found numbers are added only if no other load has begun",
     "known last": "numbers are known when the load is over, not before",
-    "known stays": "and those of the last load during another one",
+    "known stays": "numbers of the last load stay known during another load",
     "other book": "a load takes the book that the last ended one does not use",
     "both books": "commits add to both books",
     "own snapshot": "each addition uses the snapshot of that book's load",
     "current first": "a load is the current one before its resets are known",
     "looks in order": "a reader reads the resets first, then the current load",
     "aborts add nothing": "rolled back changes are not added",
-    "undo": "nor are changes rolled back to a savepoint",
+    "undo": "changes that are rolled back to a savepoint are not added",
     "resets first": "resets are read before the snapshot is taken",
     "resets void": "numbers are not known after another reset",
     "own runs": "the load counts its own xid as running",
-    "own hidden": "and reads its own transaction's changes like other sessions",
+    "own hidden": "the load sees its own transaction's changes as others do",
     # the counter
     "enter in mutex": "the limit is checked and the slot taken in one section",
     "enter first": "a slot is taken before the claim",
@@ -68,18 +68,18 @@ RULES = {
     "back": "an unused slot is given back",
     "undo back": "a slot is given back after a rollback to its savepoint",
     "open stays": "no load touches open slots",
-    "end at commit": "a task that ends counts until that is committed",
+    "end at commit": "a task that ends counts until its end is committed",
     "moves on": "a transaction that adds nothing also records the loads in the counter",
     "same number": "no slot is taken by the numbers of another load",
     "within": "an expired task continues if the limit is not exceeded",
-    "idle": "a counter is freed only if it is 0",
-    "idle in both": "also by the load in progress",
-    "not open": "and only without open slots",
+    "idle": "a counter is freed only if it is 0 in the last load's book",
+    "idle in both": "a counter is freed only if it is 0 in both books",
+    "not open": "a counter is freed only if it has no open slots",
     # the first limit
-    "limited": "a call that sees a limit counts, and so do all after it",
+    "limited": "a call that sees a limit counts, and so do all later calls",
     "limited again": "a call that will not count announces that, then checks again",
-    "until the end": "that call lasts until its transaction has ended",
-    "not limited": "and so does a call that has found no limit",
+    "until the end": "a call that does not count lasts until its transaction ends",
+    "not limited": "a call that has found no limit lasts until its transaction ends",
     "calls": "a load that begins during such calls does not count",
 }
 
@@ -87,14 +87,15 @@ READY, RUNNING = "ready", "running"
 KINDS = (READY, RUNNING)
 EACH = -1                       # a value of counts_since: no load counts so far
 
-# xid. savepoint: 0 (none), or its number. number: that of the load that was
-# read. known: first the resets at which its numbers were known, then whether
-# they still are. mine: number, snapshot and resets of the session's own load.
-# noted: changes of tasks (ready, running), of the counter, and slots. below:
-# those that are outside the savepoint. slot: whether one is taken for the next
-# claim. call: None, "counts" or "not". limit: the limit that the session has
-# read, which may be old by now. kept: whether the session is registered as one
-# that does not count. decided: the books to which the commit adds.
+# sub: the savepoint's number, or 0. number: that of the load that was read.
+# known: first the resets at which its numbers were known, then whether they
+# still are. mine, snapshot, resets: number, snapshot and resets of the
+# session's own load. noted: changes of tasks (ready, running), of the counter,
+# and slots. below: the changes outside the savepoint. slot: whether a slot is
+# taken for the next claim. call: None, "counts" or "not". limit: the limit that
+# the session has read, which may be old by now. kept: whether the session is
+# registered as one that does not count. decided: the books to which the commit
+# adds.
 NOTHING = (0, 0, 0, 0)
 Session = namedtuple("Session", "at xid sub number known mine snapshot rows"
                      " resets noted below slot call limit kept pins seen decided")
@@ -145,7 +146,7 @@ def limited(limit):
 
 
 # The ready tasks, the running tasks, and the limit, which is None if there was
-# no limit so far. Then whether a load has ended (None: no, and no call has
+# no limit so far. Then whether a load has ended (None if not, and no call has
 # seen the limit), and the scripts of sessions.
 SCENARIOS = {
     "an enqueue": (1, 0, None, 0, [ended(ENQUEUE), LOAD]),
@@ -304,7 +305,7 @@ class Model(Explorer):
     # rows
 
     def gone(self, state, by):
-        """Whether the transaction or savepoint was rolled back."""
+        """Whether the transaction or the savepoint was rolled back."""
         return by in state.aborted or by and by[0] in state.aborted
 
     def committed(self, state, by):
@@ -330,7 +331,7 @@ class Model(Explorer):
                 session._replace(xid=state.next))
 
     def change(self, state, session, kind, to):
-        """Give a task of that kind another version.  Returns None if there is
+        """Gives a task of that kind another version.  Returns None if there is
         no such task."""
         xid = session.xid or state.next
         at = next((i for i in self.usable(state, xid)
@@ -361,7 +362,8 @@ class Model(Explorer):
             self.note(session, ready=1))
 
     def sql(self, state, session, _):
-        """Another session makes a running task ready, or a ready one running."""
+        """Another session makes a running task ready, or makes a ready task
+        run."""
         changed = (self.change(state, session, READY, RUNNING)
                    or self.change(state, session, RUNNING, READY))
         if changed is None:
@@ -423,7 +425,7 @@ class Model(Explorer):
                 and EACH != state.counts_since < state.current)
 
     def look(self, state, session, _):
-        """Read the numbers of the known load."""
+        """Reads the numbers of the known load."""
         if session.call != "counts":
             return state, session
         return self.counting(state), session._replace(number=state.current,
@@ -691,7 +693,7 @@ class Model(Explorer):
                 session._replace(snapshot=(xmax, running)))
 
     def sees(self, state, session, by):
-        """Whether the session's snapshot has seen the transaction commit."""
+        """Whether the session's snapshot sees the transaction as committed."""
         xmax, running = session.snapshot
         if by == 0 or by is None:
             return by == 0
@@ -816,4 +818,4 @@ class Model(Explorer):
                 for i, session in enumerate(state.sessions))):
             return
         if not self.is_known(state):
-            raise Fault("unknown: when all is quiet")
+            raise Fault("unknown: the numbers, when all transactions are over")

@@ -1,11 +1,11 @@
 """The limit protocol as atomic steps, for limits.py.
 
-One queue, one lane, one group, a few tasks, a few backends.  A step is atomic
-for all other backends.  It is a section of code under a spinlock, an access to
-an atomic, or a read or a write of a row.  Another kind of step is the moment at
-which a transaction's end becomes visible.  A section under the lane's lock is
-one step.  Only fairq_lane_put_aside() has two, because it takes a counter's
-mutex in the middle.  Steps have the names of the functions in C.
+There are one queue, one lane, one group, a few tasks and a few backends.  A
+step is atomic for all other backends.  It is a section of code under a
+spinlock, an access to an atomic, or a read or a write of a row.  Another kind of
+step is the moment at which a transaction's end becomes visible.  A section under
+the lane's lock is one step.  Only fairq_lane_put_aside() is two steps, because
+it takes a counter's mutex in the middle.  Steps have the names of the functions in C.
 
 A state is a tuple: the shared part, then each backend's own.  A step is a
 function (rules, shared, own, number) that changes both records, and names the
@@ -13,7 +13,7 @@ next step.  It returns NOT_NOW if it has to wait.
 
 The model leaves out these parts, without losing a fault:
 
-- Addresses.  All tasks have the places of waiting ones, so the group is
+- Addresses.  All tasks have the places of waiting tasks, so the group is
   irregular while one of its tasks is ready.  Only the state of the group's
   hints exists: in service (IRREGULAR), put aside (PARKED), or not known to
   have a task (REGULAR).  A pop skips a REGULAR group.
@@ -28,8 +28,7 @@ here.  A pop that cannot load does not try again, and skips the group.
   is like several calls.
 
 A transaction is a tuple of calls, see CALLS.  The end "end" is a commit or an
-abort.  The end "any" may also be neither: then the transaction stays open and
-idle.
+abort.  With the end "any", the transaction may also stay open and idle.
 """
 
 NO_LIMIT = 99
@@ -43,13 +42,14 @@ SHARED = {
     # rows: (the committed state, the transaction that changes the row or
     # NOBODY, the new state)
     "rows": (),
-    # The committed settings in their order.  The setting in effect, according to the
-    # version.  The transaction that changes the settings, and its new value.
+    # limits: the committed settings in their order.  announced: the setting that the
+    # version has announced.  setter, setting: the transaction that changes the
+    # settings, and its new value.
     "limits": (NO_LIMIT,), "announced": 0, "setter": NOBODY, "setting": 0,
     # struct FairqHints, FairqDomain
     "version": 1, "limited": 0, "calls": 0, "uncounted": 0, "resets": 0,
     # struct FairqCounter.  late: transactions whose visible ends are not added
-    # yet; seen: those of them whose ends the load has seen
+    # yet.  seen: those of them whose ends the load has seen
     "known": 0, "parked": 0, "committed": 0, "open": 0, "as_of": 0,
     "seen": 0, "late": 0,
     # struct FairqLane, and the group in it
@@ -77,25 +77,25 @@ RULES = {
     "enter_in_mutex": "the limit is checked and the slot taken in one section",
     "leave_after": "a slot is closed when the end is visible, not before",
     "seen": "ends that the load has seen are not added to its result",
-    "park_in_mutex": "the last check and the mark as parked are one section",
+    "park_in_mutex": "a group is checked and marked as parked in one section",
     "park_version": "no group is parked by settings of another version",
     "park_version_in_mutex": "the version is read under the counter's mutex",
     "park_not_pending": "no group is parked by uncommitted settings",
-    "leave_unparks": "closing a slot unparks the group",
-    "back_unparks": "giving a slot back unparks the group",
+    "leave_unparks": "a slot that is closed unparks the group",
+    "back_unparks": "a slot that is given back unparks the group",
     "version_after": "the version increases after the settings are visible",
-    "version_first": "and before the parked group is taken back",
+    "version_first": "the version increases before the parked group is taken back",
     "settings_unpark": "a change of the settings unparks the group",
     "settings_order": "settings: the version is read before the rows",
-    "settings_again": "and again between enter and claim",
+    "settings_again": "settings: the version is read again between enter and claim",
     "limited": "a call that sees a limit makes the queue a limited one",
     "calls": "a load does not count during calls that do not count",
-    "uncounted": "nor during transactions with such calls",
+    "uncounted": "a load does not count during transactions with such calls",
     "limited_again": "a call that will not count announces that, then checks again",
-    "ready_after": "ready is published once it is visible",
-    "ready_version": "ready increases the group's version",
-    "undone": "an abort also publishes ready",
-    "as_of": "a reset voids the counter",
+    "ready_after": "a ready task is published once it is visible",
+    "ready_version": "a ready task increases the group's version",
+    "undone": "an abort also publishes ready tasks",
+    "as_of": "a reset makes the counter invalid",
 }
 
 
@@ -162,8 +162,8 @@ def settings_are_old(rules, s, p, me):
 
 
 def load(rules, s, p, me):
-    """The whole load in one step, if this call may count.  Otherwise the call
-    skips the group."""
+    """Makes the whole load in one step, if this call may count.  Otherwise the
+    call skips the group."""
     p.tried = 1
     if (s.calls and "calls" in rules or
             s.uncounted and "uncounted" in rules):
@@ -390,7 +390,7 @@ def pending_show(rules, s, p, me):
 
 
 def claim(rules, s, p, me):
-    """Read the next row, and take it if it is ready."""
+    """Reads the next row, and takes its task if it is ready."""
     row = s.rows[p.row]
     if row[1] not in (NOBODY, me) or visible(row, me) != READY:
         p.row += 1
@@ -401,7 +401,7 @@ def claim(rules, s, p, me):
     p.served += 1
     p.undone = int("undone" in rules)
     note(p, 1, int(p.kind == "pop"))
-    # strict: under all settings in effect since it got its slot
+    # strict: the claim must fit all settings in effect since it got its slot
     most = s.setting if s.setter == me else max(s.limits[p.since:])
     count = sum(map(is_running, s.rows))
     if count > most:
@@ -417,7 +417,7 @@ def task_find(rules, s, p, me):
 
 
 def task_delete(rules, s, p, me):
-    """This is fairq_task_return(), if the call is a release."""
+    """If the call is a release, this step is fairq_task_return()."""
     row = s.rows[p.row]
     if row[1] not in (NOBODY, me):
         return NOT_NOW
@@ -517,7 +517,7 @@ def say_leave(rules, s, p, me):
     s.open -= p.slots
     if p.committed and not ("seen" in rules and s.seen & 1 << me):
         s.committed += p.leased
-    # this end is added by now, so it is not late
+    # this end has been added, so it is not late
     s.late &= ~(1 << me)
     if "leave_unparks" in rules or p.settings:
         p.bits, s.parked = s.parked, 0
@@ -552,7 +552,7 @@ def unlock(rules, s, p, me):
     return "next"
 
 
-CALLS = {                       # the first step; the meaning of the argument
+CALLS = {                       # the first step, and what the argument means
     "pop": ("pending_show", None),
     "take": ("pending_show", None),
     "complete": ("task_find", "row"),

@@ -2,7 +2,7 @@
 
 Each group has one seat in every block.  A busy group always has work, so that
 blocks pass.  The lane stores its position: the present block, and the seat that
-service has reached in it.  The lane has one bit per group for each of these
+service has reached in it.  The lane has one bit per group in each of these
 sets:
 
     ring        may have a ready task
@@ -14,19 +14,19 @@ sets:
 
 A group may have an entry in the cache.  The entry has a hand, the group's first
 ready tasks by address.  The entry also has "upto": each ready task below upto
-is in the hand, or in flight.  An entry can be evicted at any time; the bits
+is in the hand, or in flight.  An entry can be evicted at any time, but the bits
 cannot.
 
-    The next turn of a group is at its seat in the present block, or in the
-    following block if it has had a turn in this one.  The group in the ring
-    with the lowest next turn is served.
+    The next turn of a group is at its seat in the present block, or in the next
+    block if it has had a turn in the present one.  The group in the ring with
+    the lowest next turn is served.
 
-SQL may change rows, or shared memory may be lost.  Then recovery begins.
-After a loss, recovery begins with a new block.  After SQL, the position and
-the bits "served" stay.  All other bits are then clear.  Steps read the table
-seat by seat, from the seat after the position, and wrap around.  Each step
-sets the bits of the groups that have rows.  A step first reads the table and
-stores the result later; other steps can run meanwhile.
+SQL may change rows, or shared memory may be lost.  Then recovery begins.  After
+a loss, service begins with a new block. After SQL, the position and the bits
+"served" stay.  All other bits are clear.  Steps read the table seat by seat,
+from the seat after the position, and wrap around.  Each step sets the bits of
+the groups that have rows.  A step first reads the table, and later stores the
+result. Other steps can run meanwhile.
 
 A step of the model is a section under the lane's lock.  An enqueue gets an
 address, an end publishes a task, or a pop takes a turn, claims a task of the hand,
@@ -41,22 +41,22 @@ stranded    Assume that all calls and transactions are over and no group is
             ready task.
 passed over A turn is taken only if no group with a ready task and a slot has a
             lower next turn.  (A turn that yielded no task, because the group
-            had none or no slot, does not count.)
+            had no task or no slot, does not count.)
 twice       No group has two turns in a block.  A turn counts even if its claim
-            is rolled back, or the row was locked.
+            was rolled back, or the row was locked.
 back        The blocks of the turns that are taken never decrease.
 the front   The front is empty when the position enters another block.
 address     A task is served at its address, unless a task is late, rolled back,
             purged, parked or locked.  This promise does not apply to an enqueue
             in the middle of its group's own turn.
 
-One exception: a group that was in front when SQL changed rows, and is not known
-yet, may be passed over in that block.
+There is one exception. A group that was in front when SQL changed rows, and is
+not known yet, may be passed over in that block.
 
-"passed over" and "twice" imply the bound.  While a group waits, another one has at
-most one turn in the rest of the block, and one in the next.  A group without a
-turn in the block waits only for groups in front, if the position has passed its
-seat.
+"passed over" and "twice" imply the bound.  While a group waits, another group
+has at most one turn in the rest of the block, and one in the next block.  A
+group without a turn in the block waits only for groups in front, if the
+position has passed its seat.
 """
 
 from lane import (ABSENT, BUSY, CLAIMED, GONE, INSERTING, READ, READY, RULES,
@@ -69,10 +69,10 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 # busy group's), the weights and the last block.  H is the size of a hand.  "may" lists the
 # events: evict, rollback, purge, park, lock, abort, rewrite (rows move) and settings (they
 # change during a call).  Other events are room (a published task finds space
-# for an entry) and none (a call that takes a turn may find no space).  turns:
-# the most turns in flight at a time; with 0 each turn is claimed immediately.
-# resets: how often rows may change, or memory may be lost.  scans: how many
-# steps of recovery run concurrently.
+# for an entry) and none (a call that takes a turn may find no space).  turns is the
+# largest number of turns in flight. With 0, each turn is claimed immediately.  resets: how
+# often rows may change, or memory may be lost.  scans: how many steps of recovery run
+# concurrently.
 USUAL = {"seats": (0, 1), "weights": (1, 1), "blocks": 3, "H": 1, "turns": 1,
          "room": True, "may": ("evict", "rollback", "park", "abort"),
          "resets": 0, "scans": 1}
@@ -197,8 +197,8 @@ class Model(Explorer):
                     yield f"the pop of {address} aborts", lane
 
     def is_late(self, state, i):
-        """Whether the turn of task i is over, or an uncommitted task of its group precedes
-        it."""
+        """Whether the turn of task i is over, or an uncommitted task of its
+        group precedes the task."""
         lane = self.lane(state)
         g = self.group[i]
         address = state[0][i][1]

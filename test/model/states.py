@@ -4,7 +4,7 @@ from collections import deque
 
 
 class Fault(Exception):
-    """Raised when a promise is broken in a state, or by a step."""
+    """Raised when a state or a step breaks a promise."""
 
 
 class Explorer:
@@ -15,7 +15,7 @@ class Explorer:
 
     def explore(self, most=None):
         """Returns None, or (a fault, the steps that lead to it). Searches
-        breadth first, at most this number of states.
+        breadth first, and visits at most this number of states.
         """
         came = {self.start: None}
         todo = deque([self.start])

@@ -1,24 +1,24 @@
-"""Waking sessions that wait: the session that searches, and the one that is
-called (src/base/wake.c).
+"""Waking sessions that wait: which session searches, and which session is called
+(src/base/wake.c).
 
 Producers make tasks ready, and call waiters.  A waiter that searches and finds a
 task leaves.  Then its client pops a task, or is gone.  The rules make these
 promises
 
 lost            when only time can change the state, no session sleeps while a task
-                is ready, unless a search is still to come.
-late            a search that comes a second later is only needed if a client is
-                gone.  Otherwise no session sleeps while a task is ready.
-crowd           as many sessions are notified as there were tasks.  One more is
-                notified for each search without a call.  Such searches are the
-                first search of a session, the search after a second, and the
-                search after another session was ended.
+                is ready, unless a search is about to follow.
+late            the search after a second is needed only if a client is gone.
+                Otherwise no session sleeps while a task is ready.
+crowd           as many sessions are notified as there were tasks.  One more
+                session is notified for each search without a call.  Such
+                searches are the first search of a session, the search after a
+                second, and the search after another session was ended.
 
 A step is atomic for all other sessions.  It is a search, an access to an
 atomic, or a change of the list of sleepers.  The names of steps that happen
 only as time passes begin with "later".  A signal goes to the first session in
 the list, and removes that session from the list.  The model leaves out the
-timekeeper's clock, because it is only one more reason to call.
+timekeeper's clock, because the clock is only one more reason for a call.
 """
 
 from collections import namedtuple
@@ -30,7 +30,7 @@ __all__ = ["Model", "RULES", "SCENARIOS"]
 RULES = {
     "visible first": "waiters are called after the tasks are visible",
     "counted first": "a waiter is counted before it searches",
-    "join first": "it joins the sleepers before it checks for a call",
+    "join first": "a waiter joins the sleepers before it checks for a call",
     "call first": "calls are added before a session is signalled",
     "take a call": "a woken waiter searches only if it takes a call",
     "pass on": "an ended waiter calls another one",
@@ -51,7 +51,7 @@ ASLEEP, COMES, ENDS, GONE = "asleep", "comes", "ends", "gone"
 
 # The states of waiters, and how many tasks each producer makes ready.  A waiter
 # is asleep or arriving at first.  A sleeping waiter may be ended, or its client
-# may be gone.
+# may leave.
 SCENARIOS = {
     "one of three": ((ASLEEP, ASLEEP, ASLEEP), (1,)),
     "two of three": ((ASLEEP, ASLEEP, ASLEEP), (2,)),
