@@ -90,7 +90,8 @@ def refused():
 
 @app.task(bind=True)
 def elsewhere(self):
-    """Rejects its first attempt with requeue, so the next one can run elsewhere."""
+    """Rejects its first attempt with requeue, so the next attempt can run in
+    another process."""
     flag = os.environ["EVENTS"] + ".elsewhere"
     say("elsewhere", self.request.fairq["attempt"])
     if not os.path.exists(flag):

@@ -1,7 +1,7 @@
 // The handler of worker.js in this test.  A task takes 50 ms, and writes a line
-// at its beginning and at its end.  The clock is the one of Python's
-// time.monotonic().  Date.now() can be 1 ms early, so with it tasks would seem
-// to overlap.
+// at its beginning and at its end.  The clock is that of Python's
+// time.monotonic().  Date.now() can be 1 ms early, so that tasks would seem to
+// overlap.
 'use strict';
 const fs = require('fs');
 const { setTimeout: sleep } = require('timers/promises');

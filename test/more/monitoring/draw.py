@@ -26,7 +26,8 @@ WIDTH, HEIGHT, GAP = 480, 230, 20
 
 
 def work(connect, crash, end):
-    """Workers that pop and complete one task at a time, until they die with a task."""
+    """Starts workers that pop and complete one task at a time, until each dies
+    with a task."""
     with connect() as db:
         while not end.is_set():
             found = db.execute("SELECT id FROM fairq.pop('scan', lease => %s)", [LEASE]).fetchall()
@@ -38,7 +39,7 @@ def work(connect, crash, end):
 
 
 def tell(connect):
-    """Runs the events; returns the begin and the end of their time."""
+    """Runs the events, and returns the times at which they begin and end."""
     db = connect()
     db.execute("SELECT fairq.create_queue('scan')")
     crash, end = threading.Event(), threading.Event()

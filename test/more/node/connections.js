@@ -1,5 +1,5 @@
 // Workers survive connections that are lost in each state, and servers that do
-// not answer.  They connect to several hosts and databases.
+// not answer.  Workers connect to several hosts and databases.
 'use strict';
 const net = require('net');
 const {
@@ -62,7 +62,7 @@ async function lost() {
   await lock.query('COMMIT');
   const other = work(name, () => 'another did it');
   equal((await ended(id)).result, null, 'in a heartbeat: the worker keeps the lease');
-  equal(seen.splice(0), [1], 'and the task runs once');
+  equal(seen.splice(0), [1], 'the task runs once');
   await other.stop();
 
   const lines = worker.lines.filter((line) => !/another transaction has locked the task/.test(line));
@@ -77,8 +77,8 @@ async function lost() {
   await drop(name);
 }
 
-// Other leases are still renewed while a transaction has completed a task and
-// thereby locked the task's row.
+// Other leases are still renewed while an open transaction has completed a
+// task, which locks the task's row.
 async function heartbeats() {
   const name = await queue('heartbeats');
   const client = await connect();
@@ -140,7 +140,7 @@ async function databases() {
   }, { databases: [{ database: first }, uri], lease: 7 });
   ids.push(await fairq.enqueue(admin, name, 'here', 11e3));
   ids.push(await fairq.enqueue(second, name, 'there', 11e3), await fairq.enqueue(second, name, 'cancelled', 60e3));
-  check(ids[1] > 2 ** 52 && Number.isSafeInteger(ids[1]), 'the id of a shard is also a number', ids);
+  check(ids[1] > 2 ** 52 && Number.isSafeInteger(ids[1]), 'an id with a shard is a number', ids);
   await until(() => seen.length === 3);
   const others = [{ database: first }, uri].map((one) => work(name, () => 'another did it', { databases: one }));
   await fairq.cancel(second, ids[2]);
@@ -187,17 +187,17 @@ async function hosts() {
   for (const places of [[nowhere, away], [away, nowhere]]) {
     const one = new Database(places, { ...options, giveUp: 0 });
     const error = await errorOf(one.query('SELECT 1', [], { once: true }));
-    equal(error.code, 'ENOENT', 'a host that is down may return with a database that the others lack');
+    equal(error.code, 'ENOENT', 'a host that is down may return with another database');
     one.close();
   }
   const none = new Database([standby, standby], options);
   equal((await errorOf(none.query('SELECT 1', [], { once: true }))).message, 'no host accepts writes',
-    'no host is found if none accepts writes');
+    'if no host accepts writes, the worker finds none');
   none.close();
 }
 
-// A worker waits until its database is created.  If its database is not
-// created, it gives up.
+// A worker waits until its database is created.  If the database is not
+// created, the worker gives up.
 async function hopeless() {
   const lines = [];
   const options = {
@@ -229,7 +229,7 @@ async function hopeless() {
 async function vanished() {
   const sockets = new Set();
   let passing = true;
-  // an end of a connection is not answered
+  // the end of a connection is not answered
   const server = net.createServer({ allowHalfOpen: true }, (here) => {
     const there = net.connect(`${process.env.PGHOST}/.s.PGSQL.${process.env.PGPORT}`);
     for (const [one, other] of [[here, there], [there, here]]) {
@@ -257,8 +257,8 @@ async function vanished() {
   await drop(name);
 }
 
-// If a server does not answer, the connection is lost, and the server stops the
-// calls.
+// If a server does not answer, the client drops the connection, and the server
+// ends the calls.
 async function silence() {
   const lines = [];
   const database = new Database(placesOf({}), {
@@ -274,7 +274,8 @@ async function silence() {
   database.close();
 }
 
-// A statement that fails for a temporary reason is repeated, and others are served meanwhile.
+// A statement that fails for a temporary reason is repeated. Meanwhile other tasks are
+// served.
 async function refusals() {
   await ask(`CREATE FUNCTION refuse() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
     RAISE 'no memory' USING ERRCODE = '53200'; END $$`);
@@ -316,7 +317,8 @@ async function encodings() {
   await ask('DROP DATABASE fairq_latin WITH (FORCE)');
 }
 
-// A server that is unreachable when the worker ends gets the ends of tasks if it returns in time.
+// If the server is unreachable when the worker ends, but returns in time, the worker still
+// ends its tasks there.
 async function lostAtTheEnd() {
   const name = await queue('lost at the end');
   const database = await ask('SELECT current_database()');

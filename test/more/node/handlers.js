@@ -102,7 +102,7 @@ async function failures() {
   }
   const { error: kept } = await ended(await add(name, {}, 'caused', { maxAttempts: 1 }), 'failed');
   check(/^TypeError: fetch failed; caused by .*\n +at .*handlers\.js.*\ncaused by AggregateError: ECONNREFUSED\n +at .*\n +part: /
-    .test(kept) && !/node:|lib.worker|anonymous/.test(kept), 'it also has the stacks of its causes', kept);
+    .test(kept) && !/node:|lib.worker|anonymous/.test(kept), 'the error has its causes\' stacks', kept);
   const dead = await ended(await add(name, {}, 'dead'), 'failed');
   equal([dead.attempt, dead.error], [1, 'no such address'], 'Dead: no further attempt');
   const id = await add(name, { delay: 4 }, 'retry');
@@ -149,7 +149,7 @@ async function progress() {
   await drop(name);
 }
 
-// A later attempt gets the steps and the cursor of an earlier one.
+// A later attempt gets the steps and the cursor of an earlier attempt.
 async function resumed() {
   const name = await queue('resumed', "backoff => '0.1 s'");
   const seen = [];
@@ -204,19 +204,19 @@ async function exactlyOnce() {
   }, { concurrency: 1, lease: 5 });
   const done = await ended(await add(name, {}));
   equal([done.status, done.result, await credited()], ['completed', { credited: true }, 1],
-    'a task that is completed in a transaction ends with it');
+    'a task that is completed in a transaction ends with the transaction');
   const retried = await ended(await add(name, { fails: 1 }));
   equal([retried.status, retried.attempt, await credited()], ['completed', 2, 2],
     'a task whose transaction is rolled back is retried');
   const forgotten = await ended(await add(name, { forgets: 1 }));
   equal([forgotten.status, forgotten.attempt, await credited()], ['completed', 2, 3],
-    'also if its handler then returns: it is retried when its lease has expired');
-  equal(worker.lines.filter((line) => !/it broke/.test(line)), [], 'the log has nothing else');
+    'even if its handler then returns, the task is retried when its lease has expired');
+  equal(worker.lines.filter((line) => !/it broke/.test(line)), [], 'the log has no other lines');
   const id = await add(name, { lost: true });
   await until(() => task_.id === id && task_.attempt >= 3);
   await worker.stop();
   equal([await credited(), (await taskOf(id)).status], [3, 'queued'], 'a lost task changes nothing');
-  equal(task_.signal.reason instanceof fairq.Stopped, true, 'and its signal is aborted');
+  equal(task_.signal.reason instanceof fairq.Stopped, true, 'the signal of the lost task is aborted');
   await client.end();
   await ask('DROP TABLE credit');
   await drop(name);
@@ -291,8 +291,8 @@ async function undecodable() {
   }
   equal(seen, good.length, 'without its handler');
 
-  // a few kB, whose text is larger than the server can print, or than JavaScript can
-  // hold
+  // payloads of a few kB, whose text is larger than the server can print, or than
+  // JavaScript can hold
   const numbers = (count) => ask(`SELECT fairq.enqueue($1, 'bob', jsonb_agg(1e131071::numeric), max_attempts => 1)
     FROM generate_series(1, $2)`, name, count);
   const enough = os.freemem() > 3 * 2 ** 30;
@@ -331,7 +331,7 @@ async function refusal() {
   equal((await ended(id)).attempt, 2, 'another attempt runs it');
   equal(worker.lines, [`task ${id}, attempt 1 (queue refusal, group alice): the server refused its complete: it was`
     + ' cancelled, its lease was lost, or an earlier call had ended it'],
-  'the log says that the first one was refused');
+  'the log has the refusal of the first task');
   await worker.stop();
   await drop(name);
 }
@@ -363,7 +363,7 @@ async function timeouts() {
     'a timed out task is retried');
   const errorOf_ = async (task) => (await ended(await add(name, {}, task, { maxAttempts: 1 }), 'failed')).error;
   equal([await errorOf_('catches'), events], ['timed out after 1.5 s', ['timed out after 1.5 s']],
-    'it has failed, in spite of its handler\'s later result');
+    'the task has failed, in spite of its handler\'s later result');
   equal(await errorOf_('own'), 'timed out after 0.7 s', 'a handler has its own timeout');
   equal((await ended(await add(name, {}, 'none'))).status, 'completed', 'or none');
   equal(worker.lines.filter((line) => /slot/.test(line)), [], 'no slot is lost');
@@ -372,7 +372,7 @@ async function timeouts() {
   equal((await ended(id, 'failed')).error, 'timed out after 1.5 s', 'the worker does not wait for a handler that ignores its signal');
   const lost = `task ${id}, attempt 1 (deaf, queue timeouts, group bob): timed out, and its handler still runs;`
     + ' until it ends, 1 of 2 slots are left';
-  check(await until(() => worker.lines.includes(lost)), 'that handler keeps its slot', worker.lines);
+  check(await until(() => worker.lines.includes(lost)), 'a handler that still runs keeps its slot', worker.lines);
   events.length = 0;
   const gated = [await add(name, {}, 'gated'), await add(name, {}, 'gated')];
   await until(() => events.length > 0);
@@ -380,7 +380,7 @@ async function timeouts() {
   equal((await Promise.all(gated.map(taskOf))).map((task) => task.status), ['running', 'queued'],
     'the worker runs one task less at a time');
   pass();
-  equal((await ended(gated[1])).status, 'completed', 'and one task after the other');
+  equal((await ended(gated[1])).status, 'completed', 'the tasks run one after the other');
   over();
   check(await until(() => worker.lines.some((line) => /its handler has ended; its slot is free again/.test(line))),
     'until it ends', worker.lines);
@@ -388,8 +388,8 @@ async function timeouts() {
   await drop(name);
 }
 
-// A worker ends if its handlers keep all slots after their timeouts.  A handler
-// that computes forever fails only its task.
+// A worker ends if its handlers keep all slots after their timeouts.  If a
+// handler computes forever, only its task fails.
 async function hanging() {
   const name = await queue('hanging', "max_attempts => 1");
   const program = (handler) => new Program(`
@@ -404,7 +404,7 @@ async function hanging() {
     deaf.stderr);
   const tasks = await rows('SELECT status, error FROM fairq.tasks WHERE queue = $1 ORDER BY id', name);
   equal(tasks.map(({ status, error }) => [status, error]), [...Array(2).fill(['failed', 'timed out after 1 s']),
-    ['queued', null]], 'its tasks have failed, the next one was not started');
+    ['queued', null]], 'its tasks have failed, and the next one was not started');
   await ask('SELECT fairq.purge($1)', name);
   await ask('SELECT fairq.purge_failed($1)', name);
 
@@ -412,7 +412,7 @@ async function hanging() {
   const [first, second] = [await add(name, 1), await add(name, 2)];
   equal((await ended(first, 'failed')).error, 'timed out after 1 s: a handler keeps the event loop from turning',
     'the thread ends the attempt of a handler that computes');
-  equal((await taskOf(second)).status, 'running', 'the task that it blocks keeps its lease');
+  equal((await taskOf(second)).status, 'running', 'the other task, which that handler blocks, keeps its lease');
   endless.kill('SIGKILL');
   await endless.closed;
   await drop(name);

@@ -41,7 +41,7 @@ function equal(seen, wanted, name) {
   check(util.isDeepStrictEqual(seen, wanted), name, 'seen:', seen, 'wanted:', wanted);
 }
 
-// The error with which a promise is rejected, or which a function throws.
+// The error with which a promise is rejected, or that a function throws.
 async function errorOf(what) {
   try {
     await (typeof what === 'function' ? what() : what);
@@ -60,7 +60,7 @@ async function until(condition, seconds = LIMIT) {
   return condition();
 }
 
-// The packages of npm, for the tests that need them; null: they are not available.
+// The packages of npm for the tests that need them, or null if npm is not available.
 function fromNpm(...packages) {
   const done = spawnSync(path.join(__dirname, 'npm'), packages, { encoding: 'utf8' });
   if (done.status === 0) return done.stdout.trim();
@@ -77,7 +77,7 @@ async function rows(sql, ...values) {
   return (await admin.query(sql, values)).rows;
 }
 
-// The result of a query: a value, or a row if it has several.
+// The result of a query, which is a value, or a row if it has several values.
 async function ask(sql, ...values) {
   const [row] = await rows(sql, ...values);
   if (row === undefined) return undefined;
@@ -110,7 +110,7 @@ async function ended(id, status = 'completed') {
 // The texts of a task's error, without the stacks.
 const said = (error) => error.split('\n')[0];
 
-// The backends of a worker. With a pattern, only those that run a matching
+// The backends of a worker. With a pattern, only the backends that run a matching
 // statement.
 function backends(worker, like = '%') {
   return rows(`SELECT pid, query, wait_event_type FROM pg_stat_activity WHERE application_name = $1
@@ -119,7 +119,7 @@ function backends(worker, like = '%') {
 
 // ---- workers
 
-// A worker in this process; its log is in lines.
+// A worker in this process. Its log is in lines.
 function work(queues, handlers, options = {}) {
   const lines = [];
   const log = { warn: (line) => lines.push(line), error: (line) => lines.push(line) };

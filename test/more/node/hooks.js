@@ -59,7 +59,7 @@ async function hooks() {
   await worker.stop();
   wanted[id] = ['before', 'around', 'round', 'lost'].sort();
   const seen = Object.fromEntries(Object.entries(calls).map(([task, list]) => [task, list.slice().sort()]));
-  equal(seen, wanted, 'each attempt has the hook before and one of after, error and lost');
+  equal(seen, wanted, 'for each attempt the hook before runs, and one of after, error and lost');
   equal(Object.values(calls)[0], ['before', 'around', 'handler', 'round', 'after 10'], 'in this order');
   equal(worker.lines.filter((line) => /the hook "after" failed: Error: no hook of this kind/.test(line)).length, 1,
     'a hook that throws is in the log');
@@ -112,11 +112,11 @@ async function opentelemetry() {
     const span = find(`process ${name}`, 'fairq.task', task);
     const inside = find(`inside ${task}`);
     equal([producer.kind, span.kind], [SpanKind.PRODUCER, SpanKind.CONSUMER], `${task}: kinds of its spans`);
-    equal(producer.parentSpanContext.spanId, request.spanContext().spanId, 'the producer\'s span is in the active one');
+    equal(producer.parentSpanContext.spanId, request.spanContext().spanId, 'the producer\'s span is in the active span');
     equal([span.parentSpanContext, span.links.map((link) => link.context.spanId), span.spanContext().traceId
       === producer.spanContext().traceId], [undefined, [producer.spanContext().spanId], false],
-    'the consumer\'s span has a link to it');
-    equal(inside.parentSpanContext.spanId, span.spanContext().spanId, 'and the handler\'s spans are in that');
+    'the consumer\'s span has a link to the producer\'s span');
+    equal(inside.parentSpanContext.spanId, span.spanContext().spanId, 'the handler\'s spans are in that span');
     const { 'error.type': type, ...attributes } = span.attributes;
     equal([span.status.code, type, attributes], [status, task === 'fails' ? 'RangeError' : undefined, {
       'messaging.system': 'fairq',

@@ -82,13 +82,13 @@ async function expiry() {
   const name = await queue('in_time');
   const late = await add(name, 'late', undefined, { expiresAt: new Date(Date.now() + 2000) });
   const early = await add(name, 'early', undefined, { expiresAt: AT });
-  equal((await taskOf(early)).expires_at, AT, 'a time by which it must start');
+  equal((await taskOf(early)).expires_at, AT, 'a time by which the task must start');
   await sleep(2500);
   const seen = [];
   const worker = work(name, (task) => { seen.push(task.payload); });
   await ended(early);
   await worker.stop();
-  equal([seen, (await taskOf(late)).status], [['early'], 'expired'], 'it does not start after that');
+  equal([seen, (await taskOf(late)).status], [['early'], 'expired'], 'the task does not start after that time');
   await drop(name);
 }
 
@@ -104,17 +104,17 @@ async function batches() {
   const tasks = await Promise.all(ids.slice(0, 3).map(taskOf));
   equal(tasks.map((t) => [t.group_key, t.payload, t.headers, t.priority, t.cost]), [
     ['a', { n: 1 }, { task: 'each' }, 1, 2], ['b', null, { n: 2 }, 0, 1], ['ü', [3], null, 0, 1],
-  ], 'each has its own arguments, in order');
+  ], 'each task of a batch has its own arguments, in order');
   const left = tasks[1].run_at - Date.now();
   equal([tasks[0].run_at, left > 80e3 && left < 101e3, tasks[2].status], [AT, true, 'queued'],
     'and its own time');
   equal(await fairq.enqueueBatch(admin, name, []), [], 'a batch may be empty');
-  equal(tasks.map((task) => task.expires_at), [null, null, null], 'its tasks do not expire');
+  equal(tasks.map((task) => task.expires_at), [null, null, null], 'tasks of a batch do not expire by default');
   const [one, other] = await fairq.enqueueBatch(admin, name, [{ group: 'a' }, { group: 'b' }], { expiresAt: AT });
-  equal([(await taskOf(one)).expires_at, (await taskOf(other)).expires_at], [AT, AT], 'or all of them do');
+  equal([(await taskOf(one)).expires_at, (await taskOf(other)).expires_at], [AT, AT], 'all may expire');
   const error = await errorOf(fairq.enqueueBatch(admin, name, [{ group: 'a' }, { group: 'a', payload: 1n }]));
   check(error instanceof TypeError && /^task 1 of the batch cannot be encoded as JSON/.test(error.message),
-    'an error says which task it is', error);
+    'an error names the number of the task', error);
   await drop(name);
 }
 
@@ -141,7 +141,7 @@ async function waiting() {
   await ended(outer);
   await worker.stop();
   equal(seen, [outer, [outer, undefined, { completed: 1, failed: 1, cancelled: 0, expired: 0, purged: 0 }]],
-    'it runs when all have ended, one of them without success');
+    'the waiting task runs when all tasks have ended, one of them without success');
   equal([(await taskOf(later)).status, (await taskOf(strict)).status], ['completed', 'failed'], 'onSuccess');
 
   const first = await add(name, {}, 'x', { delay: 3600 });
@@ -167,7 +167,7 @@ async function waiting() {
   await drop(name);
 }
 
-// The ends of its predecessors start or cancel a task.
+// When a task's predecessors have ended, the task starts or is cancelled.
 async function successors() {
   const name = await queue('successors', 'max_attempts => 1');
   const good = await add(name, {}, 'works', { delay: 3600 });
@@ -197,7 +197,7 @@ async function successors() {
   const seen = [];
   for (const [id, status] of wanted) seen.push([id, (await ended(id, status)).status]);
   await worker.stop();
-  equal(seen, wanted, 'it runs, or is cancelled if a predecessor has not succeeded');
+  equal(seen, wanted, 'the waiting task runs, or is cancelled if a predecessor has not succeeded');
   const ran = wanted.filter(([, status]) => status === 'completed').map(([id]) => id);
   equal(order.slice().sort(), [good, bad, chained, ...ran].sort(), 'each task runs at most once');
   const at = (id) => order.indexOf(id);
@@ -222,7 +222,7 @@ async function queuesAndTasks() {
   }
   await fairq.ensureQueues(admin, { second: { maxRunning: 8 } });
   equal(await seen('second'), (await seen('like second')).replace('like second', 'second').replace('"max_running": 9', '"max_running": 8'),
-    'and keeps settings that are not given');
+    'a queue keeps settings that are not given');
 
   await fairq.ensureQueues(admin, { second: { rate: 0, maxRate: 0 } });
   const id = await add('second', {}, 'x', { dedupKey: 'k' });
@@ -236,11 +236,11 @@ async function queuesAndTasks() {
   while (Number(await fail()) > 0);
   equal([await fairq.redrive(admin, 'second', { group: 'alice' }), await fairq.redrive(admin, 'second', { maxTasks: 1 })], [1, 1], 'redrive');
   equal([await fairq.redriveTask(admin, id, { toQueue: 'first' }), await fairq.reschedule(admin, id + 99)], [false, false],
-    'false for a task that is not of that kind');
+    'the result is false for a task in another state');
   while (Number(await fail()) > 0);
   equal(await fairq.redriveTask(admin, id, { toQueue: 'first', toPriority: 3, toGroup: 'carol' }), true, 'redriveTask');
   const { queue: place, priority, group_key: group } = await taskOf(id);
-  equal([place, priority, group], ['first', 3, 'carol'], 'into another queue, priority and group');
+  equal([place, priority, group], ['first', 3, 'carol'], 'tasks are redriven into another queue, priority and group');
   for (const bad of [{ concurency: 1 }, { lease: '5 s' }, { shares: ['1'] }]) {
     check((await errorOf(fairq.ensureQueues(admin, { bad }))) instanceof TypeError, 'a bad setting is refused', bad);
   }

@@ -46,7 +46,7 @@ async function hello() {
   await until(() => worker.stdout);
   equal(worker.stdout, `${printed}\n`, 'README\'s worker runs the task');
   worker.kill();
-  equal([await worker.status(), worker.stderr], [0, ''], 'it ends at SIGTERM with status 0');
+  equal([await worker.status(), worker.stderr], [0, ''], 'the worker ends at SIGTERM with status 0');
   equal(await ask("SELECT status FROM fairq.tasks WHERE queue = 'mail'"), 'completed', 'and the task is done');
   await drop('mail');
 }
@@ -116,20 +116,20 @@ async function reference() {
   const all = [...keys(code('producer.js', /ARGUMENTS = \{\n([^]*?)^\}/m), /^ {2}(\w+):/gm), 'task', 'emptyGroup'].sort();
   equal([cells('Enqueueing'), fields('EnqueueOptions')], [all, all], 'README and the types have the options of a task');
   const ofBatch = [...keys(code('producer.js', /OF_BATCH = \[(.*?)\]/), /'(\w+)'/g), 'group', 'payload', 'task'].sort();
-  equal(fields('NewTask'), ofBatch, 'and those of a task of enqueueBatch');
+  equal(fields('NewTask'), ofBatch, 'README and the types have the options of a task of enqueueBatch');
   const waits = [...keys(code('batch.js', /BATCH_ARGUMENTS = \{\n([^]*?)^\}/m), /(\w+)[,:]/g), 'task', 'emptyGroup'].sort();
-  equal([cells('Batches'), fields('BatchOptions')], [waits, waits], 'and those of a task that waits for a batch');
+  equal([cells('Batches'), fields('BatchOptions')], [waits, waits], 'the options of a task that waits for a batch');
   const settings = fields('QueueSettings').map((one) => one.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`));
   const arguments_ = "SELECT array_agg(name ORDER BY name) FROM unnest((SELECT proargnames FROM pg_proc WHERE oid = $1::regproc)) name";
   equal(settings.sort(), (await ask(arguments_, 'fairq.create_queue')).filter((one) => !['queue', 'if_not_exists'].includes(one)).sort(),
-    'and the settings of create_queue');
+    'README and the types have the settings of create_queue');
   const options = keys(code('settings.js', /OPTIONS = \[([^]*?)\]/), /'(\w+)'/g).sort();
-  equal([cells('Workers'), fields('WorkerOptions')], [options, options], 'and those of a worker');
+  equal([cells('Workers'), fields('WorkerOptions')], [options, options], 'the options of a worker');
   const hooks = keys(code('settings.js', /HOOKS = \{\n([^]*?)^\}/m), /(\w+): \(/g).sort();
   equal([cells('Hooks'), fields('Hooks')], [hooks, hooks], 'and the hooks');
 
   const schedule = keys(code('schedule.js', /FIELDS = \[(.*?)\]/), /'(\w+)'/g).sort();
-  equal([cells('Schedules'), fields('Schedule')], [schedule, schedule], 'and the properties of a schedule');
+  equal([cells('Schedules'), fields('Schedule')], [schedule, schedule], 'the properties of a schedule');
 
   const name = await queue('fields');
   let has;
@@ -140,7 +140,7 @@ async function reference() {
   await worker.stop();
   await drop(name);
   has = has.filter((field) => field !== 'constructor').sort();
-  equal([cells('Handlers').filter((cell) => cell !== 'new'), fields('Task')], [has, has], 'and the fields of a task');
+  equal([cells('Handlers').filter((cell) => cell !== 'new'), fields('Task')], [has, has], 'the fields of a task');
 
   const version = JSON.parse(read('META.json')).version;
   equal(require(path.join(INSTALLED, 'package.json')).version, version, 'the version is META.json\'s');

@@ -29,9 +29,9 @@ async function schedules() {
   equal(times, times.map((_, i) => times[0] + i), 'two workers add one task for each time');
   const { group_key: group, payload, headers } = of('tidy')[0];
   equal([group, payload, headers.task, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(headers.scheduled_at)],
-    ['schedule', {}, 'tidy', true], 'with the group schedule, the schedule\'s name and its time');
+    ['schedule', {}, 'tidy', true], 'the task has the group schedule, the schedule\'s name and its time');
   const own = of('mine').map((task) => [task.group_key, task.payload, task.headers.task, task.queue]);
-  equal(own[0], ['bob', { n: [1] }, 'other', two], 'or with its own queue, group, task and payload');
+  equal(own[0], ['bob', { n: [1] }, 'other', two], 'a schedule may have its own queue, group, task and payload');
   equal(of('mine').filter((task) => Date.parse(task.headers.scheduled_at) % 2000 !== 0), [], 'its times are multiples');
   equal(await ask("SELECT count(*)::int FROM fairq.dedup WHERE dedup_key LIKE 'schedule tidy ____-__-__T__:__:__Z'"),
     times.length, 'all clients have the same keys');
@@ -62,7 +62,7 @@ async function missed() {
   await once('a');
   await once('b'); // a new worker
   equal(await ask("SELECT headers ->> 'scheduled_at' FROM fairq.tasks WHERE headers ->> 'schedule' = 'tidy'"),
-    '1970-01-01T00:00:00Z', 'with a time from its history');
+    '1970-01-01T00:00:00Z', 'the task has a time before the worker\'s start');
   await drop(name);
 }
 
@@ -78,7 +78,7 @@ async function hindered() {
   for (const id of ids) equal((await ended(id)).status, 'completed', 'a key that another transaction has locked');
   equal(await count(name, 'tidy'), 0, 'only the task of the schedule waits');
   await other.query('ROLLBACK');
-  check(await until(() => count(name, 'tidy')), 'it is added when that transaction ends', held.lines);
+  check(await until(() => count(name, 'tidy')), 'the task is added when that transaction ends', held.lines);
   await held.stop();
   await other.end();
 
@@ -86,7 +86,7 @@ async function hindered() {
     schedules: { bad: { every: 1, task: 'tidy', queue: 'nowhere' }, good: { every: 1, task: 'tidy' } } });
   equal((await ended(await add(name, {}, 'other'))).status, 'completed', 'a queue that does not exist');
   check(await until(() => worker.lines.includes('schedule bad: queue "nowhere" does not exist')), 'is in the log', worker.lines);
-  check(await until(() => count(name, 'good'), 10), 'and delays no other schedule', worker.lines);
+  check(await until(() => count(name, 'good'), 10), 'that queue delays no other schedule', worker.lines);
   await worker.stop();
   await drop(name);
 }
@@ -136,9 +136,9 @@ async function cronLines(version, directory) {
     ['2026-05-01T06:30', '2026-05-04T06:30', '2026-05-05T06:30'], `croner ${version}: times of a cron line in a time zone`);
   equal(due('0 12 1 1 *', undefined, '2025-12-31T23:59:59.5Z', '2026-01-02T00:00:00Z'), ['2026-01-01T12:00'], 'UTC by default');
   equal(due('30 2 * * *', 'Europe/Berlin', '2026-03-28T12:00:00Z', '2026-03-30T12:00:00Z'), ['2026-03-29T01:00', '2026-03-30T00:30'],
-    'a time that the clocks skip is the next one');
+    'for a time that the clocks skip, the next time is used');
   equal(due('30 2 * * *', 'Europe/Berlin', '2026-10-24T12:00:00Z', '2026-10-26T12:00:00Z'), ['2026-10-25T00:30', '2026-10-26T01:30'],
-    'a time that occurs twice is the first one');
+    'of a time that occurs twice, the first is used');
   equal(due('0 0 30 2 *', undefined, '2026-01-01T00:00:00Z', '2026-03-03T00:00:00Z'), [], 'a cron line without any time has none');
   for (const fields of [{ cron: '61 * * * *' }, { cron: 5 }, { cron: '* * * * *', zone: 'Nowhere' }, { cron: '* * * * *', zone: 5 }]) {
     const error = await errorOf(() => new Worker('q', () => {}, { schedules: { s: fields } }));

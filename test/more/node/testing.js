@@ -54,7 +54,7 @@ async function testing() {
   equal(await ask('SELECT count(*)::int FROM fairq.tasks WHERE queue = $1', name), 0, 'a rollback removes them');
   await inTransaction(async () => {
     await task('fails');
-    equal(String(await errorOf(runTasks(client, worker))), 'RangeError: it broke', 'other errors are those of runTasks');
+    equal(String(await errorOf(runTasks(client, worker))), 'RangeError: it broke', 'runTasks throws other errors');
   });
   await inTransaction(async () => {
     await task('nothing');

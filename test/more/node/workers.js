@@ -56,13 +56,14 @@ async function embedded() {
   let begun = false;
   const worker = work(name, () => { begun = true; return sleep(300); });
   const id = await add(name, {});
-  // a task that has not begun is released, even if its status is "running"
+  // a task whose handler has not begun is released, even if its status is
+  // "running"
   await until(() => begun);
   equal(listeners(), before, 'work() installs no signal handlers');
   const waiting = worker.stop();
-  equal(waiting === worker.ended, true, 'stop() returns the promise of the end');
+  equal(waiting === worker.ended, true, 'stop() returns a promise for the end of the worker');
   await waiting;
-  equal((await taskOf(id)).status, 'completed', 'the running task has ended by then');
+  equal((await taskOf(id)).status, 'completed', 'the running task has ended when the worker ends');
   const left = () => rows('SELECT 1 FROM pg_stat_activity WHERE application_name = $1', worker.name);
   check(await until(async () => (await left()).length === 0), 'no connection is left');
 
@@ -109,7 +110,7 @@ async function programs() {
     await until(() => program.stdout);
     program.kill(signal);
     equal([await program.status(), program.stderr], [0, ''], `${signal}: status 0, even with leftover handlers`);
-    equal((await taskOf(id)).status, 'queued', 'and the task is released');
+    equal((await taskOf(id)).status, 'queued', 'the task is released');
     await fairq.cancel(admin, id);
   }
   // the ways in which programs end
@@ -134,7 +135,7 @@ async function programs() {
   equal(await end('setInterval(() => {}, 1000)'), [0, 'begun\nended\nexit 0\n', ''],
     'the program ends after the grace, in spite of a handler\'s remains');
   equal(await end('setInterval(() => {}, 1000); await new Promise(() => {})'), [0, 'begun\nended\nexit 0\n', ''],
-    'or of a handler that does not end');
+    'the program ends in spite of a handler that does not end');
   // a program that only enqueues does not need pg
   const program = new Program(`
     const fairq = require('fairq');
@@ -144,7 +145,7 @@ async function programs() {
   await program.status();
   equal([program.stdout, program.stderr],
     ['a worker needs node-postgres, the package "pg", and it is not installed\n5\n', ''],
-    'without pg it enqueues, and a worker\'s error names pg');
+    'without pg a program enqueues, and a worker\'s error names pg');
   // npm installs a folder as a link, without pg next to it
   const directory = path.join(WORK, 'linked');
   fs.mkdirSync(path.join(directory, 'node_modules/pg'), { recursive: true });
@@ -193,20 +194,20 @@ async function stopping() {
   stopped.open();
   await ending;
   const seconds = (Date.now() - began) / 1000;
-  check(seconds > 2.9 && seconds < 15, 'it ends after its grace', seconds);
+  check(seconds > 2.9 && seconds < 15, 'the worker ends after its grace', seconds);
   equal(events, ['begin short', 'begin heeds', 'begin deaf', 'begin fails', 'end short',
     'abort heeds', 'abort deaf', 'abort fails'],
-    'tasks that have not ended by then are aborted, and none is started');
+    'tasks that have not ended in time are aborted, and none is started');
   const tasks = await Promise.all(ids.map(taskOf));
   equal(tasks.map((task) => task.status), ['completed', 'queued', 'queued', 'queued', 'queued'],
-    'and released, even if the handler ignores the signal');
+    'such tasks are released, even if the handler ignores the signal');
   over.open();
   await sleep(1500);
-  equal((await taskOf(ids[2])).status, 'queued', 'a handler that continues does not end it');
+  equal((await taskOf(ids[2])).status, 'queued', 'a handler that continues does not end its released task');
   equal(worker.lines, [], 'the log is empty');
   const next = work(name, () => {});
   equal((await Promise.all(ids.map((id) => ended(id)))).map((task) => task.status),
-    Array(5).fill('completed'), 'the attempt does not count');
+    Array(5).fill('completed'), 'a released attempt does not count');
   await next.stop();
   await drop(name);
 }
@@ -239,7 +240,7 @@ async function computing() {
   const other = work(second, () => 'another did it', { lease: 6 });
   const tasks = await Promise.all(ids.map((id) => ended(id)));
   equal(tasks.map((task) => [task.attempt, task.result]), Array(3).fill([1, null]),
-    'tasks that wait for it keep theirs');
+    'tasks that wait for this handler keep their leases');
   await other.stop();
   const apart = tasks.map((task) => +task.finished_at).sort();
   check(apart[2] - apart[0] > 1500, 'each end is reported before the next task computes', apart);
@@ -248,7 +249,7 @@ async function computing() {
   const longest = await ask(`SELECT extract(epoch FROM longest)::float8 FROM fairq.fairness
     WHERE queue = $1`, second);
   const took = [...program.stdout.matchAll(/took (.*)/g)].slice(1).map(([, seconds]) => +seconds);
-  check(longest > 2.4 && longest < Math.max(...took) + 2, 'each task\'s time is its own', longest, took);
+  check(longest > 2.4 && longest < Math.max(...took) + 2, 'each task has its own time', longest, took);
 
   const last = await add(name, 3);
   const later = [await add(name, 1), await add(name, 1)];
@@ -256,13 +257,13 @@ async function computing() {
   program.kill();
   equal(await program.status(), 0, 'it ends at SIGTERM');
   equal((await Promise.all([last, ...later].map(taskOf))).map((task) => task.status),
-    ['completed', 'queued', 'queued'], 'as soon as the computing task has ended');
+    ['completed', 'queued', 'queued'], 'SIGTERM takes effect when the computing task has ended');
   await drop(name);
   await drop(second);
 }
 
 // If a process was stopped, it may read the answer of a pop after the leases
-// have expired.  Then it does not begin these tasks.
+// have expired.  In that case the worker does not begin these tasks.
 async function lateAnswer() {
   const name = await queue('late');
   const program = (worker, lease) => new Program(`require('fairq').main('${name}', (task) => {
@@ -287,7 +288,7 @@ async function lateAnswer() {
   const next = await add(name, {});
   await ended(next);
   await until(() => first.stdout.includes('\n'));
-  equal([first.stdout, first.stderr], [`${next} 1\n`, ''], 'the first one does not start it, and continues');
+  equal([first.stdout, first.stderr], [`${next} 1\n`, ''], 'the first worker does not start the tasks, and continues');
   first.kill();
   equal(await first.status(), 0, 'to its end');
   await drop(name);
@@ -383,7 +384,7 @@ async function presence() {
   release();
   await ended(id);
   await (Symbol.asyncDispose === undefined ? worker.stop() : worker[Symbol.asyncDispose]());
-  equal([await row(), worker.status().stopping], [undefined, true], 'its row is removed at its end');
+  equal([await row(), worker.status().stopping], [undefined, true], 'the worker removes its row when it ends');
 
   const unwritable = work(name, () => {}, { alive: path.join(WORK, 'none/alive') });
   await ask('ALTER FUNCTION fairq.register_worker RENAME TO register_worker_no_more');

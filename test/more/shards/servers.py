@@ -30,7 +30,7 @@ def uri(conninfo):
     return f"postgresql://postgres@/{at['dbname']}?host={at['host']}&port={at['port']}"
 
 
-# shards 1 and 2 are on the existing server, 3 and 4 on the second
+# shards 1 and 2 are on the existing server, and 3 and 4 on the second one
 PLACES = [first("fairq_1"), first("fairq_2"), second("fairq_3"), second("fairq_4")]
 PROXY = first("proxy")
 
