@@ -1,4 +1,5 @@
-"""Stalled backends (src/base/tools.h), for tests that act during the stall."""
+"""Stalls backends (src/base/tools.h), for tests that do something during the
+stall."""
 
 import os
 import time
@@ -29,8 +30,8 @@ class Stall:
         return self.is_reached()
 
     def let_go(self):
-        """Makes the backend continue, or not stop at all if it has not reached the
-        point."""
+        """Makes the backend continue. If it has not reached the point, it will
+        not stop there."""
         for path in (self.asked, self.done):
             if os.path.exists(path):
                 os.unlink(path)

@@ -6,7 +6,7 @@ import time
 from server import connect, create_database, drop_database, one_core, vacuum
 
 WARMUP = 20
-# The times are about the same, except for noise.
+# The greatest ratio of the times, which differ only by noise.
 SAME = 1.3
 
 
@@ -62,8 +62,8 @@ def make_blocked(connection, tasks):
     """Fills each of three queues with this number of waiting tasks.
 
     Queue "one" has a single group, and queue "full" has 100.  Queue "late" has
-    a single group, and gets its limit last.  Each of these groups has a running
-    task.
+    a single group, and gets its limit after its tasks.  Each group of the three
+    queues has a running task.
     """
     for queue, groups in (("one", 1), ("full", 100), ("late", 1)):
         connection.execute(

@@ -113,9 +113,10 @@ class Contender:
     def steps_script(self, n):
         """A worker's turn in three runs of the script.  The third run sleeps.
 
-        So pgbench's log has the time of each run.  The log does not say which
-        run was which.  But the sleep is longer than an empty run and longer
-        than a completion, and each turn has only one of those two.
+        So pgbench's log has the time of each of the three.  The log does not
+        say which time belongs to which run.  But the sleep is longer than an
+        empty run and longer than a completion, and each turn has only one of
+        those two.
         """
         return ("\\set step (:step + 1) % 3\n"
                 "\\if :step = 1\n"

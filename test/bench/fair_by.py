@@ -7,12 +7,12 @@ from server import connect, create_database, drop_database, one_core, vacuum
 
 DATABASE = "fair_by"
 KINDS = "tasks", "cost", "time", "tenants"
-GROUPS = 10, 1000, 30000        # the last one gives as many tasks as usual
+GROUPS = 10, 1000, 30000        # the last number gives 90,000 tasks
 WARMUP = 20                     # rounds
 
-# The greatest ratios of the time of a pop and its completion. The first ratio
-# compares with the time in a task-fair queue. The second ratio compares the
-# times with many groups and with few groups.
+# The greatest allowed ratios of the times of a pop with its completion. The
+# first ratio compares with the time in a task-fair queue. The second ratio
+# compares the times with many groups and with few groups.
 SLOWER = {1: 1.25, 10: None, 100: 2.0}
 MORE_GROUPS = 1.3
 

@@ -18,7 +18,7 @@ from server import Cancelled, Session, connect, create_database, \
     drop_database, fail, one_core, vacuum
 
 N = 100                 # tasks per pop
-SINGLES = 10            # the number of these tasks that are enqueued one by one
+SINGLES = 10            # tasks per round that are enqueued one by one
 WARMUP = 20             # rounds
 # A contender's line ends at a statement, or at the preparation of a point, that
 # takes longer than this.

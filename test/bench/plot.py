@@ -187,7 +187,7 @@ BAR_LEFT = 84
 
 
 def bars(title, subtitles, works, numbers, unit):
-    """A panel for each work, with its own scale from 0."""
+    """A panel for each kind of work, with its own scale from 0."""
     parts = []
     y = [94, 94]            # where the next panel goes, in each column
     for work, rates in works.items():

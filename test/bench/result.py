@@ -3,11 +3,11 @@
 The file is JSON: "machine" and "sizes", and under "measurements", by name,
 
   tables   title, columns (two names), and rows: what, a and b (medians), unit,
-           ratio (the median of the pairs' ratios).  With a promise also
-           at_least or at_most, and whether the promise is met
+           ratio (the median of the pairs' ratios).  A row with a promise also
+           has at_least or at_most, and whether the promise is met
   lines    per plot and contender: points [x, y]; for a line that ended early
            also "cut", the x of its end, and "why"
-  bars     per work and contender: a rate
+  bars     per kind of work and contender: a rate
 """
 
 import json

@@ -197,7 +197,7 @@ class Run:
         return float(re.search(r"tps = ([\d.]+)", output).group(1))
 
     def latencies(self):
-        """Milliseconds, a list for each client."""
+        """The milliseconds of the script runs, in a list for each client."""
         clients = {}
         for path in glob.glob(os.path.join(self.directory.name, "log*")):
             with open(path, encoding="ascii") as file:

@@ -3,8 +3,8 @@
 test/states/state.py makes the queues.  Each queue is compared with a pristine
 queue, which only had enqueues and pops in order.  Then each queue is compared
 with the floor, which is fifo_lease.  Each queue has its own database, and the
-databases take turns.  No task is put back, and no call waits until its commit
-is flushed.
+databases take turns.  Completed tasks are not replaced, and no call waits until
+its commit is flushed.
 """
 
 import math
@@ -129,8 +129,8 @@ def beside(bench, state):
     """The times of pops, compared with a pristine queue and with the floor.
 
     These are two comparisons of two databases.  If three databases took turns,
-    the one after the floor would find its own code evicted from the processor's
-    caches.
+    the turn after the floor's would find fairq's code evicted from the
+    processor's caches.
     """
     count = bench.sizes["state_rounds"]
     rounds = 1 + math.ceil((2 * WARMUP + 2 * count) * N / GROUPS)

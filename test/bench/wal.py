@@ -57,8 +57,8 @@ def life(contender, session, tasks, enqueue_by, by):
 
 
 def wal(bench):
-    """Measures single calls, and batches: 1,000 tasks are enqueued, 100 are
-    popped and completed.
+    """Measures single calls, and batches: an enqueue adds 1,000 tasks, a pop
+    and its completion have 100.
 
     Runs without full page writes, because their number depends only on
     checkpoints.

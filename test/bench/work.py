@@ -16,11 +16,11 @@ POP_COMPLETE = {(1, 1): 1.2, (1, 10): 1.3, (1, 100): 1.8,
                 (8, 1): 1.5, (8, 10): 2.0, (8, 100): 2.6}
 TAKE = {1: 1.1, 10: 1.2, 100: 1.4}
 EQUILIBRIUM = 1.0
-# The greatest ratio to the time of the floor.
+# The greatest ratios to the times of the floor.
 POP_TIME = 0.4
 TAIL = 1.0
-# The ratio of two rates: that of two producers in one group, and that of two
-# producers in two groups. It is about 1, except for noise.
+# The least ratio of two rates: of two producers in one group, and of two
+# producers in two groups. Without noise, the ratio is about 1.
 SAME_RATE = 0.85
 # Tasks of a batch take at most 1.05 times the time of tasks without a batch.
 OF_BATCH = 1 / 1.05
@@ -165,7 +165,7 @@ class Stock:
     def use(self, tasks):
         self.missing += tasks
         if self.missing > self.tasks:
-            fail("more tasks are used than there are")
+            fail("the runs use more tasks than the stock has")
 
 
 def workers(bench, names, floor, title, bar, script, promise):

@@ -63,7 +63,8 @@ class Account:
     # ---- no block is left too early
 
     def missed(self):
-        """Yields (block, group, tasks missing) of groups that have work."""
+        """Yields (block, group, number of missing tasks) of groups that have
+        work."""
         since = {group: min(block(addr) for addrs in self.of_steady
                             for addr in addrs)
                  for group in self.shape.steady}
@@ -120,7 +121,8 @@ class Account:
     # ---- two groups that have work
 
     def pairs(self, count):
-        """Yields (g, h, bound of the turns, arrivals of those that joined)."""
+        """Yields (g, h, bound in turns, arrivals of g and h if they have
+        joined)."""
         groups = self.shape.steady + sorted(self.joined)
         pairs = [(g, h) for g in groups for h in groups if g != h]
         for g, h in self.shape.random.sample(pairs, min(count, len(pairs))):
@@ -146,12 +148,12 @@ class Account:
 
     def by_time(self):
         """
-        Over any stretch of time, counts the tasks of the calls that return in
-        it.  The difference is at most the bound, plus tasks in flight.  The
-        tasks in flight are those of the first group at the beginning, and those
-        of the second group at the end.
+        Over any stretch of time, the check counts two groups' tasks in the calls
+        that return in it.  The two numbers differ by at most the bound, plus
+        tasks in flight.  The tasks in flight are those of the first group at the
+        beginning, and those of the second group at the end.
         """
-        # ties: tasks in flight are counted too high rather than too low
+        # if times are equal, more tasks count as in flight, not fewer
         events = sorted(
             [(call.sent, 0, n) for n, call in enumerate(self.calls)]
             + [(call.returned, 1, n) for n, call in enumerate(self.calls)])
@@ -184,12 +186,12 @@ class Account:
     def comes(self):
         """
         Checks that the first task of a newly active group is in the present
-        block.  It is in the next block if the group has had its turn.  So it
-        waits for the tasks in flight, and for one turn of each other group.
+        block.  If the group has had its turn, the task is in the next block. So
+        it waits for the tasks in flight, and for one turn of each other group.
 
         A turn without a task, of a group without a slot, may have begun a
-        block.  Clients cannot see such a turn.  But then no more turns are
-        taken in the previous block.
+        block.  Clients cannot see such a turn.  But in that case no more turns
+        are taken in the previous block.
         """
         sent = [call.sent for call in self.calls]
         reached = list(accumulate(
@@ -199,7 +201,7 @@ class Account:
         for arrival in self.load.arrivals:
             turn = self.first_turn.get(arrival.ids[0])
             if turn is None:
-                continue            # the round was over before the block
+                continue            # the round was over before its turn
             self.came += 1
             until = bisect_left(sent, arrival.returned)
             present = reached[until]

@@ -18,8 +18,8 @@ import psycopg
 # blocks.
 BLOCK_LENGTH = 1000
 
-# ValueError: a statement that was cancelled as it ended has returned a result
-# and an error.
+# ValueError: psycopg gets a result and an error if a statement is cancelled
+# just as it ends.
 CANCELLED = (psycopg.errors.QueryCanceled, ValueError)
 
 # rows: (group, id, addr).  rows is None if the call has failed.
@@ -52,7 +52,7 @@ class Shape:
         self.joiners = ["j0", "j1"]
         self.limited = [f"l{i}" for i in range(4)] if part.limits else []
         # seats are assigned in this order, so some groups that join have low
-        # ones
+        # seats
         self.groups = (self.comers[:3] + self.joiners[:1] + self.limited[:2]
                        + steady + self.comers[3:] + self.joiners[1:]
                        + self.limited[2:])
@@ -134,7 +134,7 @@ class Load:
             for group, _, addr in call.rows or ():
                 self.last[group] = max(self.last.get(group, 0), block(addr))
                 self.block = max(self.block, block(addr))
-            # A slow machine serves fewer blocks, but at least some.
+            # A slow machine serves fewer blocks, but at least four.
             gone = self.block - self.first
             if gone >= self.shape.blocks or (
                     gone >= 4 and time.monotonic() > self.deadline):
@@ -243,8 +243,8 @@ class Comer(Session):
                     continue
                 last = load.last.get(group, 0)
             sent = time.monotonic()
-            # if there are more than eight tasks, the last ones are read in the
-            # index
+            # a group's cache entry has eight tasks, so further ones are read in
+            # the index
             count = self.random.choice((1, 1, 3, 9, 10))
             out[group] = ids = load.enqueue(self.connection, group, count)
             load.arrivals.append(Arrival(group, ids, sent, time.monotonic(),

@@ -8,7 +8,8 @@ a pop visits.  In the gap after each search another group of "m" becomes active
 and takes the entry of x.
 
 In another case a pop searches for expired tasks, and then finds that the group
-has a new entry.  Later it must search again for the tasks that it has left.
+has a new entry.  Later the pop must search again for the expired tasks that it
+has left.
 
 A pop is also held up in the middle of a load.  Other sessions begin another
 load, and the limit must hold.  A free slot is used once.  If the first load has
@@ -48,7 +49,7 @@ class Gaps:
         return self.rows(sql, *arguments)[0][0]
 
     def prepare(self, how):
-        """The states in which a group has its turn."""
+        """Makes the state in which the group has its turn."""
         if how == "load":
             self.prepare_load()
             return
@@ -109,8 +110,8 @@ class Gaps:
             result.append(error)
 
     def begin_pop(self, kind, n, tasks, result):
-        """Begins a pop that is held up at the n-th point of a kind, if there
-        are n points."""
+        """Begins a pop that is held up at the n-th point of the given kind, if it
+        has n points."""
         stall = Stall(self.data, self.pid, kind, n)
         thread = threading.Thread(target=self.pop, args=[tasks, result], daemon=True)
         thread.start()
@@ -118,12 +119,13 @@ class Gaps:
         return thread, stall
 
     def remade(self):
-        """One of two expired tasks is served, after another entry was made."""
+        """One of two expired tasks is served, after its group has got a new
+        entry."""
         self.prepare("lapsed")
         result = []
         thread, stall = self.begin_pop("claim", 1, 1, result)
         if not stall.is_reached():
-            return "it was not held up"
+            return "the pop was not held up"
         for k in (1, 2):
             self.rows("SELECT fairq.enqueue('m', 'y7', %s)", f'"y7 no {k}"')
         self.rows("SELECT fairq.enqueue('l', 'x', '\"x2\"')")
@@ -132,7 +134,7 @@ class Gaps:
         popped = len(result[0])
         popped += self.value("SELECT count(*) FROM fairq.pop('l', 10)")
         if popped != 3:
-            return f"{popped} were popped instead of 3"
+            return f"{popped} tasks were popped instead of 3"
         return self.drained() or None
 
     def passed_over(self):
@@ -147,7 +149,7 @@ class Gaps:
         result = []
         thread, stall = self.begin_pop("load", 1, 10, result)
         if not stall.is_reached():
-            return "it was not held up"
+            return "the pop was not held up"
         self.locker.execute("BEGIN; SELECT fairq.drop_queue('q', true)")
         self.rows("SELECT fairq.reset_hints()")
         self.rows("SELECT fairq.pop('m')")
@@ -195,7 +197,7 @@ class Gaps:
         return left + faults
 
     def each(self, how):
-        """Tests every gap.  Returns the fault, and the number of points."""
+        """Tests every gap.  Returns the fault, and the number of gaps."""
         n = 0
         while True:
             n += 1

@@ -47,7 +47,7 @@ def pop(db, queue, books):
 def cancel(db, queue, books):
     for task, in db.execute("SELECT id FROM fairq.tasks WHERE queue = %s"
                             " AND status <> 'running' ORDER BY random() LIMIT 1", [queue]):
-        # the task may be running by now, and then it continues
+        # if the task is running by now, it is not cancelled
         with db.transaction():
             status = db.execute("SELECT lease_until FROM fairq.task WHERE id = %s FOR UPDATE",
                                 [task]).fetchone()

@@ -43,7 +43,7 @@ def handle(task):
 
 
 class Command:
-    """The task's data in the environment and in the input."""
+    """The task, from its data in the environment and in the input."""
 
     def __init__(self):
         self.id = os.environ["FAIRQ_ID"]
@@ -52,7 +52,7 @@ class Command:
         self.payload = json.load(sys.stdin)
 
     def check(self):
-        """The command is killed, since it ignores SIGTERM."""
+        """The worker kills the command if it ignores SIGTERM."""
 
 
 if __name__ == "__main__":

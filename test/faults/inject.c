@@ -2,14 +2,14 @@
  * inject.c
  *		Makes a chosen allocation of a backend fail.
  *
- * The library is preloaded into a server (LD_PRELOAD), so the server calls it
- * instead of the C library.  The library also has the SQL functions
- * inject_arm(what, n) and inject_fired().  After inject_arm() the n-th call of
- * that kind that the backend makes fails, once:
+ * The library is preloaded into a server (LD_PRELOAD), so the server calls its
+ * functions instead of those of the C library.  The library also has the SQL
+ * functions inject_arm(what, n) and inject_fired().  After inject_arm(), the
+ * backend's n-th call of the kind "what" fails, once:
  *
  *	memory	malloc() and realloc(): no memory
  *	shared	posix_fallocate() of a file in /dev/shm: no space left
- *	disk	pwrite() and the like on a file of a table: no space left
+ *	disk	pwrite() and similar functions on a file of a table: no space left
  */
 #define _GNU_SOURCE
 #include "postgres.h"
@@ -166,7 +166,7 @@ inject_arm(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Returns whether the call has failed.  Disarms it in any case. */
+/* Returns whether the call has failed. Afterwards no call will fail. */
 Datum
 inject_fired(PG_FUNCTION_ARGS)
 {

@@ -4,15 +4,16 @@
  *
  * Each file of the extension is compiled with this file included first.
  * test/faults/steps adds a macro for each function of the server that can
- * fail.  So a call of fairq makes a step before it calls one of these
- * functions, and at each CHECK_FOR_INTERRUPTS().  When SQL has requested it,
- * the n-th step of the backend
+ * fail.  So a call of fairq makes a step before each call of such a function,
+ * and at each CHECK_FOR_INTERRUPTS().  When SQL has requested it, the n-th
+ * step of the backend
  *
  *	error	fails
- *	cancel	gets a cancel of the statement, and ends at the next check for one
+ *	cancel	cancels the statement, which ends at the next check for interrupts
  *
  * Nothing may fail under a spinlock or a lane's lock, or in a callback at the end
- * of a transaction.  Tests check that no step was in such a section.
+ * of a transaction.  test/faults/steps checks that no step was in such a
+ * section.
  */
 #ifndef FAIRQ_STEPS_H
 #define FAIRQ_STEPS_H
@@ -42,11 +43,12 @@ typedef struct FairqSteps
 	int			lane_locks;		/* locks of lanes that are held */
 	int			spinlocks;
 	bool		reached;		/* whether the call has made step n */
-	char		wrong[256];		/* a step at which nothing may fail, or "" */
+	char		wrong[256];		/* a step in a section in which nothing may
+								 * fail, or "" */
 	FairqStep	steps[FAIRQ_MAX_STEPS];
 } FairqSteps;
 
-/* the library has only one of each, whichever file defines it */
+/* the library has one copy of each weak symbol, whichever file defines it */
 __attribute__((weak)) FairqSteps fairq_steps;
 
 static inline void
@@ -105,7 +107,7 @@ FAIRQ_STEPS_FUNCTION(steps_arm)
 	PG_RETURN_VOID();
 }
 
-/* Called when the call is over: was the step reached? */
+/* Returns, after a call, whether it has reached the step. */
 FAIRQ_STEPS_FUNCTION(steps_reached)
 {
 	fairq_steps.watched = false;

@@ -9,8 +9,8 @@ GROUPS = ["a", "b", "c", "d", "é", "日本", "t", "t/a", "t/b", "u/a"]
 SETTINGS = {"q3": ["separator => '/'", "fair_by => 'time'"]}
 GRANTED = ["fuzz_enqueue", "fuzz_work", "fuzz_manage"]
 
-# The server's errors for a text that is not a value of the type.  Such a call does not
-# reach fairq.
+# The server's errors for a text that is not a value of an argument's type.  Such a
+# call does not reach fairq.
 INPUT_STATES = {
     "22003", "22007", "22008", "22015", "22021", "22P02", "22P05", "2202E",
     "42601", "42602", "42704", "54000", "54001", "22000", "22023", "54023",
@@ -217,7 +217,7 @@ NAMES = {
 
 
 def draw(r, world, name, type_name):
-    """An argument: a text, or None for NULL."""
+    """Draws an argument: a text, or None for NULL."""
     usually, share = NAMES.get(name, (None, 0))
     if r.random() < share:
         return usually(r, world)

@@ -12,12 +12,12 @@ now = time.monotonic
 
 
 class Fault(Exception):
-    """Raised when a promise was not kept."""
+    """Raised when a promise is broken."""
 
 
 class TooSlow(Fault):
-    """Raised when an event happened before the test had finished its
-    preparations for it."""
+    """Raised when an event happens before the test has finished its
+    preparations for the event."""
 
 
 def connect(name="life"):
@@ -65,8 +65,8 @@ def new_queue(db, queue, **options):
 
 
 def cut(db):
-    """Loses the client: closes its end of the connection, whatever the server
-    is doing.
+    """Simulates a lost client: closes its end of the connection, whatever the
+    server is doing.
     """
     try:
         end = socket.socket(fileno=os.dup(db.pgconn.socket))
@@ -100,8 +100,8 @@ class Waiter:
 
     def look(self):
         """Returns whether there is an answer, and stores it in self.answer.
-        The answer of fairq.wait() is True or False, and that of other
-        statements is the number of rows. An error's answer is its SQLSTATE.
+        The answer of fairq.wait() is True or False. The answer of another
+        statement is the number of rows, and that of an error is its SQLSTATE.
         """
         if self.answer is not None:
             return True
@@ -109,7 +109,7 @@ class Waiter:
         try:
             pg.consume_input()
         except psycopg.OperationalError:
-            pass                # data that was sent before the end can be read
+            pass                # data that arrived before the end can be read
         if pg.is_busy():
             return False
         while (result := pg.get_result()) is not None:
@@ -127,7 +127,7 @@ class Waiter:
         return True
 
     def wait(self, seconds=60):
-        """Returns the answer, or None if there is none within that time."""
+        """Returns the answer, or None if no answer arrives within that time."""
         return self.answer if any_answer([self], seconds) else None
 
     def close(self):
@@ -168,8 +168,8 @@ def asleep(db, waiters):
 
 def put_to_sleep(db, waiters, queue, timeout="60 s", at_once=False):
     """Makes the waiters call fairq.wait(), and returns when they sleep. They
-    begin one after the other, so that the first one is woken first. With
-    at_once they begin together, which takes less time.
+    call it one after the other, so that the first one is woken first. With
+    at_once they call it together, which takes less time.
     """
     for some in [waiters] if at_once else [[waiter] for waiter in waiters]:
         for waiter in some:

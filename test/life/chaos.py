@@ -10,12 +10,12 @@ their server process is terminated, or their end of the connection is closed.
 Workers die before and after the commits of pop and of complete, while they work
 or wait, and between a COMMIT and its answer.  In a shorter part the whole
 server dies.  Other workers are only slow, and return long after their lease has
-ended.  Meanwhile tasks are cancelled, limits changed, groups paused and failed
-tasks redriven.
+ended.  Meanwhile tasks are cancelled, limits are changed, groups are paused,
+and failed tasks are redriven.
 
 fairq.maintain(), expire_leases() and reset_hints() run at times.  These calls
 could hide that a pop does not find a task on its own, or finds the task too
-late.  So in the first half they act on one queue only.
+late.  So in the first half of the test these calls affect only one queue.
 
 The records are tables, written in the transactions that they describe.  "The
 work" of a task is its row in life_done, in the transaction of complete.  So the
@@ -26,11 +26,11 @@ promises:
                 completed once or cancelled, has failed permanently, or expired
                 before it started
     attempts    the attempts of each task are 1, 2, 3 ...  No attempt begins during
-                another's lease, before run_at, or after max_attempts attempts. The
-                first attempt does not begin after expires_at.  The counters of
-                fairq.queues are the sums of the records
+                the lease of another, before run_at, or after max_attempts. The
+                first one does not begin after expires_at.  The counters of
+                fairq.queues equal the sums of the records
     batches     a task that waits for others begins after they have ended, and
-                its batch has the numbers of their kinds of end
+                its batch has the right number of tasks for each kind of end
     limits      in each of many snapshots, limits are not exceeded, and no
                 dedup_key belongs to two tasks
     starved     no group that has work waits for 5 seconds
@@ -218,12 +218,12 @@ class Chaos:
                     time.sleep(0.05)
 
     def drain(self):
-        """Checks that all tasks are finished soon, once no session dies any
-        more."""
+        """Checks that all tasks are finished within a minute, once no session
+        dies any more."""
         end = now() + 60
         while value(self.db, "SELECT count(*) FROM fairq.task"):
             self.look_for_faults()
-            expect(now() < end, "a minute later there are still "
+            expect(now() < end, "after a minute there still are "
                    + str(rows(self.db, "SELECT queue, group_key, status,"
                               " count(*) FROM fairq.tasks WHERE finished_at"
                               " IS NULL GROUP BY 1, 2, 3 LIMIT 10")))
@@ -261,7 +261,7 @@ class Chaos:
         self.none("completed, but failed or cancelled in the archive",
                   "SELECT id, status FROM life_done JOIN fairq.archive"
                   " USING (id) WHERE status <> 1")
-        self.none("the archive of retained tasks lacks",
+        self.none("the archive lacks these retained tasks",
                   "SELECT id, status, how FROM life_sent"
                   " LEFT JOIN life_done USING (id) LEFT JOIN fairq.archive"
                   " USING (id) WHERE queue IN ('life_kept', 'life_tight')"
@@ -287,7 +287,7 @@ class Chaos:
             ).fetchone()
         expect(expired > self.seconds, f"only {expired} tasks have expired")
         return (f"{done} completed, {cancelled} cancelled, {expired} expired,"
-                f" {failed} failed for good, {redriven} of those that had were redriven")
+                f" {failed} failed for good, {redriven} failed tasks were redriven")
 
     def batches(self):
         self.none("a batch is not finished",
@@ -302,7 +302,7 @@ class Chaos:
                   " WHERE %s NOT IN (t.queue, m.queue) AND NOT EXISTS"
                   " (SELECT FROM life_again WHERE id IN (t.id, m.id))",
                   REDRIVEN)
-        self.none("a batch has another number of tasks",
+        self.none("a batch has a wrong number of tasks",
                   "SELECT * FROM fairq.batches b WHERE status = 'finished'"
                   " AND completed + failed + cancelled + expired"
                   " <> (SELECT count(*) FROM life_sent WHERE batch = b.id)")
@@ -318,11 +318,11 @@ class Chaos:
                   " life_pops GROUP BY 1"
                   " HAVING count(*) <> max(attempt) OR min(attempt) <> 1"
                   " OR count(DISTINCT attempt) <> count(*)")
-        self.none("completed by another attempt than the last",
+        self.none("completed by an attempt that was not the last",
                   "SELECT d.id, d.attempt, max(p.attempt) FROM life_done d"
                   " JOIN life_pops p USING (id) GROUP BY 1, 2"
                   " HAVING d.attempt <> max(p.attempt)")
-        self.none("the archive has another attempt",
+        self.none("the archive has a wrong attempt",
                   "SELECT a.id, a.attempt, count(p.id) FROM fairq.archive a"
                   " JOIN life_sent USING (id) LEFT JOIN life_pops p ON"
                   " p.id = a.id GROUP BY 1, 2 HAVING a.attempt <> count(p.id)")
@@ -399,11 +399,11 @@ class Chaos:
             }
             found = {name: is_[name] for name in should}
             expect(found == should, f"counters of {kind.name}: {found}, and"
-                   f" the books say {should}")
+                   f" the records say {should}")
             ended = (is_["completed"] + taken + is_["released"] + fails
                      + is_["lapsed"])
-            # fail() and release() end a cancelled task, and return false: the archive of
-            # retained tasks has these ends
+            # if fail() and release() end a cancelled task, they return false. Only the
+            # archive of retained tasks shows these ends
             most = ended + count("untold" if "retain" in kind.options else "cancels")
             least = most if "retain" in kind.options else ended
             expect(least <= is_["popped"] <= most,

@@ -1,5 +1,5 @@
-"""One group has very many tasks that become ready at once, and another one has
-one task.
+"""One group has very many tasks that become ready at once, and another group
+has one task.
 """
 
 import random
@@ -13,7 +13,7 @@ from wakes import as_timestamp
 
 TASKS = 100000
 
-# Within this number of calls pops find the last task, since each call reads
+# Pops find the last task within this number of calls, since each call reads
 # about ten thousand tasks.
 WITHIN = 8
 
@@ -34,7 +34,7 @@ def pop(db, queue, max_tasks, lease="1 day"):
 
 def pops_until(db, queue, group, most, lease="1 day"):
     """Pops one task at a time until the group is served. Returns the number of
-    pops, the tasks, and the longest call.
+    pops, the tasks, and the time of the longest pop.
     """
     served, longest = [], 0
     for count in range(1, most + 1):
@@ -55,7 +55,7 @@ def attempts_of_bob(db, queue):
 
 def rest_once(db, queue, served, before):
     """Serves the remaining tasks. Checks that each of bob's tasks is served
-    once, and has one attempt more than before.
+    once, and then has one attempt more than before.
     """
     served = list(served)
     while tasks := pop(db, queue, 1000):
@@ -80,12 +80,13 @@ def wait_for_leases(db, queue):
 
 
 class Outage:
-    """All workers are lost, with very many tasks of bob."""
+    """All workers are lost while they have very many tasks of bob."""
 
     queue = "life_outage"
 
     def fresh(self, run):
-        """A new task of alice waits for one of bob's tasks, repeatedly."""
+        """Repeatedly, a new task of alice waits for at most one of bob's
+        tasks."""
         db, queue = run.db, new_queue(run.db, self.queue)
         fill(db, queue, "bob", TASKS)
         start = now()
@@ -97,7 +98,7 @@ class Outage:
             id = value(db, "SELECT fairq.enqueue(%s, 'alice')", queue)
             count, _, slow = pops_until(db, queue, "alice", 2, "1 ms")
             expect(value(db, "SELECT fairq.complete(%s)", id),
-                   "it was another task of alice")
+                   "the popped task is not the new one")
             counts.append(count)
             longest = max(longest, slow)
         sound(db, queue)
@@ -121,7 +122,7 @@ class Outage:
                      " FROM fairq.tasks WHERE queue = %s"
                      " AND group_key = 'bob'", queue):
                 break
-            # some of bob's leases expired before alice's
+            # some of bob's leases expired before alice's lease
             lease *= 3
         wait_for_leases(db, queue)
         self.before = attempts_of_bob(db, queue)
@@ -202,7 +203,7 @@ class Storm:
             expect(lost == [], "a lease was lost")
             fill(db, self.queue, "carol", len(mine))
         if failed:
-            # a few tasks fail with the queue's backoff, which grows
+            # tasks with few attempts have the queue's backoff, which grows
             expect(all(value(
                 db, "SELECT bool_and(fairq.fail(id, of, 'oh', CASE WHEN of > 4"
                 " THEN random() * interval '10 ms' END))"
@@ -217,7 +218,7 @@ class Storm:
         self.begin(db)
         served, enough = [], 10 * self.window
         end = now() + self.seconds
-        # a slow machine needs longer
+        # on a slow machine the test takes longer
         while now() < end or len(served) <= enough and now() < end + 60:
             served += self.work(db, self.random.choice((1, 1, 2, 3, 5, 8)))
         sound(db, self.queue)

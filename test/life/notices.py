@@ -19,7 +19,7 @@ class Listener:
             self.db.execute(f'LISTEN "{name}"')
 
     def heard(self, db):
-        """[(channel, payload)] of the commits up to now."""
+        """Returns [(channel, payload)] of the notifications up to now."""
         db.execute(f"NOTIFY {FENCE}")
         until(lambda: self.db.execute("SELECT 1") and self.notices
               and self.notices[-1].channel == FENCE, "there is no NOTIFY")
@@ -33,8 +33,8 @@ class Listener:
 
 
 def steps(q):
-    """Yields (name, number of notifications, the transaction). The number None
-    means at most one, since every change of settings may send a notification.
+    """Yields (name, number of notifications, the transaction). None means at
+    most one notification, since any change of settings may send one.
     """
     db = q.db
 

@@ -1,5 +1,5 @@
-"""The sessions of chaos.py: clients that die, a session that acts from outside,
-and sessions that check.
+"""The sessions of chaos.py: clients that die, a session that disturbs them, and
+sessions that check.
 
 Each session records its work on tasks in tables, in the transaction of that
 work.  self.chaos is the run, which all sessions share.
@@ -29,9 +29,9 @@ KINDS = [
                             max_running=6, retain="1 day"), {}),
 ]
 HELPED = "life_kept"            # expire_leases() runs for this queue all the
-                                # time, for others only in the second half
+                                # time, and for others only in the second half
 REDRIVEN = "life_tight"         # the queue whose failed tasks are redriven
-SHAKY = ("life_groups", "g5")   # this queue's limit changes all the time
+SHAKY = ("life_groups", "g5")   # this group's limit changes all the time
 MOST_SHAKY = 4
 GROUPS = [f"g{n}" for n in range(8)]
 MOST_BACKLOG = 250
@@ -398,8 +398,8 @@ class Worker(Session):
         return told or self.untold(id, attempt)
 
     def untold(self, id, attempt):
-        """Records the end of a cancelled task. The call returned false, as for
-        a lost lease.
+        """Records the end of a cancelled task. The call that ended it returned
+        false, as for a lost lease.
 
         The archive shows the end, in a row that this transaction has added.
         """
@@ -441,7 +441,8 @@ class Admin(Session):
             self.help(way, kind.name)
 
     def help(self, way, queue):
-        """Makes calls that might hide that pops alone miss tasks."""
+        """Makes calls that could hide that pops alone do not find some
+        tasks."""
         if self.chaos.unaided():
             queue = HELPED
         if way < 0.86:
@@ -471,7 +472,8 @@ class Checker(Session):
 
     def act(self):
         for kind in KINDS:
-            # check_queue() repeats its search for changes that take a moment
+            # check_queue() is called again, since it may find changes that are
+            # in progress for a moment
             faults = set(self.look(kind))
             if faults:
                 again = faults & set(self.look(kind))

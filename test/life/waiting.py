@@ -33,8 +33,8 @@ def best_of(measure, limit, text):
 
 
 def despite_vacuum(attempt):
-    """Makes up to three attempts, since all waiters search once when a table of
-    fairq is vacuumed or analyzed.
+    """Makes up to three attempts. All waiters search once when a table of fairq
+    is vacuumed or analyzed.
     """
     for last in False, False, True:
         try:
@@ -96,7 +96,7 @@ def hundred(run, queue):
         yield kept
         drop(run.db, queue)
         expect(len(all_answers(kept, LOST)) == MANY,
-               "some wait although the queue is gone")
+               "some workers wait although the queue is gone")
     except BaseException:
         go_home(run)
         drop(run.db, queue)
@@ -112,7 +112,7 @@ def go_home(run):
 # ---- events that wake
 
 def wakes(run, name, function):
-    """Checks one case. Returns how long it took."""
+    """Checks one case. Returns the time from the event to the wake-up."""
     waiters = crowd(2)
 
     def once(q):
@@ -130,7 +130,7 @@ def wakes(run, name, function):
         first = min(waiter.at for waiter in done)
         expect([waiter.answer for waiter in done][0] is True,
                f"fairq.wait() returned {done[0].answer}")
-        # the server's clock may have been read a moment before
+        # the server may have read its clock a moment before
         expect(due is None or first > due - 0.002,
                f"{ms(at - first)} too early")
         if not q.ends_one:
@@ -138,12 +138,13 @@ def wakes(run, name, function):
         elif not q.pop():
             # the pop has ended a task, and the slot is free when the pop commits
             expect(value(run.db, f"CALL fairq.wait('{q.name}', '1 s')"),
-                   "one was ended, but the next one is not ready")
-            # or the other waiter searches, because the clock has woken it
-            until(q.pop, "one was ended, but the next one is not there", 1)
+                   "a task was ended, but the next one is not ready")
+            # it may also be that the other waiter searches, because the clock
+            # has woken it
+            until(q.pop, "a task was ended, but the next one is not there", 1)
         sound(run.db, q.name)
         q.close()
-        # a session that still sleeps would get the next call
+        # a session that still sleeps would be the next to be woken
         drop(run.db, q.name)
         all_answers(waiters, LOST)
         return max(first - max(at, start), 0)
@@ -194,7 +195,7 @@ def one_for_one(run):
 def slow_clients(run):
     """A client needs some time from its wake-up to its pop. Meanwhile only one
     other client per second is notified of its task. So another client replaces
-    one that never pops, and is itself replaced if it never pops.
+    a client that never pops, and is itself replaced if it never pops.
     """
     return despite_vacuum(lambda: never_popped(run))
 
@@ -208,11 +209,11 @@ def never_popped(run):
         for nth in range(3):
             told = any_answer([waiter for waiter in waiters
                                if not waiter.look()], LOST)
-            expect(told, f"{nth} were called and did not pop, no other one is")
+            expect(told, f"{nth} were woken, but no other waiter is")
             time.sleep(0.6)
             told = sum(waiter.look() for waiter in waiters)
             most = 1 + int(now() - start)
-            expect(told <= most, f"{told} were called for one task, within"
+            expect(told <= most, f"{told} were woken for one task, within"
                    f" {ms(now() - start)}")
         expect(len(rows(run.db, "SELECT FROM fairq.pop(%s, 10)", queue)) == 1,
                "the task is not there")
@@ -326,7 +327,8 @@ def group_raised(q):
 
 
 def scheduled(q):
-    """Schedules tasks so late that a hundred workers can go to sleep before."""
+    """Schedules tasks so late that a hundred workers can fall asleep before
+    they are due."""
     q.create()
     q.at = now() + events.CROWDED
     q.db.execute("SELECT count(*) FROM fairq.enqueue_batch(%s, %s,"
@@ -342,7 +344,7 @@ def leased(q):
 
 
 def is_time(q):
-    events.in_time(now() < q.at, "it was due before all slept")
+    events.in_time(now() < q.at, "a task was due before all workers slept")
     return q.at
 
 
@@ -381,7 +383,7 @@ def redriven(q):
     q.call("redrive", q.name)
 
 
-# the event, and whether woken workers wake other workers
+# the event, and whether workers that are woken wake other workers
 HANDS = [
     ("a hundred enqueues in one transaction", created, in_transactions(MANY),
      False),
@@ -412,9 +414,9 @@ HANDS_OF_ONE = [
 # ---- sleep costs nothing
 
 def lxids(db, waiters):
-    """The number, within its backend, of each waiter's current transaction. It
-    differs later if the session has searched meanwhile. (pg_stat_database is
-    only updated when the CALL is over.)
+    """The number, within its backend, of each waiter's current transaction. The
+    number changes when the session searches. (pg_stat_database is only updated
+    when the CALL is over.)
     """
     return dict(rows(db, "SELECT pid, virtualtransaction FROM pg_locks"
                      " WHERE locktype = 'virtualxid' AND pid = ANY (%s)",
@@ -432,7 +434,7 @@ def switches(waiters):
 
 
 def idle_queue(db, queue):
-    """Makes a queue of which no task can be popped, for various reasons."""
+    """Makes a queue from which no task can be popped, for various reasons."""
     new_queue(db, queue, concurrency=1)
     for group, lease in ("paused", "1 ms"), ("full", "1 hour"):
         db.execute("SELECT fairq.enqueue(%s, %s)", [queue, group])
@@ -475,7 +477,7 @@ def no_polling(run):
         slept, took = despite_vacuum(sleep)
         # each waiter checks shared memory once a second
         expect(slept <= MANY * (took + 1) + MANY / 10,
-               f"they were woken {slept} times in {took:.1f} s")
+               f"the workers were woken {slept} times in {took:.1f} s")
         held = rows(run.db, "SELECT state, backend_xmin, backend_xid,"
                     " count(*) FROM pg_stat_activity WHERE pid = ANY (%s)"
                     " GROUP BY 1, 2, 3", pids)
@@ -501,7 +503,7 @@ def ends(run):
         start = now()
         expect(value(run.db, f"CALL fairq.wait('{queue}', '0')") is False,
                "not false at once")
-        expect(now() - start < LOST / 2, "a timeout of 0 takes time")
+        expect(now() - start < LOST / 2, "a timeout of 0 takes too long")
         timed.db.execute("SET statement_timeout = '300 ms'")
         plain.start(queue, "200 ms")
         start = now()
@@ -546,7 +548,7 @@ def errors(run):
         state = answer("CALL fairq.wait('life_no_such_queue', '0')")
         expect(state == "QF001", f"of no queue: {state}")
         state = answer(f"CALL fairq.wait('{queue}', '-1 s')")
-        expect(state == "QF003", f"for less than nothing: {state}")
+        expect(state == "QF003", f"with a negative timeout: {state}")
         expect(answer(f"CALL fairq.wait('{queue}', '0')") is False,
                "errors have left something")
     finally:
@@ -568,21 +570,22 @@ def dropped(run):
         done = all_answers(waiters, LOST)
         answers = {waiter.answer for waiter in done}
         expect(len(done) == len(waiters) and answers == {"QF001"},
-               f"{len(done)} of {len(waiters)} have heard of it: {answers}")
+               f"{len(done)} of {len(waiters)} were notified: {answers}")
         return max(took, max(waiter.at for waiter in waiters) - start)
 
     try:
-        return ms(best_of(once, PROMPT, "dropped, and all have heard of it"))
+        return ms(best_of(once, PROMPT, "dropped, and all were notified"))
     finally:
         other.close()
         dismiss(run.db, waiters)
 
 
-# ---- a session that is woken, or is to wake others, may be lost
+# ---- a session that is woken, or that should wake others, may be lost
 
 def timekeeper(run, leave):
     """The first waiter watches the clock for all of them. It leaves, and so do
-    its successors. Still another waiter wakes when the task is due.
+    its successors. Still, the remaining waiter that watches the clock wakes
+    when the task is due.
     """
     waiters = crowd(6)
 
@@ -597,16 +600,16 @@ def timekeeper(run, leave):
             gone = leave(run.db, queue, left, n)
             left.remove(gone)
             time.sleep(0.05)
-            # the session that was called to watch the clock instead may have seen
-            # a task that was just being taken
+            # the session that was woken to watch the clock may have found a task
+            # that another session was taking
             put_to_sleep(run.db, [waiter for waiter in left
                                   if waiter.look()], queue)
         expect(now() < at, "the machine is too slow for this test")
         done = any_answer(left, at - now() + LOST)
         expect(done and done[0].answer is True,
-               "those who are left don't wake")
+               "no remaining waiter wakes")
         expect(len(rows(run.db, "SELECT FROM fairq.pop(%s)", queue)) == 1,
-               "its pop finds no task")
+               "the pop finds no task")
         for n, waiter in enumerate(waiters):
             if waiter.answer in ("57P01", "lost"):
                 waiter.close()
@@ -632,15 +635,15 @@ def gets_work(db, queue, left, n):
     """Gives a task to the waiter that is woken first. Returns that waiter."""
     db.execute("SELECT fairq.enqueue(%s, 'alice')", [queue])
     done = any_answer(left, LOST)
-    expect(done, "no worker was called for a task")
+    expect(done, "no worker was woken for a task")
     done[0].send(f"SELECT 7 FROM fairq.take('{queue}')")
     expect(done[0].wait(LOST) == 1, "the task is not there")
     return done[0]
 
 
 def late_worker(run):
-    """A session that is too late, in a transaction that stays open, delays no
-    other session that waits or pops.
+    """A session whose lease has expired makes calls in an open transaction. It
+    delays no other session that waits or pops.
     """
     waiter, late = Waiter(), connect("late")
     calls = ("fail(%s, 1)", "release(%s, 1)", "extend(%s, 1)",
@@ -658,7 +661,7 @@ def late_worker(run):
                                    [id, attempt])
                 late.execute("BEGIN")
                 expect(not value(late, f"SELECT fairq.{call}", id),
-                       f"a lost lease, but {call}")
+                       f"the lease is lost, but {call}")
                 waiter.start(queue, "1 s")
                 expect(waiter.wait(LOST) is True, f"{call}: not ready")
                 expect(rows(run.db, "SELECT attempt FROM fairq.take(%s)",
@@ -671,8 +674,8 @@ def late_worker(run):
 
 
 def passed_on(run, end):
-    """A waiter that is woken, and ended before it runs, wakes the next one.
-    Its process is stopped before, so that both signals reach it at once.
+    """A waiter that is woken, but ended before it runs, wakes the next waiter.
+    The test stops its process before, so that both signals arrive at once.
     """
     queue = new_queue(run.db, "life_passed_on")
     waiters = crowd(3)
@@ -719,7 +722,7 @@ def hang_up(db, waiter):
 
 
 def dead_client(run):
-    """A worker that died while it waited is not called for a task in place of
+    """A worker that died while it waited is not woken for a task in place of
     other workers.
     """
     queue = new_queue(run.db, "life_dead_client")
@@ -733,7 +736,7 @@ def dead_client(run):
         run.db.execute("SELECT fairq.enqueue(%s, 'bob')", [queue])
         done = any_answer(waiters[1:], LOST)
         expect(done and done[0].answer is True,
-               "no other waiter is called for the task")
+               "no other waiter is woken for the task")
         until(lambda: not value(run.db, "SELECT count(*) FROM pg_stat_activity"
                                 " WHERE pid = %s", pid), "its backend stays")
         return ms(done[0].at - start)

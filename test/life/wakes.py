@@ -1,4 +1,4 @@
-"""The events that wake a waiting worker, one case each.
+"""The events that wake a waiting worker. Each event is a case.
 
 A case is a generator.  It prepares the queue, so that no task can be popped, and
 yields.  Then two workers sleep in fairq.wait().  The generator continues with the
@@ -11,7 +11,7 @@ import time
 from base import TooSlow, connect, cut, expect, now, rows, value
 
 SOON = 0.15                     # seconds until a task becomes due
-CROWDED = 2                     # the same, while a hundred workers go to sleep
+CROWDED = 2                     # the same, if a hundred workers go to sleep
 
 
 def take_time(factor):
@@ -77,14 +77,14 @@ class Queue:
         return self.instant("lease_until", id)
 
     def instant(self, column, id):
-        """The time in this column of a task, by this program's clock."""
+        """Returns the time in a column of a task, on this program's clock."""
         at = value(self.db, f"SELECT extract(epoch FROM {column})"
                    " FROM fairq.tasks WHERE id = %s", id)
         return now() + float(at) - time.time()
 
     def expired(self, max_tasks=1, **options):
-        """Makes and returns tasks whose worker is lost and whose lease is
-        over."""
+        """Makes and returns tasks whose worker is lost and whose lease has
+        expired."""
         for _ in range(max_tasks):
             self.enqueue(**options)
         tasks = self.pop(max_tasks, "1 ms")
@@ -93,7 +93,7 @@ class Queue:
 
 
 def as_timestamp(at):
-    """The server's time of an instant on this program's clock."""
+    """Returns the server's time for a time on this program's clock."""
     seconds = time.time() + at - now()
     return time.strftime("%Y-%m-%d %H:%M:%S",
                          time.gmtime(seconds)) + f"{seconds % 1:.6f}"[1:] + "Z"
@@ -118,7 +118,7 @@ def _(q):
     q.enqueue()
 
 
-@case("the commit of enqueues, and not they")
+@case("the commit of enqueues, not the enqueues")
 def _(q):
     q.create()
     yield
@@ -139,7 +139,7 @@ def _(q):
     return at
 
 
-@case("a task that is enqueued meanwhile falls due, earlier than another")
+@case("a task that is enqueued meanwhile falls due before another one")
 def _(q):
     q.create()
     q.later(3600)
@@ -147,7 +147,7 @@ def _(q):
     return q.later()[1]
 
 
-@case("a task falls due whose lane is read anew")
+@case("a task falls due in a lane that is read again")
 def _(q):
     q.create()
     _, at = q.later()
@@ -258,7 +258,7 @@ def _(q):
     return at
 
 
-@case("a lease that is given meanwhile expires")
+@case("a lease that begins meanwhile expires")
 def _(q):
     q.create()
     yield
@@ -269,7 +269,7 @@ def _(q):
     return at
 
 
-@case("a lease expires that is shortened meanwhile")
+@case("a lease that is shortened meanwhile expires")
 def _(q):
     q.create()
     q.enqueue()
@@ -279,7 +279,7 @@ def _(q):
     return q.lease_ends(id)
 
 
-@case("a lease expires at last, after it was extended")
+@case("a lease expires after it was extended")
 def _(q):
     q.create()
     q.enqueue()
@@ -327,7 +327,7 @@ def _(q):
     db.execute("ROLLBACK")
 
 
-@case("the end of a session that has popped, before its commit")
+@case("the end of a session that has popped but has not committed")
 def _(q):
     q.create()
     q.enqueue()
@@ -362,11 +362,11 @@ def _(q):
 
 
 def undone_when_expired(name, function, *arguments):
-    """The lease expires while its worker ends it, and the end is rolled
-    back.
+    """A lease expires while its worker's transaction changes the task, and the
+    change is rolled back.
     """
 
-    @case(f"the rollback of a {name} whose lease has expired meanwhile")
+    @case(f"the rollback of a {name}, when the lease has expired meanwhile")
     def _(q):
         q.create()
         q.expired()
@@ -403,7 +403,7 @@ def paced(name, **options):
         q.create(per=f"{SOON} s", **options)
         q.enqueue()
         q.enqueue()
-        in_time(q.pop() and not q.pop(), "a rate does not hold")
+        in_time(q.pop() and not q.pop(), "a rate is exceeded")
         at = next_start(q)
         yield
         return at
@@ -420,7 +420,7 @@ def held(name, group):
         q.enqueue()
         q.db.execute("SELECT fairq.hold(%s, %s, until => clock_timestamp()"
                      " + %s * interval '1 s')", [q.name, group, SOON])
-        in_time(not q.pop(), "a hold does not hold")
+        in_time(not q.pop(), "a hold has no effect")
         at = next_start(q)
         yield
         return at
@@ -445,7 +445,7 @@ def place(name, queue, end, expires=False, ends_one=False):
         at = q.lease_ends(id)
         if expires:
             end(q, id, attempt)
-        expect(expires or not q.pop(), "a limit does not hold")
+        expect(expires or not q.pop(), "a limit is exceeded")
         yield
         if not expires:
             end(q, id, attempt)
@@ -568,7 +568,7 @@ def _(q):
     q.call("resume", q.name)
 
 
-@case("a group is resumed, and one of its tasks has become due")
+@case("a group with a due task is resumed")
 def _(q):
     q.create()
     q.later(0.02)
@@ -578,7 +578,7 @@ def _(q):
     q.call("resume", q.name, "bob")
 
 
-@case("the queue is resumed, and a lease in it has expired")
+@case("the queue, with an expired lease, is resumed")
 def _(q):
     q.create()
     q.enqueue()

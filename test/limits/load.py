@@ -1,7 +1,7 @@
-"""The load: sessions that enqueue, claim, finish, roll back and are ended.
+"""The load: sessions that enqueue, claim, finish and roll back, and are ended.
 
 Each session is a thread with a connection.  Its calls are drawn from its own seed, and
-their results depend on the others.
+their results depend on the other sessions.
 
 The records are in the database, in tables limits_sent, limits_done and limits_purged,
 written in the transactions that they describe.  So the records are correct
@@ -45,7 +45,7 @@ def connect(name):
 
 
 class Level:
-    """A transaction, or the part of one after a savepoint."""
+    """A transaction, or the part of a transaction after a savepoint."""
 
     def __init__(self):
         self.claims = []        # claims that were made at this level
@@ -106,9 +106,9 @@ class Session(threading.Thread):
         entry = [now(), None, self.name, sql, arguments, None]
         self.load.log.append(entry)
         try:
-            # The Sync after a prepared COMMIT reports a timeout at that moment,
-            # as an error of a statement that has taken effect. If the COMMIT is
-            # not prepared, the next statement reports it.
+            # If a timeout occurs at the end of a prepared COMMIT, the Sync
+            # reports it as an error of a statement that has taken effect. If
+            # the COMMIT is not prepared, the next statement reports it.
             cursor = self.connection.execute(
                 sql, arguments, prepare=None if arguments else False)
             rows = cursor.fetchall() if cursor.description else None
@@ -117,9 +117,9 @@ class Session(threading.Thread):
             entry[5] = f"{error.sqlstate}: {error}"
             self._failed(error, error.sqlstate, sql)
         except ValueError as error:
-            # The driver got a result and an error while it prepared the statement, from
-            # a shutdown or a late timeout. The test does not know which of the two
-            # statements ended.
+            # The driver got a result and an error while it prepared the statement,
+            # because of a shutdown or a late timeout. The test does not know which of
+            # the two statements ended.
             entry[5] = str(error)
             if self.risky:
                 with self.outside.lock:
@@ -134,7 +134,7 @@ class Session(threading.Thread):
         return rows
 
     def _failed(self, error, sqlstate, sql):
-        # a dead connection is not always noticed at once
+        # psycopg does not always notice a dead connection at once
         if (self.connection.closed or self.connection.broken
                 or sqlstate in ENDED):
             if not self.doomed and not self.load.stopping:
@@ -221,8 +221,8 @@ class Session(threading.Thread):
                 del self.held[claim.key]
 
     def in_vain(self, claims):
-        """To be called when the statement was cancelled in autocommit, so that
-        its tasks still run."""
+        """Call this after a statement in autocommit was cancelled. Its tasks
+        are then still running."""
         if not self.levels:
             self._register(claims)
 
@@ -277,7 +277,7 @@ class Session(threading.Thread):
                      self.load.queue, groups, len(groups), priority)
 
     def purge(self, group):
-        """Purge all ready tasks of a group."""
+        """Purges all ready tasks of a group."""
         self.execute("INSERT INTO limits_purged SELECT"
                      " fairq.purge(%s::text, %s::text)"
                      " FROM fairq.group_number JOIN fairq.queue USING (queue_id)"
@@ -303,7 +303,7 @@ class Session(threading.Thread):
             self.levels[-1].ended = self.levels[-1].ended + level.ended
 
     def _gone(self, first):
-        """Call this before a rollback to the level is sent."""
+        """Call this before a rollback to the level first is sent."""
         with self.outside.lock:
             for level in self.levels[first:]:
                 self.outside.deregister(level.claims)
@@ -314,7 +314,8 @@ class Session(threading.Thread):
         try:
             self.execute(f"ROLLBACK TO SAVEPOINT s{first}")
         finally:
-            # in any case this savepoint still exists, and no later one does
+            # in any case this savepoint still exists, but no later savepoint
+            # does
             self.levels[first:] = [Level()]
 
     def rollback(self):
@@ -421,8 +422,8 @@ class Session(threading.Thread):
             self.levels = []
             self.risky = False
             try:
-                # the session learns of its end before its transaction is
-                # undone
+                # the client learns of the session's end before the transaction
+                # is undone
                 while self.execute("SELECT pid FROM pg_stat_activity"
                                    " WHERE pid = %s", old):
                     time.sleep(0.01)
@@ -458,8 +459,8 @@ class Session(threading.Thread):
             self.come_back()
 
     def plain(self):
-        """Disable statement_timeout. The timeout may also hit the SET, so late
-        that the server reports it for the next statement.
+        """Disable statement_timeout. The timeout may also hit the SET. The
+        server may report that only for the next statement.
         """
         while True:
             try:
@@ -553,7 +554,7 @@ class Admin(Session):
         if way < 0.2:
             self.execute("SELECT fairq.reset_hints()")
         elif way < 0.3:
-            # the statement had no effect
+            # the statement has had no effect
             sql, arguments, _ = self.draw()
             self.execute("BEGIN")
             self.execute(sql, *arguments)

@@ -2,21 +2,21 @@
 limit.
 
 This code does not use the server's counts.  A claim is registered after its statement
-has returned, and deregistered before the statement that ends it is sent.  So each
-registered claim is running, and other tasks may run too.
+has returned, and deregistered before the statement that ends it is sent.  So the task
+of each registered claim is running, and other tasks may run, too.
 
 Limits change during claims.  Consider the claims of a group that are registered at
-some instant.  One of them was made last, and at that moment all the others were
-running.  So their number is at most the limit that was in effect at that
-moment.  The moment is between the sending of the last claim's statement and its
-return.  The test does not know which claim was the last.  But the last claim
-is not one that returned before another one was sent.  This gives the bound:
+some instant.  One of them was made last, and at that moment the tasks of all the
+others were running.  So their number is at most the limit that was in effect at
+that moment.  The moment is between the sending of the last claim's statement and
+its return.  The test does not know which claim was the last.  But a claim that
+returned before another one was sent was not the last.  This gives the bound:
 
     number of claims <= the greatest limit in effect between sending and return
                         of any of them that may have been the last
 
-A change is in effect at the latest when its statement has returned, and at the
-earliest when it is sent.
+A change of a limit is in effect at the earliest when its statement is sent, and
+at the latest when the statement has returned.
 """
 
 import math
@@ -33,7 +33,7 @@ def tenant_of(group):
 
 
 class Fault(Exception):
-    """Raised when a promise was not kept."""
+    """Raised when a promise is broken."""
 
 
 class Limit:
@@ -48,7 +48,7 @@ class Limit:
         return self.steps[-1][2]
 
     def change(self, value):
-        """To be called before a new limit is sent; the old one may apply until
+        """Call this before a new limit is sent. The old limit may apply until
         settled()."""
         self.steps.append((now(), math.inf, value))
         self.ever |= value != math.inf
@@ -87,8 +87,8 @@ class Claim:
 
 
 def exceeds(claims, limit):
-    """(the number of claims, the bound) if there are more claims than the bound
-    allows, or None."""
+    """Returns (the number of claims, the bound) if there are more claims than
+    the bound allows, or else None."""
     if not limit.ever or not claims:
         return None
     count = len({claim.id for claim in claims})
@@ -102,7 +102,7 @@ class Outside:
     """The registered claims of one queue, and its limits."""
 
     def __init__(self, groups, concurrency=None, max_running=None):
-        """groups: also the tenants of groups; a tenant's key has no "/"."""
+        """groups also has the tenants of groups. A tenant's key has no "/"."""
         self.tenants = {tenant_of(group) for group in groups} - {None}
         self.lock = threading.RLock()
         self.running = defaultdict(dict)        # group -> key -> claim
@@ -115,7 +115,7 @@ class Outside:
         self.at_tenant_limit = 0
         self.fault = None
 
-    # ---- limits.  One session changes them, one change at a time.
+    # ---- limits.  One session changes the limits, one change at a time.
 
     def _of_group(self, group):
         concurrency, paused = self.settings[group]
@@ -137,14 +137,14 @@ class Outside:
             yield limit, self._of_group(group)
 
     def changing(self):
-        """To be called when the fields are set, before the values are sent."""
+        """Call this when the fields are set, before the values are sent."""
         with self.lock:
             for limit, value in self._each():
                 if limit.value != value:
                     limit.change(value)
 
     def changed(self):
-        """To be called when the statement with the change has returned."""
+        """Call this when the statement with the change has returned."""
         with self.lock:
             for limit, _ in self._each():
                 limit.settled()

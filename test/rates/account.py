@@ -17,7 +17,7 @@ Starts = namedtuple("Starts", "since by count")
 Epoch = namedtuple("Epoch", "since to rate per burst")
 
 # The result for a stretch: by how much its starts exceed the allowed number.
-# The result is negative if more starts were allowed.
+# The difference is negative if more starts were allowed.
 Worst = namedtuple("Worst", "above since by starts")
 
 
@@ -27,7 +27,7 @@ def worst(starts, epoch):
     A stretch begins with one statement and ends with another.  The tree's leaves are
     the possible beginnings of a stretch, in order.  A node has the number of starts
     recorded in it.  It also has the greatest "starts from here on + time before here *
-    rate" of the beginnings in it.
+    rate" of the node's beginnings.
     """
     pace = epoch.rate / epoch.per
     within = sorted((s for s in starts if s.since >= epoch.since
@@ -72,8 +72,8 @@ def begin_of(most, count, begins, size):
 
 
 class Account:
-    """The starts of all calls, by queue and group or tenant; None: all groups of the
-    queue.
+    """The starts of all calls, for each queue and each group or tenant. The key
+    None has the starts of all groups of the queue.
     """
 
     def __init__(self, calls, committed):
@@ -100,7 +100,7 @@ class Account:
 
     def worst(self, queue, key, epochs):
         """The stretch of these epochs whose starts exceed the allowed number
-        most."""
+        the most."""
         every = [w for w in (worst(self.starts[queue, key], epoch)
                              for epoch in epochs) if w]
         return max(every, default=None)

@@ -19,14 +19,14 @@ import psycopg
 from account import Epoch
 
 now = time.monotonic
-# otherwise psycopg reports each transaction whose connection is closed
+# otherwise psycopg logs each transaction whose connection is closed
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
 class Kind(namedtuple("Kind", "name options groups own supply tenants",
                       defaults=[()])):
     """A queue: its first settings, the number of its groups, the rate of the
-    first one, the tasks of each group, and its tenants.
+    first group, the tasks of each group, and its tenants.
     """
 
     def group(self, i):
@@ -84,7 +84,7 @@ def connect(server, name):
 
 
 def is_ended(error):
-    """Was the session or the statement ended by the test?"""
+    """Returns whether the test has ended the session or the statement."""
     return error.sqlstate in ENDED or (
         error.sqlstate is None and isinstance(error, psycopg.OperationalError))
 
@@ -130,7 +130,7 @@ class Worker(multiprocessing.Process):
                f"fairq.pop('{queue}', {r.choice((1, 1, 3, 100))},"
                f" lease => '{r.choice((20, 50, 200, 2000))} ms')")
         if r.random() < 0.05:
-            # usually the call ends before this timeout
+            # the call usually ends before this timeout
             db.execute(f"SET statement_timeout = {r.randint(1, 3)}")
         since = now()
         try:
@@ -194,7 +194,7 @@ class Settings:
         self.holds = defaultdict(list)      # ... -> [since, to]
 
     def keys(self, queue):
-        """The keys of a queue's settings: None is the queue itself."""
+        """The keys of a queue's settings. None is the queue itself."""
         kind = KIND[queue]
         return [None, *kind.tenants, *kind.all_groups()]
 
@@ -223,8 +223,8 @@ class Settings:
                     PERS[of["per"]], of["burst"])
 
     def end_holds(self, queue=None, key=None):
-        """Ends the known holds of one key, or of all keys.  From now on it is
-        unknown whether these holds continue."""
+        """Ends the known holds of one key, or of all keys.  After that the test
+        does not know whether these holds continue."""
         for at, holds in self.holds.items():
             if holds and queue in (None, at[0]) and (queue is None
                                                       or key == at[1]):

@@ -1,9 +1,9 @@
 """The states of a queue, each made on purpose.
 
-A queue that only had enqueues and pops in order is "fresh".  In all other
-states, tasks were late, deleted or failed, tasks wait for a limit or for a
-time, or shared memory was lost.  test/states/run counts the buffers of a pop in
-each state, and test/bench times it.
+A queue that only had enqueues and pops in order is "fresh". In other states,
+tasks were late, deleted or failed, or wait for a limit or a time. Shared memory
+may also have been lost.  test/states/run counts the buffers of a pop in each
+state, and test/bench times it.
 
 A state is made in a copy of the database that create_template() makes.  That database
 has tasks of other queues, so indexes are as high as those of a table in use.
@@ -30,9 +30,10 @@ CHURN = 20000               # tasks added and deleted under an old snapshot
 OTHERS = 120000             # tasks of other queues
 SCHEDULED = 2 ** 62 + 2 ** 61       # the first address of scheduled tasks
 
-# make(queue, rounds) prepares the queue for this number of rounds.  It serves `warmup` of
-# them first, until pops cost the same.  `refill` tasks are to be enqueued before each
-# pop.  If `old` is true, CHURN tasks were added and deleted under a snapshot that is open.
+# make(queue, rounds) prepares the queue for this number of rounds.  It first serves
+# `warmup` of them, after which all pops cost the same.  `refill` tasks are to be enqueued
+# before each pop.  If `old` is true, CHURN tasks were added and deleted under a snapshot
+# that is open.
 State = namedtuple("State", "name text make warmup refill old",
                    defaults=(1, 0, False))
 
@@ -107,7 +108,7 @@ class Queue:
                   in self.random.sample(range(GROUPS), tasks)])
 
     def pop(self, tasks, db=None, lease=None):
-        """The ids and attempts, in two lists."""
+        """Returns the ids and attempts of the popped tasks, in two lists."""
         rows = (db or self.db).execute(
             "SELECT id, attempt FROM fairq.pop('bench', %s, lease => %s)",
             [tasks, lease]).fetchall()
@@ -205,7 +206,8 @@ def rolled_back_pop(queue, rounds):
 
 
 def healed(queue, rounds):
-    """Rolled back tasks were served again, and so were all later tasks."""
+    """The tasks of a rolled back pop were served again, and so were all tasks
+    that were popped after it."""
     rolled_back_pop(queue, 3)
     queue.serve(2 * GROUPS)
     queue.enqueue(rounds)
@@ -241,7 +243,7 @@ def due(queue, rounds):
                     " max(run_at) - clock_timestamp()))) FROM fairq.task")
         if not ready:
             break
-        # the machine was too slow to schedule them in time
+        # the machine was too slow to schedule the tasks in time
         queue.value("SELECT fairq.purge('bench')")
         delay *= 4
 
@@ -269,7 +271,7 @@ def lapsed(queue, rounds):
 
 
 def expired(queue, rounds):
-    """Each task follows an expired one of its group."""
+    """Each task follows an expired task of its group."""
     queue.create()
     for _ in range(rounds):
         queue.put(["g%d" % group for group in range(GROUPS)], expires_at="-infinity")
@@ -314,7 +316,7 @@ STATES = {state.name: state for state in (
     State("hole", "a rolled back enqueue of many tasks", hole),
     State("rolled back pop", "a rolled back pop of a round", rolled_back_pop,
           warmup=2),
-    State("healed", "a fresh backlog, after such a pop", healed),
+    State("healed", "a fresh backlog, after a rolled back pop", healed),
     State("purged", "groups purged, tasks cancelled", purged),
     State("due", "scheduled tasks that are due", due),
     State("retried", "failed tasks, to be retried a moment later",

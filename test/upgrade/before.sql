@@ -47,5 +47,5 @@ SELECT fairq.grant_queue('life', 'worker', 'work');
 SELECT fairq.grant_queue('full', '"Big ""Boss"""', 'manage');
 REVOKE EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION fairq.pop(text, int, interval, int, text) TO worker;
--- this leaves a gap: without care, roles would get other OIDs in the upgrade
+-- the dropped role leaves a gap, so without care the upgrade would give roles other OIDs
 DROP ROLE gone;

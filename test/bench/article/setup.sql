@@ -1,10 +1,10 @@
 -- Round-robin ids, as in "An unfair advantage: multi-tenant queues in
 -- Postgres".  A task's id is its group's number in a block of ids, and a group
--- has one id per block.  The pointers have the block that is being served, and
+-- has one id per block.  The pointers are the block that is being served, and
 -- the last block of each group.
 --
--- Every call updates a pointer, so these tables have a low fillfactor: with
--- free space on the page an update changes no index.  The table of tasks
+-- Every call updates a pointer. These tables have a low fillfactor, because
+-- with free space on the page an update changes no index.  The table of tasks
 -- has the default fillfactor.
 CREATE SCHEMA article;
 CREATE TABLE article.queue (

@@ -1,5 +1,5 @@
--- A minimal queue. Its table has only the primary key. Its fillfactor is the
--- default, 100, since rows are never updated.
+-- A minimal queue. Its table has no index except the primary key. Its
+-- fillfactor is the default, 100, since rows are never updated.
 CREATE SCHEMA fifo;
 CREATE TABLE fifo.task (
 	id bigserial PRIMARY KEY,
