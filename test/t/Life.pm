@@ -129,7 +129,7 @@ sub prepare_life
 			RETURN said;
 		END $$;
 
-		-- are there more running than may be?
+		-- do more tasks run than allowed?
 		CREATE FUNCTION look() RETURNS text LANGUAGE sql AS $$
 			SELECT coalesce(string_agg(format('%s of group %s', n, group_no), ', '), '') FROM (
 				SELECT group_no, count(*) AS n FROM task WHERE lease_until IS NOT NULL GROUP BY ROLLUP (group_no)) g
@@ -224,7 +224,7 @@ sub is_kept
 			elsif ($line ne '') { $over = $line; }
 		}
 	}
-	is($over, '', "$name: there were never more running than may be");
+	is($over, '', "$name: never did more tasks run than allowed");
 	cmp_ok(scalar(keys %sent), '>', 20, "$name: clients have sent " . keys(%sent) . ' tasks');
 	cmp_ok(scalar(@ended), '>', 20, "$name: and ended " . @ended);
 	is( $node->safe_psql(

@@ -36,12 +36,12 @@ end
 
 if ENV["NOTIFY"] == "broken"
   %w[start.fairq attempt.fairq].each do |name|
-    ActiveSupport::Notifications.subscribe(name) { raise IOError, "unknown kind of subscriber" }
+    ActiveSupport::Notifications.subscribe(name) { raise IOError, "no subscriber of this kind" }
   end
 end
 
 if ENV["HOOKS"]
-  Fairq.on(:error) { raise IOError, "unknown kind of hook" }
+  Fairq.on(:error) { raise IOError, "no hook of this kind" }
   Fairq::Hooks::NAMES.each do |name|
     Fairq.on(name) do |task, error|
       $stdout.write("#{JSON.generate({ event: "hook", id: task.id, attempt: task.attempt, name: name,
@@ -92,7 +92,7 @@ if ENV["SCHEDULES"]
   # the last multiples of this interval are in 1997 and 2024
   Fairq.schedule("late", every: 10_000.days, catch_up: 30_000.days) { RetryJob }
   Fairq.schedule("later", every: 10_000.days) { EchoJob }
-  Fairq.schedule("wrong", every: 1) { raise IOError, "unknown kind of job" }
+  Fairq.schedule("wrong", every: 1) { raise IOError, "no job of this kind" }
   if ENV["SCHEDULES"] == "cron"
     Fairq.schedule("zone", cron: "0 8 1 jan * Europe/Berlin", catch_up: 400.days) { EchoJob }
     Fairq.schedule("utc", cron: "0 8 1 jan *", catch_up: 400.days) { EchoJob }
