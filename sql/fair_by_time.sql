@@ -104,8 +104,8 @@ SELECT fairq.enqueue('time_many', 'new', '"new"') > 0 AS ok;
 SELECT pg_temp.pop('time_many');
 SELECT * FROM fairq.check_queue('time_many');
 
--- The end of a task counts when its transaction commits. A start counts at
--- once, and no longer counts after a rollback.
+-- The end of a task counts when its transaction commits. A start counts at once. A
+-- rollback removes it.
 SELECT fairq.create_queue('time_levels', fair_by => 'time');
 SELECT pg_temp.add('time_levels', 'a', 1, 20), pg_temp.add('time_levels', 'b', 1, 20);
 SELECT pg_temp.pop('time_levels', 2);

@@ -2,7 +2,8 @@
 -- limit holds back are served later, in order, and no other group waits for
 -- them.
 --
--- Fails if one task more than the limit has a slot (find_slot() in counter.c).
+-- Fails if one task more than the limit allows gets a slot (find_slot() in
+-- counter.c).
 \a \t
 \set VERBOSITY sqlstate
 \getenv dir PG_ABS_SRCDIR

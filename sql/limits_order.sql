@@ -1,5 +1,5 @@
--- Groups take turns under limits, too, and each has its tasks served in order,
--- including those that its limit held back.
+-- Groups take turns under limits, too. The tasks of each group are served in
+-- order, including those that its limit held back.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
 -- lane_turns.c).

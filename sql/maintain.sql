@@ -233,7 +233,7 @@ SELECT pg_temp.number('maintain_n', 'u');
 SELECT pg_temp.number('maintain_n', 'v');
 SELECT pg_temp.number('maintain_n', 'w');
 SELECT pg_temp.number('maintain_n', 'none');
--- numbers below the last search are freed, by maintain and by SQL
+-- maintain and SQL free numbers that are lower than the end of the last search
 SELECT fairq.purge('maintain_n', 'g7');
 SELECT fairq.maintain('maintain_n');
 SELECT pg_temp.number('maintain_n', 'a');

@@ -178,8 +178,9 @@ func (t *NewTask) alone() []field {
 	}
 }
 
-// checkBatch returns an error if the task sets a field that EnqueueBatch does not
-// accept, or that differs from the first task.
+// checkBatch returns an error if the task sets a field that EnqueueBatch does not accept.
+// It also returns one if ExpiresAt, Batch, After or AfterAny is not the same as in the
+// first task.
 func (t *NewTask) checkBatch(first *NewTask) error {
 	if !t.ExpiresAt.Equal(first.ExpiresAt) || t.Batch != first.Batch || t.AfterAny != first.AfterAny ||
 		fmt.Sprint(t.After) != fmt.Sprint(first.After) {

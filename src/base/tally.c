@@ -104,7 +104,7 @@
 #include "tally.h"
 #include "tools.h"
 
-/* For the copy that peek uses: the load that makes its counters known. */
+/* The load that makes the counters of peek's copy known. */
 static FairqKnown of_copy;
 
 /* Changes of one queue by the transaction that commits. */

@@ -38,11 +38,11 @@
  * The tasks before a task are the group's queued tasks at lower addresses, the
  * due tasks, and the tasks whose leases have ended.  The call counts a bounded
  * number of them.  If more are queued, their number follows from the
- * addresses: from the first one's block on, each block has at most w.  Groups
- * in the ring are served, and so are parked or throttled groups, which may
- * return to it.  A group that joins later has a turn in each block from then
- * on.  The cost depends only on the number of groups that have their own
- * weight.
+ * addresses: from the first one's block on, each block has at most w.  The
+ * bound counts the groups in the ring, and also parked and throttled groups,
+ * because they may return to the ring.  A group that joins later has a turn in
+ * each block from then on.  The cost depends only on the number of groups that
+ * have their own weight.
  *
  * Locking: AccessShareLock on the queue, if the function is for one queue, and
  * on the tables.  turns_before() and lane_groups() keep both to the end of the

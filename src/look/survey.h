@@ -28,7 +28,10 @@ typedef struct FairqSurvey
 								 * many */
 } FairqSurvey;
 
-/* A group that waits or runs, according to all of its lanes. */
+/*
+ * A group with waiting or running tasks, with the data of all of its lanes
+ * combined.
+ */
 typedef struct FairqWaiter
 {
 	int32		group_no;		/* the group's number */

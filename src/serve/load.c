@@ -677,7 +677,7 @@ start_worker(void)
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
-/* Whether a requested worker will begin in a moment. */
+/* Whether a worker was requested a short time ago. */
 static bool
 was_asked(FairqTally *tally)
 {

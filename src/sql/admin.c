@@ -690,7 +690,7 @@ delete_of_groups(FairqQueue *queue, const List *groups, bool force, bool due,
 
 /*
  * Delete the tasks of these groups, or of all (NIL).  Delete running tasks
- * only with force; then the caller has the queue locked exclusively.
+ * only with force.  With force, the caller has locked the queue exclusively.
  */
 static int64
 delete_tasks(FairqQueue *queue, const List *groups, bool force)

@@ -262,7 +262,7 @@ fairq_group_number_changed(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(NULL);
 }
 
-/* Whether two rows have the same text in the given column, or NULL. */
+/* Whether two rows have the same text, or both NULL, in the given column. */
 static bool
 is_same_text(TupleTableSlot *old, TupleTableSlot *new, AttrNumber attno)
 {

@@ -251,9 +251,10 @@ throttle(FairqTurn *turn, const FairqSetting *setting, const Place *place,
 /*
  * Put the turn's group aside until its task that waits for a retry is due.  A
  * due task has its turn in another lane, and each call would visit this lane
- * without success until then.  So the group is put aside for as long as that
- * task has already been due, but at most a second.  The task's end takes the
- * group back (transaction.c), but its start depends on other priorities.
+ * without success until then.  If that task is already due, the group is put
+ * aside for as long as the task has been due, but at most a second.  The
+ * task's end takes the group back (transaction.c), but its start depends on
+ * other priorities.
  */
 void
 fairq_wait_for_retry(FairqTurn *turn, TimestampTz due_at)

@@ -257,7 +257,7 @@ class Model(Explorer):
     # ---- index entries and rows
 
     def next_entry(self, s, at, by_row):
-        """The next entry from an address on. The index keeps dead entries, and
+        """The next entry from an address on. The index keeps dead entries but
         does not show that they are dead."""
         seen = ((READY,) if self.by_row or by_row else
                 (INSERTING, READY, CLAIMED, FINISHED, DEAD))

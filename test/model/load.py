@@ -49,7 +49,7 @@ RULES = {
     "own number": "the found numbers are added only if no other load has begun",
     "known last": "numbers are known when the load is over, not before",
     "known stays": "numbers of the last load stay known during another load",
-    "other book": "a load takes the book that the last ended one does not use",
+    "other book": "a load takes the book that the last finished load does not use",
     "both books": "commits add to both books",
     "own snapshot": "each addition uses the snapshot of that book's load",
     "current first": "a load is the current one before its resets are known",

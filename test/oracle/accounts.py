@@ -167,9 +167,9 @@ class Flows:
                 max([high for _, (_, high) in there] + [self.start[1]]))
 
     def arrives(self, flow, least, now, call, sure, waits=True):
-        """Adds a flow that has become active to the order. sure is true if the
-        call surely visited this order.  waits is true if the flow surely has a
-        task to serve."""
+        """Adds a flow to the order when the flow has become active. sure is
+        true if the call surely visited this order.  waits is true if the flow
+        surely has a task to serve."""
         if flow.there and not flow.lapsed:
             return
         got = flow.got(now)

@@ -41,8 +41,8 @@ class ServesTwice(Fake):
 
 
 class TwoTurnsWhenLate(Fake):
-    """A late committed task is served at once, whichever group's turn it
-    is.
+    """A task that is committed late is served at once, whichever group's turn
+    it is.
     """
 
     def end(self, session, commit):

@@ -102,8 +102,8 @@ turn      of the groups that wait properly, the one with the lowest next turn is
 
           a  while h waits and has had no turn in the block, no group with a
              higher seat is served in it.
-          b  if h has waited since a block in which it has had no turn, no turn
-             is of a later block.
+          b  if h has waited since a block and has had no turn in it, no group
+             has a turn in a later block.
           c  while h waits and is not served, any other group g has at most w_g
              services.  It may have 2 * w_g if g did not wait when h's last
              turn began.  In a full queue g has at most w_g, and only groups with

@@ -304,8 +304,8 @@ def redrive_statement(queue: str, group: Optional[Group] = None, *,
                       max_tasks: Optional[int] = None, to_queue: Optional[str] = None,
                       to_priority: Optional[int] = None,
                       to_group: Optional[Group] = None) -> Statement:
-    """Enqueues failed tasks of the queue, or of a group, again.  Returns their
-    number."""
+    """Enqueues failed tasks again: those of the queue, or of a group.  Returns
+    their number."""
     return call("redrive", ["%s::text"], [queue], dict(
         group_key=group, max_tasks=max_tasks, to_queue=to_queue, to_priority=to_priority,
         to_group=to_group))

@@ -46,7 +46,7 @@ module Fairq
 
     # The statement's result.  Retries every second until there is a result.  If only the
     # answer was lost, a second complete of the same attempt is harmless.  A pop is not
-    # retried: its tasks are ready again when their leases expire.
+    # retried, because its tasks are ready again when their leases expire.
     #
     # brief: the statement, a SELECT without FROM, waits for a lock only briefly.
     def query(sql, values = [], once: false, brief: false)
@@ -55,8 +55,9 @@ module Fairq
       end
     end
 
-    # The FROM clause that makes a statement about a task brief.  An open transaction may
-    # have locked the task's row, and other tasks need this connection too.
+    # The FROM clause that limits how long a statement waits for a task's row lock.  An
+    # open transaction may have locked the task's row, and other tasks need this
+    # connection too.
     def briefly
       "FROM set_config('lock_timeout', '#{held_lately? ? 10 : 100}ms', true)"
     end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A Rails application in development mode, in which code is loaded when needed, and
-# reloaded. Its database is that of database.yml.
+# A Rails application in development mode, in which Rails loads code when it is
+# needed, and reloads it after a change. Its database is that of database.yml.
 
 require "rails"
 require "active_record/railtie"
