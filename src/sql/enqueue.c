@@ -3,10 +3,16 @@
  *		fairq.enqueue, fairq.enqueue_or_find, fairq.enqueue_batch, fairq.find,
  *		fairq.create_batch, and the ids of tasks: fairq.shard, fairq.set_shard.
  *
- * A task gets an id and is added, unless another one has its key (add.c).
+ * A task gets an id and is added, unless another one has its key (dedup.c).
  * The other task may be replaced while it is not running.  Then the last
  * enqueue determines what runs.  To replace a task, the call waits for another
- * transaction that is changing the row, such as an enqueue of an equal key.
+ * transaction that is changing the row, such as an enqueue of an equal key.  An
+ * expired task will never run, so it is finished and its key is taken over.
+ *
+ * An enqueue reserves the task's address in shared memory (line.c), and then
+ * writes its row.  It holds no lock between these steps, so no backend waits
+ * while a large payload is toasted.  fairq.redrive() adds its tasks by the
+ * same functions (maintain.c).
  *
  * Like every statement, enqueue_batch() adds all of its tasks or none.  It
  * writes its rows a hundred at a time.  It waits only for an equal key

@@ -4,7 +4,7 @@
 # more rows than a call loads on its own.
 #
 # Fails if a load does not record which transactions were running, including its
-# own (keep_snapshot() in tally.c). Fails if no load follows the creation of the
+# own (keep_snapshot() in load.c). Fails if no load follows the creation of the
 # first queue (fairq_load_first() in load.c). Fails if a subtransaction's
 # changes do not reach its parent (merge() in transaction.c).
 use strict;

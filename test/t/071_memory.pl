@@ -9,7 +9,7 @@
 # Fails if no counter counts as idle (fairq_counter_is_idle() in counter.c),
 # because other groups then get no counter. Fails if the hints of deleted queues
 # are not freed (give_back_deleted() in maintain.c). Fails if an enqueue creates
-# no accounts (fairq_make_task_row() in add.c). Fails if a view or maintain()
+# no accounts (make_row() in enqueue.c). Fails if a view or maintain()
 # needs room for each queue (hints_if_room() in queue.c). Fails if the hints of
 # a dropped extension (object_access() in fairq.c) or of a dropped database
 # (free_some() in registry.c) are not freed.
