@@ -8,7 +8,7 @@ COMMENT ON SCHEMA fairq IS 'A task queue that is fair to many tenants.';
 
 -- Functions and views that only fairq's own views, triggers and functions use.
 -- No role has USAGE on the schema, because a view can call the functions that
--- it names without it.
+-- it names without this privilege.
 CREATE SCHEMA fairq_internal;
 COMMENT ON SCHEMA fairq_internal IS 'Parts of fairq that no application calls.';
 
@@ -74,7 +74,7 @@ COMMENT ON COLUMN fairq.queue.per IS 'Length of the interval to which rate, max_
 COMMENT ON COLUMN fairq.queue.burst IS 'How many tasks may start at once if none has started for a long time.';
 COMMENT ON COLUMN fairq.queue.max_rate IS 'How many tasks of the queue may start per interval "per"; NULL: no limit.';
 COMMENT ON COLUMN fairq.queue.shares IS 'Shares of the service for priority 0, 1 and so on. A priority without a share is served when no '
-	'other has work. NULL: priorities are strict, and 0 is first.';
+	'priority with a share has work. NULL: priorities are strict, and 0 is first.';
 COMMENT ON COLUMN fairq.queue.in_order IS 'True: no task of a group runs while another one of the group waits for its retry.';
 COMMENT ON COLUMN fairq.queue.held_until IS 'No task starts before this time; NULL, or a time in the past: no hold.';
 COMMENT ON COLUMN fairq.queue.retain_failed IS 'How long failed tasks stay in the archive; NULL: until they are redriven or purged.';
@@ -457,8 +457,8 @@ CREATE TRIGGER task_applied
 ALTER TABLE fairq.task ENABLE REPLICA TRIGGER task_applied;
 
 -- Backends cache groups, settings and privileges.  These triggers also fire
--- when fairq's functions write through SQL.  So the functions do not report
--- changes of settings themselves.
+-- when fairq's functions write through SQL.  So the functions themselves do not
+-- report changes of settings.
 CREATE FUNCTION fairq_internal.group_number_changed() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'fairq_group_number_changed' LANGUAGE C;
 COMMENT ON FUNCTION fairq_internal.group_number_changed() IS 'Trigger: records that SQL changes groups.';
@@ -744,7 +744,7 @@ CREATE FUNCTION fairq.complete(id bigint, attempt int DEFAULT NULL,
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.complete(bigint, int, jsonb, interval)
 	IS 'Completes a running task. Returns false if the lease (of that attempt, if given) is lost, or if '
-		'the task was cancelled: then it ends as cancelled.';
+		'the task was cancelled. A cancelled task then ends as cancelled.';
 
 CREATE FUNCTION fairq.complete_batch(ids bigint[], attempts int[] DEFAULT NULL,
 	results jsonb[] DEFAULT NULL, took interval[] DEFAULT NULL)
@@ -1010,7 +1010,7 @@ CREATE VIEW fairq.tasks AS
 	SELECT * FROM fairq.live_tasks
 	UNION ALL
 	SELECT * FROM fairq.finished_tasks;
-COMMENT ON VIEW fairq.tasks IS 'Tasks, including those in the archive. status is queued, scheduled (for later or for a retry), blocked, running, completed, failed, cancelled or expired. reason is why a task does not run. For a queued task, reason is paused, queue_limit, limit, rate, retry or workers. If the time of a task has not come, reason is scheduled. The reason of a blocked task is after while tasks in waits_for have not ended. It is batch while the batch that has its id is not finished. addr is the turn of a task; NULL: the task has a time instead.';
+COMMENT ON VIEW fairq.tasks IS 'Tasks, including those in the archive. status is queued, scheduled (for later or for a retry), blocked, running, completed, failed, cancelled or expired. reason is why a task does not run. For a queued task, reason is paused, queue_limit, limit, rate, retry or workers. If the time of a task has not come, reason is scheduled. A blocked task has the reason after while tasks in waits_for have not ended, and batch while the batch with its id is not finished. addr is the turn of a task; NULL: the task has a time instead.';
 
 CREATE VIEW fairq.batches WITH (security_barrier) AS
 	SELECT b.id, q.name AS queue,
@@ -1233,7 +1233,7 @@ CREATE VIEW fairq.fairness WITH (security_barrier) AS
 COMMENT ON VIEW fairq.fairness IS 'The fairness of the priorities of queues, as far as shared memory has them. The cost does not depend on the number of queued tasks. In a task-fair queue, turns keep groups equal, and spread and longest are NULL.';
 COMMENT ON COLUMN fairq.fairness.groups_active IS 'Groups that may have a ready task. NULL: fairq is still reading the table after a restart.';
 COMMENT ON COLUMN fairq.fairness.spread IS 'The most that one of the groups in groups_active got, per weight, minus the least: seconds of work, or costs. NULL: there are no such groups, or it is not known. It is not known before the first pop after a restart. Nor is it known if a thousand groups without tasks got less, or more, than all of these groups.';
-COMMENT ON COLUMN fairq.fairness.longest IS 'E: the longest recent task. NULL: none has ended, or the queue is not time-fair.';
+COMMENT ON COLUMN fairq.fairness.longest IS 'E: the duration of the longest recent task. NULL: none has ended, or the queue is not time-fair.';
 
 CREATE FUNCTION fairq.group_shares(queue text, top int DEFAULT 20)
 	RETURNS TABLE (group_key text, got double precision,
@@ -1275,7 +1275,7 @@ CREATE FUNCTION fairq.peek(queue text, max_tasks int DEFAULT 10)
 	AS 'MODULE_PATHNAME', 'fairq_peek'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.peek(text, int)
-	IS 'Returns the tasks that pop() would return now, in the same order, with their turns. It leases and '
+	IS 'Returns the tasks that pop() would return now, in the same order, with their turns. It leases nothing and '
 		'changes nothing. Its cost does not depend on the number of queued tasks.';
 
 CREATE FUNCTION fairq.turns_before(id bigint) RETURNS bigint
@@ -1300,7 +1300,7 @@ CREATE FUNCTION fairq.redrive(id bigint, to_queue text DEFAULT NULL,
 	AS 'MODULE_PATHNAME', 'fairq_redrive_task'
 	LANGUAGE C VOLATILE PARALLEL UNSAFE COST 1000;
 COMMENT ON FUNCTION fairq.redrive(bigint, text, int, text)
-	IS 'Puts a failed task back into its queue, or another one. Returns false if the task has not failed, '
+	IS 'Puts a failed task back into its queue, or into another one. Returns false if the task has not failed, '
 		'or if another task of the queue has its dedup_key now.';
 
 CREATE FUNCTION fairq.purge_failed(queue text, group_key text DEFAULT NULL,
