@@ -38,7 +38,7 @@
  *	  ended, and the load's snapshot had not seen this, C has added the task
  *	  to committed when it closed its slot.  If the snapshot had seen C end,
  *	  the row was leased in it, and the load found it.  A transaction E that
- *	  has ended the task since subtracts it at its own end, which is not
+ *	  has since ended the task subtracts it at E's own end, which is not
  *	  visible yet.  If no transaction is between its visible end and its end
  *	  here, the counter is exact, as the same cases show.
  *
@@ -50,11 +50,12 @@
  * 6.  Settings change at a commit.  The transaction that changed them
  *	  increments their version after its commit is visible.  Then it takes back
  *	  the group that they belong to, or all groups if they are the queue's.  A
- *	  pop parks a group only if its settings are of the present version, which
- *	  it reads under the mutex.  A pop with older settings could park a group
- *	  that has just got a slot, and no backend would take it back.  A pop also
- *	  gives its slot back if the settings changed while it entered.  So each
- *	  pop that enters after a change respects the new settings.
+ *	  pop parks a group only if the settings that the pop has read are of the
+ *	  present version.  The pop reads that version under the mutex.  A pop with
+ *	  older settings could park a group that has just got a slot, and no
+ *	  backend would take it back.  A pop also gives its slot back if the
+ *	  settings changed while it entered.  So each pop that enters after a
+ *	  change respects the new settings.
  *
  * 7.  A counter is freed if it is 0 according to the last finished load and
  *	  any later one.  A new counter would have the same numbers.
@@ -144,8 +145,8 @@ fairq_counter_begin_starts(FairqCounter *counter, int64 since)
 }
 
 /*
- * Returns the book of a load.  Begins the book's numbers, unless they are of
- * that load or a later one.  The mutex is held.
+ * Returns the book of a load.  Resets the book's numbers to 0, unless they are
+ * of that load or a later one.  The mutex is held.
  */
 static int
 go_on_to(FairqCounter *counter, uint64 number)
@@ -330,8 +331,8 @@ fairq_counter_start(FairqCounter *counter, const FairqPace *pace,
 	SpinLockAcquire(&counter->mutex);
 	next = starts_next(starts, pace);
 	/*
-	 * read the clock here: with an earlier time, other tasks would start too
-	 * early
+	 * read the clock here, because with an earlier time other tasks would
+	 * start too early
 	 */
 	now = fairq_monotonic();
 	if (now >= next)

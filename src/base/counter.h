@@ -36,7 +36,7 @@ typedef struct FairqStarts
 	int64		last;			/* time that the last start would have if
 								 * starts were evenly spaced; not after its
 								 * real time */
-	int64		full_at;		/* no start before this time matters */
+	int64		full_at;		/* starts before this time have no effect */
 	uint16		lanes;			/* lanes in which the group was throttled; bits
 								 * by priority */
 } FairqStarts;

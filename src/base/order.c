@@ -16,8 +16,8 @@
  *
  * Records are kept in chunks by seat (shmem.c).  They are zero at first, and
  * keep their values while their group is in no set.  A copy (shadow.c) makes
- * its records on demand, because a lane has more records than a copy has
- * groups.
+ * its records on demand, because most of the lane's groups are not in the
+ * copy.
  *
  * Locking: the lane's lock, exclusive for changes and shared for reading.
  * fairq_record_have() makes a record in advance.  No other function here

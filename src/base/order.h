@@ -8,8 +8,8 @@
 #include "shmem.h"
 
 /*
- * An amount, exact to 2^-32, so that sums do not depend on their order: whole
- * + part / 2^32.
+ * An amount, exact to 2^-32, so that a sum does not depend on the order of its
+ * terms: whole + part / 2^32.
  */
 typedef struct FairqAmount
 {

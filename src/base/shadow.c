@@ -96,7 +96,7 @@ fairq_shadow_part(const void *of, int64 number, Size size)
 	PartKey		key = {.of = (uintptr_t) of, .number = number};
 	void	   *at = fairq_shadow_find(of, number);
 
-	/* callbacks may find a part, and must not make one */
+	/* callbacks may find a part, but must not make one */
 	if (at == NULL)
 	{
 		at = fairq_shadow_alloc(size);

@@ -33,7 +33,7 @@
  * before the lane is locked, because the allocation can fail.  With these
  * sizes, 26 chunks are enough for all seats, and at most half of the memory is
  * unused.  A chunk is put in its place by a compare-and-exchange, and stays
- * there as long as the queue does.
+ * there as long as the queue exists.
  *
  * Locking: AddinShmemInitLock while the segment is made or found.  The
  * comments of the structs name the lock of each field; README has the order.
@@ -73,9 +73,9 @@
 #define MEGABYTE ((Size) 1024 * 1024)
 
 /*
- * The beginning of the block.  Fields are constant once it is made, except
- * atomic ones, the domains and the registry, whose comments describe their
- * protection.
+ * The beginning of the block.  Fields are constant once the block is made,
+ * except atomic ones, the domains and the registry, whose comments describe
+ * their protection.
  */
 typedef struct Arena
 {
@@ -507,7 +507,8 @@ fairq_chunk_make(FairqChunks *chunks, int chunk, Size size,
 /* --------------------------------------------------------------------- */
 
 /*
- * Find the size of the block, and its use without the registry's hash tables.
+ * Find the size of the block and how much of it is in use, without the
+ * registry's hash tables.
  */
 void
 fairq_shmem_use(FairqShmemUse *use)

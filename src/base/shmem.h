@@ -61,7 +61,7 @@ typedef struct FairqDomain
 /* the most tasks in the hand of a group */
 #define FAIRQ_HAND 8
 
-/* the most due or lapsed tasks in FairqDueKept */
+/* largest number of due or lapsed tasks in FairqDueKept */
 #define FAIRQ_DUE_KEPT 4
 
 /* A task that may be ready, and the TID of its row. */
@@ -148,7 +148,7 @@ typedef struct FairqGroup
 	struct
 	{
 		int32		parts;		/* number of its parts that calls have taken
-								 * and not given back */
+								 * but not given back */
 		bool		published;	/* true: a task has been published since the
 								 * turn was taken */
 		TimestampTz since;		/* time before which none of the group's ready
@@ -223,8 +223,8 @@ typedef struct FairqGroupSet
 
 /*
  * This backend's view of the cache of entries.  The entries are separate from
- * the sets.  Only the sets, a fiftieth of the cache, are initialized: an entry
- * is undefined until it has a key.
+ * the sets.  Only the sets, a fiftieth of the cache, are initialized, so an
+ * entry is undefined until it has a key.
  */
 typedef struct FairqCache
 {

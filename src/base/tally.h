@@ -43,8 +43,8 @@ typedef struct FairqBook
  */
 typedef struct FairqTally
 {
-	LWLock		lock;			/* lock of the tally, and with a queue's mutex
-								 * of the queue's numbers */
+	LWLock		lock;			/* lock of the tally; together with a queue's
+								 * mutex, also of that queue's numbers */
 	int32		domain;			/* index of the extension's FairqDomain;
 								 * constant */
 	pg_atomic_uint64 begun_at;	/* time at which the last load was begun, by
@@ -53,13 +53,13 @@ typedef struct FairqTally
 								 * reported, by the same clock; 0: no backend
 								 * loads */
 	pg_atomic_uint64 asked_at;	/* time at which a worker was last asked to
-								 * load, by the same clock; 0: none was */
+								 * load, by the same clock; 0: never */
 	pg_atomic_uint64 sql_waits_until;	/* time until which SQL that changes
 										 * tasks waits, by the same clock */
 	pg_atomic_uint64 number;	/* number of the load that began last; 0:
 								 * none */
 	pg_atomic_uint64 current;	/* number of the last load that is over; 0:
-								 * none is */
+								 * none */
 	pg_atomic_uint64 known;		/* resets of the domain with which the current
 								 * load's numbers are known; PG_UINT64_MAX:
 								 * they are not */
@@ -164,7 +164,7 @@ fairq_tally_delays_sql(FairqTally *tally)
 		(int64) pg_atomic_read_u64(&tally->sql_waits_until);
 }
 
-/* The kind of a task without a lease, by its address. */
+/* The kind of a task without a lease, according to its address. */
 static inline FairqTallied
 fairq_tallied_at(int64 addr)
 {

@@ -34,7 +34,7 @@
  *
  * The measurement of a claim, or of the end of an attempt, is added to a
  * histogram only at the commit.  Until then, it is only a sample.  The end of
- * the transaction adds the samples, and drops those of aborted
+ * the transaction adds the samples, but drops those of aborted
  * subtransactions.  Samples are a stack, like pending changes (transaction.c).
  * Those of a subtransaction are above its parent's, and become the parent's
  * when it commits.  Equal samples are merged into one with a count.  A
@@ -42,7 +42,7 @@
  * tasks it pops.
  *
  * Locking: the caller writes timers and the deadline under the lane's lock;
- * atomic fields are read without it.  Histograms have no lock: a reader may
+ * atomic fields are read without it.  Histograms have no lock, so a reader may
  * see one bucket before a transaction's end and another after it.  Memory is
  * allocated when a sample is recorded.  All other functions, including those
  * that transaction.c calls, neither fail nor allocate.

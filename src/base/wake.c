@@ -15,8 +15,8 @@
  * for work.  It sleeps only if there is no call once it has joined the
  * sleepers.  A transaction that has made tasks ready adds its calls if there
  * is any waiter, and then signals.  If an error ends a waiter that may have
- * taken a call, that waiter calls another one.  A waiter searches once more at
- * its timeout.
+ * taken a call, that waiter calls another waiter.  A waiter searches once more
+ * at its timeout.
  *
  * A waiter that has found a task returns, and its client pops.  The client may
  * be gone, or slow.  Until that pop the task is still ready, and other waiters
@@ -54,7 +54,7 @@
 
 #include "wake.h"
 
-/* Call up to n more waiters.  Returns the number of waiters. */
+/* Call at most n more waiters.  Returns the number of waiters. */
 static uint32
 add_calls(FairqWakeup *wakeup, uint32 n)
 {
@@ -75,7 +75,7 @@ add_calls(FairqWakeup *wakeup, uint32 n)
 	return waiters;
 }
 
-/* Wake up to n more waiters; FAIRQ_ALL_WAITERS: all. */
+/* Wake at most n more waiters; FAIRQ_ALL_WAITERS: all. */
 void
 fairq_wake(FairqWakeup *wakeup, int32 n)
 {

@@ -12,7 +12,7 @@
 
 #include "shmem.h"
 
-/* the most queues at which a session may wait */
+/* maximum number of queues at which a session may wait */
 #define FAIRQ_MAX_WAITS 100
 
 /* wakes all waiters: a number that no queue reaches */
@@ -60,7 +60,7 @@ fairq_recheck_later(FairqWakeup *wakeup)
 						(uint64) (GetCurrentTimestamp() + FAIRQ_RECHECK));
 }
 
-/* Initialize a wakeup, once after its shared memory is allocated. */
+/* Initialize a wakeup, only once, after its shared memory is allocated. */
 static inline void
 fairq_wakeup_init(FairqWakeup *wakeup)
 {
@@ -73,7 +73,7 @@ fairq_wakeup_init(FairqWakeup *wakeup)
 	pg_atomic_init_u64(&wakeup->kept_until, (uint64) DT_NOEND);
 }
 
-/* Reset a wakeup for another queue, at which no session waits. */
+/* Reset a wakeup at which no session waits, for use by another queue. */
 static inline void
 fairq_wakeup_begin(FairqWakeup *wakeup, int32 domain)
 {

@@ -1,7 +1,7 @@
 /*
  * transaction.c
- *		The end of a transaction: pending changes, which it makes in hints, and
- *		modules' caches, which it settles.
+ *		The end of a transaction: it applies the pending changes to the hints,
+ *		and settles the modules' caches.
  *
  * Hints must follow what other backends can see: a task becomes ready exactly
  * when its enqueue has committed, and again when its pop has aborted.  So each
@@ -613,8 +613,8 @@ unpin_reservations(void)
 
 /*
  * Record that the row of the n-th of the last reservations exists, with its
- * index entries.  By the first call the rows of all of them exist; the last
- * call ends the reservations.
+ * index entries.  At the first call the rows of all these reservations already
+ * exist; the last call ends the reservations.
  */
 void
 fairq_pending_row_written(int n, int64 id, ItemPointer tid)
@@ -639,7 +639,7 @@ fairq_pending_row_written(int n, int64 id, ItemPointer tid)
 
 /*
  * Record that a queued task has a new row at its old address, if we commit.
- * Calls may have passed the task meanwhile.
+ * Calls may have passed over the task meanwhile.
  */
 void
 fairq_pending_stays(FairqPending *pending, int64 addr)
@@ -654,8 +654,8 @@ fairq_pending_stays(FairqPending *pending, int64 addr)
 
 /*
  * Whether no other backend has taken turns in the queue since changes were
- * last shown to our own pops.  If other backends have, record the lanes'
- * narrowings so far.
+ * last shown to our own pops.  If other backends have taken turns, record the
+ * lanes' narrowings so far.
  */
 static bool
 is_as_shown(FairqHints *hints)
@@ -716,7 +716,7 @@ fairq_pending_any_unpinned(void)
 /*
  * Returns the highest address at which an abort of this transaction, or of a
  * subtransaction, would put a task of the group back.  FAIRQ_ADDR_NONE: none.
- * If we have deleted such a row, our own scans no longer see it.
+ * If we have deleted the row of such a task, our own scans no longer see it.
  */
 int64
 fairq_pending_highest(FairqLane *lane, int32 group_no)
@@ -844,9 +844,9 @@ fairq_pending_tallies(FairqHints *hints, int64 *n)
 static int	written_at = 0;
 
 /*
- * Sets of domains, with a bit for each index.  In these the transaction
- * changed groups, or settings of queues that had no hints.  There are several
- * if the transaction drops the extension and creates it again.
+ * Sets of domains, with a bit for each index.  In these domains the
+ * transaction changed groups, or settings of queues that had no hints.  There
+ * are several if the transaction drops the extension and creates it again.
  */
 StaticAssertDecl(FAIRQ_DOMAINS == 64, "a set of domains is a uint64");
 static uint64 groups_changed = 0;
@@ -1053,8 +1053,8 @@ slots_are_closed(FairqPending *pending, bool committed)
 
 /*
  * Apply the changes from an index on, the last one first.  These are the
- * changes of the subtransaction, or all.  The hints of queues that these
- * changes remove are given back after all their changes.
+ * changes of the subtransaction, or all.  If these changes remove a queue, its
+ * hints are given back after all changes of the queue.
  */
 static void
 apply_from(int first, bool committed)

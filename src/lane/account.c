@@ -4,7 +4,7 @@
  *		arithmetic.
  *
  * An account has its group's rank.  lane_order.c has the set of groups in the
- * order of their ranks, and decides which group is next.
+ * order of their ranks and decides which group is next.
  *
  * In cost-fair lanes, the algorithm is start-time fair queueing.  The costs of
  * the group's tasks, divided by its weight, are added up as the tasks are
@@ -40,9 +40,9 @@
  * got.  So it is next, but has no credit for the time before.  If the group
  * has got more than that, it owes the difference, up to a limit.  The limit is
  * FAIRQ_MOST_OWED * E, plus 2 * E for each task that runs in the lane.  The
- * reason is that each level can add a debt of 2 * E.  If a worker dies, it is
- * not known whether its lease was used.  The limit bounds the cost of such a
- * lease for its group.  E does not include the lease.
+ * reason is that each level can add a debt of 2 * E.  If a worker dies, fairq
+ * does not know whether the worker used its lease.  The limit bounds the cost
+ * of such a lease for its group.  E does not include the lease.
  *
  * E is the duration of the longest task that has ended, minus a 128th of the
  * work that has ended since.  When a task of a group has ended, E is at least
@@ -78,8 +78,8 @@
  * In a queue with tenants, a tenant has an account like a group, and an order
  * of its groups.  Each order has its own virtual time and ties.  In a
  * time-fair lane, a tenant's running tasks and time are those of its groups.
- * E is the same for all orders of a lane.  In a tenant's order, groups that
- * have lapsed have a level of their own, before all others.
+ * E is the same for all orders of a lane.  In a tenant's order, groups with
+ * lapsed tasks have a level of their own, before all others.
  *
  * Locking: none here.  The caller has the lane's lock, or private copies.
  */
@@ -332,8 +332,8 @@ change_running(FairqLedger *ledger, FairqAccount *account,
 }
 
 /*
- * Make the account that of a tenant.  The account is new, or was that of a
- * group with the given tenant.
+ * Turn the account into the account of a tenant.  The account is new, or was
+ * that of a group with the given tenant.
  */
 void
 fairq_account_be_tenant(FairqLedger *ledger, FairqAccount *account,
@@ -445,7 +445,7 @@ fairq_account_charge(FairqLedger *ledger, FairqFlows *flows,
 }
 
 /*
- * Give back the charge of a turn that yielded nothing.  Keep the changes that
+ * Give back the charge of a turn that yielded no task.  Keep the changes that
  * other turns have made meanwhile.
  */
 void
@@ -582,7 +582,8 @@ fairq_work_as_of(FairqWork *work, uint32 lane_no)
  * Returns true if the work has raised the group's amount.  The caller then
  * forgives the part of the group's debt above the limit.  The time of an
  * attempt was already included while the attempt ran.  The time of a lease
- * that was given up, and the time that a worker reports, were not.
+ * that was given up, and the time that a worker reports, were not yet
+ * included.
  */
 bool
 fairq_account_apply(FairqLedger *ledger, FairqAccount *account,

@@ -129,8 +129,8 @@ typedef struct FairqAccount
 			int64		started;	/* sum of the times at which the running
 									 * tasks began, in microseconds after
 									 * "since" of the ledger */
-			int64		lapsed_at;	/* sum of the times at which the lapsed
-									 * tasks among these lapsed, in
+			int64		lapsed_at;	/* sum of the times at which the leases of
+									 * the lapsed tasks among these expired, in
 									 * microseconds after "since" */
 			int32		running;	/* number of tasks that count as running,
 									 * including those about to be claimed */
@@ -181,7 +181,7 @@ typedef struct FairqWork
 								 * running after a commit */
 	int64		ended_since;	/* sum of the times at which these began, as in
 								 * begun_since */
-	int32		over;			/* number of further such tasks, whose leases
+	int32		over;			/* number of further such tasks whose leases
 								 * have expired */
 	int64		over_since;		/* sum of the times at which these began, as in
 								 * begun_since */

@@ -465,8 +465,9 @@ fairq_hand_vanished(FairqGroup *group, int64 addr)
 
 /*
  * Offer a reading of the caller, which has found these tasks, in order, and
- * no other task up to end.  The first ones go to the caller at once, the next
- * ones into the hand.  Returns the number of tasks that the caller got.
+ * no other task up to end.  The first ones go to the caller at once, and the
+ * next ones go into the hand.  Returns the number of tasks that the caller
+ * got.
  */
 int
 fairq_hand_offer(FairqGroup *group, const FairqItem *found, int nfound,

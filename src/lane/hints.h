@@ -60,7 +60,7 @@ typedef struct FairqSeats
 								 * 0 */
 		FairqRecords nodes;		/* node of each group */
 		pg_atomic_uint64 first; /* time of the first group; PG_INT64_MAX: there
-								 * is none. Written under the lock */
+								 * is none.  Written under the lock */
 	}			back;
 } FairqSeats;
 

@@ -62,14 +62,14 @@
  * A lane is recovered after a restart, or after SQL has changed rows.
  * Recovery begins with all sets empty except leased, lapsed and served.  From
  * that moment on, the lane records published tasks.  After a restart a new
- * block begins, the first one if the lane is empty, and no group is served in
- * it yet.  Otherwise the position is the same as before.  Then each group that
- * has any row gets its bits (line.c), in steps.  The steps follow the order of
- * the turns, beginning after the position and wrapping around.  A seat is
- * known once a step has passed it.  A turn is taken only if all seats whose
- * turns could come before it are known.  So the order is the same as if all
- * seats had been known from the beginning.  Only when all seats are known is
- * it certain that no group is ready.
+ * block begins, in which no group has been served yet.  If the lane is empty,
+ * it is the first block.  Otherwise the position is the same as before.  Then
+ * each group that has any row gets its bits (line.c), in steps.  The steps
+ * follow the order of the turns, beginning after the position and wrapping
+ * around.  A seat is known once a step has passed it.  A turn is taken only if
+ * all seats whose turns could come before it are known.  So the order is the
+ * same as if all seats had been known from the beginning.  Only when all seats
+ * are known is it certain that no group is ready.
  *
  * So a restart can give a group one turn too many.  If a group was in front
  * when rows were changed, recovery finds it after all seats behind the
@@ -95,8 +95,8 @@
  *
  * Only a transaction's own pops see tasks that it has enqueued and not
  * committed.  So transaction.c publishes the tasks before these pops search.
- * Calls of other backends skip the rows of such tasks.  They may take the
- * group out of the ring, or take tasks off the hand, and so undo the
+ * Calls of other backends skip the rows of such tasks.  But these calls may
+ * take the group out of the ring, or take tasks off the hand, and so undo the
  * publication.  So the lane counts narrowings: how often a backend other than
  * the previous one took a turn or recorded that no task is ready.  As long as
  * that number is the same, the publication is valid.
@@ -232,8 +232,8 @@ fairq_lane_recover_begin(FairqLane *lane, uint64 resets, TimestampTz now,
 		note_narrower(lane);
 		if (by_tasks && block >= 0 && has_position(lane, block_length))
 			/*
-			 * the first task of a group that was passed in a block is in the
-			 * next block
+			 * if service has passed a group in a block, the group's first task
+			 * is in the next block
 			 */
 			lane->present.block = Max(lane->present.block, block - 1);
 		else
@@ -441,7 +441,8 @@ fairq_lane_note_leases(FairqLane *lane, int32 group_no, FairqGroup *group,
 
 /*
  * Find the first group at or after the seat *group_no that may have running or
- * lapsed tasks.  A group is missed while a call searches it at its turn.
+ * lapsed tasks.  Does not find a group while a call searches that group at its
+ * turn.
  */
 bool
 fairq_lane_next_leased(FairqLane *lane, int32 *group_no)
@@ -668,9 +669,9 @@ fairq_lane_finds(FairqLane *lane, int32 group_no, int64 addr, bool running,
 
 /*
  * Commit and abort callbacks call the functions below, except
- * fairq_lane_narrowings(), after the transaction's changes are visible.  A pop
- * also calls them before its search, for tasks that only its own transaction
- * sees.  The chunks of the groups' bits exist.
+ * fairq_lane_narrowings(), after the transaction's end is visible.  A pop also
+ * calls them before its search, for tasks that only its own transaction sees.
+ * The chunks of the groups' bits exist.
  */
 
 /*

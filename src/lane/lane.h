@@ -108,7 +108,7 @@ typedef struct FairqTurn
 		bool		given_back; /* true: this turn was given back when its
 								 * group was put aside */
 		bool		throttled;	/* true: no task of the group may start yet */
-		bool		left;		/* true: a blocked task was left to other
+		bool		left;		/* true: the call left a blocked task to other
 								 * calls, so the turn counts */
 	}			state;
 
@@ -167,7 +167,7 @@ typedef struct FairqPassed
 								 * no room yet */
 } FairqPassed;
 
-/* A call's visits of a group or tenant. */
+/* A call's visits to a group or tenant. */
 typedef struct FairqVisit
 {
 	int32		group_no;		/* the group's number; hash key */
@@ -195,7 +195,7 @@ typedef struct FairqVisits
 								 * has examined */
 } FairqVisits;
 
-/* most turns that a call takes at once and thus has in flight */
+/* maximum number of turns that a call takes at once, and so has in flight */
 #define FAIRQ_MAX_TURNS 64
 
 /* Returns the weight, or the tenant, of a group. */
@@ -275,7 +275,8 @@ typedef struct FairqFindings
 	FairqDueKept due_kept;		/* due or lapsed tasks to serve next */
 	bool		lapsed_done;	/* true: lapsed tasks were searched for, and
 								 * none is left */
-	bool		paused;			/* true: no task of the group may be running */
+	bool		paused;			/* true: no task of the group is allowed to run
+								 */
 	int64		run_low[FAIRQ_REGIONS]; /* lowest address of each region with a
 										 * task that is running, or that a
 										 * transaction is changing;

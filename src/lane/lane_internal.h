@@ -115,8 +115,8 @@ next_turn(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Whether the group is parked or throttled: it is out of the ring until it is
- * taken back.  A tenant that is aside is in another set, "shut".
+ * Whether the group is parked or throttled.  Such a group is out of the ring
+ * until it is taken back.  A tenant that is aside is in another set, "shut".
  */
 static inline bool
 is_aside(FairqLane *lane, int32 group_no)

@@ -5,8 +5,9 @@
  * In these lanes, groups are not served in the order of their seats.  Their
  * order depends on the service they have received so far (account.c).  In
  * cost-fair lanes, the first group of an ordered set is next, for one task.
- * In time-fair lanes, the best of the first groups of each level is next.
- * There are two levels on average; at most FAIRQ_MOST_LEVELS are compared.
+ * In time-fair lanes, the first groups of all levels are compared, and the
+ * best one is next.  There are two levels on average; at most
+ * FAIRQ_MOST_LEVELS are compared.
  *
  * The sets of the lane (lane.c) are used as in other lanes, with three
  * exceptions:
@@ -57,8 +58,9 @@
  * has its slot already.  So groups that may have a lapsed task are at a lower
  * level of the tenant's order.  A tenant that is shut and has such groups is
  * in the lane's order for them.  If a tenant is not shut, the level makes no
- * difference: the best of the first groups of both levels is next.  A pause, a
- * hold or a rate that shuts a tenant also applies to its lapsed tasks.
+ * difference, because the best of the first groups of both levels is next.  A
+ * pause, a hold or a rate that shuts a tenant also applies to its lapsed
+ * tasks.
  *
  * In a time-fair lane with tenants, both orders have the levels of running
  * tasks.  If a call has passed over all groups of a tenant, the tenant enters
@@ -101,7 +103,10 @@
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* most groups to add to the ordered set before the next turn is taken */
+/*
+ * maximum number of groups to add to the ordered set before the next turn is
+ * taken
+ */
 #define MOST_ADDED 64
 
 /* most groups to remove from an order while the lane's lock is held */
@@ -187,8 +192,7 @@ remove_from_order(FairqLane *lane, int32 group_no)
 }
 
 /*
- * Add a group whose rank has changed to its order again, if the group was in
- * the order.
+ * If a group whose rank has changed was in its order, add the group again.
  */
 static void
 add_to_order(FairqLane *lane, int32 group_no, bool was_in)
@@ -209,7 +213,7 @@ add_to_order(FairqLane *lane, int32 group_no, bool was_in)
 /* --------------------------------------------------------------------- */
 
 /*
- * Whether the group's tenant is known.  It is not if a new group has the
+ * Whether the group's tenant is known.  It is unknown if a new group has the
  * tenant's number, because the transaction that added the tenant was rolled
  * back.
  */
@@ -225,7 +229,8 @@ is_resolved(FairqLane *lane, const FairqAccount *account)
 }
 
 /*
- * Whether a group that enters has an account, and its tenant is known.
+ * Whether a group that enters has an account and, in a queue with tenants, its
+ * tenant is known.
  */
 static bool
 has_account(FairqLane *lane, int32 group_no, bool tenants)
@@ -237,7 +242,7 @@ has_account(FairqLane *lane, int32 group_no, bool tenants)
 }
 
 /*
- * Returns the first group at or after the seat "from" that enters and has no
+ * Returns the first group, at or after the seat "from", that enters and has no
  * account, or whose tenant is not known.  FAIRQ_NO_SEAT: there is none among
  * the first "most" groups.
  */
@@ -302,7 +307,7 @@ note_tenant_read(FairqLane *lane, int32 group_no, int32 tenant,
 
 /*
  * Find the tenant of a group with a turn in a full queue.  The group has
- * possibly not entered yet.  The lane is not locked.
+ * possibly not entered yet.  The caller does not hold the lane's lock.
  */
 void
 fairq_lane_find_tenant(const FairqTaking *taking, FairqTurn *turn,
@@ -327,8 +332,8 @@ fairq_lane_find_tenant(const FairqTaking *taking, FairqTurn *turn,
 
 /*
  * Allocate accounts for the groups that enter.  If groups have tenants
- * (tenant_of), find the tenants of the first of these groups.  The lane is not
- * locked.
+ * (tenant_of), find the tenants of the first of these groups.  The caller does
+ * not hold the lane's lock.
  */
 void
 fairq_lane_have_accounts(FairqLane *lane, FairqOfGroup tenant_of, void *arg)
@@ -532,7 +537,7 @@ visits_pass(const FairqVisits *visits, int32 group_no, uint32 came)
 	return visit != NULL && visit->left <= 0 && visit->came == came;
 }
 
-/* Returns the groups of a tenant that the call passes over; NULL: none. */
+/* Returns those groups of a tenant that the call passes over; NULL: none. */
 static FairqPassed *
 visits_of_tenant(const FairqVisits *visits, int32 tenant)
 {
@@ -568,7 +573,8 @@ typedef struct OrderSearch
 								 * none */
 	FairqPassed *passed;		/* groups of this order that the call passes
 								 * over; NULL: none */
-	int		   *steps;			/* most groups still to be examined */
+	int		   *steps;			/* maximum number of groups still to be
+								 * examined */
 } OrderSearch;
 
 /*
@@ -1075,8 +1081,8 @@ next_by_time(const OrderSearch *search, TimestampTz now)
 }
 
 /*
- * Returns the group of a tenant that is next; FAIRQ_NO_NODE: none, or no steps
- * are left.  shut: choose only a group that may have lapsed tasks.
+ * Returns the next group of a tenant; FAIRQ_NO_NODE: none, or no steps are
+ * left.  shut: choose only a group that may have lapsed tasks.
  */
 static int32
 next_of_tenant(const OrderSearch *search, bool shut)
@@ -1507,8 +1513,8 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 	if (!known)
 		know_tenant(lane, lane_no, group_no, tenant);
 	/*
-	 * allocate the work only now, because after an error above the account may
-	 * be missing
+	 * allocate the work only now, because the account may be missing after an
+	 * error in the code above
 	 */
 	if (*work == NULL)
 	{
@@ -1524,8 +1530,8 @@ prepare(FairqLane *lane, int32 group_no, int32 tenant, FairqWork **work,
 }
 
 /*
- * Count a task of the group or tenant that is claimed in a full queue as
- * running.
+ * When a call claims a task of the group or tenant in a full queue, count the
+ * task as running.
  */
 static void
 begin_in_full(FairqLane *lane, int32 flow, TimestampTz now)

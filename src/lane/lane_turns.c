@@ -22,10 +22,10 @@
  * If a pop finds that no task of a group may start, it puts the group aside.
  * Then the group is not in the ring, and no pop visits it.  A group without a
  * slot is "parked".  The group returns when a backend gives up a slot
- * (counter.c), or when a lease of its tasks lapses.  A group without a start
- * is "throttled" until a certain time.  It is also in a set ordered by that
- * time (order.c).  Each call takes back some groups whose time has come.  A
- * group returns earlier if a call gives back an unused start.  If the group
+ * (counter.c), or when the lease of one of its tasks expires.  A group without
+ * a start is "throttled" until a certain time.  It is also in a set ordered by
+ * that time (order.c).  Each call takes back some groups whose time has come.
+ * A group returns earlier if a call gives back an unused start.  If the group
  * waits for a retry, it returns at the latest when the retried task ends or is
  * changed (transaction.c).  Changes of settings take back groups of both
  * kinds.  The lane records only the last cause that a pop found.  If the group
@@ -33,9 +33,9 @@
  *
  * A tenant without a slot or a start is "shut" as a whole: its groups stay
  * where they are (lane_order.c).  The tenant returns like a group.  In a full
- * queue, a call visits groups with lapsed tasks without asking for their
- * tenants first.  So it parks such a group if the tenant is paused or may not
- * start a task yet.  The group returns with its tenant.
+ * queue, a call visits groups with lapsed tasks without checking their tenants
+ * first.  So it parks such a group if the tenant is paused or may not start a
+ * task yet.  The group returns with its tenant.
  *
  * Locking: as in lane.c.  A backend that puts a group aside holds the lane's
  * lock exclusively, and under it the counter's mutex.  Records of the order in
@@ -51,8 +51,10 @@
 #include "lane_internal.h"
 #include "lane_order.h"
 
-/* maximum number of groups without an entry that a call passes over before it
- * gives up */
+/*
+ * maximum number of groups without an entry that a call passes over before it
+ * gives up
+ */
 #define MAX_CROWDED 64
 
 /*
@@ -182,8 +184,8 @@ typedef struct NextTurn
 	int64		addr;
 	int32		left;			/* tasks left, if the turn was begun, or 1 if
 								 * the lane is not task-fair; else 0 */
-	int64		from;			/* no group below this seat has a turn to come
-								 * in the block */
+	int64		from;			/* no group below this seat still has a turn in
+								 * the block */
 } NextTurn;
 
 /*
@@ -328,7 +330,7 @@ note_leased(const FairqTurn *turn, FairqGroup *group, TimestampTz until)
 	fairq_leases_init(&leases);
 	fairq_leases_add(&leases, items[0].addr, until);
 	fairq_leases_add(&leases, items[n - 1].addr, until);
-	/* if the entry is evicted, a new one searches up to the reach */
+	/* if the entry is evicted, a search with a new one ends at the reach */
 	fairq_lane_reaches(turn->lane, items[n - 1].addr);
 	fairq_lane_note_leases(turn->lane, turn->group_no, group, &leases);
 }
@@ -713,7 +715,7 @@ cut_short(FairqLane *lane, const FairqTurn *turn)
 	return true;
 }
 
-/* Give the group its last turn back, a turn of the present block. */
+/* Give the group back its last turn, which is in the present block. */
 static void
 give_back(FairqLane *lane, int32 group_no)
 {
@@ -738,7 +740,7 @@ was_published_since(FairqLane *lane, const FairqGroup *group,
 }
 
 /*
- * End a call's part of a turn, which is over, or which the call has not begun.
+ * End a call's part of a turn. The part is over, or the call has not begun it.
  * A part that served nothing is given back; the group has the turn again if no
  * call has another part of it.  The entry may be NULL, or a different one than
  * before.  If so, the turn is given back only if no other call can have a part
@@ -1057,7 +1059,7 @@ put_group_aside(FairqLane *lane, FairqTurn *turn, bool throttled, int64 until)
  * If the cause still holds, shut the given tenant of the turn's group;
  * FAIRQ_NO_SEAT: put the group aside.  If the cause is a pace, the tenant or
  * group stays aside at least until the given time of the monotonic clock.
- * Returns true if it is throttled and no other throttled group or tenant
+ * Returns true if this tenant or group is throttled and no other throttled one
  * returns earlier.
  */
 bool

@@ -9,9 +9,9 @@
  *
  * The group that has got the least is the first group of some level of the
  * ordered set.  The group that has got the most is the last group of some
- * level.  A group that has left the ring can still be in the set, and is
- * skipped.  At most MOST_EXAMINED groups are examined.  If these do not
- * suffice, the answer is not known.
+ * level.  A group that has left the ring can still be in the set; calls skip
+ * it.  At most MOST_EXAMINED groups are examined.  If these do not suffice,
+ * the answer is not known.
  *
  * The functions change no lane and make no entry.
  *

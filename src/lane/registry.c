@@ -16,7 +16,7 @@
  *	 rolled back (transaction.c).  Then no other transaction has a lock on the
  *	 queue, so none has pending changes of its lanes, or holds its counters.
  *	 Two kinds of pointers may remain.  A session asleep in fairq.wait has one,
- *	 and holds no lock.  The backends' caches (queue.c) have others, through
+ *	 but holds no lock.  The backends' caches (queue.c) have others, through
  *	 which only the version is read, and the version never decreases.  So hints
  *	 at which a session sleeps are kept in a list of their own ("dropped")
  *	 until the session has left.  Then the memory for the queue's groups is
@@ -30,7 +30,7 @@
  *
  * If a queue's row was deleted by SQL, no transaction has waited for the
  * queue's users.  The queue's hints stay until fairq.maintain() for all queues
- * can lock the queue (maintain.c), or its extension is gone.
+ * can lock the queue (maintain.c), or until the extension is gone.
  *
  * A dump can restore the number of a queue that is gone.  So hints that were
  * given back are no longer found.  New hints get a new tenure number, which
@@ -390,9 +390,9 @@ free_chunks(FairqHints *hints)
 }
 
 /*
- * Remove hints at which no session waits any more from the list of dropped
- * ones.  *key is set to the key of their queue.  Returns NULL if there are
- * none.
+ * Remove a queue's hints from the list of dropped ones, if no session waits at
+ * them any more.  *key is set to the key of their queue.  Returns NULL if
+ * there are none.
  */
 static FairqHints *
 pop_dropped(FairqQueueKey *key)
@@ -572,10 +572,10 @@ is_sweep_due(void)
 }
 
 /*
- * Give back the hints of extensions and databases that are gone.  With
- * if_crowded, only if the cache of groups was full, possibly with groups of
- * such extensions.  The caller has a table of fairq open.  So no other
- * transaction can be creating this database's extension again.
+ * Give back the hints of extensions and databases that are gone.  If
+ * if_crowded is true, do so only if the cache of groups was full, possibly
+ * with groups of such extensions.  The caller has a table of fairq open.  So
+ * no other transaction can be creating this database's extension again.
  */
 void
 fairq_shmem_sweep(bool if_crowded)
@@ -664,8 +664,8 @@ find_data(const FairqQueueKey *key)
 }
 
 /*
- * Returns the tally of the extension with the given fairq.task, which is
- * locked; NULL: there is none.
+ * Returns the tally of the extension with the given fairq.task, on which the
+ * caller holds a lock; NULL: there is none.
  */
 FairqTally *
 fairq_shmem_tally(Oid task)
@@ -754,10 +754,10 @@ end_replay(FairqHints *hints)
 }
 
 /*
- * Find a queue's hints; NULL: shared memory has none.  With make, they are
- * made if necessary, and belong to the queue as long as it exists.  Then the
- * caller has read the queue's row, and holds a lock that prevents others from
- * dropping it.
+ * Find a queue's hints; NULL: shared memory has none.  If make is true, they
+ * are made if necessary, and belong to the queue as long as it exists.  Then
+ * the caller has read the queue's row, and holds a lock that prevents others
+ * from dropping it.
  */
 FairqHints *
 fairq_shmem_queue(int32 queue_id, bool make)
@@ -809,8 +809,8 @@ fairq_shmem_queues(Oid task)
 }
 
 /*
- * Find the size of shared memory, and its use by all databases.  The bytes of
- * the registry are not exact, because the allocator rounds up sizes and an
+ * Find the size of shared memory, and its use by all databases.  The size of
+ * the registry is not exact, because the allocator rounds up sizes and an
  * entry has one or two buckets.
  */
 void

@@ -315,8 +315,8 @@ fairq_seats_next(FairqLane *lane, FairqSeatSet set, int64 from)
 }
 
 /*
- * Returns the first group at or after a seat that is in a set and not in
- * another one; FAIRQ_NO_SEAT: none.
+ * Returns the first group that is in one set but not in another, at or after a
+ * seat; FAIRQ_NO_SEAT: none.
  */
 int32
 fairq_seats_next_but(FairqLane *lane, FairqSeatSet set, FairqSeatSet but,
@@ -338,7 +338,7 @@ fairq_seats_next_but(FairqLane *lane, FairqSeatSet set, FairqSeatSet but,
 	}
 }
 
-/* An action for each word of a set that is not empty. */
+/* An action for each non-empty word of a set. */
 typedef void (*WordAction) (FairqLane *lane, uint64 *first_set, int64 stride,
 							int64 seat, void *arg);
 
@@ -374,7 +374,7 @@ for_each_word(FairqLane *lane, FairqSeatSet set, WordAction action, void *arg)
 	}
 }
 
-/* Empty a set.  The action gets the set, and empties one word of it. */
+/* Empty a set.  The action gets the set and empties one word of it. */
 static void
 empty(FairqLane *lane, FairqSeatSet set, WordAction action)
 {
@@ -404,7 +404,7 @@ count_word(FairqLane *lane, uint64 *first_set, int64 stride, int64 seat,
 	count->n += pg_popcount64(bits);
 }
 
-/* Returns the number of groups of a set up to a seat. */
+/* Returns how many groups of a set have seats up to the given one. */
 int32
 fairq_seats_count(FairqLane *lane, FairqSeatSet set, int32 last)
 {

@@ -24,16 +24,16 @@
  *
  * Take S services, where S is the sum of all shares.  A lane p that always has
  * tasks gets at least s_p - 1 of these services.  Suppose that it gets s_p - 2
- * or fewer.  Take the interval from its amount at first, minus 1/s_p, to its
- * amount at last.  It is at most s_p - 1 charges long, so shorter than 1.
- * Then each other lane q is served at most s_q times in that interval, and all
- * lanes together are served fewer than S times.
+ * or fewer.  Take the interval from its amount at the beginning, minus 1/s_p,
+ * to its amount at the end.  It is at most s_p - 1 charges long, so shorter
+ * than 1.  Then each other lane q is served at most s_q times in that
+ * interval, and all lanes together are served fewer than S times.
  *
  * Only a search shows that a lane has no task.  A lane is charged when it is
  * chosen, so concurrent calls choose different lanes.  Charges for tasks that
  * were not served are given back.  In cost-fair queues, a lane is charged when
  * the cost is known.  An estimate that is corrected later would already have
- * caused services of other lanes and advanced virtual time.  Virtual time
+ * advanced virtual time and caused services of other lanes.  Virtual time
  * advances only for tasks that were served.  So a lane without tasks has no
  * effect, however often calls try it.  In a window of turns, all of one lane,
  * virtual time advances for the first task only.  So the other lanes keep
@@ -41,7 +41,7 @@
  *
  * The arithmetic is exact.  With sums of rounded 1/s_p, three tasks of a lane
  * with share 3 would differ from two tasks of a lane with share 2.  Only a
- * lane that begins at virtual time is charged slightly more: up to 1 /
+ * lane that begins at the virtual time is charged slightly more: up to 1 /
  * FAIRQ_CHARGE_ONE of a task.  The products are below 2^61, and a lane's
  * number of whole rounds cannot overflow while a server runs.
  *
@@ -192,7 +192,10 @@ is_before_by_time(const Choice *c, int priority, int64 more, int other)
 	return comes != idle[other] ? comes : priority < other;
 }
 
-/* Whether a lane precedes another one, after n more of its tasks. */
+/*
+ * Whether a lane still precedes another one, after n more tasks of the first
+ * lane.
+ */
 static bool
 is_before(const Choice *c, int priority, int64 more, int other)
 {
@@ -281,9 +284,9 @@ find_got(FairqShareAccounts *accounts, Choice *c)
 }
 
 /*
- * Choose the next lane, except those in the set "without", and the number of
- * its services in a row, at most "most".  Returns false if no lane with a
- * share is left.
+ * Choose the next lane that is not in the set "without". Also choose how many
+ * times in a row it is served, at most "most".  Returns false if no lane with
+ * a share is left.
  */
 static bool
 choose(const Choice *c, uint32 without, int64 most, FairqShareRun *run)

@@ -76,8 +76,7 @@ typedef struct FairqShares
 {
 	pg_atomic_uint32 first;		/* bits of lanes without a share in which a
 								 * call has stopped before a task that is
-								 * served alone; the next call begins with them
-								 */
+								 * served alone; the next call begins here */
 	slock_t		mutex;			/* spinlock of all fields below */
 	uint32		epoch;			/* number of times that the amounts were
 								 * reset */

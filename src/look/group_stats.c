@@ -8,14 +8,14 @@
  * group, and keeps those that come first in the wanted order.
  *
  * group_stats() first keeps groups that wait, ordered by the time since which
- * they wait according to shared memory.  Then it keeps groups that only run,
- * ordered by their number of running tasks.  It reads the tables only for
- * these groups (survey.c), and for some more whose waiting time shared memory
- * does not have.  If there are fewer than the caller asks for, groups follow
- * that only have scheduled tasks, ordered by the first of these tasks.  For
- * some groups the tables disagree with shared memory: all of their tasks are
- * expired, for example.  If that leaves fewer than the caller asks for, twice
- * as many are kept, and so on, up to MOST_KEPT.
+ * they wait according to shared memory.  Then it keeps groups that have only
+ * running tasks, ordered by their number of running tasks.  It reads the
+ * tables only for these groups (survey.c), and for some more whose waiting
+ * time shared memory does not have.  If there are fewer than the caller asks
+ * for, groups with only scheduled tasks follow, ordered by the first of these
+ * tasks.  For some groups the tables disagree with shared memory, for example
+ * because all of their tasks are expired.  If that leaves fewer than the
+ * caller asks for, twice as many are kept, and so on, up to MOST_KEPT.
  *
  * group_shares() keeps the groups that have got the most in a cost-fair or
  * time-fair queue.  Like the view fairq.fairness it reads only shared memory,
@@ -58,7 +58,7 @@ PG_FUNCTION_INFO_V1(fairq_visible_fairness);
 /* the most groups that a caller can ask for */
 #define MOST_GROUPS 1000
 
-/* the most groups that are kept, even if many of them have no tasks */
+/* the maximum number of kept groups, even if many of them have no tasks */
 #define MOST_KEPT (2 * MOST_GROUPS)
 
 /* groups that are read because their waiting time is not known */
@@ -336,7 +336,7 @@ typedef struct Shown
 
 /*
  * Read the lines of the kept groups.  Returns the number of groups with tasks.
- * These are first in *shown, in their order.
+ * These groups come first in *shown, in their order.
  */
 static int
 read_groups(Stats *stats, Shown **shown)
@@ -613,8 +613,8 @@ fairq_group_state(PG_FUNCTION_ARGS)
 	FairqRow	row = {0};
 
 	/*
-	 * the number is an index of the accounts' chunks, and below 0 there are
-	 * none
+	 * the number is an index into the accounts' chunks, so it must not be
+	 * negative
 	 */
 	if (queue == NULL || group_no < 0)
 		PG_RETURN_NULL();

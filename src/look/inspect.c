@@ -32,8 +32,8 @@
  * turn in each block.  Its next turn is in this block, or in the next one if
  * it has had its turn in this one.  No other group has more than one turn in a
  * block.  So another group has at most one turn in each block from this one up
- * to that turn.  At each turn it is served at most as many tasks as its
- * weight.
+ * to that turn.  At each of these turns, at most as many of its tasks are
+ * served as its weight.
  *
  * The tasks before a task are the group's queued tasks at lower addresses, the
  * due tasks, and the tasks whose leases have ended.  The call counts a bounded
@@ -57,7 +57,7 @@
  * rows of a call show several moments.  The function behind fairq.lanes reads
  * only the lanes, which are never freed (registry.c).  So it locks no queue,
  * and does not wait for one that is being dropped.  If the hints belong to
- * another queue by now, it discards the copy.
+ * another queue by now, the function discards the copy.
  */
 #include "postgres.h"
 
@@ -573,7 +573,7 @@ fairq_lane_groups(PG_FUNCTION_ARGS)
 
 /* --------------------------------------------------------------------- */
 
-/* most index entries that are read */
+/* maximum number of index entries that are read */
 #define MOST_ENTRIES 1000
 
 /* no bound is known */

@@ -1,7 +1,7 @@
 /*
  * survey.c
- *		Groups that wait or run: their number, their tasks, how long these have
- *		waited, and the reason.
+ *		Groups that wait or run: their number, their tasks, how long the tasks
+ *		have waited, and why.
  *
  * Survey of one group.  Shared memory has lower bounds for the addresses of a
  * group's first ready, running and timed tasks (lane_view.c).  From these
@@ -16,13 +16,13 @@
  *
  * - The queue, the group or its tenant is paused.
  * - The queue or the group has no slot.
- * - No task may start yet.
+ * - A rate or a hold allows no start yet.
  * - A pop has found that the group waits for a retry.
  *
  * Otherwise the tasks wait for a pop: there are too few workers, or the
  * group's turn has not come.  The reason follows from settings and counters,
- * without reading a task.  While a counter is not known, after a restart or on
- * a standby, a limit gives no reason.
+ * so no task is read.  While a counter is not known, after a restart or on a
+ * standby, a limit gives no reason.
  *
  * For a whole queue, a call walks through the groups that wait or run, in the
  * order of their numbers.  It reads all lanes at the same time (lane_view.c).
@@ -48,7 +48,7 @@
  * these, or, if there is none, the earliest time of the other groups.
  *
  * A blocked task that is due waits for a pop only if its own wait is over.
- * Otherwise the survey skips it, and continues with the next due task.
+ * Otherwise the survey skips it and continues with the next due task.
  *
  * Lapsed tasks are found in the same way, by the deadlines of leases.  Such a
  * deadline is never shown by itself, as the lease may have been extended.  The
@@ -146,9 +146,9 @@ begin_stretch(const LaneSurvey *look, int64 from, int64 end)
 }
 
 /*
- * Read the next task of a section that is not expired and that no other
- * transaction is changing.  Returns false if there is none. *more is true if
- * the budget was used up before the end of the section.
+ * Read a section's next task that is not expired and that no other transaction
+ * is changing.  Returns false if there is none. *more is true if the budget
+ * was used up before the end of the section.
  */
 static bool
 next_task(FairqScan *scan, TimestampTz now, FairqTask *task, bool *more)
@@ -266,8 +266,8 @@ is_blocked(FairqTable *tasks, FairqScan *scan, const FairqTask *task)
 }
 
 /*
- * Find the first task of a region that is due and not blocked, or that waits
- * for its time.
+ * Find a region's first task that is due and not blocked, or that waits for
+ * its time.
  */
 static void
 look_at_timed(const LaneSurvey *look, const FairqWait *wait,
@@ -554,8 +554,8 @@ group_reason(FairqQueue *queue, int32 group_no)
 }
 
 /*
- * Returns why the group's ready tasks, if there are any, do not run, as SQL
- * functions name the reason; NULL: not known.
+ * Returns the reason, as SQL functions name it, why ready tasks of the group
+ * do not run; NULL: not known.
  */
 const char *
 fairq_reason(FairqQueue *queue, int32 group_no)
@@ -592,7 +592,7 @@ fairq_reason(FairqQueue *queue, int32 group_no)
 
 /* --------------------------------------------------------------------- */
 
-/* the most groups that a call visits: about 5 ms */
+/* the most groups that a call visits, in about 5 ms */
 #define MOST_VISITED 10000
 
 /*
@@ -623,8 +623,8 @@ struct FairqWalk
 
 /*
  * Begin to walk from one seat to another.  The walk visits each group that
- * waits.  It visits running groups in lanes in which a lease may have ended by
- * the given time.
+ * waits.  It also visits groups with running tasks, in lanes in which a lease
+ * may have ended by the given time.
  */
 FairqWalk *
 fairq_walk_begin(FairqQueue *queue, TimestampTz ended_by, int64 from,
@@ -708,8 +708,8 @@ typedef struct Looked
 {
 	int32		group_no;
 	FairqReason own;			/* obstacle for this group only */
-	FairqReason reason;			/* that obstacle, or an obstacle for all groups
-								 * that comes before it */
+	FairqReason reason;			/* that obstacle, or an earlier obstacle for
+								 * all groups */
 	bool		waits;			/* true: the group may have ready tasks */
 	bool		read;			/* true: the times are exact */
 	TimestampTz since;			/* earliest time since which tasks wait for a
@@ -856,7 +856,7 @@ time_of(const Looked *group, bool lapsed, bool ready)
 
 /*
  * Returns the group with the earliest time_of(), among the first n groups;
- * NULL: none of them has such tasks.
+ * NULL: none of them has such a time.
  */
 static Looked *
 find_first(Look *look, int n, bool lapsed, bool ready)
@@ -939,8 +939,8 @@ find_oldest(Look *look, bool lapsed, bool ready)
 }
 
 /*
- * Returns when the oldest task that may be claimed began to wait; with !ready,
- * the oldest of the other tasks.
+ * Returns the time at which the oldest task that may be claimed began to wait;
+ * with !ready, the time for the oldest other task.
  */
 static TimestampTz
 find_oldest_of_all(Look *look, bool ready)

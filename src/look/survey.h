@@ -1,7 +1,7 @@
 /*
  * survey.h
- *		Groups that wait or run: their number, their tasks, how long these have
- *		waited, and the reason.
+ *		Groups that wait or run: their number, their tasks, how long the tasks
+ *		have waited, and why.
  */
 #ifndef FAIRQ_SURVEY_H
 #define FAIRQ_SURVEY_H

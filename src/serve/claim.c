@@ -5,10 +5,10 @@
  * A ready task needs a slot in its queue and in its group, which the caller
  * has taken.  A lapsed task already has its slots, and keeps them.  Then pop
  * or take handles the row (pop.c), and pending changes record what a rollback
- * must undo.  A ready task that is expired is finished instead.  For a blocked
- * task the call checks the batch or the tasks for which it waits.
+ * must undo.  A ready task that has expired is finished instead.  For a
+ * blocked task the call checks the batch or the tasks for which it waits.
  *
- * A call that predicts simulates the claims and ends of tasks.  Once it has
+ * A predicting call only simulates the claims and ends of tasks.  Once it has
  * visited a task, it treats the task as running.  It locks no row.
  *
  * Locking: a ready task's row needs at most the tuple lock, for a moment.  If
@@ -68,7 +68,7 @@ note_served(FairqService *s, const FairqTask *task, const FairqTurn *turn,
 
 /*
  * Serve a task at its address, unless another transaction has claimed it.  A
- * call that predicts has no pending change.
+ * call that only predicts a pop has no pending change.
  */
 static FairqClaimResult
 serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
@@ -105,7 +105,7 @@ serve_task(FairqService *s, FairqTask *task, FairqTurn *turn,
 }
 
 /*
- * Check whether the row could be locked, and record a row lock of another
+ * Check whether the row could be locked.  Record a row lock of another
  * transaction.
  */
 static FairqClaimResult
@@ -349,10 +349,10 @@ serve_lapsed(FairqService *s, FairqTask *task, FairqTurn *turn)
 
 /*
  * Serve a task whose lease has expired, at a turn.  The task already has a
- * slot, and keeps it.  A task that may not run again is ended.  If a lowered
- * limit does not allow the task now, it is put back for a retry.  Both actions
- * help other calls.  In a transaction block, the call takes them only if no
- * other call has taken them for a while.
+ * slot, and keeps it.  The call ends a task that may not run again.  If a
+ * lowered limit does not allow the task now, the call puts the task back for a
+ * retry.  Both actions help other calls.  In a transaction block, the call
+ * takes them only if no other call has taken them for a while.
  */
 static FairqClaimResult
 take_over(FairqService *s, FairqTask *task, FairqTurn *turn)

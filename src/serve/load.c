@@ -14,8 +14,8 @@
  *
  * - a backend that claims a task raises the lane's reach before it writes the
  *	 row;
- * - a transaction that has begun or ended a lease publishes it at its end,
- *	 even if the lane is not recovered (lane.c).
+ * - a transaction that has begun or ended a lease publishes the change when
+ *	 the transaction ends, even if the lane is not recovered (lane.c).
  *
  * Until a load is over, calls serve groups without a limit, and skip limited
  * ones if the queue's counters are not known.  A pop waits for the end of the
@@ -26,11 +26,11 @@
  * The first call loads a small table, which takes a few milliseconds, or a few
  * dozen in a queue with limits.  A background worker loads a large table;
  * calls request it at most once a second.  So the statement_timeout of a call
- * does not interrupt the load.  If no worker is available, or it does not
- * begin, the waiting call itself loads.  The worker waits for no lock, because
- * the call that waits for the worker may have a conflicting one.  The worker
- * gives up if it does not get a lock at once.  It also gives up if another
- * session waits for a lock on the table or wants to drop the database.
+ * does not interrupt the load.  If no worker is available, or the worker does
+ * not begin, the waiting call loads the table itself.  The worker waits for no
+ * lock, because the call that waits for the worker may have a conflicting one.
+ * The worker gives up if it does not get a lock at once.  It also gives up if
+ * another session waits for a lock on the table or wants to drop the database.
  *
  * SQL that changes tasks invalidates a load.  After a call has waited for such
  * a load, further SQL waits until a load is valid, and a tenth of a second
@@ -75,7 +75,10 @@
  */
 #define FEW_PAGES 1024
 
-/* the most pages that a call loads if it would skip groups otherwise: 64 MB */
+/*
+ * maximum number of pages that a call loads if it would otherwise skip groups:
+ * 64 MB
+ */
 #define SOME_PAGES 8192
 
 /* pages after which the load checks whether it must stop */
@@ -198,9 +201,8 @@ begin_book(FairqTally *tally)
 }
 
 /*
- * Begin a load.  Returns the snapshot for reading the rows, which is
- * registered; NULL if another backend runs a load.  The caller holds a lock on
- * fairq.task.
+ * Begin a load.  Returns a registered snapshot for reading the rows; NULL if
+ * another backend runs a load.  The caller holds a lock on fairq.task.
  */
 static Snapshot
 begin_load(FairqTally *tally)
@@ -233,7 +235,7 @@ begin_load(FairqTally *tally)
 
 /*
  * Lock the tally while our load reports something.  Returns false if another
- * load has begun since: then our load reports nothing more.
+ * load has begun since; our load then reports nothing more.
  */
 static bool
 lock_tally(LWLockMode mode)
@@ -826,7 +828,7 @@ fairq_load_precedes_sql(Oid task)
 
 /*
  * Load in this call if data of the queue is not known, and no other backend
- * loads.  This includes queues without hints.
+ * loads.  This load also includes queues without hints.
  */
 void
 fairq_load_here(FairqQueue *queue, FairqTable *tasks)

@@ -1,7 +1,7 @@
 /*
  * serve.c
- *		Service: the course of a call, its search for due tasks, and its copy
- *		of a queue's hints, if it changes nothing.
+ *		Service: the course of a call, its search for due tasks, and the copy
+ *		of a queue's hints for a call that changes nothing.
  *
  * Lanes are served in the order of their priorities, or according to their
  * shares (shares.c).  With shares, each task comes from the lane that has got
@@ -32,9 +32,10 @@
  * A queue that is full (max_running) has no turns.  Only tasks whose leases
  * have lapsed are served, in rounds of their groups (lane_turns.c).
  *
- * A call returns fewer tasks than requested, although some are ready, if
+ * A call returns fewer tasks than requested, although more are ready, if
  *
- * - the queue is paused (serve_lanes() here), or their groups are (counter.c);
+ * - the queue is paused (serve_lanes() here), or their groups are paused
+ *   (counter.c);
  * - the queue is full, since max_running tasks run (running.c), or their
  *	 groups are full (counter.c);
  * - a rate allows no start yet (running.c), or the queue is on hold
@@ -89,7 +90,7 @@
  * A pop takes one step before its first turns, and one more each time after it
  * has taken turns, until the search is complete.  Otherwise the groups found
  * first would be served completely before other groups are found.  Shared
- * memory keeps where the next step begins (times.c).  For expired leases, a
+ * memory records where the next step begins (times.c).  For expired leases, a
  * step only checks the deadlines of the lane, which is fast.  A load finds the
  * leases from before a restart (load.c).
  *
@@ -114,7 +115,7 @@
  * backend at a time searches a lane; a flag in the lane ensures this.  The
  * flag is cleared at the end of the step, at the latest by the callbacks at
  * the end of the transaction or subtransaction.  A copy takes each lane's lock
- * in shared mode: once for the lane's bits, and once for each few accounts.
+ * in shared mode: once for the lane's bits, and once for every few accounts.
  * So the copy is exact if there are no other calls meanwhile.
  */
 #include "postgres.h"
@@ -232,8 +233,8 @@ copy_lane(FairqLane *lane, FairqLane *copy, int64 max_tasks)
 }
 
 /*
- * Copy the queue and its hints, for a call for max_tasks tasks.  The copy has
- * the settings that the caller has read.
+ * Copy the queue and its hints, for a call that requests max_tasks tasks.  The
+ * copy has the settings that the caller has read.
  */
 static FairqQueue *
 copy_queue(const FairqQueue *queue, int64 max_tasks)
@@ -670,7 +671,7 @@ serve_lane(FairqService *s)
 	s->lane = fairq_queue_lane(s->queue, s->priority);
 	/*
 	 * the queue's fair_by may have changed since the lane was recovered;
-	 * ignore settings that may not come into effect
+	 * ignore settings that might not take effect
 	 */
 	if (look_at_lane(s) && s->by != s->queue->shares.fair_by &&
 		!fairq_own.settings && !fairq_settings_are_old(s->queue))
@@ -798,7 +799,7 @@ serve_by_shares(FairqService *s)
 }
 
 /*
- * Begin with lanes at which another call has stopped, before a task that is
+ * Begin with lanes at which another call has stopped because the next task is
  * served alone.  Serve only that task, if it is still the lane's next one.  If
  * calls did not begin with that lane, the task and its lane would wait while
  * calls find other tasks first.
@@ -973,11 +974,11 @@ serve_queue(FairqService *s)
 
 /*
  * End a call that an error, or the end of the transaction, has interrupted.
- * Turns are given back to their lane before their slots.  Then other calls may
- * search the lane that this call searched, and get all tasks that it has
- * found.  Another session then checks the tasks for which this one was woken.
- * By then all turns and slots have been given back, in the copy if the call
- * had one.
+ * Turns are given back to their lane before their slots are given back.  Then
+ * other calls may search the lane that this call searched, and get all tasks
+ * that it has found.  Another session then checks the tasks for which this one
+ * was woken.  By then all turns and slots have been given back, in the copy if
+ * the call had one.
  */
 void
 fairq_serve_end(void)
@@ -1007,7 +1008,8 @@ fairq_serve_end(void)
 /*
  * Whether this backend's worker uses take instead of pop.  A wait is for
  * either pop or take, because a worker uses one of them.  The difference
- * matters for a row that is locked FOR KEY SHARE, which blocks only take.
+ * matters for a row that is locked FOR KEY SHARE, because that lock blocks
+ * take, but not pop.
  */
 static bool takes = false;
 

@@ -24,7 +24,7 @@
  * next few due tasks of a region, or the next few lapsed tasks, in the entry.
  * So most turns need no search.
  *
- * Lapsed tasks keep their addresses, so a task that expires repeatedly would
+ * Lapsed tasks keep their addresses, so a task that lapses repeatedly would
  * always be first.  Turns therefore serve them in cycles: a search begins
  * after the task that was served last.  It continues to the end of the line,
  * and then from the beginning up to that task.
@@ -95,9 +95,9 @@ fairq_turns_take(FairqLane *lane, FairqTaking *taking, int32 tried_seat,
 }
 
 /*
- * Take a task from a later turn of the same group in flight, since this turn
- * has no task so far.  So the group's tasks are served in order.  Returns
- * false if there is none.
+ * Move a task from a later turn in flight of the same group to this turn,
+ * which has no task so far.  So the group's tasks are served in order.
+ * Returns false if there is none.
  */
 static bool
 bring_forward(FairqTurn *turn)
@@ -146,7 +146,7 @@ fairq_turns_back(void)
 }
 
 /*
- * Make room for another wasted turn.  A turn in a full queue is not kept, and
+ * Make room for another wasted turn.  A turn in a full queue is not kept and
  * has no block.  Turns in blocks that have ended are useless; in one block
  * each group has at most one turn.
  */
@@ -197,7 +197,7 @@ fairq_turns_leave(void)
 
 /* --------------------------------------------------------------------- */
 
-/* A search for a group's next task, of one kind. */
+/* A search for a group's next task of one kind. */
 typedef struct Search
 {
 	bool		open;			/* true: more tasks may be found */
@@ -230,9 +230,9 @@ typedef struct Course
 	bool		no_slot;		/* true: there is no slot or no start for
 								 * another running task, or the group waits for
 								 * a task that this call cannot serve */
-	bool		not_now;		/* true: the turn is kept for later; the queue
-								 * has no slot, its settings have changed, or a
-								 * task served alone ends the call */
+	bool		not_now;		/* true: keep the turn for later, because the
+								 * queue has no slot, its settings changed, or
+								 * a task that is served alone ends the call */
 	Search		queued;
 	Search		due[FAIRQ_REGIONS];
 	Search		lapsed;
@@ -643,8 +643,8 @@ is_tried(FairqTurn *turn, const FairqTask *task)
 	if (is_past_locked(turn, task))
 		return false;
 	/*
-	 * the task is given back with the locked tasks, although it may be none of
-	 * them
+	 * the task is given back with the locked tasks, whether or not it is one
+	 * of them
 	 */
 	turn->locked.more = Min(turn->locked.more, task->addr);
 	return true;
@@ -724,7 +724,10 @@ read_group(FairqService *s, FairqTurn *turn)
 			search_group(s, &s->scans.queued, turn, from, FAIRQ_RETRIES);
 			reading.n = fairq_task_ahead(s->scans.queued, wanted,
 										 reading.items, &reading.end);
-			/* it stops before entries at one address, which need their rows */
+			/*
+			 * the reading stops before several entries at one address, which
+			 * need their rows
+			 */
 			by_row = reading.n < wanted && reading.end != FAIRQ_ADDR_MAX;
 			/* the tasks that are kept are needed in about one round */
 			for (int i = 0; i < reading.n; i++)
@@ -950,7 +953,10 @@ end_turn(FairqService *s, Course *course)
 		bool		in_vain = fairq_lane_turn_end(turn, course->search ?
 												  findings : NULL, true);
 
-		/* a row can stay locked for long, so this counts as a turn */
+		/*
+		 * a row can stay locked for long, so a turn that found only such rows
+		 * counts
+		 */
 		if (in_vain && (turn->locked.n == 0 || s->left))
 			keep_in_vain(turn);
 	}
@@ -1042,10 +1048,10 @@ leaves_expired(FairqService *s, const FairqTask *task)
  * Whether to leave the task, which is next, to another call.  The call does so
  * if the task is served alone and the call has other tasks.  It also does so
  * if it serves only tasks that are served alone, and this task is not.  In
- * both cases the call ends before the task.  *result is FAIRQ_CLAIMED if the
- * call may claim the task.  If the row of a task that is served alone is
- * locked, the call passes the task over.  The call does not try to claim it,
- * because the row may be unlocked by then.
+ * both cases the call ends before it reaches the task.  *result is
+ * FAIRQ_CLAIMED if the call may claim the task.  If the row of a task that is
+ * served alone is locked, the call passes the task over.  The call does not
+ * try to claim it, because the row may be unlocked by then.
  */
 static bool
 stops_before(FairqService *s, const FairqTask *task, FairqClaimResult *result)
@@ -1071,8 +1077,8 @@ stops_before(FairqService *s, const FairqTask *task, FairqClaimResult *result)
 		return false;
 	}
 	/*
-	 * a lane with a share needs no bit: according to the shares, it is still
-	 * next
+	 * a lane with a share needs no bit, because it is still next according to
+	 * the shares
 	 */
 	if (alone && s->queue->shares.of[s->priority] == 0)
 		s->got.first |= (uint32) 1 << s->priority;
@@ -1171,8 +1177,8 @@ fairq_serve_turn(FairqService *s, FairqTurn *turn)
 }
 
 /*
- * Whether the group whose turn is next would be served a task from its hand.
- * The function takes no task, so a concurrent pop finds all tasks.  If false,
+ * Whether the group whose turn is next would get a task from its hand.  The
+ * function takes no task, so a concurrent pop finds all tasks.  If false,
  * other tasks may still be ready.
  */
 bool

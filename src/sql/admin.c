@@ -17,8 +17,8 @@
  * Nothing else depends on the registry.  Only the leases of a worker's tasks
  * decide whether the worker still has the tasks.  A worker that ends removes
  * its row.  The view hides workers that have not registered for an hour.  The
- * first call of another worker deletes their rows; later calls do not read
- * other rows.
+ * first call of another worker deletes their rows; its later calls do not read
+ * rows of other workers.
  *
  * The key of a worker's row is a random id, since two workers may have the
  * same name.  No view shows this key, so a role can change only the rows of
@@ -84,8 +84,8 @@ PG_FUNCTION_INFO_V1(fairq_unregister_worker);
 #define MOST_ARGS 20
 
 /*
- * a time of 0 removes the setting, so tasks are not kept, or failed tasks are
- * kept forever
+ * a time of 0 removes the setting. Without retain, tasks are not kept. Without
+ * retain_failed, failed tasks are kept forever
  */
 #define NO_TIME "interval '0'"
 

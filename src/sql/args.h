@@ -20,7 +20,9 @@
  */
 #define FAIRQ_MAX_ELEMENTS 40000000
 
-/* the most bytes of the name of a worker, and of other data about it */
+/*
+ * maximum number of bytes of the name of a worker, and of other data about it
+ */
 #define FAIRQ_MAX_NAME 1024
 
 /* the longest lease, and the longest wait, in years */
@@ -125,8 +127,8 @@ fairq_put_interval(FairqRow *row, int64 usecs, bool isnull)
 }
 
 /*
- * Check that the row is complete for its type.  It is not if this library and
- * the extension's script have different versions.
+ * Check that the row is complete for its type.  It is incomplete if this
+ * library and the extension's script have different versions.
  */
 static inline void
 fairq_check_row(const FairqRow *row, TupleDesc desc)

@@ -6,25 +6,25 @@
  * A task gets an id and is added, unless another one has its key (dedup.c).
  * The other task may be replaced while it is not running.  Then the last
  * enqueue determines what runs.  To replace a task, the call waits for another
- * transaction that is changing the row, such as an enqueue of an equal key.  An
- * expired task will never run, so it is finished and its key is taken over.
+ * transaction that is changing the row, such as an enqueue of an equal key.
+ * An expired task will never run, so it is finished and its key is taken over.
  *
  * An enqueue reserves the task's address in shared memory (line.c), and then
  * writes its row.  It holds no lock between these steps, so no backend waits
  * while a large payload is toasted.  fairq.redrive() adds its tasks by the
  * same functions (maintain.c).
  *
- * Like every statement, enqueue_batch() adds all of its tasks or none.  It
- * writes its rows a hundred at a time.  It waits only for an equal key
- * (dedup.c), for the row of an expired task with that key, or for a closed
- * batch (blocked.c).  It holds one lane's lock at a time, and takes its
- * keys in sorted order, before it adds the first task.  So such calls in
- * opposite orders do not deadlock.
+ * enqueue_batch() adds all of its tasks or none, because a statement is
+ * atomic.  It writes its rows a hundred at a time.  It waits only for an equal
+ * key (dedup.c), for the row of an expired task with that key, or for a closed
+ * batch (blocked.c).  It holds one lane's lock at a time, and takes its keys
+ * in sorted order, before it adds the first task.  So such calls in opposite
+ * orders do not deadlock.
  *
  * create_batch() adds the blocked task that waits for the batch (blocked.c).
- * The first check of the batch is due when the batch is closed.  If all of its
- * tasks have to succeed, checks begin at once, since one of them may fail
- * earlier.
+ * The first check of the batch is due when the batch is closed.  If the wait
+ * requires that all of its tasks succeed, checks begin at once, since one of
+ * them may fail earlier.
  *
  * Ids increase, and come from a sequence in chunks.  The high bits are the
  * number of the database's shard.
@@ -57,8 +57,8 @@
  * to 32 values later.  Therefore the step is small (see the script): 33 steps
  * are less than 1,024 ids.
  *
- * The step is read from the catalog with each chunk, so if the sequence is
- * altered, the length of chunks follows.
+ * fairq reads the step from the catalog for each chunk, so the length of
+ * chunks changes when the sequence is altered.
  *
  * Shards.  The ids of several databases differ if each has its own shard
  * number:
@@ -66,13 +66,13 @@
  *		id = shard * 2^43 + 1, 2, 3 ...		(shard from 1 to 1,023)
  *
  * So an id shows the shard of its task.  All ids are below 2^53, so JavaScript
- * and JSON readers keep them exactly.  Other databases count from 1.  The
- * number is stored only in the sequence's value.  It is copied with the tasks:
- * in a dump, a base backup or a copy of the database.  It is set before there
- * are tasks and can only increase, so no id is used twice.  The 2^43 ids of a
- * shard last for fourteen years at 20,000 tasks a second.  The last KEPT_BACK
- * ids are not used, so concurrent sessions cannot reach those of the next
- * shard.
+ * and JSON readers keep them exactly.  Databases without a shard number count
+ * from 1.  The number is stored only in the sequence's value.  It is copied
+ * with the tasks: in a dump, a base backup or a copy of the database.  It is
+ * set before there are tasks and can only increase, so no id is used twice.
+ * The 2^43 ids of a shard last for fourteen years at 20,000 tasks a second.
+ * The last KEPT_BACK ids are not used, so concurrent sessions cannot reach
+ * those of the next shard.
  *
  * Locking: AccessShareLock on the queues, RowExclusiveLock on the tables, and
  * the rows of tasks that are changed, to the end of the transaction.  A call
@@ -630,7 +630,7 @@ make_row(FairqEnqueue *e, const FairqNewTask *new, Datum *values, bool *nulls)
 	int64		addr;
 
 	/*
-	 * make records before the row is written, because a pop could have no
+	 * make records before the row is written, because a pop might find no
 	 * memory for them
 	 */
 	if (e->queue->shares.fair_by != FAIRQ_BY_TASKS)
@@ -844,8 +844,8 @@ replace_task(FairqEnqueue *e, int64 id, const FairqNewTask *new, bool timed)
 }
 
 /*
- * Add a task, unless another task has its key; with replace, replace that
- * task. timed: the caller gave a time for the task, possibly in the past.
+ * Add a task, unless another task has its key; if replace is true, replace
+ * that task. timed: the caller gave a time for the task, possibly in the past.
  * Returns the id of the task that has the key.
  */
 static int64

@@ -5,9 +5,9 @@
  *
  * By design, the library does almost nothing when it is loaded, because any
  * backend can load it at any time.  Shared memory, caches and callbacks are
- * created on first use.  A server that loads it at its start only reserves
- * room in shared memory (shmem.c).  This file lists the modules' actions at
- * the end of a transaction, because their order matters.
+ * created on first use.  If a server loads it at its start, the library only
+ * reserves room in shared memory (shmem.c).  This file lists the modules'
+ * actions at the end of a transaction, because their order matters.
  *
  * Waiting sessions must detect that the extension is dropped.  No trigger
  * fires then, but a hook reports the drop of fairq.task in a backend that has

@@ -19,7 +19,8 @@
  *
  * Locking: RowExclusiveLock on fairq.task.  A call locks the queue with
  * AccessShareLock, and then the row, both to the end of the transaction.
- * Tasks of a batch that other transactions are changing are not cancelled.
+ * If another transaction is changing a task of a batch, the call does not
+ * cancel that task.
  */
 #include "postgres.h"
 
@@ -56,11 +57,12 @@ PG_FUNCTION_INFO_V1(fairq_cancel_batch);
 typedef struct Attempt
 {
 	FairqTable *tasks;			/* fairq.task, open */
-	FairqQueue *queue;			/* queue of the task, locked; before one is
-								 * found, of the previous task.  NULL: none */
+	FairqQueue *queue;			/* queue of the task, locked; before a task is
+								 * found, that of the previous task.  NULL:
+								 * none */
 	FairqTask	task;
-	bool		busy;			/* true: another transaction has the row
-								 * locked, and the call did not wait */
+	bool		busy;			/* true: another transaction has locked the
+								 * row, and the call did not wait */
 } Attempt;
 
 /* A function that finds the task of an attempt. */
@@ -95,8 +97,8 @@ use_queue(Attempt *a, int32 queue_id, int any_privilege, bool nowait)
 }
 
 /*
- * Record the duration of an attempt that its worker ends.  An attempt in a row
- * written by SQL may have no beginning.
+ * Record the duration of an attempt that its worker ends.  If SQL has written
+ * the row, the attempt may have no start time.
  */
 static void
 sample_run(FairqQueue *queue, const FairqTask *task)
@@ -157,7 +159,7 @@ complete_attempt(Attempt *a, int64 id, int32 attempt, Datum result, int64 took)
 
 /*
  * Lock a task by its id, if the caller has one of these privileges on its
- * queue.  Like all code, this function locks the queue before the row.
+ * queue.  Like all other code, this function locks the queue before the row.
  */
 static bool
 find_task(Attempt *a, int64 id, int any_privilege)
@@ -169,7 +171,7 @@ find_task(Attempt *a, int64 id, int any_privilege)
 		fairq_task_find_locked(a->tasks, id, &a->task);
 }
 
-/* Lock a task that passes a check; otherwise no row is locked. */
+/* Lock a task if it passes a check.  Otherwise lock no row. */
 static bool
 find_if(Attempt *a, int64 id, int any_privilege,
 		bool (*check) (const FairqTask *task, int32 attempt), int32 attempt)
@@ -314,9 +316,9 @@ backoff_delay(const FairqQueue *queue, const FairqTask *task)
 }
 
 /*
- * Fail the attempt, with an error unless it is NULL.  The task is retried
- * after retry_in microseconds; -1: after the queue's backoff.  If no attempts
- * are left, or with dead, the task fails permanently.
+ * Fail the attempt, with the given error unless that is NULL.  The task is
+ * retried after retry_in microseconds; -1: after the queue's backoff.  If no
+ * attempts are left, or dead is true, the task fails permanently.
  */
 static void
 fail_attempt(Attempt *a, const text *error, int64 retry_in, bool dead,

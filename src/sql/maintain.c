@@ -4,8 +4,8 @@
  *		fairq.purge_failed, for tasks that have failed permanently.
  *
  * fairq's guarantees do not depend on maintain, because pops themselves find
- * lapsed tasks.  maintain removes rows that would accumulate.  A queue that
- * gets more groups over time than its block length needs maintain.  Otherwise
+ * lapsed tasks.  maintain removes rows that would accumulate.  A queue needs
+ * maintain if it gets more groups over time than its block length.  Otherwise
  * no number is left for a new group.
  *
  * A sweep ends the expired leases and the expired tasks of all groups of a
@@ -19,9 +19,9 @@
  * not written its task yet.  So:
  *
  * 1.  maintain deletes the rows of such groups.  The groups that backends have
- *	  cached become invalid at once.  A transaction that searches for a key
- *	  from now on finds that its row is being changed.  Such a transaction
- *	  inserts a row of its own with the same number (group.c).
+ *	  cached become invalid at once.  From now on, a transaction that searches
+ *	  for such a group's key finds that the key's row is being changed.  Such a
+ *	  transaction inserts a row of its own with the same number (group.c).
  *
  * 2.  All transactions that work on the queue at this moment may have read the
  *	  number before the deletion.  maintain waits for their end, but not for
@@ -55,7 +55,7 @@
  * skips tasks that other transactions are changing, or whose rows they have
  * locked.  To delete from the archive, maintain waits for an open redrive.
  *
- * redrive takes AccessShareLock on the queues, RowExclusiveLock on the tables
+ * redrive locks the queues (AccessShareLock), the tables (RowExclusiveLock)
  * and the archived row, to the end of the transaction.  redrive skips rows
  * that other transactions are changing; purge_failed is an SQL function, and
  * waits for such rows.
@@ -252,8 +252,8 @@ fairq_expire_leases(PG_FUNCTION_ARGS)
 /* --------------------------------------------------------------------- */
 
 /*
- * Wait until all transactions have ended that work on the queue at this
- * moment.  Returns false if some are still open at the time "end".
+ * Wait for the end of all transactions that work on the queue at this moment.
+ * Returns false if some are still open at the time "end".
  */
 static bool
 wait_for_users(FairqQueue *queue, TimestampTz end)
@@ -448,9 +448,9 @@ forget_unused(void *arg)
 typedef bool (*Part) (void *arg);
 
 /*
- * Do a part in a subtransaction, which an error must end, too.  Otherwise the
- * client would remain in a subtransaction that it did not begin.  if_room: an
- * error because shared memory is full makes the result false.
+ * Do a part in a subtransaction, which must end even after an error.
+ * Otherwise the client would remain in a subtransaction that it did not begin.
+ * if_room: an error because shared memory is full makes the result false.
  */
 static bool
 in_subtransaction(Part part, void *arg, bool if_room)
@@ -589,8 +589,8 @@ make_known(FairqQueue *queue, FairqTable *tasks)
 		} while (fairq_lane_recovered(lane, &at) &&
 				 at.known < FAIRQ_ALL_SEATS);
 		/*
-		 * leave out leases, because a group that lapses without reason would
-		 * appear to wait
+		 * leave out leases, because a group might lapse without reason and
+		 * then appear to wait
 		 */
 		while (fairq_find_timed(queue, p, tasks, GetCurrentTimestamp(),
 								&found))
@@ -655,7 +655,8 @@ read_tasks(const List *ids, bool skip)
 /*
  * Do one part of maintain() for each of these queues that still exists and
  * that the caller may manage.  A queue that was changed stays locked until the
- * end of the transaction.  Other queues may be dropped or altered at once.
+ * end of the transaction.  Other queues are unlocked at once, so they may be
+ * dropped or altered.
  */
 static void
 maintain_each(const List *ids, bool groups, MemoryContext each)

@@ -142,8 +142,8 @@ serve_claim(FairqTable *tasks, FairqTask *task, const FairqCall *call)
 			fairq_dedup_free(tasks, task, true);
 		put_claim(claims, tasks, task);
 		/*
-		 * the commit completes the task, unless its worker fails or releases
-		 * it
+		 * the commit completes the task, unless its worker calls fail or
+		 * release for it
 		 */
 		if (claims->remove)
 			fairq_task_ended(claims->queue, tasks, task,
@@ -168,9 +168,9 @@ begin_claims(FunctionCallInfo fcinfo, Claims *claims, uint32 flags,
 }
 
 /*
- * Serve tasks of claims->queue; with only_alone, only a task that is served
- * alone.  Returns the number of tasks that the caller may get from other
- * queues.
+ * Serve tasks of claims->queue; if only_alone is true, serve only a task that
+ * is served alone.  Returns the number of tasks that the caller may get from
+ * other queues.
  */
 static int64
 serve_claims(FunctionCallInfo fcinfo, Claims *claims, int64 max_tasks,
@@ -212,7 +212,10 @@ arg_max_tasks(FunctionCallInfo fcinfo)
 	return FAIRQ_ARG_INT(1, "max_tasks", 1, 1, PG_INT32_MAX);
 }
 
-/* Serve one queue, for fairq.pop(), or with remove for fairq.take(). */
+/*
+ * Serve one queue, for fairq.take() if remove is true, otherwise for
+ * fairq.pop().
+ */
 static Datum
 pop_queue(FunctionCallInfo fcinfo, bool remove)
 {

@@ -74,8 +74,8 @@ static FairqWakeup *unreported = NULL;
 static FairqWakeup *to_tell = NULL;
 
 /*
- * For a pop of several queues that has ended without visiting this queue: if
- * the queue called the session, call another waiter.
+ * Call another waiter if the queue called this session, whose pop of several
+ * queues has ended without visiting the queue.
  */
 void
 fairq_wake_unserved(FairqWakeup *wakeup)
@@ -430,8 +430,9 @@ look_at(FairqQueue *queue, FairqTable *tasks, int nth, Looks *looks)
 
 /*
  * Look at the queues in order, in a separate transaction, until one has a
- * task.  With ends, end tasks that a pop would end and not return.  Returns
- * the index of the queue; -1: none has a task.  *again: look again at once.
+ * task.  If ends is true, end tasks that a pop would end instead of returning
+ * them.  Returns the index of the queue; -1: none has a task.  *again: look
+ * again at once.
  */
 static int
 look_once(text *const *names, int n, Looks *looks, bool ends, bool *again)

@@ -438,8 +438,8 @@ find_parts(FairqTable *table, TupleTableSlot *slot, bool in_part[PARTS])
 }
 
 /*
- * Whether it is known, without opening the index, that it does not contain the
- * row with these parts.
+ * Whether we know, without opening the index, that the index does not contain
+ * the row with these parts.
  */
 static bool
 is_of_others(const bool in_part[PARTS], Oid index)

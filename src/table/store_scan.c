@@ -356,10 +356,10 @@ read_abreast(FairqScan *scan, FairqRowState state, const FairqTask *task)
 }
 
 /*
- * Returns the task of the next row, like fairq_scan_next().  With in_order,
- * tasks at the same address are ordered by their ids.  Such tasks exist if the
- * group has a weight above 1.  The indexes do not contain ids, because that
- * would make all entries of all tasks a third longer.
+ * Returns the task of the next row, like fairq_scan_next().  If in_order is
+ * true, tasks at the same address are ordered by their ids.  Such tasks exist
+ * if the group has a weight above 1.  The indexes do not contain ids, because
+ * that would make all entries of all tasks a third longer.
  */
 FairqRowState
 fairq_task_next(FairqScan *scan, FairqTask *task, bool in_order)
@@ -612,7 +612,7 @@ see_page(FairqTable *table, Buffer buffer, TupleTableSlot *slot,
 }
 
 /*
- * Report the tasks on some pages that an MVCC snapshot sees.  The callback
+ * Report the tasks that an MVCC snapshot sees on some pages.  The callback
  * runs while the page is locked, so it may only remember the task.
  */
 void

@@ -10,9 +10,9 @@
  * The tables can be empty at one moment and full at the next, while the
  * planner's statistics are out of date.  If the planner believes that a full
  * table is empty, it chooses a nested loop as the cheapest join.  It may also
- * choose a merge join on some of the columns, whose estimated cost is hardly
- * higher.  Both then take quadratic time.  So only hash joins are enabled,
- * which take linear time with any statistics.
+ * choose a merge join on some of the columns, because the estimated cost of
+ * that join is hardly higher.  Both then take quadratic time.  So only hash
+ * joins are enabled, which take linear time with any statistics.
  *
  * Locking: the locks of the statements.
  */

@@ -163,7 +163,7 @@ lock_row(FairqTable *table, ItemPointer tid, LockTupleMode mode)
 }
 
 /*
- * Lock a row that a scan found live, without waiting.  Returns false if
+ * Lock, without waiting, a row that a scan found live.  Returns false if
  * another transaction has locked or changed it.
  */
 bool
@@ -259,7 +259,7 @@ row_just_read(FairqTable *table, ItemPointer tid)
 }
 
 /*
- * Prepare to change a row that a scan found live, without waiting.  The
+ * Prepare, without waiting, to change a row that a scan found live.  The
  * function is like fairq_task_lock(), but writes no row lock to the table or
  * the WAL.  The row is read again unless the scan has just read it.
  *
@@ -331,9 +331,9 @@ is_locked(HeapTupleHeader header, bool to_delete)
 
 /*
  * Whether the caller could claim a row that a scan found live.  The result is
- * that of fairq_task_lock_tuple(), but the function locks and writes nothing,
- * and does not wait.  So the result is valid only at this moment.  With
- * to_delete, the claim would conflict like LockTupleExclusive.
+ * that of fairq_task_lock_tuple(), but this function neither locks nor writes
+ * anything, and does not wait.  So the result is valid only at this moment.
+ * With to_delete, the claim would conflict like LockTupleExclusive.
  */
 FairqClaimResult
 fairq_task_peek(FairqTable *table, FairqTask *task, bool to_delete)
@@ -799,8 +799,8 @@ fairq_task_lease(FairqTable *table, FairqTask *task, TimestampTz popped_at,
 }
 
 /*
- * Write that the locked task is not running any more, and has a new address.
- * The task is ready at run_at, which is now, or the time for which it is
+ * Write that the locked task is no longer running and has a new address.  The
+ * task is ready at run_at, which is now, or the time for which it is
  * scheduled.  If error is not NULL, it is the reason why the attempt has
  * failed.  If !counts, the attempt has not failed, and does not count towards
  * max_attempts.  The row of a task that this transaction has taken is written

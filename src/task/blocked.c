@@ -17,7 +17,8 @@
  * Batches.  A batch has the id of the task that waits for it.  The rows of its
  * tasks decide when the batch is finished.  A closed batch is finished when no
  * row has its id, including rows that an open transaction inserts or deletes.
- * The end of a task changes only that task's row, so no row is hot.
+ * The end of a task changes only that task's row, so ends do not compete for
+ * one row.
  *
  * Numbers.  fairq.batch_delta gets a row for each call that adds tasks, and
  * one for each end without success.  A redriven task reduces the failures by
@@ -44,7 +45,7 @@
  * end deletes the predecessor, and then searches for rows, including those of
  * open transactions.  So either the end finds the rows, or the enqueue finds
  * that the predecessor is deleted or being changed.  A row that is being
- * changed does not show whether its task is ending, and with which status.  So
+ * changed shows neither whether its task is ending nor with which status.  So
  * a transaction that ends a task without success locks its own id, as an
  * object, before it searches for rows.  The enqueue tests the lock on the id
  * of the transaction that changes the row.  If the lock is free, that
@@ -229,9 +230,9 @@ has_tasks(FairqTable *tasks, int64 id, bool changing)
 
 /*
  * Whether the batch may be over, if we commit.  One of its tasks has just
- * ended, with or without success.  Ends that other transactions have not
- * committed are included, because otherwise neither of the last two ends would
- * detect that the batch is over.
+ * ended, with or without success.  Uncommitted ends of other transactions are
+ * included, because otherwise neither of the last two ends would detect that
+ * the batch is over.
  */
 bool
 fairq_batch_may_be_over(FairqTable *tasks, int64 id, bool success)
@@ -282,8 +283,8 @@ first_failed(FairqTable *tasks, int64 id)
 
 /*
  * Record that the batch is finished, with its numbers.  Returns the headers of
- * its task, to which the numbers are added.  If one of its tasks did not
- * succeed, the number of successes is not known.
+ * its task, to which the numbers are added.  failed: the batch is over before
+ * all of its tasks have ended, so the number of successes is not known.
  */
 static Datum
 finish(int64 id, Datum headers, bool failed)
@@ -521,9 +522,9 @@ fairq_after_add(FairqTable *tasks, const FairqAfter *after, int64 id,
 }
 
 /*
- * Whether the predecessor with this id has ended (FAIRQ_BATCH_DONE).  With
- * changing, it counts as not ended if another transaction is changing or
- * ending it, or if our own transaction has taken it.
+ * Whether the predecessor with this id has ended (FAIRQ_BATCH_DONE).  If
+ * changing is true, it counts as not ended if another transaction is changing
+ * or ending it, or if our own transaction has taken it.
  */
 static FairqBatchState
 look_at_predecessor(FairqTable *tasks, int64 id, bool changing)
@@ -560,8 +561,8 @@ next_predecessor(FairqScan *scan)
 
 /*
  * Search for a predecessor that has not ended.  If many have ended, these
- * usually have the lowest ids, or the highest ones.  So two scans search
- * alternately from both ends, until they meet.  *last is the highest id.
+ * usually have the lowest ids, or the highest ones.  So two scans, one from
+ * each end, take turns until they meet.  *last is the highest id.
  */
 static FairqBatchState
 look_at_predecessors(FairqTable *tasks, int64 id, bool changing, int64 *last)
@@ -625,8 +626,8 @@ fairq_after_look(FairqTable *tasks, int64 id, bool changing, int64 *task)
 }
 
 /*
- * Whether the wait of a blocked task may be over.  Ends that other
- * transactions have not committed are included.
+ * Whether the wait of a blocked task may be over.  Uncommitted ends of other
+ * transactions are included.
  */
 bool
 fairq_blocked_may_be_over(FairqTable *tasks, int64 id)

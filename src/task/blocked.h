@@ -11,8 +11,8 @@
 typedef enum FairqBatchState
 {
 	FAIRQ_BATCH_NONE,			/* the task does not wait for named tasks */
-	FAIRQ_BATCH_TAKEN,			/* our transaction has taken one of the tasks,
-								 * which does not end before the commit */
+	FAIRQ_BATCH_TAKEN,			/* our transaction has taken one of the tasks;
+								 * that task does not end before the commit */
 	FAIRQ_BATCH_OPEN,			/* one of the tasks has not ended, or more
 								 * tasks may be added */
 	FAIRQ_BATCH_DONE,			/* all have ended */

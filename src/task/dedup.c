@@ -13,8 +13,8 @@
  *
  * A key can be held for some time after it was given up (dedup_for), if its
  * task was started.  Then a row with the end of that time replaces the key's
- * row.  That row is invalid after the time, and is removed when the key is
- * taken, or by maintain().
+ * row.  That row is invalid after the time.  The next task to take the key, or
+ * maintain(), removes it.
  *
  * The row of a key may be stale, if fairq.task was truncated or restored
  * without its rows.  So an enqueue that finds a key checks whether its task
@@ -65,8 +65,8 @@ read_key(TupleTableSlot *slot, KeyRow *row)
 }
 
 /*
- * Find the row of a key.  With changing, also find a row that a transaction is
- * deleting.
+ * Find the row of a key.  If changing is true, also find a row that a
+ * transaction is deleting.
  */
 static KeyRow
 look_up_key(FairqTable *keys, int32 queue_id, Datum key, bool changing)
@@ -183,10 +183,10 @@ is_void(FairqTable *tasks, int32 queue_id, Datum key, const KeyRow *row,
 }
 
 /*
- * Take a key for a task, which must be written before an equal key is taken.
- * Returns the id of the key's owner: the new task, or the task that has the
- * key, or had it and still holds it.  Without wait, returns 0 if the owner is
- * not known yet.
+ * Take a key for a task.  The caller must write the task before an equal key
+ * is taken.  Returns the id of the key's owner: the new task, or the task that
+ * has the key, or had it and still holds it.  Without wait, returns 0 if the
+ * owner is not known yet.
  */
 int64
 fairq_dedup_take(FairqQueue *queue, FairqTable *tasks, Datum key, int64 id,
@@ -306,7 +306,7 @@ fairq_dedup_free(FairqTable *tasks, const FairqTask *task, bool started)
 }
 
 /*
- * Delete those keys of a queue whose tasks are gone, or that are no longer
+ * Delete those of a queue's keys whose tasks are gone, or that are no longer
  * held.  Skip keys whose rows are being changed.  Returns the number of
  * deleted keys.
  */

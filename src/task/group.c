@@ -16,9 +16,9 @@
  *
  * Locking: a backend gives a number, or inserts a second row for one, under
  * ExclusiveLock on the object (fairq.group_number, queue_id).  It releases the
- * lock at once, and never waits for a transaction under it.  By the time of
- * the release, other transactions see the row, with a dirty snapshot.  Reading
- * takes no lock.
+ * lock at once, and never waits for a transaction while it holds the lock.  By
+ * the time of the release, other transactions see the row, with a dirty
+ * snapshot.  Reading takes no lock.
  *
  * In a queue with tenants, a key has a tenant, the separator and a user: the
  * part before the first separator is the tenant.  A tenant also has a row,
@@ -46,8 +46,8 @@
 
 /*
  * Number of entries at which the cache is emptied: about 10 MB with short
- * keys.  With more shared memory, there is room for the keys and numbers of as
- * many groups as have entries there (entry.c).
+ * keys.  With more shared memory, the cache has room for the keys and numbers
+ * of as many groups as shared memory has entries for (entry.c).
  */
 #define MIN_CACHED 65536
 #define MAX_CACHED \
@@ -684,7 +684,8 @@ fairq_tenant_has_groups(const FairqQueue *queue, FairqTable *numbers,
 }
 
 /*
- * Whether a key is the given one, or that of a group of that tenant.
+ * Whether a key is the given one, or the key of a group whose tenant has the
+ * given key.
  */
 bool
 fairq_key_is_of(const FairqQueue *queue, const text *key, const text *group)

@@ -48,14 +48,14 @@
  *	 start of its line.
  *
  * Calls that take turns do the second part in steps, when they reach a seat
- * that is not known.  Steps begin at the next seat, and wrap around (lane.c).
+ * that is not known.  Steps begin at the next seat and wrap around (lane.c).
  * Shared memory has the position of the steps.  So cancelled and concurrent
  * calls lose no progress, and the first call does not pay for all groups.
  * Only a call that finds no ready group has to find all groups.  A load finds
  * which tasks run and when their leases end (load.c).
  *
  * Locking: none while the table is read, with a dirty snapshot.  lane.c names
- * the locks that are held for a moment when an address is reserved.  A step of
+ * the locks that the reservation of an address takes for a moment.  A step of
  * a recovery has an effect only if it continues where the last step ended.
  */
 #include "postgres.h"
@@ -91,9 +91,9 @@
 #define HEAD_ROWS 100
 
 /*
- * The first group at or after a seat that has an entry, in any state of its
- * row; FAIRQ_NO_SEAT: none.  *scan is reused, as the head of this file
- * explains.
+ * The first group that has an index entry, at or after a seat, whatever the
+ * state of its row; FAIRQ_NO_SEAT: none.  *scan is reused, as the head of this
+ * file explains.
  */
 int32
 fairq_line_next(FairqScan **scan, FairqTable *tasks, int32 lane, int64 seat)
@@ -191,8 +191,8 @@ fairq_line_retries(FairqQueue *queue, FairqTable *tasks, int32 group_no,
 
 /*
  * Whether another task of the group is ready in the lane, before a queued
- * task.  *changing: another transaction is changing that task, and will
- * publish it.
+ * task.  *changing: another transaction is changing that task and will publish
+ * it.
  */
 bool
 fairq_line_has_earlier(FairqQueue *queue, FairqTable *tasks,

@@ -220,8 +220,9 @@ fairq_change_task(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 
 /*
  * Make a blocked task due, unless that would block on another transaction.
- * The queue may be any queue of the database; its settings are not reread.
- * Returns whether the task belongs to this queue and was already due.
+ * The queue may be any queue of the database.  The function does not reread
+ * its settings.  Returns whether the task belongs to this queue and was
+ * already due.
  */
 static bool
 look_if_free(FairqQueue *queue, FairqTable *tasks, int64 id)
@@ -367,8 +368,8 @@ fairq_finish(FairqQueue *queue, FairqTable *tasks, FairqTask *task,
 }
 
 /*
- * Complete a running task that is neither archived nor keyed, and whose row is
- * not locked.  Returns false if another transaction has the row.
+ * Complete a running task that is not archived and has no key, and whose row
+ * is not locked.  Returns false if another transaction has the row.
  */
 bool
 fairq_complete_unlocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
@@ -386,10 +387,11 @@ fairq_complete_unlocked(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 
 /*
  * Make a running task run again: at run_at, or at once if that is DT_NOBEGIN.
- * With retried, its attempt has failed, with an error unless it is NULL.  It
- * then precedes the group's other tasks once it is due.  Otherwise it was
- * released, and follows them or is scheduled.  A task that this transaction
- * has taken gets its key back, unless another task has got the key since.
+ * With retried, its attempt has failed, with the given error unless that is
+ * NULL.  It then precedes the group's other tasks once it is due.  Otherwise
+ * it was released, and follows them or is scheduled.  A task that this
+ * transaction has taken gets its key back, unless another task has got the key
+ * since.
  */
 void
 fairq_run_again(FairqQueue *queue, FairqTable *tasks, FairqTask *task,

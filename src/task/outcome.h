@@ -19,8 +19,8 @@ fairq_pending_of(FairqQueue *queue, const FairqTask *task)
 }
 
 /*
- * The microseconds that the attempt has run by the given time.  An attempt in
- * a row written by SQL may have no beginning.
+ * The microseconds that the attempt has run by the given time.  If SQL has
+ * written the row, the attempt may have no start time.
  */
 static inline int64
 fairq_leased_for(const FairqTask *task, TimestampTz now)
@@ -60,7 +60,7 @@ extern void fairq_run_again(FairqQueue *queue, FairqTable *tasks,
 							FairqTask *task, TimestampTz run_at,
 							const text *error, bool retried);
 
-/* Make the next check of a locked task, which is blocked, due at once. */
+/* Make the next check of a blocked task, whose row is locked, due at once. */
 static inline void
 fairq_look_soon(FairqQueue *queue, FairqTable *tasks, FairqTask *task)
 {

@@ -43,8 +43,8 @@
  *   get data before the change is visible.  Then a count of the domain is
  *   incremented instead.
  * - On a standby none of these counts changes.  There the replay of
- *   invalidations invalidates all settings.  All settings read there are
- *   invalid after the promotion.
+ *   invalidations invalidates all settings.  All settings that were read there
+ *   are invalid after the promotion.
  *
  * Settings of groups.  The first use of a queue reads the settings of all its
  * groups, each into an entry with the columns of the group's row.  The
@@ -709,8 +709,7 @@ typedef struct Stale
 } Stale;
 
 /*
- * Find cached data of the queue that is stale.  Returns false if there is
- * none.
+ * Find stale cached data of the queue.  Returns false if there is none.
  */
 static bool
 find_stale(FairqQueue *queue, Stale *stale)
@@ -910,8 +909,8 @@ fairq_no_such_queue(text *name, bool skip)
 }
 
 /*
- * The id of the queue of a name, which is copied to cname; 0 if there is none.
- * cname has room for FAIRQ_MAX_QUEUE_NAME bytes.
+ * The id of the queue with the given name, which is copied to cname; 0 if
+ * there is no such queue.  cname has room for FAIRQ_MAX_QUEUE_NAME bytes.
  */
 static int32
 find_id(text *name, char *cname)
@@ -924,10 +923,10 @@ find_id(text *name, char *cname)
 }
 
 /*
- * The queue with a given name, locked until the end of the transaction, for
- * one of these privileges.  A caller without any of them takes no lock.  NULL:
- * there is no such queue.  Without must_have, queue->hints is NULL if there is
- * no room for its hints.
+ * The queue with a given name, locked until the end of the transaction, for a
+ * caller that has one of these privileges.  A caller without any of them takes
+ * no lock.  NULL: there is no such queue.  Without must_have, queue->hints is
+ * NULL if there is no room for its hints.
  */
 FairqQueue *
 fairq_queue_use_if_exists(text *name, int any_privilege, LOCKMODE lockmode,
@@ -977,9 +976,9 @@ fairq_queue_use(text *name, int any_privilege, LOCKMODE lockmode)
 }
 
 /*
- * The queue with a given name, to view its hints, with the same errors, if
- * shared memory has them.  Otherwise NULL, and the call neither creates hints
- * nor takes a lock.
+ * Returns the queue with a given name, if shared memory has its hints, with
+ * the errors of fairq_queue_use().  Otherwise NULL, and the call neither
+ * creates hints nor takes a lock.
  */
 FairqQueue *
 fairq_queue_to_view(text *name)

@@ -39,8 +39,8 @@ typedef struct FairqGrant
 typedef struct FairqSetting
 {
 	int32		weight;			/* weight, from 1 to FAIRQ_MAX_WEIGHT */
-	int32		limit;			/* most tasks that may run, or FAIRQ_NO_LIMIT;
-								 * 0: paused */
+	int32		limit;			/* maximum number of running tasks, or
+								 * FAIRQ_NO_LIMIT; 0: paused */
 	FairqPace	pace;			/* pace at which tasks may start */
 	TimestampTz held_until;		/* time before which no task starts;
 								 * DT_NOBEGIN: none */
@@ -76,7 +76,7 @@ typedef struct FairqSettings
 	}			changed;
 } FairqSettings;
 
-/* Versions of a queue's settings, at which they were read. */
+/* The versions at which a queue's settings were read. */
 typedef struct FairqAsOf
 {
 	uint64		version;		/* version of the settings */
@@ -99,7 +99,7 @@ typedef struct FairqQueue
 	bool		paused;			/* true: no task of the queue may start */
 	bool		limited;		/* true: the queue or some group has a limit or
 								 * rate */
-	int32		max_running;	/* most tasks of the queue that may run, or
+	int32		max_running;	/* how many tasks of the queue may run, or
 								 * FAIRQ_NO_LIMIT */
 
 	/* when tasks may start */

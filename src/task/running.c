@@ -296,7 +296,7 @@ setting_at(const Place *place, int32 no)
 /*
  * Ensure that there is a start in the place, which is the turn's group or its
  * tenant.  Returns true if the group has no tenant.  With look, only check
- * whether there is one.  If there is none, throttle the group or tenant.
+ * whether there is a start.  If there is none, throttle the group or tenant.
  */
 static bool
 start_in(Place *place, FairqTurn *turn, bool look)
@@ -372,10 +372,10 @@ fairq_start_is_used(void)
 
 /*
  * Whether there is a slot in the place, which is the turn's group or its
- * tenant.  Returns true if the group has no tenant.  The slot is taken if the
- * call has a slot in the queue.  If there is none, the group is parked, or the
- * tenant is shut (with may_park).  If counts are known, the counter is pinned
- * afterwards.
+ * tenant.  Returns true if the group has no tenant.  Takes the slot if the
+ * call has a slot in the queue.  If there is no slot, the group is parked, or
+ * the tenant is shut (with may_park).  If counts are known, the counter is
+ * pinned afterwards.
  */
 static bool
 slot_in(Place *place, FairqTurn *turn, bool may_park)
@@ -401,9 +401,9 @@ slot_in(Place *place, FairqTurn *turn, bool may_park)
 
 /*
  * Whether there are a slot and a start in the turn's group and its tenant.
- * They are taken if the call has a slot in the queue.  If there is no slot,
- * the group is parked (with may_park), or the tenant shut, or the call has to
- * skip the group this time.
+ * Takes both if the call has a slot in the queue.  If there is no slot, the
+ * group is parked (with may_park), or the tenant shut, or the call has to skip
+ * the group this time.
  */
 bool
 fairq_slot_in_group(FairqTurn *turn, bool may_park)

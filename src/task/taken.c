@@ -16,9 +16,9 @@
  * of these belongs to the present transaction, and the second does not.  So no
  * code here reverts notes of a subtransaction that was rolled back.  A task
  * that is put back can be taken again and so may have several notes.  At most
- * one of these notes is valid.  Most transactions put no task back, and check
- * no blocked task.  So notes form a list, and the first search for one makes a
- * hash table to find them.
+ * one of these notes is valid.  Most transactions neither put a task back nor
+ * check a blocked task.  So notes form a list, and the first search for one
+ * makes a hash table to find them.
  *
  * Locking: none; the notes belong to this backend.
  */
@@ -107,8 +107,10 @@ check_file(FairqTable *tasks, const Taken *note)
 				errhint("Roll back the transaction; the task is then ready again."));
 }
 
-/* Make this note the last one of its key.  Returns the previous note of the
- * key. */
+/*
+ * Make this note the last one of its key.  Returns the previous note of the
+ * key.
+ */
 static int32
 index_note(int64 key, int32 n)
 {
@@ -167,9 +169,9 @@ find_note(int64 key)
 }
 
 /*
- * Find a task that this transaction has taken in an attempt (or any) and that
- * was not put back.  Then tasks->locked.slot has the deleted row.  *task has
- * that attempt and is marked as taken, since it has no lease.
+ * Find a task that this transaction has taken, in the given attempt or in any,
+ * and that was not put back.  Then tasks->locked.slot has the deleted row.
+ * *task has that attempt and is marked as taken, since it has no lease.
  */
 bool
 fairq_taken_find(FairqTable *tasks, int64 id, int32 attempt, FairqTask *task)
