@@ -158,9 +158,9 @@ class Forwarder:
     state.
 
     From mute() on, no data passes: old connections stay open, the proxy accepts
-    new ones, and sends nothing on any of them.  After unmute(), new connections
-    work; the old ones stay silent.  Between hold() and release() data is
-    delayed, but not lost.
+    new ones, but sends nothing on any connection.  After unmute(), new
+    connections work; the old ones stay silent.  Between hold() and release()
+    data is delayed, but not lost.
     """
 
     def __init__(self, server):
@@ -258,7 +258,7 @@ class Client:
     def ask_skips(self):
         """Asks the client which situations it skips.
 
-        This call is the first, so that the client can build its programs in it.
+        This call comes before all others, so the client can build its programs in it.
         """
         done = subprocess.run([*self.command, "skips"], text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300,

@@ -25,7 +25,8 @@ def connect():
 
 
 class Lengths:
-    """Runs the loads in a task-fair or time-fair queue, and has the outcome."""
+    """Runs the loads in a task-fair or time-fair queue, and keeps the
+    outcome."""
 
     def __init__(self, fair_by, loads=LOADS, workers=WORKERS, until=None):
         """until: the workers stop after this number of seconds; None: when all
@@ -116,7 +117,7 @@ class Lengths:
         return max(row.ended for row in self.of(group))
 
     def had(self, group, until):
-        """The workers' seconds that a group got before the time until."""
+        """The worker time in seconds that a group got before the time until."""
         return sum(max(0, min(row.ended, until) - row.began)
                    for row in self.of(group))
 

@@ -105,8 +105,8 @@ class Fairq(Queue):
 
 
 class Fifo(Queue):
-    """The textbook's queue: a table whose oldest rows workers lock FOR UPDATE
-    SKIP LOCKED."""
+    """The textbook's queue: a table in which workers lock the oldest rows FOR
+    UPDATE SKIP LOCKED."""
 
     name = "FIFO"
 

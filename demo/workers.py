@@ -25,7 +25,8 @@ class Failure(Exception):
 
 
 def work(kind, number, most, start, stop, done):
-    """One worker process: takes and runs tasks until its stop event is set."""
+    """One worker process, which takes and runs tasks until its stop event is
+    set."""
     # Ctrl-C signals the whole process group, and only the parent handles the
     # signal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -4,8 +4,8 @@
     worker.py QUEUE [MODULE]
 
 Runs the queue's tasks with MODULE.handle(task), or with handle() below.
-PGHOST, PGDATABASE and so on name the database.  SHARDS names several, if the
-queue is spread over them.  See README.md.
+PGHOST, PGDATABASE and so on name the database.  SHARDS names several databases,
+if the queue is spread over them.  See README.md.
 """
 
 import importlib

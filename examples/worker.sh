@@ -51,8 +51,8 @@ work() {	# ID ATTEMPT PAYLOAD GROUP
 	if [ "$status" -eq 0 ]; then
 		end="SELECT fairq.complete(:id, :attempt, took => :'took')"
 	elif [ -n "$stopped" ]; then
-		# Returns the task to the queue. A cancelled task ends. A lost task does
-		# not change.
+		# Returns the task to the queue. A cancelled task ends. A task whose
+		# lease is lost does not change.
 		end="SELECT fairq.release(:id, :attempt)"
 	else
 		end="SELECT fairq.fail(:id, :attempt, :'error', took => :'took')"
@@ -144,8 +144,8 @@ while [ -z "$stopping" ]; do
 	fi
 done
 
-# Running tasks have GRACE seconds to end.  Then the worker stops and releases
-# the others.
+# Running tasks have GRACE seconds to end.  Then the worker stops those that
+# still run, and releases them.
 sleep "$grace" &
 timer=$!
 trap '' TERM INT

@@ -18,8 +18,8 @@ const (
 	// another transaction has locked.
 	heldInterval = 500 * time.Millisecond
 	// A call that takes longer than callTimeout fails, and its connection is closed,
-	// since the server or the network has vanished.  Other limits may be lower, down
-	// to minTimeout.
+	// since the server or the network may have vanished.  Other limits may be lower,
+	// down to minTimeout.
 	callTimeout = 15 * time.Second
 	minTimeout  = 5 * time.Second
 	popTimeout  = 30 * time.Second
@@ -36,8 +36,8 @@ const (
 type database struct {
 	config *pgx.ConnConfig
 	log    Logger
-	// callers whose statement has failed because of a lock retry one at a time,
-	// so that others can use the connection
+	// callers whose statement has failed on a lock wait their turn and retry
+	// one at a time, so that others can use the connection
 	holding sync.Mutex
 
 	mu     sync.Mutex // protects the fields below
@@ -70,8 +70,8 @@ func parseConfig(database, name string) (*pgx.ConnConfig, error) {
 }
 
 // do calls f with a connection until f succeeds, no retry can help, or ctx is done. If
-// only an answer was lost, f runs twice.  That is harmless for all calls but pop, since
-// they name the attempt.
+// only an answer was lost, f runs twice.  That is harmless for all calls except pop,
+// since they name the attempt.
 func (d *database) do(ctx context.Context, f func(context.Context, DB) error) error {
 	err := d.persist(ctx, f)
 	if err == nil || !isHeld(err) {
@@ -120,9 +120,9 @@ func (d *database) persist(ctx context.Context, f func(context.Context, DB) erro
 	}
 }
 
-// briefly returns an end for a SELECT without FROM, with which this statement about a
-// task waits for a lock only briefly.  An open transaction may have locked the task's
-// row, and other tasks need this connection too.
+// briefly returns an end for a SELECT without FROM about a task. With this end, the
+// statement waits for a lock only briefly.  An open transaction may have locked the
+// task's row, and other tasks need this connection too.
 func (d *database) briefly() string {
 	limit := 100
 	if d.heldLately() {

@@ -74,7 +74,7 @@ func (t *NewTask) values(queue string) ([]any, error) {
 }
 
 // EnqueueTx is Enqueue within a transaction of the caller, whose commit adds the task
-// and wakes workers.  It does not compile without a transaction.
+// and wakes workers.  A call without a transaction does not compile.
 func EnqueueTx(ctx context.Context, tx Tx, queue string, task NewTask) (int64, error) {
 	return Enqueue(ctx, tx, queue, task)
 }
@@ -155,7 +155,8 @@ type encoded struct {
 	batch                           *int64
 }
 
-// field is the name of a field of NewTask, and whether the field has a value.
+// field holds the name of a field of NewTask, and whether that field has a
+// value.
 type field struct {
 	name string
 	set  bool

@@ -37,8 +37,9 @@ type RetryError struct {
 	In  time.Duration
 }
 
-// A handler returns Retry for a retry after the given time, instead of the queue's
-// backoff.  The attempt counts.  err is stored as the task's error, and may be nil.
+// A handler returns Retry for a retry after the given time, instead of after the
+// queue's backoff.  The attempt counts.  err is stored as the task's error, and may
+// be nil.
 func Retry(err error, in time.Duration) error { return &RetryError{err, in} }
 
 func (e *RetryError) Error() string { return text(e.Err, fmt.Sprintf("retry in %v", e.In)) }
@@ -84,7 +85,7 @@ func archived(err error) string {
 // that the error's text contains.
 func describe(err error) string {
 	text := err.Error()
-	left := 50 // limits the causes: there may be many, or they may form a circle
+	left := 50 // limits the causes, which may be many or form a circle
 	var add func(error)
 	add = func(err error) {
 		var causes []error
@@ -117,7 +118,7 @@ func text(err error, otherwise string) string {
 }
 
 // explained is an error of the server in one sentence.  errors.Is finds its kind, and
-// errors.As the driver's error, such as *pgconn.PgError.
+// errors.As finds the driver's error, such as *pgconn.PgError.
 type explained struct {
 	text  string
 	kind  error
@@ -182,15 +183,15 @@ func isTransient(err error) bool {
 	return true
 }
 
-// isRefusal returns whether the server refuses the connection: the database or role
-// does not exist, or the password is wrong.  The refusal may be temporary.
+// isRefusal returns whether the server refuses the connection because the database
+// or role does not exist or the password is wrong.  The refusal may be temporary.
 func isRefusal(err error) bool {
 	state := sqlState(err)
 	return strings.HasPrefix(state, "28") || strings.HasPrefix(state, "3D")
 }
 
 // isTooLarge returns whether something exceeds a limit or the memory of the server, for
-// example a text that it cannot print.
+// example a text that the server cannot print.
 func isTooLarge(err error) bool {
 	state := sqlState(err)
 	return strings.HasPrefix(state, "54") || state == "53200"

@@ -1497,7 +1497,7 @@ func TestGrace(t *testing.T) {
 		again[id] = next
 	}
 	for name, want := range map[string]string{"heeds": "2 19", "deaf": "2 19", "after": "1 19"} {
-		// the worker has released the task: the attempt does not count
+		// the worker has released the task, so the attempt does not count
 		if got := again[ids[name]]; got != want {
 			t.Errorf("%s: the next attempt, and those left, are %s, not %s", name, got, want)
 		}
@@ -1748,8 +1748,8 @@ func TestEncoding(t *testing.T) {
 }
 
 // A task fails if the server refuses its result or its progress.  Here both are
-// nested too deeply, almost as deeply as encoding/json allows.  The worker's
-// own statements need less of the stack.
+// nested too deeply for the server, almost as deeply as encoding/json allows.
+// The worker's own statements need less of the stack.
 func TestTooDeep(t *testing.T) {
 	db := queue(t, "deep", ", max_attempts => 1")
 	deep := json.RawMessage(strings.Repeat("[", 9900) + strings.Repeat("]", 9900))

@@ -17,8 +17,8 @@ type Hooks struct {
 	// The worker calls Error if the handler has returned an error, has panicked, or
 	// ignores its timeout.  It also calls Error if there is no handler.
 	Error func(ctx context.Context, task *Task, err error)
-	// The worker calls Lost after an attempt without effect: the task was cancelled, its
-	// lease is lost, or the worker stops.
+	// The worker calls Lost after an attempt that has no effect because the task was
+	// cancelled, its lease is lost, or the worker stops.
 	Lost func(ctx context.Context, task *Task)
 }
 
@@ -50,7 +50,7 @@ func (r *run) after(task *Task, err error) {
 	}
 }
 
-// guard calls a hook, and logs its panic.
+// guard calls a hook and logs its panic.
 func (r *run) guard(task *Task, name string, hook func()) {
 	err := errors.New("it has ended its goroutine")
 	defer func() {

@@ -14,7 +14,7 @@ import (
 // version is the version of this package.
 const version = "1.0.0"
 
-// Logger receives a worker's reports: each is a line, and pairs of keys and
+// Logger receives a worker's reports: each is a line with pairs of keys and
 // values.  A *slog.Logger is a Logger.
 type Logger interface {
 	Info(line string, pairs ...any)

@@ -31,9 +31,9 @@ type RedriveOptions struct {
 	ToGroup    *string // the tasks move to this group; nil: they stay
 }
 
-// EnsureQueues creates the missing queues, and gives all given queues their settings.  It
-// keeps settings that are not given.  The separator of an existing queue must be the
-// same, since it cannot be changed.
+// EnsureQueues creates the missing queues and changes the given settings of the existing
+// ones.  It keeps settings that are not given.  The separator of an existing queue must
+// be the same, since it cannot be changed.
 func EnsureQueues(ctx context.Context, db DB, queues map[string]QueueSettings) error {
 	all := map[string]*declared{}
 	for name, settings := range queues {

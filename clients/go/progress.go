@@ -96,9 +96,9 @@ func Step[T any](ctx context.Context, task *Task, name string,
 }
 
 // Checkpoint records how far the work has got, for Cursor in a later attempt.  It saves the
-// cursor once per heartbeat, so call it often.  If the attempt fails or is released, the
-// worker saves the last cursor.  If the task was cancelled or its lease is lost, Checkpoint
-// returns ErrLost.
+// cursor only once per heartbeat, so frequent calls are cheap.  If the attempt fails or is
+// released, the worker saves the last cursor.  If the task was cancelled or its lease is
+// lost, Checkpoint returns ErrLost.
 func (t *Task) Checkpoint(ctx context.Context, cursor any) error {
 	encoded, err := json.Marshal(cursor)
 	if err != nil {

@@ -68,8 +68,8 @@ type Handler func(ctx context.Context, task *Task) error
 // CompleteTx completes the task with its Result in a transaction of the
 // handler, so that the task and its effects are done exactly once.  If
 // CompleteTx returns an error, such as ErrLost, the handler must roll back and
-// return that error.  Otherwise the handler must commit, and return nil if the
-// commit succeeds.
+// return that error.  Otherwise the handler must commit and must return nil if
+// the commit succeeds.
 func (t *Task) CompleteTx(ctx context.Context, tx Tx) error {
 	result, err := t.encodeResult()
 	if err != nil {

@@ -19,9 +19,9 @@ func TaskFor(group string, args TaskArgs) NewTask {
 	return NewTask{Group: group, Name: args.Kind(), Args: args}
 }
 
-// Handle makes f the worker's handler for tasks with arguments of type T, whose
-// name is the Kind of T.  It panics if these tasks have a handler already, or
-// if the Kind is empty.
+// Handle makes f the worker's handler for the tasks that the Kind of T names. Their
+// arguments have type T.  It panics if these tasks have a handler already, or if the Kind
+// is empty.
 func Handle[T TaskArgs](worker *Worker, f func(ctx context.Context, task *Task, args T) error) {
 	var none T
 	kind := none.Kind()

@@ -4,5 +4,5 @@ package fairq
 
 import "syscall"
 
-// setUserTimeout does nothing: probes and the limits of calls must suffice.
+// setUserTimeout does nothing, so probes and the limits of calls must suffice.
 func setUserTimeout(string, string, syscall.RawConn) error { return nil }

@@ -40,8 +40,8 @@ type Worker struct {
 	// Timeouts override Timeout for tasks whose names are the keys; 0: no
 	// limit.
 	Timeouts map[string]time.Duration
-	// Grace is how long running tasks may continue when the worker stops; 0: 5 seconds,
-	// less than 0: no time.
+	// Grace is the time for which running tasks may continue when the worker stops; 0:
+	// 5 seconds, less than 0: no time.
 	Grace time.Duration
 	// Poll is the time between polls while there are no tasks.  0: the worker
 	// sleeps in fairq.wait; through a pooler it polls every second, since
@@ -245,9 +245,9 @@ func (r *run) survive(err error) error {
 	return nil
 }
 
-// takeSlots waits for a free slot, and takes all free slots.  If the last pop
+// takeSlots waits for a free slot and takes all free slots.  If the last pop
 // had a task that must run alone, it takes only one.  It returns 0 if ctx is
-// done, or with the error that ends the worker.
+// done.  If an error ends the worker, it returns 0 and that error.
 func (r *run) takeSlots(ctx context.Context) (int, error) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -265,7 +265,7 @@ func (r *run) takeSlots(ctx context.Context) (int, error) {
 		}
 	}
 	if ctx.Err() != nil {
-		return 0, nil // if both cases are ready, select takes any
+		return 0, nil // if both cases are ready, select may choose either
 	}
 	for n := 1; ; n++ {
 		if r.careful {
@@ -330,7 +330,7 @@ func (r *run) pop(ctx context.Context, slots int) ([]*Task, error) {
 		if err := claim(conn, texts); !isTooLarge(err) {
 			return err
 		}
-		// A few kB of jsonb may be more text than the server can print.
+		// A few kB of jsonb can expand to more text than the server can print.
 		if err := claim(conn, "NULL::text, NULL::text, NULL::text"); err != nil {
 			return err
 		}
@@ -486,8 +486,8 @@ func (r *run) start(ctx context.Context, task *Task, leave func()) {
 }
 
 // do runs and ends a task.  It returns a channel that is closed when the
-// handler has returned.  A handler that ignores its context may return later
-// than do.
+// handler has returned.  A handler that ignores its context may return after do
+// has returned.
 func (r *run) do(ctx context.Context, task *Task) <-chan struct{} {
 	returned := make(chan struct{})
 	if ctx.Err() != nil {
@@ -668,8 +668,8 @@ func (r *run) endBadly(task *Task, err error, took time.Duration) error {
 	return refused
 }
 
-// endLost ends a task that the server has taken away.  If its time (max_run_time) is
-// over, the attempt counts.
+// endLost ends a task whose lease the server no longer extends.  If its time
+// (max_run_time) is over, the attempt counts.
 func (r *run) endLost(task *Task, err error, took time.Duration) error {
 	err = fmt.Errorf("stopped, since it was cancelled, its lease was lost, or its time "+
 		"(max_run_time) was over: %w", err)
@@ -711,8 +711,8 @@ func failValues(task *Task, err error, took time.Duration) []any {
 	return []any{task.ID, task.Attempt, message, in, errors.As(err, &dead), interval(took)}
 }
 
-// call calls a function of fairq, and returns whether the attempt still held
-// the lease.  It also returns true if the answer to an earlier try was lost.
+// call calls a function of fairq and returns whether the attempt still held the
+// lease.  It also returns true if the answer to an earlier try was lost.
 func (r *run) call(sql string, args ...any) (held bool, err error) {
 	answered := true
 	err = r.keeper.do(r.keeping, func(ctx context.Context, db DB) error {

@@ -52,7 +52,7 @@ export interface EnqueueOptions<Name = FreeName> extends TaskOptions<Name> {
   batch?: number | null;
   /** The ids of tasks that must succeed first. */
   after?: number | number[] | null;
-  /** True: the tasks of "after" only have to end, not to succeed. */
+  /** True: the tasks of "after" must end, but need not succeed. */
   afterAny?: boolean | null;
   /** True allows an empty group. */
   emptyGroup?: boolean;
@@ -222,7 +222,7 @@ export interface Task<Payload = any> {
   /** The id of its batch; undefined: none. */
   readonly batch: number | undefined;
   readonly enqueuedAt: Date;
-  /** Aborted when the work is wasted. */
+  /** Aborted when further work is wasted. */
   readonly signal: AbortSignal;
   /** The progress that this or an earlier attempt set last; null: none. */
   readonly progress: any;
@@ -260,7 +260,7 @@ export type Handlers = keyof TaskMap extends never ? Record<string, Handler | Ti
 /** A URI, or a configuration object of pg without functions. */
 export type Database = string | Record<string, any>;
 
-/** A logger that gets lines, such as console. */
+/** A logger, such as console, that gets lines. */
 export interface Log {
   info?(line: string): void;
   warn(line: string): void;
@@ -323,7 +323,8 @@ export interface WorkerOptions {
   lease?: number;
   /** Seconds that a task may take before it fails and is retried.  Default: no limit. */
   timeout?: number;
-  /** Seconds that running tasks have to end when the worker stops.  Default: 5. */
+  /** Seconds for which running tasks may continue when the worker stops.
+   * Default: 5. */
   grace?: number;
   /** Seconds between polls; 0: sleep in fairq.wait, also through a pooler. */
   poll?: number;

@@ -216,8 +216,8 @@ CREATE OR REPLACE FUNCTION fairq_proxy.has_tasks(p int, name text) RETURNS boole
 		FROM fairq.shard(p + 1);
 $$;
 
--- The shards that drop a queue.  Fails if one of them would refuse.  A shard that
--- drops the queue loses the queue's settings and archive.
+-- The shards that drop a queue.  Fails if one of them would refuse the drop.  A shard
+-- that drops the queue loses the queue's settings and archive.
 CREATE OR REPLACE FUNCTION fairq_proxy.of_drop(queue text, force boolean, skip boolean)
 	RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE

@@ -43,7 +43,7 @@ module Fairq
     # the database of PGHOST, PGDATABASE and so on.
     attr_accessor :database_url
 
-    # The name of the class of Active Record whose connection enqueues jobs.
+    # The name of the Active Record class whose connection enqueues jobs.
     attr_accessor :record_class
 
     # The name of the job class for tasks that have no name.

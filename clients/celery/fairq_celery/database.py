@@ -1,8 +1,8 @@
 """Connections, and their errors in kombu's terms.
 
-A lost connection stays an error of psycopg, one of the transport's connection_errors:
-kombu and Celery reconnect after it.  An error that a new connection cannot fix becomes a
-ChannelError, which they do not retry.
+A lost connection stays an error of psycopg. It is one of the transport's
+connection_errors, so kombu and Celery reconnect after it.  An error that a new
+connection cannot fix becomes a ChannelError, which they do not retry.
 """
 
 import contextlib

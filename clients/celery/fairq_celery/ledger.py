@@ -2,7 +2,8 @@
 
 Celery forgets its messages when it loses its connection, while its processes continue the
 tasks.  So a ledger per database records the tasks.  A thread with its own connection
-renews their leases, and finishes them.  It retries until the server has answered.
+renews the tasks' leases and finishes the tasks.  It retries until the server has
+answered.
 """
 
 import logging
@@ -22,7 +23,7 @@ log = logging.getLogger("fairq.celery")
 # Another transaction has a lock that the statement needs, or the statement was cancelled.
 HELD = psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled
 
-# seconds until the end of a task with a locked row is retried
+# seconds between two tries to end a task whose row is locked
 HELD_PAUSE = 0.5
 
 # seconds for which a task that must run alone waits, at most, until the server has
@@ -131,8 +132,8 @@ class Ledger:
         """The claims, except those of tasks whose leases have expired before.
 
         Keeps one of the excluded claims until all other tasks have ended.
-        Releases the rest, since their leases would expire if that task kills
-        the worker.
+        Releases the other claims, since their leases would expire if that task
+        killed the worker.
         """
         lapsed = [claim for claim in claims if claim.lapses > 0]
         self.one_by_one = bool(lapsed)
@@ -330,7 +331,7 @@ class Ledger:
                 break       # the row is still locked
 
     def briefly(self):
-        """The SQL call that limits waits for locks in its transaction.
+        """The SQL call that limits how long its transaction waits for locks.
 
         An open transaction may have locked the row of a task, and other tasks
         need this connection too.
@@ -338,8 +339,8 @@ class Ledger:
         return f"set_config('lock_timeout', '{10 if self.held else 100}ms', true)"
 
     def complete_all(self, done):
-        # The subquery sets the limit before the first task.  A wait that
-        # exceeds it fails the whole statement.
+        # The subquery sets the limit before the statement completes the first
+        # task.  A wait that exceeds it fails the whole statement.
         refused = self.connection.execute(
             "SELECT t.id, t.attempt"
             " FROM unnest(%s::bigint[], %s::int[], %s::float8[]) t (id, attempt, took)"

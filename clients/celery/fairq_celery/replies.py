@@ -25,7 +25,8 @@ log = logging.getLogger("fairq.celery")
 
 CHANNEL = "kombu.reply."
 
-# replies that a queue keeps until they are read; then the oldest ones are dropped
+# most unread replies that a queue keeps; if more arrive, the oldest ones are
+# dropped
 KEPT = 10000
 
 # seconds after which a queue without a new declaration is dropped: Celery's default of

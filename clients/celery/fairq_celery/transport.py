@@ -306,7 +306,7 @@ class Channel(virtual.Channel):
         try:
             claims = [Claim(row) for row in self.ask(f"{Claim.COLUMNS}, {Claim.TEXTS}", *of_pop)]
         except UNPRINTABLE:
-            # A few kB of jsonb may be more text than the server can print.
+            # A few kB of jsonb can expand to more text than the server can print.
             claims = [self.read(row) for row in self.ask(Claim.COLUMNS, *of_pop)]
         for claim in claims:
             claim.channel = self
@@ -409,8 +409,8 @@ class Waiter:
         pgconn.flush()
 
     def has_ended(self):
-        """Reads the socket.  Returns True if the call has returned, and may be
-        repeated."""
+        """Reads the socket.  Returns True if the call has returned; may be
+        called repeatedly."""
         pgconn = self.connection.pgconn
         pgconn.consume_input()
         if self.queues is None:
@@ -704,7 +704,7 @@ class Transport(virtual.Transport):
 
         Celery's worker ends when its consumer raises an exception, for example
         because of one task's invalid headers.  So this method catches the
-        exception, and fails only that task.
+        exception and fails only that task.
         """
         message = channel.message_of(claim)
         if message is None:

@@ -114,7 +114,7 @@ def keep_causes(exception=None, einfo=None, **kwargs):
 
 
 class Request(request.Request):
-    soft_limit = None       # in seconds; set once the task has reached it
+    soft_limit = None       # in seconds; None until the task reaches it
 
     def on_accepted(self, pid, time_accepted):
         self._message.began = time.monotonic()
@@ -166,8 +166,8 @@ class Request(request.Request):
                                   return_ok=return_ok)
 
     def acknowledges(self, what):
-        """Whether a task that has failed or timed out has failed for good.  Celery 5.7 has
-        one setting for failures and one for timeouts.
+        """Whether the task's failure or timeout (what) is final.  Celery 5.7
+        has one setting for failures and one for timeouts.
         """
         own = getattr(self.task, f"acks_on_{what}", None)
         return self.task.acks_on_failure_or_timeout if own is None else own
@@ -268,10 +268,10 @@ def hear_of_begun(pool):
     """Waits, for TO_BEGIN at most, until the pool's processes have reported the start of
     each task that they have.
 
-    When Celery stops, or loses its connection, it forgets tasks without such a report.
-    Such a task would be released while a process runs it, and so it would run twice.
-    The process would also take half a minute to end, since Celery would not read its
-    result.
+    When Celery stops, or loses its connection, it forgets tasks for which it has no
+    such report.  Such a task would be released while a process runs it, and so it
+    would run twice.  The process would also take half a minute to end, since Celery
+    would not read its result.
     """
     if not isinstance(pool, AsynPool):
         return      # the other pools report each task when they begin it

@@ -39,7 +39,8 @@ type durations struct {
 type key struct{}
 
 // Instrument adds hooks to a worker, which still calls the hooks that it has.
-// Call Instrument before the Run of this worker, which must not be a copy.
+// Call Instrument before Run, with the worker that Run uses, not with a copy of
+// it.
 func Instrument(worker *fairq.Worker) *Metrics {
 	m := &Metrics{worker: worker, series: map[labels]*durations{}}
 	given := worker.Hooks

@@ -88,8 +88,8 @@ func TestMetrics(t *testing.T) {
 	has("fairq_worker_attempt_seconds_bucket" + labels("works", "completed") + `,le="1800"} 2`)
 	has("fairq_worker_attempt_seconds_bucket" + labels("works", "completed") + `,le="+Inf"} 2`)
 	has("fairq_worker_attempt_seconds_count" + labels("works", "completed") + "} 2")
-	// A task that is cancelled before its handler begins calls no hook.  Until then, the
-	// number of running tasks may be 1 because of the failed task.
+	// If a task is cancelled before its handler begins, the worker calls no hook for it.
+	// Until then, the number of running tasks may be 1 because of the failed task.
 	select {
 	case <-waits:
 	case <-time.After(patience):

@@ -30,7 +30,7 @@ class Database {
     this.closed = false;
     this.asking = null; // the client that runs a statement
     this.warned = null; // the text of the last failure, until the server answers
-    this.answered = -Infinity; // when the server last answered, by now()
+    this.answered = -Infinity; // when the server last answered, as now()
     this.hopeless = null; // time of the first refused connection
     this.held = -Infinity; // when a statement last failed because of a lock
     this.turn = Promise.resolve(); // resolves after the last caller's statement
@@ -135,7 +135,7 @@ class Database {
         if (isLost(error)) this.hopeless = null;
         throw error;
       }
-      // The database may be created soon, or the password changed.
+      // The database may be created soon, or the password may be changed.
       if (this.hopeless === null) this.hopeless = now();
       if (now() - this.hopeless >= this.giveUp) throw error;
       throw new Unavailable(explain(error), { cause: error });
@@ -222,7 +222,8 @@ function end(client) {
 
 // The rows of a statement.  If the server does not answer in time, the call rejects, and
 // the caller drops the connection.  Neither the kernel nor node-postgres would detect a
-// host that has vanished.  If the server only waits for a lock, the statement is cancelled.
+// host that has vanished.  The call also cancels the statement, since the server may only
+// wait for a lock.
 async function askWithin(limit, client, sql, values) {
   let timer;
   const late = new Promise((resolve, reject) => {

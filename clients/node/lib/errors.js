@@ -173,7 +173,7 @@ function textOfOne(error) {
   return error.code && text === error.name ? `${text}: ${error.code}` : text;
 }
 
-// The error as a string, also if a getter of its class throws.
+// The error as a string, even if a getter of its class throws.
 function stringOf(error) {
   try {
     return String(error);

@@ -10,7 +10,7 @@ const {
   databases, lease, name, pg,
 } = workerData;
 const EVERY = lease / 3;
-// Time limit of a call and of a connection attempt, in seconds.  They leave time for a
+// Time limit of a call and of a connection attempt, in seconds.  It leaves time for a
 // second try.
 const LIMIT = Math.min(Math.max(EVERY, 3), CALL);
 // Seconds after a timeout until this thread assumes that a handler blocks the event loop.

@@ -17,9 +17,9 @@ function work(queues, handlers, options) {
 // work, the program prints a line to stderr, and ends with status 1.  Resolves when the
 // worker has ended.
 //
-// The program ends by itself as soon as its event loop is empty: loggers flush their buffers, and
-// connections are closed properly.  If handlers have left something running, the process exits
-// after the rest of the grace period.
+// The program ends by itself as soon as its event loop is empty, so loggers flush their
+// buffers and connections are closed properly.  If handlers have left something running,
+// the process exits after the rest of the grace period.
 function main(queues, handlers, options) {
   const worker = new Worker(queues, handlers, options);
   let stopped = Infinity; // time of the first signal

@@ -94,7 +94,7 @@ async function enqueueDue(schedule, client, now) {
 }
 
 // Enqueues the due tasks of all schedules.  Resolves to the seconds until the
-// next call.  An error of one schedule delays no other schedule, and goes to failed().
+// next call.  An error of one schedule delays no other schedule, and is passed to failed().
 async function tick(schedules, client, failed) {
   const [row] = await client.query('SELECT extract(epoch FROM clock_timestamp())::float8 AS now', []);
   const now = Number(row.now);

@@ -62,7 +62,7 @@ function readQueues(queues) {
 }
 
 // The handlers by the names of their tasks, and the handler of all other tasks, if there is one.
-// Each is a function, with its timeout if it has its own.
+// Each is a function, with a timeout if it has one of its own.
 function readHandlers(handlers, rest) {
   if (typeof handlers === 'function') {
     if (rest !== undefined) throw new TypeError('a single handler leaves none for default');

@@ -14,8 +14,9 @@ const SILENCE = 1; // seconds until the other shards stop waiting for a shard
 const POLL = 1; // seconds between polls through a pooler
 
 // Payload, headers and progress are fetched as text and decoded task by task.  The driver's parsers, which
-// the program may have changed, would decode all of them or none.  A text of 256 MB is not
-// fetched: V8 has no string of 512 MB, and node-postgres would end the process.
+// the program may have changed, would decode all of them or none.  The worker does not
+// fetch a text of 256 MB, because V8 has no string of 512 MB, and node-postgres would end
+// the process.
 const TEXTS = `CASE WHEN octet_length(s.payload) < 1 << 28 THEN s.payload END AS payload,
     CASE WHEN octet_length(s.headers) < 1 << 28 THEN s.headers END AS headers,
     CASE WHEN octet_length(s.progress) < 1 << 28 THEN s.progress END AS progress,
@@ -28,7 +29,7 @@ const CLAIMS = `fairq.pop($1::text[], $2::int, lease => make_interval(secs => $3
       t.enqueued_at, t.lapses, t.batch) AS c`;
 const POP = `SELECT to_json(c)::text AS claim, ${TEXTS} FROM ${CLAIMS}, ${AS_TEXT}`;
 
-// The same columns, from two statements.
+// These two statements together return the same columns.
 const POP_CLAIMS = `SELECT to_json(c)::text AS claim, t.id FROM ${CLAIMS}`;
 const READ = `SELECT ${TEXTS} FROM fairq.tasks AS t, ${AS_TEXT} WHERE t.id = $1::bigint`;
 const VERSIONS = `SELECT fairq.version() AS extension,
@@ -140,7 +141,7 @@ class Shard {
     this.service += slots / this.groups;
   }
 
-  // Adds the tasks of a pop, and frees the other slots.
+  // Adds the tasks of a pop and frees the other slots.
   got(attempts) {
     this.count(attempts.length - this.slots);
     this.slots = 0;
@@ -213,7 +214,8 @@ class Shard {
     return rows;
   }
 
-  // Renews leases, and stops attempts that have lost theirs before they begin.
+  // Renews the leases of attempts that have not begun, and stops those that
+  // have lost theirs.
   async confirm(attempts) {
     const numbers = new Map(attempts.map(({ id, number }) => [id, number]));
     const lost = await extend(this.keeper, numbers, this.worker.lease);

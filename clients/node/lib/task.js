@@ -21,8 +21,8 @@ class Task {
     this.enqueuedAt = new Date(claim.enqueued_at);
   }
 
-  // Aborted when the work is wasted: the task was cancelled, its lease is lost, or its timeout,
-  // max_run_time or the grace is over.
+  // Aborted when the work is wasted: the task was cancelled, its lease is lost, or its
+  // timeout, its max_run_time or the grace period is over.
   get signal() {
     return this.#attempt.signal;
   }

@@ -25,7 +25,8 @@ const PARTING = 0.5; // seconds that handlers have to end after the abort of the
 const PATIENCE = 4; // more seconds at the worker's end for a server that does not answer
 
 // Seconds for which a task that must run alone waits, at most, until the server has the
-// outcomes of others.  The rows of the others may be locked, so the wait has a limit.
+// outcomes of others.  The rows of those other tasks may be locked, so the wait has a
+// limit.
 const ALONE = 10;
 
 const ENDING = 'the worker stops';
@@ -49,7 +50,7 @@ class Worker {
     this.working = new Set(); // attempts whose handlers run
     this.deaf = new Set(); // those attempts whose handlers ignore their timeout
     this.suspect = null; // the attempt that has to run alone
-    this.careful = false; // the last pop had such an attempt; the next may, too
+    this.careful = false; // the last pop had such an attempt; the next may have one
     this.shards = [];
     this.waiting = new Set(); // callbacks to call when one of these sets changes
     this.ended = null; // the promise of the worker's end, after its start
@@ -113,7 +114,8 @@ class Worker {
     await this.heartbeat.end();
   }
 
-  // Waits for the shard's tasks to end, and releases the others.
+  // Waits for the shard's tasks to end, and then releases those that have not
+  // ended.
   async endShard(shard, popping) {
     await shard.endPop(popping);
     await this.untilIdle(shard, this.grace);
@@ -192,8 +194,8 @@ class Worker {
     this.heartbeat.keep(attempt);
   }
 
-  // Begins each attempt in its own turn of the event loop.  So an attempt that computes delays
-  // neither the end of another attempt nor that of the worker.
+  // Begins each attempt in its own turn of the event loop.  So between two attempts that
+  // compute, the worker can handle the ends of attempts and its own end.
   //
   // A task whose lease has expired may have killed its process, and other tasks with it.  So the
   // worker runs one such task at a time, and no other task meanwhile.  It releases the others of
@@ -424,8 +426,8 @@ class Worker {
     else this.log.at(level, `${line}: ${stackOf(error)}`, { ...fields, outcome, err: error });
   }
 
-  // Logs that the server refuses to end an attempt, since the work may have
-  // been done twice.
+  // Logs that the server refuses to end an attempt, because then the work may have been
+  // done twice.
   tellOfRefusal(attempt, call) {
     this.log.warn(`${attempt.describe()}: the server refused its ${call}: it was cancelled, its`
       + ' lease was lost, or an earlier call had ended it');

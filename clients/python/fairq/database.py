@@ -212,8 +212,8 @@ class Database:
             raise WorkerError(explain(error)) from error
 
     def check(self) -> None:
-        """Ends the connection of a statement past its time limit.  Any thread may
-        call it."""
+        """Ends the connection if its statement has exceeded the time limit.
+        Any thread may call it."""
         if time.monotonic() - self.begun > self.limit:
             log.warning("no answer for %g s", self.limit)
             self.cut()

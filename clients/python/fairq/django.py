@@ -38,7 +38,8 @@ from .handler import is_async
 from .producer import NO_GROUP, Group, enqueue, run, to_json
 from .worker import Worker
 
-# Django's priorities are from -100 to 100, the highest first; fairq's from 0, first, to 9.
+# Django's priorities are from -100 to 100, the highest first; fairq's are from 0 to 9, the
+# lowest first.
 PRIORITIES = range(-100, 101)
 
 STATUSES = {"running": "RUNNING", "completed": "SUCCESSFUL", "failed": "FAILED",

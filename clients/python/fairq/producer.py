@@ -476,7 +476,7 @@ aredrive_task = asynchronous(redrive_task_statement, one_bool)
 
 
 def ensure_queues(connection: Any, queues: Mapping[str, Mapping[str, Any]]) -> None:
-    """Creates missing queues, and changes the given settings of existing queues.
+    """Creates missing queues and changes the given settings of existing queues.
 
     In the connection's transaction.  ValueError: an existing queue has another separator.
     """

@@ -92,7 +92,7 @@ class Schedule:
 
     def due(self, now: datetime) -> List[datetime]:
         """The times until now whose tasks have not been enqueued.  The first
-        call returns only the last one."""
+        call returns only the last of these times."""
         after = now - self.catch_up
         if self.seen is None:
             return self.times(after, now)[-1:]

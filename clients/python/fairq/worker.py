@@ -1,8 +1,8 @@
-"""A worker: takes tasks of queues, and runs their handlers.
+"""A worker, which takes tasks from queues and runs their handlers.
 
 A worker has two connections and three threads per database.  One thread pops and sleeps in
 fairq.wait, one renews leases, and one shows the worker in fairq.workers.  Functions run in
-a pool with one thread per slot, or one process, and async handlers in an event loop.
+a pool that has one thread or one process per slot.  Async handlers run in an event loop.
 Other threads complete tasks, since that may wait for locks, and one thread watches time
 limits.  All threads wait for the condition "changed".
 
@@ -62,7 +62,7 @@ TO_ANSWER = 4
 SILENCE = 1
 
 # seconds for which a task that must run alone waits, at most, until the server has
-# the ends of others
+# recorded the ends of other tasks
 ALONE = 10
 
 # seconds that a handler has to end after its timeout
@@ -229,9 +229,9 @@ class Worker:
     lease           seconds after which another worker may run the tasks of a worker that
                     died; the worker renews its leases after each third of that
                     time
-    grace           seconds that running tasks have to end when the worker stops
-    timeout         seconds that a task may take; a handler may have its own
-    poll            seconds between polls for tasks.
+    grace           seconds for which running tasks may continue when the worker
+    stops timeout         seconds that a task may take; a handler may have its
+    own poll            seconds between polls for tasks.
                     None: sleep in fairq.wait; through a pooler, 1.
                     0: sleep in fairq.wait, also through a pooler
     databases       a connection string, or one for each shard; '': PGHOST and so on
@@ -350,7 +350,7 @@ class Worker:
 
     def every(self, interval: Union[str, Delay], *, group: Group = "schedule", payload: Any = None,
               name: Optional[str] = None, catch_up: Delay = 3600) -> Callable[[H], H]:
-        """Decorates a handler, and enqueues a task for it in each interval, such as "5 min".
+        """Decorates a handler and enqueues a task for it in each interval, such as "5 min".
 
         The times are multiples of the interval since 1970, by the server's clock.
         """
@@ -360,7 +360,8 @@ class Worker:
     def cron(self, line: str, *, zone: Union[str, tzinfo] = "UTC", group: Group = "schedule",
              payload: Any = None, name: Optional[str] = None,
              catch_up: Delay = 3600) -> Callable[[H], H]:
-        """Decorates a handler, and enqueues a task for it at the times of a cron line."""
+        """Decorates a handler and enqueues a task for it at the times of a cron
+        line."""
         return self.scheduled(schedule.cron(line, zone), group, payload, name, catch_up)
 
     def scheduled(self, times: schedule.Times, group: Group, payload: Any, name: Optional[str],
@@ -389,7 +390,8 @@ class Worker:
         return self.add_hook("after", hook)
 
     def on_error(self, hook: F) -> F:
-        """Decorates a function that is called with each task that fails, and the error."""
+        """Decorates a function that is called with each task that fails and
+        with its error."""
         return self.add_hook("error", hook)
 
     def on_lost(self, hook: F) -> F:
@@ -514,7 +516,7 @@ class Worker:
         return rows[0] if rows else (None, None, None, Stopped("the task does not exist any more"))
 
     def admit(self, tasks: Sequence[Task]) -> List[Task]:
-        """Returns the tasks to begin, and releases the others.
+        """Returns the tasks to begin and releases the others.
 
         A task whose lease has expired may have killed its process, and may do
         so again.  It runs alone, so that no other task loses its lease.
@@ -1007,7 +1009,7 @@ class Worker:
             await serving
 
     def main(self) -> NoReturn:
-        """Calls run() with signals, and ends the program.
+        """Calls run() with signals and ends the program.
 
         The status is 0, or 1 with a line on stderr.
         """
@@ -1024,7 +1026,7 @@ class Worker:
 
 def run_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Runs the loop until stop().  A SystemExit in a task that a handler has created ends
-    the run of the loop, and must not end other handlers.
+    the run of the loop, but must not end other handlers.
     """
     while True:
         try:

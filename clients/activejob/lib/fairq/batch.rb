@@ -66,7 +66,7 @@ module Fairq
       Producer.ask("SELECT fairq.close_batch($1::bigint)::int", "Fairq Close Batch", [@id.to_s]).to_i == 1
     end
 
-    # Closes the batch, and cancels its jobs that are not running.  Returns their number.
+    # Closes the batch and cancels its jobs that are not running.  Returns their number.
     def cancel
       Producer.ask("SELECT fairq.cancel_batch($1::bigint)", "Fairq Cancel Batch", [@id.to_s]).to_i
     end

@@ -31,8 +31,8 @@ module Fairq
       [task.id.to_s, task.attempt.to_s, text, task.took, *times]
     end
 
-    # The SQL of a call of another function for the attempt.  With cast, the
-    # call has one more argument, of this type.
+    # The SQL that calls another function for the attempt.  With cast, the call
+    # has one more argument, of this type.
     def call(function, cast)
       "SELECT fairq.#{function}($1::bigint, $2::int#{", $3::#{cast}" if cast})"
     end

@@ -29,8 +29,8 @@ module Fairq
       end
     end
 
-    # Calls the hook for the end of an attempt, which depends on the outcome of
-    # its job.
+    # Calls a hook at the end of an attempt. The outcome of the job determines
+    # which hook.
     def ended(task, how, error = nil, quiet: false, **)
       return unless task.first_end?
 

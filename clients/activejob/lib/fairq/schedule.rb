@@ -7,7 +7,7 @@ module Fairq
   #
   # Each worker enqueues the job at each time, by the server's clock.  The dedup_key contains the
   # schedule's name and the time, so fairq adds one task for each time.  dedup_for keeps the key
-  # until no worker enqueues that time any more.
+  # until no worker enqueues a job for that time any more.
   class Schedule
     LOOK = 60 # longest time in seconds between reads of the server's clock
     MARGIN = 300 # seconds for which a key stays taken in addition to catch_up

@@ -10,7 +10,8 @@ module Fairq
     # The name of the step that saves the state of a retry by the same task.
     RETRIES = "Active Job's retries"
 
-    # Ruby's parser recurses: deeper JSON would overflow a thread's small stack.
+    # Ruby's parser recurses, so deeper JSON would overflow a thread's small
+    # stack.
     MOST_NESTED = 5000
 
     attr_reader :id, :attempt, :group, :queue, :attempts_left, :priority, :lapses, :enqueued_at
@@ -43,7 +44,7 @@ module Fairq
       @headers ||= @headers_text || @unread ? decode("headers", @headers_text) : {}
     end
 
-    # The name by which a handler is found.
+    # The name by which the worker finds the handler.
     def name
       headers["task"]
     end
@@ -195,7 +196,8 @@ module Fairq
       @begun ? (@ended || Process.clock_gettime(Process::CLOCK_MONOTONIC)) - @begun : 0
     end
 
-    # Whether the lease of an earlier attempt expired, for example since its process died.
+    # Whether the lease of an earlier attempt expired, for example because its process
+    # died.
     def suspect?
       @lapses.positive?
     end

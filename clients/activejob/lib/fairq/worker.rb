@@ -12,7 +12,8 @@ require "fairq/task"
 require "fairq/timeouts"
 
 module Fairq
-  # Runs the jobs of queues, each in a thread, strictly in the given order of queues.
+  # Runs jobs, each in a thread, and takes them strictly in the given order of
+  # queues.
   #
   # One thread pops and sleeps in fairq.wait, another one renews leases, and a
   # third one enqueues the jobs of schedules.  run() waits for the end.  All
@@ -23,7 +24,7 @@ module Fairq
   # 0: sleep in fairq.wait, also through a pooler.
   #
   # timeout: seconds that a job may run, unless its class has fairq_timeout; nil: no limit.
-  # A job that does not end by then fails, and keeps its slot.
+  # A job that does not end by then fails, but keeps its slot.
   #
   # give_up: seconds for which to retry if the server refuses the connection for a lasting
   # reason; nil: forever.

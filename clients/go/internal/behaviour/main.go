@@ -5,12 +5,12 @@
 //	behaviour enqueue QUEUE GROUP ACTION [OPTIONS]
 //	behaviour skips
 //
-// work does the tasks of the queues, strictly in that order, until SIGTERM;
-// enqueue adds a task and prints its id.  ACTION and OPTIONS are JSON objects:
-// see action and options.  PGHOST and so on select the database.  CONCURRENCY
-// is a number; LEASE, GRACE, TIMEOUT, GIVE_UP and POLL are in seconds.  LOG may
-// be "info", and HOOKS may be "1".  SCHEDULE is a name, a colon and a number of
-// seconds.
+// work does the tasks of the queues, strictly in the given order, until
+// SIGTERM; enqueue adds a task and prints its id.  ACTION and OPTIONS are JSON
+// objects: see action and options.  PGHOST and so on select the database.
+// CONCURRENCY is a number; LEASE, GRACE, TIMEOUT, GIVE_UP and POLL are in
+// seconds.  LOG may be "info", and HOOKS may be "1".  SCHEDULE is a name, a
+// colon and a number of seconds.
 package main
 
 import (

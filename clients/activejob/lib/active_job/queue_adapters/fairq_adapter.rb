@@ -7,8 +7,8 @@ module ActiveJob
     #   Rails.application.config.active_job.queue_adapter = :fairq
     #
     # The adapter enqueues jobs on Active Record's connection, if its database is
-    # PostgreSQL. In a transaction, the jobs exist once the transaction commits.  After a
-    # rollback they do not exist.
+    # PostgreSQL. In a transaction, the jobs exist only after the transaction commits.
+    # After a rollback they do not exist.
     class FairqAdapter < (defined?(AbstractAdapter) ? AbstractAdapter : Object)
       def enqueue(job) # :nodoc:
         add(job, Fairq::Producer.values(job))

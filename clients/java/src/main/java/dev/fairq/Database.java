@@ -114,7 +114,7 @@ final class Database implements Keeper {
                     }
                     if (held) {
                         holding.lockInterruptibly();
-                        mine = true; // after a success the next call follows
+                        mine = true; // after a success the next caller retries
                     }
                 }
             }

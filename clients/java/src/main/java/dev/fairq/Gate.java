@@ -14,7 +14,8 @@ final class Gate {
     private int waiting; // tasks that wait to run alone
     private boolean alone;
 
-    /** Waits while a task runs alone, or waits to run alone; false: the worker stops. */
+    /** Waits while another task runs alone or is waiting for that; false: the
+	 * worker stops. */
     synchronized boolean share(CountDownLatch stopping) {
         return await(stopping, () -> !alone && waiting == 0, () -> sharing++);
     }
@@ -30,9 +31,9 @@ final class Gate {
     }
 
     /**
-     * Waits until nothing shares the process.  Returns the function to call at
-     * the end of the task.  If the worker stops during the wait, the task must
-     * not begin.
+     * Waits until no other task runs in the process.  Returns the function to
+     * call at the end of the task.  If the worker stops during the wait, the
+     * task must not begin.
      */
     synchronized Runnable exclude(CountDownLatch stopping) {
         waiting++;

@@ -5,7 +5,7 @@ package dev.fairq;
  * throws, the worker logs the exception and continues.
  */
 public interface Hooks {
-    /** Called in the handler's thread, before the handler. */
+    /** Called in the handler's thread, before the handler runs. */
     default void before(Task task) {
     }
 

@@ -50,7 +50,7 @@ final class Run {
     private final Database popper; // for pop and fairq.wait
     private final Database keeper; // for calls that must not wait behind fairq.wait
     private final Semaphore slots;
-    /** The monitor of this set guards it, and the next three fields. */
+    /** The monitor of this set guards the set and the next three fields. */
     private final Set<Task> tasks = new HashSet<>();
     private int deaf; // number of slots of handlers that ignore their timeout
     private long deafAt;
@@ -212,7 +212,7 @@ final class Run {
 
     /**
      * Waits for a free slot, and takes all free slots, or only one if the last
-     * pop had a task that must run alone.  Returns 0 if the worker stops.
+     * pop returned a task that must run alone.  Returns 0 if the worker stops.
      */
     private int takeSlots() throws InterruptedException {
         while (stopping.getCount() > 0) {
@@ -245,7 +245,7 @@ final class Run {
                 throw problem;
             }
         }
-        // a few kB of jsonb may be more text than the server can print
+        // a few kB of jsonb can expand to more text than the server can print
         List<Task> popped = popper.once(POP, db -> claim(db, worker, free, "NULL", this::newTask));
         for (Task task : popped) {
             readTexts(task);

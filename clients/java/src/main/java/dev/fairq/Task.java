@@ -43,7 +43,7 @@ public final class Task {
     private final Keeper keeper;
     private final Json json;
     private final Duration saveInterval;
-    /** Released once the task may no longer wait for the server. */
+    /** Released when the task may no longer wait for the server. */
     final CountDownLatch stopped = new CountDownLatch(1);
     final AtomicReference<Stop> stop = new AtomicReference<>();
     final AtomicBoolean claimed = new AtomicBoolean(); // set by the thread that ends the task

@@ -18,8 +18,9 @@ import java.nio.channels.SocketChannel;
 import javax.net.SocketFactory;
 
 /**
- * Connects the driver through a Unix-domain socket: its property socketFactory is the name of
- * this class, and socketFactoryArg the path, such as /run/postgresql/.s.PGSQL.5432.
+ * Connects the driver through a Unix-domain socket. The driver's property socketFactory is
+ * the name of this class, and its property socketFactoryArg is the path, such as
+ * /run/postgresql/.s.PGSQL.5432.
  */
 public final class UnixSocketFactory extends SocketFactory {
     private final String path;

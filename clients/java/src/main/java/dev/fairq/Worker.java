@@ -251,8 +251,8 @@ public final class Worker {
     /**
      * For tests: runs the ready tasks that the transaction sees, and those that their
      * handlers enqueue, one by one in this transaction.  A rollback removes the tasks that
-     * it has enqueued.  The method throws what a handler throws, except a DeadException and
-     * a RetryException.
+     * the transaction has enqueued.  The method throws what a handler throws, except a
+     * DeadException and a RetryException.
      */
     public List<Ran> runTasks(Connection db) throws Exception {
         return new Trial(this, db).run();

@@ -292,7 +292,8 @@ public final class Tests {
     }
 
     /**
-     * Fails if a hook's exception ends the attempt, or if nothing writes the file.
+     * Fails if a hook's exception ends the attempt, or if the worker does not
+     * write its file.
      */
     void testHooksAndFile() throws Exception {
         Path file = Files.createTempFile("fairq", "alive");
