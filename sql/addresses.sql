@@ -61,8 +61,8 @@ SELECT count(fairq.release(id)) FROM fairq.tasks
 WHERE queue = 'addresses_1' AND status = 'running';
 SELECT * FROM fairq.check_queue('addresses_1');
 
--- The length is raised to 2: one more group can be added, and the next one
--- cannot.
+-- After the length is raised to 2, one more group can be added, but the next
+-- one cannot.
 SELECT fairq.alter_queue('addresses_1', block_length => 2);
 SELECT fairq.enqueue('addresses_1', 'b', '"b1"') > 0 AS ok;
 SELECT fairq.enqueue('addresses_1', 'c');

@@ -249,7 +249,7 @@ SELECT fairq.purge('first');
 SELECT array_agg(fairq.enqueue('first', 'a', payload => to_jsonb(n))) AS many FROM generate_series(1, 1000) n \gset
 SELECT fairq.enqueue('then', 'g', after => :'many') AS last \gset
 SELECT count(fairq.reschedule(:last)), count(p.*) FROM fairq.pop('first', 1000) p;
--- an end reads few of the other tasks, in any order of the ends
+-- completing a task reads few of the other tasks, in whatever order the tasks are completed
 BEGIN;
 SELECT count(fairq.complete(id)) FROM (SELECT id FROM unnest(:'many'::bigint[]) WITH ORDINALITY m(id, n) WHERE n > 1 ORDER BY n DESC) m;
 SELECT pg_stat_get_xact_numscans('fairq.task_pkey'::regclass) < 10000 AS few;

@@ -3,11 +3,11 @@
 --
 -- Fails if survey.c reads at most one group, counts groups without tasks, or
 -- leaves out a cause that delays all groups. Fails if survey.c requires a slot
--- for an expired task, reads no due tasks, or takes an active lease for an
--- ended one. Fails if no age is shown when there are more groups without tasks
--- than survey.c reads, or when a thousand dead index entries come first. Fails
--- if survey.c always begins at the first seat, or does not estimate the number
--- of groups that wait. Fails if the view shows zeros for a queue that is not
+-- for a lapsed task, reads no due tasks, or takes an active lease for an ended
+-- one. Fails if no age is shown when there are more groups without tasks than
+-- survey.c reads, or when a thousand dead index entries come first. Fails if
+-- survey.c always begins at the first seat, or does not estimate the number of
+-- groups that wait. Fails if the view shows zeros for a queue that is not
 -- known. Fails if the view shows ages although commits show that no task is
 -- ready. Fails if claims record nothing (fairq_entry_claimed() in entry.c).
 \a \pset footer off
@@ -190,7 +190,7 @@ SELECT pg_temp.pop('ages_limited', 9);
 SELECT groups_active, groups_limited, oldest_limited FROM fairq.stats WHERE queue = 'ages_limited';
 
 --
--- Ages of any size, also after SQL has changed rows and hints are lost
+-- Ages of any size, even after SQL has changed rows and hints are lost
 --
 
 SELECT fairq.create_queue('ages_old', concurrency => 1);
@@ -214,7 +214,7 @@ END
 $$;
 SELECT groups_limited, oldest_ready, groups_sampled FROM fairq.stats WHERE queue = 'ages_old';
 SELECT pg_temp.agrees('ages_old');
--- the oldest tasks are served one after the other
+-- the view stays right while the oldest tasks are served one after the other
 DO $$
 DECLARE
 	task record;
@@ -310,7 +310,7 @@ SELECT fairq.resume('ages_ended');
 SELECT fairq.complete(pg_temp.id(g)) FROM unnest('{e1,e3}'::text[]) g;
 SELECT * FROM pg_temp.show('ages_ended');
 
--- an expired task already has its slot
+-- a lapsed task already has its slot
 SELECT fairq.create_queue('ages_slot', concurrency => 1);
 CALL pg_temp.add('ages_slot', 'a', 's1', 's2');
 SELECT count(*) FROM fairq.pop('ages_slot', 2, lease => '1 ms');
@@ -478,7 +478,7 @@ SELECT groups_sampled, groups_active >= 1 AS active, oldest_ready IS NOT NULL AS
 SELECT fairq.purge('ages_hollow');
 SELECT groups_sampled, groups_active, oldest_ready FROM fairq.stats WHERE queue = 'ages_hollow';
 
--- a thousand tasks of a group are gone, before the group's next task
+-- more than a thousand tasks of a group are gone, before the group's next task
 SELECT fairq.create_queue('ages_deep');
 SELECT count(*) FROM fairq.enqueue_batch('ages_deep', array_fill('deep'::text, ARRAY[1500]), array_fill('{}'::jsonb, ARRAY[1500]));
 SELECT fairq.purge('ages_deep', 'deep');

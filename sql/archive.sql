@@ -85,7 +85,7 @@ SELECT bool_or(fairq.complete(id)), bool_or(fairq.complete(id, attempt, '1')), b
 	bool_or(fairq.cancel(id)), max(fairq.extend(id)), max(cardinality(fairq.complete_batch(ARRAY[id])))
 FROM fairq.tasks WHERE queue = 'archive';
 SELECT pg_temp.pop('archive');
--- a result is a JSON value, also null; a task may also have none
+-- a result may be any JSON value, even null; a task may also have no result
 SELECT payload, result IS NULL AS none, result FROM fairq.tasks
 WHERE queue = 'archive' AND payload IN ('"a1"', '"a2"', '"a6"') ORDER BY id;
 -- the last error stays, however the task ends
@@ -97,7 +97,7 @@ SELECT fairq.complete(pg_temp.id('archive', 'c1'), 2, '"second"'), fairq.cancel(
 SELECT fairq.release(pg_temp.id('archive', 'c2'), 2);
 SELECT * FROM pg_temp.tasks('archive') WHERE task LIKE 'c%';
 SELECT * FROM fairq.check_queue('archive');
--- retain is set and removed
+-- retain => '0' removes the setting, another value sets it, and NULL keeps it
 SELECT fairq.alter_queue('archive', retain => '0');
 SELECT retain FROM fairq.queues WHERE queue = 'archive';
 SELECT pg_temp.add('archive', 'd1', 'd2', 'd3');
@@ -302,7 +302,7 @@ BEGIN;
 SELECT fairq.redrive('archive');
 PREPARE TRANSACTION 'fairq';
 SELECT task, status, attempt FROM pg_temp.tasks('archive');
--- a task is failed and redriven in one transaction
+-- a task can fail, be redriven and start again in one transaction
 BEGIN;
 SELECT pg_temp.add('archive', 'h1');
 SELECT pg_temp.pop('archive');

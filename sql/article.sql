@@ -1,6 +1,6 @@
--- The algorithm of "An unfair advantage: multi-tenant queues in Postgres",
--- written again in SQL, is compared with fairq. Both queues serve the same
--- tasks in the same order, at the same addresses. That holds if no task is
+-- This test compares fairq with the algorithm of "An unfair advantage:
+-- multi-tenant queues in Postgres", written again in SQL. Both queues serve the
+-- same tasks in the same order, at the same addresses. That holds if no task is
 -- late, limited or retried, and no group has a weight.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in

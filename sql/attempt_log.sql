@@ -70,8 +70,8 @@ SELECT count(*) FROM fairq.pop('attempt_log', 1, '1 microsecond', worker => 'w')
 SELECT fairq.expire_leases('attempt_log');
 SELECT * FROM pg_temp.log WHERE task ~ '^b' ORDER BY task;
 
--- an end without any attempt adds no entry: the task of a batch that failed,
--- and the task that waits for it
+-- a task that ends without any attempt adds no entry: the waiting task of a failed
+-- batch, and the task that waits for that one
 SELECT fairq.create_batch('attempt_log', 'd', '"d1"', on_success => true) AS batch \gset
 SELECT fairq.enqueue('attempt_log', 'd', batch => :batch) AS task \gset
 SELECT fairq.close_batch(:batch);

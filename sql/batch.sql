@@ -82,7 +82,7 @@ SELECT status, headers FROM fairq.tasks WHERE id = :batch;
 SELECT headers, fairq.complete(id) FROM fairq.pop('whole');
 
 -- With on_success, the first end without success fails the waiting task. A
--- failed task does not count if it is redriven before a check.
+-- failed task does not count as failed if it is redriven before a check.
 SELECT fairq.create_batch('whole', 'a', on_success => true) AS batch \gset
 SELECT fairq.enqueue('parts', 'x', batch => :batch) AS x \gset
 SELECT fairq.enqueue('parts', 'x', batch => :batch) AS rest \gset

@@ -1,5 +1,5 @@
 -- The cost of a batch does not depend on how many tasks were added to it or have ended.
--- The cost of a registration does not depend on other workers.
+-- The cost of a worker's registration does not depend on other workers.
 --
 -- Fails if a search for tasks of a batch begins at the last task (has_tasks()
 -- in blocked.c).  Fails if a check reads all rows of fairq.batch_delta
@@ -16,8 +16,8 @@ BEGIN
 END $$;
 SELECT fairq.create_queue('batch_cost');
 
--- the tasks of a batch end in descending order of their ids, while a
--- snapshot needs their rows
+-- the cost stays the same if the tasks of a batch end in descending order of their ids,
+-- while a snapshot needs their rows
 SELECT fairq.create_batch('batch_cost', 'then') AS b \gset
 SELECT count(*) FROM fairq.enqueue_batch('batch_cost', array_fill('a'::text, ARRAY[4000]), array_fill('1'::jsonb, ARRAY[4000]), batch => :b);
 SELECT fairq.close_batch(:b);
@@ -57,7 +57,7 @@ SELECT fairq.cancel(:first), fairq.complete(:first);
 SELECT count(*) FROM fairq.pop('batch_cost');
 SELECT status, error = 'task ' || :first || ' did not succeed' AS error FROM fairq.tasks WHERE id = :b;
 
--- one worker registers while the registry has many others
+-- the cost of registering a worker does not depend on the number of other workers
 SELECT fairq.register_worker('00000000-0000-0000-0000-00000000000a', 'one', '{batch_cost}');
 CREATE FUNCTION pg_temp.register() RETURNS int
 LANGUAGE sql AS $$ SELECT min(pg_temp.buffers('SELECT fairq.register_worker(''00000000-0000-0000-0000-00000000000a'', ''one'', ''{batch_cost}'')')) FROM generate_series(1, 5) $$;

@@ -3,9 +3,9 @@
 -- must know about: lost, cancelled and unknown ones.
 --
 -- Fails if a task counts twice when its id is given twice (find_item() in
--- finish.c). Fails if lost ids are returned in the order of the ids. Fails if
--- cancelled tasks are not returned. Fails if errors are assigned in the order
--- of the ids. Fails if the lease of a cancelled task begins again.
+-- finish.c). Fails if lost tasks are returned in the order of their ids. Fails
+-- if cancelled tasks are not returned. Fails if errors are assigned in the
+-- order of the ids. Fails if the lease of a cancelled task begins again.
 \a \pset footer off
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -45,7 +45,7 @@ SELECT pg_temp.nth(:'ids', fairq.extend_batch((:'ids'::bigint[])[2:2] || :other:
 SELECT payload, lease_minutes FROM pg_temp.tasks() WHERE payload = '2';
 SELECT round(extract(epoch FROM lease_until - clock_timestamp()) / 60) FROM fairq.tasks WHERE id = :other;
 
--- numbers of attempts that are not the present ones, and a cancelled task
+-- no lease is extended with a wrong attempt number, or for a cancelled task
 SELECT fairq.cancel((:'ids'::bigint[])[4]);
 SELECT pg_temp.nth(:'ids', fairq.extend_batch(ARRAY[(:'ids'::bigint[])[5], (:'ids'::bigint[])[4], (:'ids'::bigint[])[1], (:'ids'::bigint[])[2]], '{2,1,0,1}', '40 minutes'));
 SELECT payload, lease_minutes FROM pg_temp.tasks();

@@ -10,7 +10,7 @@ SELECT fairq.enqueue('first', 'a') AS first \gset
 SELECT id = :first AS runs FROM fairq.pop('first', lease => '1 hour');
 SELECT count(*) FROM fairq.enqueue_batch('blocked_turns', ARRAY(SELECT 'w' || n FROM generate_series(1, 400) n), array_fill('1'::jsonb, '{400}'), after => ARRAY[:first]);
 SELECT count(*) FROM fairq.enqueue_batch('blocked_turns', array_fill('alice'::text, '{40}'), array_fill('"ready"'::jsonb, '{40}'));
--- each pop finds all blocked tasks due, and checks a hundred of them at most
+-- each pop finds that all blocked tasks are due, but checks at most a hundred of them
 CREATE PROCEDURE pg_temp.pops(n int, INOUT served int) LANGUAGE plpgsql AS $$
 BEGIN
 	served := 0;

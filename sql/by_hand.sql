@@ -11,7 +11,7 @@ CREATE FUNCTION pg_temp.pop(queue text) RETURNS bigint LANGUAGE sql AS
 CREATE FUNCTION pg_temp.fill(queue text, n int) RETURNS bigint LANGUAGE sql AS
 	$$SELECT count(fairq.enqueue($1, 'bob')) FROM generate_series(1, $2)$$;
 
--- a transaction renames the queue and resumes a group
+-- a transaction can rename the queue and then resume a group
 SELECT fairq.create_queue('by_hand');
 SELECT pg_temp.fill('by_hand', 1), fairq.pause('by_hand', 'bob');
 SELECT pg_temp.pop('by_hand');
@@ -33,7 +33,7 @@ SELECT * FROM fairq.check_queue('by_hand_2');
 
 SELECT fairq.drop_queue('by_hand_2', true);
 
--- one UPDATE sets a new name and a higher limit
+-- one UPDATE can set a new name and a higher limit
 SELECT fairq.create_queue('by_hand', concurrency => 1);
 SELECT pg_temp.fill('by_hand', 5);
 SELECT pg_temp.pop('by_hand');

@@ -76,7 +76,7 @@ SELECT * FROM pg_temp.tasks('cancel_2') WHERE task LIKE 'r%';
 SELECT * FROM fairq.check_queue('cancel_2');
 
 --
--- The worker of a running task is notified
+-- The worker of a running task learns of the cancellation
 --
 
 SELECT pg_temp.add('cancel', 'e1', 'e2', 'e3', 'e4', 'e5', 'e6', 'e7');
@@ -144,7 +144,7 @@ SELECT * FROM fairq.check_queue('cancel');
 SELECT fairq.extend(pg_temp.id('cancel', 'f3'), 2, '1 microsecond') IS NOT NULL AS lapsed, pg_temp.cancel('cancel', 'f3');
 SELECT fairq.expire_leases('cancel');
 SELECT * FROM pg_temp.tasks('cancel') WHERE task LIKE 'f%';
--- a cancelled task has no attempts left
+-- a cancelled task that has no attempts left ends as cancelled
 SELECT fairq.alter_queue('cancel', max_attempts => 1);
 SELECT fairq.extend(pg_temp.id('cancel', 'f4'), 1, '1 microsecond') IS NOT NULL AS lapsed, pg_temp.cancel('cancel', 'f4');
 SELECT payload FROM fairq.take('cancel');

@@ -253,7 +253,7 @@ COMMIT;
 SELECT pg_temp.tasks('contexts_cursor', true), pg_temp.tasks('contexts_cursor', false);
 FETCH ALL c;
 CLOSE c;
--- A cursor keeps its position when a savepoint is rolled back. So it returns
+-- A cursor keeps its position after a rollback to a savepoint. So it returns
 -- tasks whose pop has been undone.
 BEGIN;
 DECLARE c CURSOR FOR SELECT id, payload, attempt FROM fairq.pop('contexts_cursor', 2);

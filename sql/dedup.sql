@@ -45,7 +45,7 @@ LANGUAGE sql AS $$
 $$;
 
 --
--- A second enqueue returns the first task's id, and changes nothing
+-- A second enqueue returns the first task's id and changes nothing
 --
 
 SELECT fairq.create_queue('dedup');
@@ -128,7 +128,7 @@ SELECT * FROM fairq.check_queue('dedup');
 SELECT fairq.purge('dedup');
 
 --
--- A key is free when its task is finished, in each way
+-- A key is free once its task is finished, however the task has ended
 --
 
 -- the task ends by complete, complete_batch, take, fail, cancel, purge or
@@ -199,7 +199,7 @@ SELECT group_key FROM fairq.groups WHERE queue = 'dedup' ORDER BY group_no;
 -- all keys are distinct, also if one is the start of another
 SELECT pg_temp.put_batch('dedup', '{e1,e2,e3,e4,e5,e6}', '{abc,a,ab,abcd,b,a}');
 SELECT pg_temp.put_batch('dedup', '{f1,f2,f3,f4,f5}', '{a,b,ab,abc,abcd}');
--- a batch has scheduled tasks, in another lane
+-- a call adds one of two scheduled tasks with the same key, in another lane
 SELECT count(DISTINCT id) FROM fairq.enqueue_batch('dedup', '{g,g}', '{"\"g1\"","\"g2\""}', 3, 'infinity', '{g,g}') id;
 SELECT payload, priority, status FROM fairq.tasks WHERE queue = 'dedup' AND group_key = 'g';
 SELECT * FROM fairq.check_queue('dedup');
@@ -273,7 +273,7 @@ SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('dedup', 100);
 SELECT pg_temp.put('dedup', 'a6', 'k');
 COMMIT;
 SELECT * FROM pg_temp.keys('dedup');
--- the task that has the key is archived, and redriven
+-- a failed task gives up its key, and a redrive takes the key again
 SELECT pg_temp.pop('dedup');
 SELECT fairq.fail(pg_temp.id('dedup', 'a6'), 1, 'x', dead => true);
 SELECT * FROM pg_temp.keys('dedup');
@@ -300,7 +300,8 @@ SELECT pg_temp.put('dedup', 'a8', 'two');
 PREPARE TRANSACTION 'fairq';
 SELECT * FROM pg_temp.keys('dedup');
 
--- A block with an exception handler is undone in part.
+-- An exception undoes the block that handles it, but not the statements before
+-- that block.
 DO $$
 BEGIN
 	PERFORM fairq.enqueue('dedup', 'a', '"p1"', dedup_key => 'p');
@@ -362,7 +363,7 @@ SELECT pg_temp.put('dedup', 'g13', 'g13');
 UPDATE fairq.task SET dedup_key = 'g' WHERE id = pg_temp.id('dedup_there', 'g12');
 SELECT * FROM fairq.check_queue('dedup');
 SELECT * FROM fairq.check_queue('dedup_there');
--- a failed task is redriven, also if a stale row of its key has the task's own
+-- a failed task is redriven even if a stale row of its key has the task's own
 -- id
 SELECT fairq.purge('dedup');
 SELECT pg_temp.put('dedup', 'n1', 'n'), pg_temp.put('dedup', 'o1', 'o');

@@ -90,8 +90,7 @@ SELECT count(fairq.complete(id)) FROM fairq.tasks WHERE queue = 'until' AND stat
 -- A key can be held for a time
 --
 
--- a key is held after its task has finished, in each way, if the task was
--- started
+-- a key is held after its task has finished, in whatever way, if the task was started
 SELECT pg_temp.put(p, p, 'finished', '1 hour') FROM unnest('{e1,e2,e3,e4,e5,e6,e7}'::text[]) p;
 SELECT pg_temp.take(1), pg_temp.pop(4);
 SELECT * FROM pg_temp.keys;

@@ -46,8 +46,8 @@ SELECT fairq.redrive('due_order');
 SELECT payload FROM fairq.pop('due_order', 10);
 SELECT fairq.drop_queue('due_order', true);
 
--- a group's entry contains the places of due and expired tasks; pops still
--- find them after VACUUM FULL has moved the rows (forget_due() in turn.c)
+-- a group's entry contains the places of due and lapsed tasks; pops still find
+-- them after VACUUM FULL has moved the rows (forget_due() in turn.c)
 SELECT fairq.create_queue('due_moved');
 SELECT count(fairq.enqueue('due_moved', 'g', i::text::jsonb,
 	run_at => clock_timestamp() + '20 ms' + i * interval '1 ms')) FROM generate_series(1, 12) i;

@@ -1,6 +1,6 @@
 -- Every call that writes is undone by a caught exception, by an error of its
--- own, and by a savepoint. The tables are as before, and so are the hints,
--- since the next pops serve the same tasks.
+-- own, and by a rollback to a savepoint. The tables are as before. The next
+-- pops serve the same tasks, which shows that the hints are as before, too.
 --
 -- Fails if a task whose claim is undone is not ready again (fairq_claim()).
 \a \pset footer off
@@ -9,8 +9,8 @@
 SET synchronous_commit = off;
 
 -- A queue with tasks in each state. a1 is running, and a2 and a3 wait for it,
--- since a is limited. b1 has expired, c1 is running, and b2 and c2 are ready.
--- d1 is scheduled, e1 has failed, and f1 is running and cancelled.
+-- since a is limited. The lease of b1 has expired, c1 is running, and b2 and c2
+-- are ready. d1 is scheduled, e1 has failed, and f1 is running and cancelled.
 CREATE FUNCTION pg_temp.make(queue text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,4 +1,4 @@
--- Tasks that must begin by the time expires_at.
+-- Tasks must begin before the time in expires_at.
 --
 -- Fails if a task that began still expires (fairq_is_expired() in store.h).
 -- Fails if a pop finishes all expired tasks that it finds
@@ -46,7 +46,7 @@ SELECT fairq.create_queue('expires', retain => '1 day', backoff => '0');
 SELECT fairq.maintain('expires');
 
 --
--- A task that did not begin is not served
+-- A task that has not begun by expires_at is not served
 --
 
 SELECT pg_temp.add('-1 s', 'a1', 'b1'), pg_temp.add('1 hour', 'a2'), pg_temp.add(NULL, 'a3');
@@ -91,7 +91,7 @@ SELECT * FROM pg_temp.stand;
 SELECT pg_temp.pop();
 SELECT fairq.complete(pg_temp.id('a1'), 2), fairq.complete(pg_temp.id('c1'), 1), fairq.complete(pg_temp.id('b1'));
 SELECT * FROM pg_temp.stand;
--- a task whose lease has ended, or that was redriven, does not expire either
+-- a task whose lease has expired, or that was redriven, does not expire either
 SELECT pg_temp.forget(), pg_temp.add('1 hour', 'a1', 'a2');
 SELECT count(*) FROM fairq.pop('expires', 10, lease => '1 ms');
 SELECT fairq.fail(pg_temp.id('a1'), dead => true), pg_temp.later(), pg_sleep(0.01);
@@ -105,8 +105,8 @@ SELECT * FROM fairq.check_queue('expires');
 --
 
 -- a takes its turn in this block, so b is next. The previous pop may have begun
--- another block. In a table of more than 8 MB, it loads only if it finds too
--- few tasks.
+-- another block. If the table has more than 8 MB, a pop begins a load only if
+-- it finds too few tasks.
 SELECT pg_temp.forget(), pg_temp.add(NULL, 'a0');
 SELECT pg_temp.pop(1), pg_temp.forget();
 SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 250);
@@ -218,8 +218,8 @@ SELECT pg_temp.forget(), fairq.alter_queue('expires', concurrency => 0, in_order
 -- Very many tasks have expired
 --
 
--- 500 expired tasks of one group do not keep a call from the ended lease of
--- another group
+-- 500 expired tasks of one group do not prevent a call from serving another
+-- group's task whose lease has expired
 SELECT pg_temp.add(NULL, 'z1');
 SELECT count(*) FROM fairq.pop('expires', lease => '1 us');
 SELECT count(fairq.enqueue('expires', 'b', expires_at => '-infinity')) FROM generate_series(1, 500);

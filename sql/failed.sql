@@ -55,7 +55,7 @@ SELECT * FROM pg_temp.claim();
 SELECT * FROM pg_temp.attempts;
 SELECT fairq.fail(:first, 3);
 SELECT * FROM pg_temp.attempts;
--- a redriven task comes behind tasks that were enqueued later, also in an
+-- a redriven task comes behind tasks that were enqueued later, even in an
 -- in_order queue
 SELECT fairq.enqueue('failed_attempts', 'g', '4') > 0 AS ok;
 SELECT fairq.redrive(:first);

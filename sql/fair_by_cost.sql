@@ -38,8 +38,8 @@ SELECT pg_temp.pop('cost', 100);
 SELECT count(*), count(DISTINCT cost), sum(cost) FROM fairq.tasks WHERE queue = 'cost';
 SELECT * FROM fairq.check_queue('cost');
 
--- A group that was idle while other groups were served then gets the same as they
--- do. A group that got more than its share still owes the excess.
+-- After other groups were served while a group was idle, the group gets the same as
+-- they do. A group that got more than its share still owes the excess.
 SELECT fairq.create_queue('cost_idle', fair_by => 'cost');
 SELECT pg_temp.add('cost_idle', 'a', 1, 100), pg_temp.add('cost_idle', 'idle', 1, 1);
 SELECT pg_temp.pop('cost_idle', 40) LIKE '%idle1%' AS served;
@@ -59,8 +59,7 @@ SELECT fairq.set_group('cost_weights', 'b', weight => 3);
 SELECT pg_temp.pop('cost_weights', 12);
 SELECT * FROM fairq.check_queue('cost_weights');
 
--- per_group limits the call to this number of tasks of each group, times its
--- weight
+-- a call serves at most per_group tasks of each group, times the group's weight
 SELECT fairq.create_queue('cost_per_group', fair_by => 'cost');
 SELECT fairq.set_group('cost_per_group', 'c', weight => 2);
 SELECT pg_temp.add('cost_per_group', 'a', 1, 9, 0.1), pg_temp.add('cost_per_group', 'b', 1, 9, 10),
@@ -82,8 +81,8 @@ SELECT max(n) - min(n) <= 7 AS even FROM (
 	WHERE queue = 'cost_many' AND status = 'running' AND group_key <> 'new' GROUP BY group_key) n;
 SELECT * FROM fairq.check_queue('cost_many');
 
--- A rolled back pop stays charged, and a retry or a take-over is charged
--- again.
+-- The charge for a pop remains after a rollback, and a retry or a take-over is
+-- charged again.
 SELECT fairq.create_queue('cost_again', fair_by => 'cost', backoff => '0');
 SELECT pg_temp.add('cost_again', 'a', 1, 9, 4), pg_temp.add('cost_again', 'b', 1, 20);
 BEGIN;
@@ -192,8 +191,8 @@ CREATE TEMP TABLE peeked AS
 SELECT fairq.pop('cost_peek', 3), (SELECT array_agg(id) FROM fairq.peek('cost_peek', 20)) AS ids LIMIT 1;
 SELECT (SELECT array_agg(id) FROM fairq.pop('cost_peek', 20)) = ids AS same FROM peeked;
 
--- The same applies to groups that per_group has passed over and that have ended
--- leases. Fails if such groups enter the order again: then peek() returns "a b
+-- The same applies to groups that per_group has passed over and that have tasks with
+-- expired leases. Fails if such groups enter the order again: then peek() returns "a b
 -- b a".
 SELECT fairq.create_queue('cost_passed', fair_by => 'cost');
 SELECT pg_temp.add('cost_passed', 'c', 1, 2, 7), pg_temp.pop('cost_passed');

@@ -2,11 +2,11 @@
 -- argument took gives the time of each attempt, so results do not depend on a
 -- clock.
 --
--- Fails if levels do not count (next_by_time() with E of 0). Fails if an
--- end in an open transaction is charged at once. Fails if a newly active group
--- is not charged, or an abort does not undo starts. Fails if nothing is
--- forgiven (fairq_account_apply(), fairq_account_forgive(), find_got()). Fails if
--- tasks that may have lapsed count as running, for the group or its priority, or
+-- Fails if levels do not count (next_by_time() with E of 0). Fails if the end of
+-- a task is charged before its transaction commits. Fails if a newly active group
+-- is not charged, or an abort does not undo starts. Fails if nothing is forgiven
+-- (fairq_account_apply(), fairq_account_forgive(), find_got()). Fails if tasks
+-- that may have lapsed count as running, for the group or its priority, or if
 -- their time grows (fairq_account_lapses()).
 \a \t
 \getenv dir PG_ABS_SRCDIR
@@ -29,8 +29,8 @@ LANGUAGE sql AS $$
 	FROM fairq.pop(queue, n, per_group => per_group)
 $$;
 
--- One worker serves n tasks, one after the other. The tasks of a group take
--- the given time.
+-- One worker runs n tasks, one after the other. The tasks of a group take the
+-- given time.
 CREATE PROCEDURE pg_temp.work(queue text, n int, took jsonb,
 	INOUT served text DEFAULT NULL)
 LANGUAGE plpgsql AS $$
@@ -66,7 +66,7 @@ SELECT fairq.create_queue('time_one', fair_by => 'time');
 SELECT pg_temp.add('time_one', 'long', 1, 30), pg_temp.add('time_one', 'short', 1, 60);
 CALL pg_temp.work('time_one', 2, '{"long": "1 h", "short": "20 min"}');
 CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min"}');
--- a newly active group is next, and has no credit
+-- a newly active group is next, but has no credit
 SELECT pg_temp.add('time_one', 'new', 1, 20);
 CALL pg_temp.work('time_one', 12, '{"long": "1 h", "short": "20 min", "new": "20 min"}');
 -- a group that was inactive owes only what it got before
@@ -141,7 +141,7 @@ SELECT payload FROM fairq.take('time_ends', 2);
 SELECT pg_temp.pop('time_ends', 100);
 SELECT * FROM fairq.check_queue('time_ends');
 
--- Expired leases do not delay their group, and it is charged for them.
+-- Expired leases do not delay their group, but the group is charged for them.
 SELECT fairq.create_queue('time_leases', fair_by => 'time', max_attempts => 2);
 SELECT pg_temp.add('time_leases', 'a', 1, 9), pg_temp.add('time_leases', 'b', 1, 9);
 SELECT payload FROM fairq.pop('time_leases', 1, lease => '1 us');
@@ -169,7 +169,7 @@ SELECT pg_temp.done('time_limits', 'a', '1 h'), pg_temp.done('time_limits', 'b',
 SELECT pg_temp.pop('time_limits', 100, 1);
 SELECT * FROM fairq.check_queue('time_limits');
 
--- A queue in use gets another fair_by.
+-- The fair_by of a queue in use can change.
 SELECT fairq.create_queue('time_changed');
 SELECT pg_temp.add('time_changed', 'a', 1, 12), pg_temp.add('time_changed', 'b', 1, 12);
 SELECT pg_temp.pop('time_changed', 3);
@@ -209,7 +209,7 @@ SELECT count(*) FROM fairq.pop('time_ages', 500);
 SELECT statement_timestamp() - oldest_ready >= :'between_them' AS young FROM fairq.stats WHERE queue = 'time_ages';
 
 -- A dead worker had 30 tasks of a. Their leases have lapsed, so the worker
--- time of group a does not grow. The group is before b at level 0, and b is
+-- time of group a does not grow. The group is before b at level 0, but b is
 -- still chosen in its turn.
 SELECT fairq.create_queue('time_lapsed', fair_by => 'time', max_attempts => 100);
 SELECT pg_temp.add('time_lapsed', 'x', 1, 1);

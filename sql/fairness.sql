@@ -174,7 +174,8 @@ SELECT string_agg(payload #>> '{}', ' ') FROM fairq.take('fairness_per_group', 1
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('fairness_per_group', 100, per_group => 2147483647);
 SELECT * FROM fairq.check_queue('fairness_per_group');
 
--- A transaction can pop its own tasks before it commits, and in a fair order.
+-- Before it commits, a transaction can pop its own tasks, and gets them in a
+-- fair order.
 SELECT fairq.create_queue('fairness_own');
 BEGIN;
 SELECT pg_temp.add('fairness_own', 'a', 2), pg_temp.add('fairness_own', 'b', 2);
@@ -207,7 +208,8 @@ SELECT payload FROM fairq.take('fairness_take', 3);
 SELECT payload FROM fairq.take('fairness_take', 3);
 SELECT * FROM fairq.check_queue('fairness_take');
 
--- 100 groups of 5 in one batch, sorted by group: five full rounds.
+-- 100 groups with 5 tasks each, enqueued in one batch and sorted by group, are
+-- served in five full rounds.
 SELECT fairq.create_queue('fairness_many');
 SELECT count(*) FROM (
 	SELECT fairq.enqueue_batch('fairness_many', array_agg('g' || g ORDER BY g, n),

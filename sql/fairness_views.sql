@@ -6,7 +6,7 @@
 -- replaces the amount that the group received (got_of() there). Fails if
 -- "ahead" is the value of the last lane only (add_share() in group_stats.c).
 -- Fails if groups that got the least come first (compare_shares() there). Fails
--- if a role with any privilege may read these views.
+-- if the privilege enqueue suffices to read these views.
 \a \pset footer off
 \getenv dir PG_ABS_SRCDIR
 \i :dir/sql/include/time.psql

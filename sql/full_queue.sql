@@ -1,7 +1,7 @@
 -- A queue in which max_running tasks run serves only tasks with expired
 -- leases, since these already have a slot. These tasks are served in rounds of
--- their own, according to weights. In each group, the first such task comes
--- first. The turns of other groups do not change.
+-- their own, according to weights. Within each group, these tasks keep their
+-- order. The turns of other groups do not change.
 --
 -- Fails if the seat does not advance after a turn (fairq_lane_take_in_full()),
 -- or a turn lasts for one task, whatever the weight (take_turn(); both in
@@ -22,7 +22,7 @@ LANGUAGE sql AS $$
 	SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop(queue, n, lease, per_group)
 $$;
 
--- A queue that is full of expired tasks: five of a, and two each of b, c and d.
+-- A queue that is full of lapsed tasks: five of a, and two each of b, c and d.
 CREATE FUNCTION pg_temp.full_queue(queue text) RETURNS text
 LANGUAGE sql AS $$
 	SELECT fairq.create_queue(queue, max_running => 11, max_attempts => 100);
@@ -50,7 +50,7 @@ SELECT pg_temp.pop('full_4', per_group => 1, lease => '1 hour');
 SELECT pg_temp.pop('full_4', per_group => 2, lease => '1 hour');
 SELECT pg_temp.full_queue('full_5');
 SELECT pg_temp.pop('full_5', per_group => 2, lease => '1 hour');
--- turns and rounds of expired tasks alternate: the first ready task is next,
+-- turns and rounds of lapsed tasks alternate: the first ready task is next,
 -- until the queue is full
 SELECT pg_temp.full_queue('full_6');
 SELECT fairq.alter_queue('full_6', max_running => 12);
@@ -59,20 +59,23 @@ SELECT pg_temp.pop('full_6', per_group => 1, lease => '1 hour');
 SELECT pg_temp.pop('full_6', per_group => 1, lease => '1 hour');
 SELECT * FROM fairq.check_queue('full_6');
 
--- A task that expires repeatedly does not exclude the others of its group.
+-- A task whose lease expires repeatedly does not exclude the others of its
+-- group.
 SELECT fairq.create_queue('full_again', max_running => 3, max_attempts => 100);
 SELECT pg_temp.add('full_again', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('full_again');
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
--- such a task does not exclude them either if the queue is full only at times
+-- even if the queue is full only at times, such a task does not exclude the
+-- others
 SELECT fairq.alter_queue('full_again', max_running => 4);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 5) \gexec
 SELECT fairq.alter_queue('full_again', max_running => 3);
 SELECT $$SELECT pg_temp.pop('full_again', 1)$$ FROM generate_series(1, 8) \gexec
 SELECT * FROM fairq.check_queue('full_again');
 
--- No group loses its turn because expired tasks are served. When a's lease
--- expires, two of the three tasks in b's turn have been served, and none of c.
+-- No group loses its turn because lapsed tasks are served. When a's lease
+-- expires, two of the three tasks in b's turn have been served, but no task of
+-- c.
 SELECT fairq.create_queue('full_turns', max_running => 3);
 SELECT pg_temp.add('full_turns', 'a1');
 SELECT fairq.set_group('full_turns', 'b', weight => 3);
@@ -85,9 +88,9 @@ SELECT fairq.alter_queue('full_turns', max_running => 0);
 SELECT $$SELECT pg_temp.pop('full_turns', lease => '1 hour')$$ FROM generate_series(1, 3) \gexec
 SELECT * FROM fairq.check_queue('full_turns');
 
--- A search that finds nothing does not count as a round. An open transaction
--- leaves a task without attempts to other calls. b's lease is found after many
--- other leases that have not expired.
+-- A search that finds nothing does not count as a round. A pop in a transaction
+-- block does not end a task that has no attempts left; other calls do. b's
+-- lease is found after many other leases that have not expired.
 SELECT fairq.create_queue('full_vain', max_running => 20002, max_attempts => 1);
 SELECT pg_temp.add('full_vain', 'a1');
 SELECT pg_temp.pop('full_vain', lease => '400 ms');
@@ -103,8 +106,8 @@ SELECT pg_temp.pop('full_vain', 10, per_group => 1, lease => '1 hour');
 COMMIT;
 SELECT * FROM fairq.check_queue('full_vain');
 
--- The queue gets a limit, and becomes full. At first the number of running
--- tasks is not known, so the pop counts them in the table.
+-- The queue gets a limit and becomes full. At first the number of running tasks
+-- is not known, so the pop counts them in the table.
 SELECT fairq.create_queue('full_first');
 SELECT count(*) FROM fairq.enqueue_batch('full_first',
 	ARRAY(SELECT 'g' || i FROM generate_series(1, 2000) i), array_fill('1'::jsonb, ARRAY[2000]));

@@ -2,10 +2,10 @@
 -- reasons. The test causes each reason.
 --
 -- Fails if groups are ranked by their numbers (compare_candidates() in
--- group_stats.c), or if expired tasks are not counted (look_at_running() in
+-- group_stats.c), or if lapsed tasks are not counted (look_at_running() in
 -- survey.c). Fails if only the first stretch counts as ready (estimate()
 -- there). Fails if the present weight is used for all turns (count_turn()
--- there). Fails if a group keeps an earlier time after it was empty
+-- there). Fails if a group that was empty keeps the time of an earlier task
 -- (fairq_lane_add_ready()). Fails if a blocked task counts as ready, or hides a
 -- ready task (is_blocked() in survey.c).
 \a \t
@@ -119,7 +119,7 @@ SELECT pg_sleep(0.1);
 -- the group's row shows tasks that no pop has found yet
 SELECT fairq.enqueue('group_stats_due', 'retried', '"x"', priority => 5) > 0 AS ok;
 SELECT * FROM pg_temp.show('group_stats_due', 10);
--- a pop finds all of these tasks, and is rolled back
+-- a pop finds all of these tasks, but is rolled back
 BEGIN;
 SELECT pg_temp.pop('group_stats_due', 10);
 ROLLBACK;

@@ -34,7 +34,7 @@ SELECT payload, status, headers->>'task' AS task FROM fairq.tasks WHERE queue = 
 	AND finished_at IS NOT NULL ORDER BY id;
 
 -- take returns headers, too; attempts_left follows the task's own
--- max_attempts, and is 0 once the queue's is lowered to 1
+-- max_attempts, and is 0 once the queue's max_attempts is lowered to 1
 SELECT fairq.enqueue('headers', 'b', headers => '[1]', max_attempts => 1) AS one \gset
 SELECT queue, headers, attempts_left FROM fairq.take('headers');
 SELECT fairq.enqueue('headers', 'b', headers => '"text"') AS one \gset

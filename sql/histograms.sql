@@ -76,7 +76,7 @@ SELECT pg_temp.backdate('{run_at}', '200 s');
 SELECT attempt FROM fairq.pop('histograms');
 SELECT * FROM pg_temp.times('histograms');
 
--- An expired task waits from the end of its lease. The time of its attempt is
+-- A lapsed task waits from the end of its lease. The time of its attempt is
 -- unknown.
 SELECT pg_temp.backdate('{popped_at}', '200 s');
 SELECT pg_temp.backdate('{lease_until}', '100 s');
@@ -98,7 +98,8 @@ SELECT * FROM pg_temp.times('histograms');
 SELECT fairq.complete(:id, 7);
 
 -- take counts as a wait and not as a run. A cancelled task that was never
--- popped has neither. A cancelled task that was popped has a run once its worker ends it.
+-- popped has neither. A cancelled task that was popped counts as a run once its worker ends
+-- it.
 SELECT fairq.enqueue_batch('histograms', ARRAY['g', 'g', 'g', 'g'], ARRAY['3', '4', '5', '6']::jsonb[]) IS NOT NULL AS ok;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
 SELECT payload FROM fairq.take('histograms');
@@ -110,7 +111,7 @@ SELECT * FROM pg_temp.times('histograms');
 SELECT pg_temp.backdate('{popped_at}', '3000 s');
 SELECT fairq.fail(:id, 1, 'cancelled');
 SELECT * FROM pg_temp.times('histograms');
--- a pop adds a wait, and a purge of a task that waits adds nothing
+-- a pop adds a wait, but a purge of a task that waits adds nothing
 SELECT attempt FROM fairq.pop('histograms');
 SELECT fairq.enqueue('histograms', 'g', '7') > 0 AS ok;
 SELECT pg_temp.backdate('{enqueued_at}', '3000 s');
@@ -198,7 +199,7 @@ BEGIN
 	END LOOP;
 END $$;
 SELECT q, (pg_temp.times(q)).* FROM unnest(ARRAY['histograms_1', 'histograms_2', 'histograms_3']) q;
--- samples of a queue that its transaction drops do not go to the next queue
+-- samples of a queue that the same transaction drops do not go to the next queue
 BEGIN;
 SELECT count(*) FROM fairq.pop('histograms_2', 5);
 SELECT fairq.drop_queue('histograms_2', true);

@@ -2,9 +2,10 @@
 -- after hints were lost. Other groups do not wait.
 --
 -- Fails if a claim does not search for a retried task (waits_for_other() in
--- turn.c), or only in its own priority (fairq_line_retries() in line.c). Fails
--- if the group is not put aside (fairq_wait_for_retry() in running.c), or
--- stays aside after the task was cancelled (fairq_finish() in outcome.c).
+-- turn.c), or searches only in its own priority (fairq_line_retries() in
+-- line.c). Fails if the group is not put aside (fairq_wait_for_retry() in
+-- running.c), or stays aside after the task was cancelled (fairq_finish() in
+-- outcome.c).
 \a \t
 \set VERBOSITY sqlstate
 
@@ -80,8 +81,8 @@ SELECT * FROM fairq.check_queue('in_order');
 CALL fairq.wait('in_order', '0');
 SELECT pg_temp.complete('b2');
 
--- once the retried task is cancelled, the next tasks may run, in the same
--- transaction, too
+-- once the retried task is cancelled, the next tasks may run, even in the same
+-- transaction
 BEGIN;
 SELECT fairq.cancel(pg_temp.id('a1'));
 SELECT pg_temp.pop(3);
@@ -161,7 +162,7 @@ SELECT count(pg_temp.enqueue('c' || i, 'second ' || i)) FROM generate_series(1, 
 SELECT pg_temp.pop(300);
 SELECT * FROM pg_temp.throttled WHERE priority = 0;
 SELECT * FROM fairq.check_queue('in_order');
--- A pop does not read such groups either when their retries, of another
+-- Nor does a pop read such groups when their retries, which have another
 -- priority, are due. The end of each retried task makes its group ready. Fails
 -- if a group whose retry is due is not put aside. Fails if the end or the take
 -- of the retried task does not make the group ready again (FAIRQ_ENDS_RETRIED

@@ -77,7 +77,7 @@ SELECT pg_temp.find('c');
 BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY;
 SELECT fairq.find('keys', 'c');
 COMMIT;
--- a key whose task SQL deleted has no task
+-- if SQL has deleted the task of a key, the key has no task
 SELECT pg_temp.put('d1', 'd');
 DELETE FROM fairq.task t USING fairq.queue q WHERE q.queue_id = t.queue_id AND name = 'keys';
 SELECT count(*) FROM fairq.dedup d JOIN fairq.queue q USING (queue_id) WHERE name = 'keys';

@@ -3,8 +3,8 @@
 --
 -- Fails if invalid data is shown (fairq_lane_view() in lane_view.c). Fails if
 -- lane_groups() visits only the groups of one set (fairq_lane_waits() in
--- lane_view.c). Fails if the view creates a queue's hints. Fails if no parked
--- group is found behind others that have lapsed (lapse_word() in seats.c).
+-- lane_view.c). Fails if the view creates a queue's hints. Fails if a parked
+-- group behind lapsed groups is not found (lapse_word() in seats.c).
 \a \t
 SET client_min_messages = warning;
 -- if an interrupted run left them
@@ -79,7 +79,7 @@ FROM fairq.lanes JOIN fairq.tasks USING (queue) WHERE id = :first AND lanes.prio
 SELECT fairq.purge('lanes');
 
 --
--- With a limit, a group is parked, and taken back
+-- With a limit, a group is parked and later taken back
 --
 
 SELECT fairq.create_queue('lanes_limit', concurrency => 1);
@@ -123,8 +123,8 @@ SELECT group_key FROM generate_series(1, 3) n, LATERAL fairq.pop('lanes_time', n
 SELECT * FROM pg_temp.show_groups('lanes_time');
 
 --
--- A parked group behind a group that was parked too, until its lease ended.
--- take() records no leases, so the parked group is in no other set.
+-- A parked group behind a group that was also parked, but only until its lease
+-- ended. take() records no leases, so the parked group is in no other set.
 --
 
 SELECT fairq.create_queue('lanes_parked', concurrency => 1);

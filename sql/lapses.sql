@@ -4,13 +4,13 @@
 --
 -- Fails if a take-over does not count (take_over() in claim.c). Fails if
 -- a lease that expire_leases() ends does not count (fairq_end_lapsed() in
--- outcome.c). Fails if a taken task loses the count (fairq_taken_find() in
--- taken.c). Fails if no call stops before a task that is served alone
--- (stops_before() in turn.c). Fails if no call ends with such a task
--- (serve_task() in claim.c). Fails if the interrupted turn is not the next one
--- (fairq_lane_stopped() in lane_turns.c). Fails if a call does not begin with
--- the lane that another one left (serve_alone() in serve.c). Fails if several
--- queues count as several calls (serve_claims() in pop.c).
+-- outcome.c). Fails if a taken task loses its count of lapses
+-- (fairq_taken_find() in taken.c). Fails if no call stops before a task that is
+-- served alone (stops_before() in turn.c). Fails if no call ends after such a
+-- task (serve_task() in claim.c). Fails if the interrupted turn is not the next
+-- one (fairq_lane_stopped() in lane_turns.c). Fails if a call does not begin
+-- with the lane that another call left (serve_alone() in serve.c). Fails if
+-- several queues count as several calls (serve_claims() in pop.c).
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -74,7 +74,7 @@ BEGIN;
 SELECT pg_temp.pop();
 ROLLBACK;
 SELECT * FROM pg_temp.stand WHERE task = 'c1';
--- a task that is cancelled ends with its lease
+-- a cancelled task ends when its lease ends
 SELECT fairq.cancel(pg_temp.id('c1')), fairq.expire_leases('lapses');
 SELECT * FROM pg_temp.stand WHERE task = 'c1';
 SELECT * FROM fairq.check_queue('lapses');
@@ -282,7 +282,7 @@ SELECT format('SELECT pg_temp.serve(%L)', q) FROM unnest('{lapses_s,lapses_c,lap
 SELECT queue, c FROM fairq.queues, fairq.check_queue(queue) c WHERE queue LIKE 'lapses%';
 SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'lapses%';
 
--- If a call stopped in a lane of which no task is served alone any more, the next call
+-- If a call stopped in a lane that no longer has a task to be served alone, the next call
 -- serves the lane's next task.
 SELECT fairq.create_queue('lapses_' || by, fair_by => by) FROM unnest('{tasks,cost,time}'::text[]) by;
 \t on

@@ -40,7 +40,7 @@ FROM fairq.pop('leases', worker => 'w1') \gset
 SELECT * FROM pg_temp.tasks('leases');
 SELECT pg_temp.pop('leases');
 SELECT pg_temp.lapse('leases', 'a1');
--- an expired task does not change until a call finds it
+-- a lapsed task does not change until a call finds it
 SELECT * FROM pg_temp.tasks('leases');
 SELECT ready, limited, scheduled, running, oldest_enqueued_at, lapsed FROM fairq.queues WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
@@ -67,7 +67,8 @@ SELECT * FROM pg_temp.tasks('leases');
 SELECT popped, completed, released, retried, failed, cancelled, lapsed FROM fairq.queues WHERE queue = 'leases';
 SELECT * FROM fairq.check_queue('leases');
 
--- A lease can expire any number of times. Here the lease is the queue's own.
+-- A task's leases can expire any number of times. Here the lease is the queue's
+-- own.
 SELECT fairq.alter_queue('leases', lease => '1 microsecond');
 SELECT pg_temp.add('leases', 'a1', 'b1');
 SELECT pg_temp.pop('leases'), pg_temp.pop('leases');
@@ -114,7 +115,7 @@ SELECT pg_temp.add('leases', 'a4', 'a5');
 SELECT pg_temp.pop('leases', 1), pg_temp.pop('leases', 1), pg_temp.pop('leases', 1),
 	pg_temp.pop('leases', 1), pg_temp.pop('leases', 1), pg_temp.pop('leases', 1);
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- one call serves an expired task and then the others of its group
+-- one call serves a lapsed task and then the others of its group
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3');
 SELECT pg_temp.pop('leases', 1);
 SELECT pg_temp.lapse('leases', 'a1');
@@ -160,7 +161,7 @@ SELECT pg_temp.pop('leases', lease => '1 microsecond') IS NOT NULL AS popped;
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('leases', 100, per_group => 1);
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- Priorities stay strict: expired tasks of a lower priority wait.
+-- Priorities stay strict: lapsed tasks of a lower priority wait.
 SELECT fairq.enqueue('leases', 'a', '"low1"', 5) > 0 AS ok;
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 SELECT pg_temp.add('leases', 'a1', 'b1');
@@ -278,7 +279,8 @@ RELEASE s;
 COMMIT;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT * FROM fairq.check_queue('leases');
--- a task is popped and finished in one transaction
+-- a rollback undoes both the pop and the completion of a task in one
+-- transaction
 SELECT pg_temp.lapse('leases', 'a1'), pg_temp.lapse('leases', 'b1');
 BEGIN;
 SELECT count(fairq.complete(id, attempt)) FROM fairq.pop('leases', 100);
@@ -298,7 +300,7 @@ COMMIT;
 SELECT * FROM pg_temp.tasks('leases');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
--- a lease begins, expires and is extended at the other isolation levels
+-- leases can begin, expire and be extended at the other isolation levels
 SELECT pg_temp.add('leases', 'a1', 'b1');
 SELECT pg_temp.pop('leases', lease => '1 microsecond');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
@@ -350,8 +352,8 @@ SELECT pg_temp.pop('leases');
 SELECT * FROM pg_temp.tasks('leases');
 SELECT finished_at IS NOT NULL AS finished, lease_until FROM fairq.tasks WHERE queue = 'leases' AND status = 'failed';
 SELECT * FROM fairq.check_queue('leases');
--- a rollback restores a task without attempts; a pop in a transaction block
--- leaves the task to other calls
+-- a rollback restores a task that has no attempts left; a pop in a transaction block leaves
+-- the task to other calls
 SELECT pg_temp.lapse('leases', 'a2');
 BEGIN;
 SELECT pg_temp.pop('leases');
@@ -391,7 +393,8 @@ SELECT * FROM fairq.check_queue('leases_c');
 SELECT fairq.complete(pg_temp.id('leases_c', 'a1'), 1), fairq.complete(pg_temp.id('leases_c', 'a1'), 2);
 SELECT pg_temp.pop('leases_c');
 SELECT * FROM fairq.check_queue('leases_c');
--- once a task without attempts has expired, its slot is free for the next task
+-- once the lease of a task without attempts left has expired, its slot is free
+-- for the next task
 SELECT pg_temp.add('leases_c', 'a3', 'a4');
 SELECT fairq.alter_queue('leases_c', max_attempts => 1);
 SELECT pg_temp.lapse('leases_c', 'a2');
@@ -436,7 +439,7 @@ SELECT * FROM pg_temp.tasks('leases_m');
 SELECT * FROM fairq.check_queue('leases_m');
 SELECT fairq.drop_queue('leases_m', true);
 
--- A limit is lowered below the number of running tasks. Expired tasks are ready
+-- A limit is lowered below the number of running tasks. Lapsed tasks are ready
 -- again and wait like the other tasks, but come before these.
 SELECT fairq.create_queue('leases_l', concurrency => 3);
 SELECT pg_temp.add('leases_l', 'a1', 'a2', 'a3', 'a4');
@@ -454,7 +457,7 @@ SELECT pg_temp.pop('leases_l');
 SELECT * FROM fairq.check_queue('leases_l');
 SELECT fairq.drop_queue('leases_l', true);
 
--- A paused group keeps its expired tasks, and so does a paused queue.
+-- A paused group keeps its lapsed tasks, and so does a paused queue.
 SELECT fairq.create_queue('leases_p');
 SELECT pg_temp.add('leases_p', 'a1', 'a2', 'b1');
 SELECT pg_temp.pop('leases_p');
@@ -506,8 +509,8 @@ SELECT * FROM pg_temp.tasks('leases_e');
 SELECT * FROM fairq.check_queue('leases_e');
 -- the attempt is over, so its worker cannot complete the task
 SELECT fairq.complete(pg_temp.id('leases_e', 'a1'), 1), fairq.extend(pg_temp.id('leases_e', 'a1'), 1);
--- the tasks whose leases have ended have begun before, so they come before the
--- others of their groups, and have no address
+-- the tasks whose leases have expired have already begun, so they come before the other
+-- tasks of their groups, and have no address
 SELECT pg_temp.add('leases_e', 'a4');
 SELECT payload, addr IS NOT NULL AS placed FROM fairq.tasks WHERE queue = 'leases_e' AND status = 'queued' ORDER BY id;
 SELECT pg_temp.pop('leases_e', lease => '1 microsecond');

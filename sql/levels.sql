@@ -83,7 +83,8 @@ BEGIN
 	RETURN found_key;
 END $$;
 
--- Pops n tasks and compares them with the model: the users, or the difference.
+-- Pops n tasks and compares them with the model. Returns the users, or the
+-- difference.
 CREATE FUNCTION pg_temp.pop(queue text, n int, by_cost boolean DEFAULT false)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -235,7 +236,7 @@ SELECT fairq.redrive('levels_failed', 'nobody');
 SELECT fairq.purge_failed('levels_failed', 'nobody');
 \set VERBOSITY default
 
--- The view has each tenant once, also if other keys sort between its users.
+-- The view has each tenant once, even if other keys sort between its users.
 SELECT count(fairq.enqueue('levels_failed', key, '1'))
 FROM unnest('{acme/zoe,acme0/a,acme-/a,a/a,a//,acme/,é/é}'::text[]) key;
 SELECT group_key FROM fairq.pop('levels_failed');
@@ -330,8 +331,8 @@ SELECT group_key FROM fairq.pop('levels_reused', 10);
 COMMIT;
 
 -- Tasks of a pop that is rolled back do not count as running. That also holds if the
--- transaction has ended them and made the queue cost-fair. So both tenants get the
--- same time.
+-- transaction has ended these tasks and made the queue cost-fair. So both tenants
+-- get the same time.
 SELECT fairq.create_queue('levels_work', separator => '/', fair_by => 'time');
 SELECT count(fairq.enqueue('levels_work', 'acme/ann')) FROM generate_series(1, 4);
 BEGIN;

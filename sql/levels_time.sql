@@ -118,7 +118,7 @@ SELECT pg_temp.got('timed_ends');
 CALL pg_temp.work('timed_ends', 8);
 SELECT * FROM fairq.check_queue('timed_ends');
 
--- A tenant is at its limit. All of its users wait, and have no credit
+-- A tenant is at its limit. All of its users wait, but have no credit
 -- afterwards.
 SELECT fairq.create_queue('timed_limit', separator => '/', fair_by => 'time');
 SELECT fairq.set_group('timed_limit', 'acme', concurrency => 2);
@@ -161,7 +161,7 @@ SELECT pg_temp.got('timed_sql');
 CALL pg_temp.work('timed_sql', 8);
 SELECT * FROM fairq.check_queue('timed_sql');
 
--- A queue in use gets another fair_by.
+-- A queue can get another fair_by while it is in use.
 SELECT fairq.alter_queue('timed_sql', fair_by => 'cost');
 SELECT pg_temp.pop('timed_sql', 4);
 SELECT fairq.alter_queue('timed_sql', fair_by => 'time');

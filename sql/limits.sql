@@ -69,7 +69,7 @@ SELECT pg_temp.pop('limits');
 SELECT pg_temp.done('limits', 'a3');
 SELECT * FROM fairq.check_queue('limits');
 
--- with a limit of 1 tasks run one after the other
+-- with a limit of 1, tasks run one after the other
 SELECT fairq.create_queue('limits_one', concurrency => 1);
 SELECT pg_temp.add('limits_one', 'a', 1, 4), pg_temp.add('limits_one', 'b', 1, 2);
 SELECT pg_temp.pop('limits_one');
@@ -159,7 +159,7 @@ SELECT * FROM fairq.check_queue('limits_among');
 -- Limits are changed
 --
 
--- a limit is raised while tasks are running and others wait
+-- a raised limit applies at once, while tasks are running and others wait
 SELECT fairq.create_queue('limits_change', 2);
 SELECT pg_temp.add('limits_change', 'a', 1, 9);
 SELECT pg_temp.pop('limits_change');
@@ -329,7 +329,7 @@ SELECT fairq.alter_queue('limits_above', max_running => 100);
 SELECT pg_temp.pop('limits_above');
 SELECT * FROM fairq.check_queue('limits_above');
 
--- a queue in full use gets its first max_running
+-- a queue gets its first max_running while more tasks than that are running
 SELECT fairq.create_queue('limits_first_queue');
 SELECT pg_temp.add('limits_first_queue', 'a', 1, 4), pg_temp.add('limits_first_queue', 'b', 1, 4, 7);
 SELECT pg_temp.pop('limits_first_queue', 5);
@@ -386,7 +386,7 @@ SELECT * FROM pg_temp.stand('limits_drop');
 SELECT pg_temp.pop('limits_drop');
 SELECT * FROM fairq.check_queue('limits_drop');
 
--- the block length is changed while tasks wait for a limit
+-- limits hold after the block length has changed while tasks waited for a slot
 SELECT fairq.create_queue('limits_block', 2, block_length => 10);
 SELECT pg_temp.add('limits_block', 'a', 1, 6), pg_temp.add('limits_block', 'b', 1, 6);
 SELECT pg_temp.pop('limits_block', 3);

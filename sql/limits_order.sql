@@ -29,7 +29,7 @@ BEGIN
 			FROM fairq.tasks t WHERE t.queue = work.queue AND status = 'running';
 		END LOOP;
 		EXIT WHEN claims = '{}' AND cardinality(held) IS NOT DISTINCT FROM 0;
-		-- the tasks that have run longest end
+		-- complete the task that has run longest
 		IF claims = '{}' OR cardinality(held) > keep THEN
 			PERFORM fairq.complete(held[1]);
 			held := held[2:];
@@ -75,7 +75,7 @@ SELECT pg_temp.add('limits_order_free', 'a', 1, 4), pg_temp.add('limits_order_fr
 SELECT string_agg(pg_temp.pop('limits_order_free', 1), ' ') FROM generate_series(1, 10);
 SELECT * FROM fairq.check_queue('limits_order_free');
 
--- many more tasks than may run are all served in turn
+-- even if there are many more tasks than slots, all are served in turn
 SELECT fairq.create_queue('limits_order_many', 3);
 SELECT pg_temp.add('limits_order_many', 'a', 1, 12), pg_temp.add('limits_order_many', 'b', 1, 12);
 CALL pg_temp.work('limits_order_many', 1, 0);
@@ -86,7 +86,7 @@ CALL pg_temp.work('limits_order_many', 2, 3);
 SELECT * FROM pg_temp.served('limits_order_many');
 SELECT * FROM fairq.check_queue('limits_order_many');
 
--- in large batches, tasks are served in order, and never more run than the limit
+-- in large batches, tasks are served in order, and the limit is never exceeded
 SELECT fairq.create_queue('limits_order_batch', 4, 6);
 SELECT count(*) FROM generate_series(1, 5) i, pg_temp.add('limits_order_batch', 'g' || i || '_', 1, 40);
 SELECT * FROM pg_temp.stand('limits_order_batch');
@@ -100,7 +100,7 @@ GROUP BY group_key ORDER BY group_key;
 SELECT * FROM pg_temp.stand('limits_order_batch');
 SELECT * FROM fairq.check_queue('limits_order_batch');
 
--- 3,000 waiting tasks of one limited group, and a single task of another group
+-- a single task of a group does not wait for 3,000 tasks of a limited group
 SELECT fairq.create_queue('limits_order_bob', 2);
 SELECT pg_temp.add('limits_order_bob', 'bob', 1, 3000);
 SELECT pg_temp.pop('limits_order_bob');
@@ -191,7 +191,7 @@ SELECT pg_temp.pop('limits_order_weights');
 SELECT pg_temp.done('limits_order_weights', 'a1', 'a2', 'a3', 'a4', 'b1', 'b2', 'b3', 'b4');
 SELECT * FROM pg_temp.pop_groups('limits_order_weights');
 SELECT * FROM fairq.check_queue('limits_order_weights');
--- a group's weight is larger than its limit
+-- if a group's weight is larger than its limit, the limit ends its turns
 SELECT fairq.create_queue('limits_order_heavy');
 SELECT fairq.set_group('limits_order_heavy', 'a', 2, 5);
 SELECT pg_temp.add('limits_order_heavy', 'a', 1, 7), pg_temp.add('limits_order_heavy', 'b', 1, 4);
@@ -228,7 +228,7 @@ SELECT * FROM pg_temp.stand('limits_order_priority');
 SELECT * FROM fairq.check_queue('limits_order_priority');
 
 --
--- per_group applies to one call, and a limit applies to all running tasks
+-- per_group applies to one call, but a limit applies to all running tasks
 --
 
 SELECT fairq.create_queue('limits_order_per_group', 3);

@@ -3,8 +3,8 @@
 -- active meanwhile have their turns, and no task of any group is missed.
 --
 -- Fails if each turn goes to the lowest seat of the ring (find_next() in
--- lane_turns.c). Fails if one task more than the limit has a slot (find_slot()
--- in counter.c).
+-- lane_turns.c). Fails if one task beyond the limit gets a slot (find_slot() in
+-- counter.c).
 --
 \a \t
 SELECT fairq.create_queue('passed');
@@ -19,7 +19,7 @@ CREATE FUNCTION passed_complete(task text) RETURNS boolean LANGUAGE sql AS
 	$$ SELECT fairq.complete(id) FROM fairq.tasks
 		WHERE queue = 'passed' AND status = 'running' AND group_key || payload = task $$;
 
--- two groups with long lines get a limit, and are served up to it
+-- two groups with long lines get a limit and are served up to it
 SELECT passed_enqueue('a', 1, 300), passed_enqueue('b', 1, 400);
 SELECT passed_pop(4);
 SELECT fairq.alter_queue('passed', concurrency => 2);

@@ -28,7 +28,8 @@ SELECT pg_temp.pop('limits_rollback');
 COMMIT;
 SELECT * FROM fairq.check_queue('limits_rollback');
 SELECT pg_temp.pop('limits_rollback');
--- the end of a task is rolled back to a savepoint
+-- after a rollback to a savepoint, a task that had ended since then has its
+-- slot again
 BEGIN;
 SAVEPOINT s;
 SELECT pg_temp.done('limits_rollback', 'a3');
@@ -277,7 +278,7 @@ COMMIT;
 SELECT * FROM pg_temp.stand('limits_rollback_set');
 SELECT pg_temp.pop('limits_rollback_set');
 SELECT * FROM fairq.check_queue('limits_rollback_set');
--- a limit is raised, which is rolled back
+-- a transaction that raises a limit is rolled back
 SELECT pg_temp.done('limits_rollback_set', 'a1', 'b1');
 BEGIN;
 SELECT fairq.alter_queue('limits_rollback_set', 4);
@@ -287,7 +288,7 @@ SELECT * FROM pg_temp.stand('limits_rollback_set');
 SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
 SELECT pg_temp.pop('limits_rollback_set');
 SELECT * FROM fairq.check_queue('limits_rollback_set');
--- a limit is lowered, which is rolled back
+-- the lowering of a limit is rolled back
 SELECT pg_temp.done('limits_rollback_set', 'a2', 'b2');
 BEGIN;
 SELECT fairq.alter_queue('limits_rollback_set', 1);
@@ -310,7 +311,8 @@ SELECT * FROM pg_temp.pop_groups('limits_rollback_set');
 SELECT pg_temp.pop('limits_rollback_set');
 SELECT * FROM fairq.check_queue('limits_rollback_set');
 
--- the very first limit is rolled back twice, and then committed
+-- the very first limit applies in its own transaction, and after that only if
+-- the transaction commits
 SELECT fairq.create_queue('limits_rollback_first');
 SELECT pg_temp.add('limits_rollback_first', 'a', 1, 12);
 SELECT pg_temp.pop('limits_rollback_first', 3);
@@ -381,7 +383,8 @@ SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT count(*) FROM fairq.pop('limits_rollback_reset', 100);
 SELECT * FROM fairq.check_queue('limits_rollback_reset');
 
--- hints are reset in the middle of a transaction, between any two calls
+-- limits hold if hints are reset in the middle of a transaction, between any two
+-- calls
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks
 WHERE queue = 'limits_rollback_reset' AND status = 'running';
 SELECT fairq.alter_queue('limits_rollback_reset', 2, 0);

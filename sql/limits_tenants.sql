@@ -77,7 +77,7 @@ SELECT pg_temp.pop('tenants_own');
 SELECT * FROM pg_temp.tenants('tenants_own');
 SELECT * FROM fairq.check_queue('tenants_own');
 
--- A rollback gives the slots back, also a rollback to a savepoint.
+-- A rollback gives the slots back, and so does a rollback to a savepoint.
 SELECT pg_temp.done('tenants_own', 'acme/b1', 'acme/c1');
 BEGIN;
 SELECT pg_temp.pop('tenants_own');
@@ -111,8 +111,8 @@ COMMIT;
 SELECT pg_temp.pop('tenants_own');
 SELECT * FROM fairq.check_queue('tenants_own');
 
--- The limit also applies in a full queue, to priorities, and to a call for one
--- task of each group.
+-- The limit also applies in a full queue, across priorities, and in a call for
+-- one task of each group.
 SELECT fairq.create_queue('tenants_full', max_running => 4, separator => '/');
 SELECT fairq.set_group('tenants_full', 'acme', concurrency => 2);
 SELECT pg_temp.add('tenants_full', 'acme/a', 1, 3), pg_temp.add('tenants_full', 'acme/b', 1, 3, 5),
@@ -124,7 +124,7 @@ SELECT pg_temp.done('tenants_full', 'acme/a1');
 SELECT pg_temp.pop('tenants_full');
 SELECT * FROM fairq.check_queue('tenants_full');
 
--- A lapsed task keeps its slot. It is served again, and no other task of its
+-- A lapsed task keeps its slot. It is served again, but no other task of its
 -- tenant is served.
 SELECT fairq.create_queue('tenants_lapse', separator => '/', backoff => '0');
 SELECT fairq.set_group('tenants_lapse', 'acme', concurrency => 3);
@@ -186,7 +186,7 @@ SELECT pg_temp.pop('tenants_order');
 SELECT fairq.alter_queue('tenants_order', in_order => true);
 SELECT * FROM fairq.check_queue('tenants_order');
 
--- While a tenant is paused, no task of its users starts, whichever limits they have.
+-- While a tenant is paused, no task of its users starts, whatever limits the users have.
 SELECT fairq.create_queue('tenants_pause', separator => '/', backoff => '0');
 SELECT pg_temp.add('tenants_pause', 'acme/a', 1, 3), pg_temp.add('tenants_pause', 'acme/b', 1, 2, 5),
 	pg_temp.add('tenants_pause', 'beta/c', 1, 3);
@@ -231,7 +231,7 @@ SELECT fairq.reset_hints();
 SELECT pg_temp.pop('tenants_pause');
 SELECT fairq.resume('tenants_pause', 'acme');
 SELECT pg_temp.pop('tenants_pause');
--- A lapsed task waits for the end of the pause, also in a full queue.
+-- A lapsed task waits for the end of the pause, even in a full queue.
 SELECT pg_temp.add('tenants_pause', 'acme/e', 3, 4), pg_temp.add('tenants_pause', 'acme/f', 1, 1);
 SELECT payload FROM fairq.pop('tenants_pause', 2, lease => '1 ms');
 SELECT fairq.pause('tenants_pause', 'acme');
@@ -301,7 +301,7 @@ BEGIN
 END $$;
 SELECT pg_temp.pop_all('tenants_pace', 30);
 SELECT * FROM fairq.check_queue('tenants_pace');
--- A lapsed task needs a start, too, also in a full queue.
+-- A lapsed task also needs a start, even in a full queue.
 SELECT fairq.create_queue('tenants_again', separator => '/', per => '1 hour', burst => 2, backoff => '0');
 SELECT fairq.set_group('tenants_again', 'acme', rate => 1), fairq.set_group('tenants_again', 'acme/a', concurrency => 1);
 SELECT pg_temp.add('tenants_again', 'acme/a', 1, 1), pg_temp.add('tenants_again', 'acme/b', 1, 1);

@@ -83,7 +83,7 @@ SELECT pg_temp.done('maintain');
 DELETE FROM fairq.archive WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'maintain');
 
 --
--- All expired leases are ended
+-- maintain() ends all expired leases
 --
 
 SELECT count(*) FROM fairq.enqueue_batch('maintain', array_fill('a'::text, ARRAY[1500]), array_fill('1'::jsonb, ARRAY[1500]), 4);
@@ -173,7 +173,7 @@ SELECT pg_temp.add('maintain_g', 'r1', 'r2', 'r3', 's1', 's2');
 SELECT group_key, concurrency, weight, paused, ready, limited FROM fairq.groups WHERE queue = 'maintain_g' ORDER BY group_no;
 SELECT pg_temp.pop('maintain_g');
 SELECT * FROM fairq.check_queue('maintain_g');
--- rows of fairq.group_number exist more than once
+-- duplicate rows of fairq.group_number are harmless
 INSERT INTO fairq.group_number SELECT queue_id, group_no, group_key FROM fairq.group_number JOIN fairq.queue USING (queue_id), generate_series(1, 2) WHERE name = 'maintain_g';
 SELECT pg_temp.done('maintain_g');
 SELECT pg_temp.add('maintain_g', 'r1');
@@ -195,8 +195,8 @@ SELECT payload, group_key, status FROM fairq.tasks WHERE queue = 'maintain_g';
 SELECT fairq.drop_queue('maintain_g');
 
 --
--- Once all numbers were given, the first free number is found without a search
--- through used numbers
+-- Once each number has been assigned to a group, the first free number is found
+-- without a search through used numbers
 --
 
 -- Adds a task for a group. Returns the group's number, and whether few rows
@@ -294,7 +294,8 @@ SELECT fairq.maintain('maintain_t');
 ROLLBACK TO s;
 SELECT fairq.maintain();
 COMMIT;
--- maintain() is the only call of a transaction, at the other isolation levels
+-- at the other isolation levels, maintain() works as the only call of a
+-- transaction
 SELECT pg_temp.pop('maintain_t') IS NOT NULL AS popped;
 SELECT pg_temp.done('maintain_t');
 SELECT pg_temp.add('maintain_t', 'b3');
@@ -349,7 +350,7 @@ SELECT * FROM pg_temp.seats('maintain_t');
 SELECT payload, group_key FROM fairq.pop('maintain_t', 100) ORDER BY 1;
 SELECT * FROM fairq.check_queue('maintain_t');
 
--- many groups are added and deleted, several times
+-- the numbers of many deleted groups can be used again, several times
 SELECT fairq.create_queue('maintain_m', block_length => 300);
 DO $$
 BEGIN

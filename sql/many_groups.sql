@@ -89,8 +89,8 @@ SELECT round, count(*), count(DISTINCT group_key) FROM served GROUP BY 1 ORDER B
 SELECT * FROM fairq.check_queue('many_groups');
 SELECT fairq.drop_queue('many_groups');
 
--- If leases belong to groups whose numbers are far apart, each end is noticed,
--- although a call between them finds only the first.
+-- If leases belong to groups with distant numbers, pops notice the end of each
+-- lease, although a pop between these ends finds only the first.
 SELECT fairq.create_queue('many_groups');
 SELECT count(*) FROM fairq.enqueue_batch('many_groups',
 	ARRAY(SELECT 'g' || i FROM generate_series(0, 199) i),

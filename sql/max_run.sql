@@ -1,5 +1,5 @@
 -- How long a task may run: max_run_time of a queue. No lease ends later than
--- this time after the pop, also after an extend. Then the worker loses the
+-- this time after the pop, even after an extend. Then the worker loses the
 -- task, like any task whose lease expires.
 --
 -- Fails if fairq_arg_lease() in args.c and extend() in finish.c do not use
@@ -46,14 +46,14 @@ SELECT fairq.set_progress(:t4, 1, '1'), fairq.set_progress(:t4, 2, '1');
 SELECT * FROM pg_temp.stand;
 -- after that time, the task can still be completed until a pop takes it over
 SELECT fairq.complete(:t1, 1);
--- the other tasks are popped again, and again have the whole time
+-- when the other tasks are popped again, each has the whole time
 SELECT payload, attempt, lapses FROM fairq.pop('max_run_time', 10);
 SELECT fairq.extend(:t4, 1), fairq.extend(:t4, 2, '2 hours') > now() AS extended;
 SELECT * FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('max_run_time');
 
--- max_run_time may change while tasks run. A shorter time applies once a lease
--- is extended.
+-- max_run_time may change while tasks run. A shorter time takes effect when a
+-- lease is extended.
 SELECT fairq.alter_queue('max_run_time', max_run_time => '30 minutes');
 SELECT fairq.alter_queue('max_run_time', max_run_time => NULL, lease => '2 hours');
 SELECT queue, lease, max_run_time FROM fairq.queues WHERE queue = 'max_run_time';

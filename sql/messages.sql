@@ -1,6 +1,6 @@
--- The text of each error of fairq, once, with its detail and hint. All other
--- tests check SQLSTATEs only, so only this test changes with a message. Fails
--- if a hint is missing.
+-- The text of each error of fairq, once, with its detail and hint. Most other
+-- tests check only SQLSTATEs, so usually only this test changes with a message.
+-- Fails if a hint is missing.
 --
 -- A session cannot cause these four messages on its own. A table of fairq does
 -- not exist any more: test/t/039_wait_drop.pl drops it while another call

@@ -72,7 +72,7 @@ ROLLBACK TO s;
 ROLLBACK;
 SELECT pg_temp.busy('key_group'), pg_temp.pop('key_group');
 
--- When the lease lapses, the same task runs again, and the others still wait.
+-- When the lease expires, the same task runs again, while the others still wait.
 SELECT fairq.extend(id, attempt, '1 microsecond') IS NOT NULL AS extended FROM fairq.live_tasks WHERE queue = 'key_group' AND payload = '"busy1"';
 SELECT pg_temp.pop('key_group', 1);
 SELECT pg_temp.busy('key_group'), pg_temp.pop('key_group');
@@ -93,7 +93,7 @@ CALL pg_temp.pop_idle('key_user', 1);
 SELECT pg_temp.add('key_group', 'busy', 4, 20000), pg_temp.add('key_user', 'acme/busy', 4, 20000);
 CALL pg_temp.pop_idle('key_group', 20000);
 CALL pg_temp.pop_idle('key_user', 20000);
--- for each group, an index may have one more level
+-- an index may have one more level, which costs one more buffer for each group
 SELECT queue, min(buffers) FILTER (WHERE waiting > 1) <= min(buffers) FILTER (WHERE waiting = 1) + 12 AS flat
 FROM pops GROUP BY queue ORDER BY queue;
 SELECT pg_temp.busy('key_group'), pg_temp.busy('key_user');

@@ -62,7 +62,8 @@ SELECT fairq.pause('pause_number', 'b');
 SELECT fairq.resume('pause_number', 'b');
 SELECT group_key, paused FROM fairq.groups WHERE queue = 'pause_number';
 
--- all groups are paused, one after the other
+-- no task is served while all groups are paused, and a resume returns only its
+-- group
 SELECT fairq.create_queue('pause_all');
 SELECT pg_temp.add('pause_all', 'a', 1, 3), pg_temp.add('pause_all', 'b', 1, 3),
 	pg_temp.add('pause_all', 'c', 1, 3);
@@ -108,7 +109,7 @@ SELECT fairq.resume('pause_queue', NULL);
 SELECT * FROM pg_temp.pop_groups('pause_queue');
 SELECT * FROM fairq.check_queue('pause_queue');
 
--- if queue and group are paused, either pause is enough
+-- if queue and group are paused, the group's tasks wait until both are resumed
 SELECT fairq.create_queue('pause_both');
 SELECT pg_temp.add('pause_both', 'a', 1, 4), pg_temp.add('pause_both', 'b', 1, 4);
 SELECT fairq.pause('pause_both', 'a');

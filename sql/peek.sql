@@ -77,7 +77,7 @@ SELECT pg_temp.pop('peek', 100);
 SELECT count(*) FROM fairq.peek('peek');
 
 --
--- Weights, also in the middle of a turn
+-- Weights, even in the middle of a turn
 --
 
 SELECT fairq.create_queue('peek_weights');
@@ -107,8 +107,8 @@ SELECT fairq.alter_queue('peek_limits', max_running => 0), fairq.pause('peek_lim
 SELECT fairq.resume('peek_limits'), pg_temp.pop('peek_limits');
 
 --
--- Time: expired tasks come first, then due retries, then scheduled tasks in
--- the order in which they became ready. Future ones are absent.
+-- Time: lapsed tasks come first, then due retries, then scheduled tasks in the
+-- order in which they became ready. Future ones are absent.
 --
 
 SELECT fairq.create_queue('peek_time', backoff => '0');
@@ -123,13 +123,13 @@ SELECT pg_temp.pop('peek_time', 4, '1 ms'), pg_temp.sleep_past(0.01);
 SELECT pg_temp.peek('peek_time', 20);
 SELECT pg_temp.pop('peek_time', 3, '1 hour'), pg_temp.pop('peek_time', 20);
 
--- in a full queue an expired task already has its slot
+-- in a full queue a lapsed task already has its slot
 SELECT fairq.create_queue('peek_full', max_running => 3, max_attempts => 2);
 SELECT pg_temp.enqueue('peek_full', 'a1 a2 b1 b2 c1');
 SELECT pg_temp.pop('peek_full', 10, '1 ms'), pg_temp.sleep_past(0.01);
 SELECT pg_temp.peek('peek_full', 2);
 SELECT pg_temp.pop('peek_full', 2, '1 ms'), pg_temp.sleep_past(0.01);
--- a pop finishes expired tasks that have no attempts left, and then uses their
+-- a pop finishes lapsed tasks that have no attempts left, and then uses their
 -- slots
 SELECT pg_temp.pop('peek_full', 10);
 SELECT pg_temp.pop('peek_full', 10);

@@ -327,7 +327,7 @@ SET ROLE regress_fairq_heir;
 SELECT payload FROM fairq.pop('privileges');
 SELECT fairq.complete(:running);
 RESET ROLE;
--- a role with manage may grant and revoke, too, also for itself
+-- a role with manage may also grant and revoke privileges, even its own
 SET ROLE regress_fairq_manage;
 SELECT fairq.grant_queue('privileges', 'regress_fairq_work', 'work');
 SELECT fairq.revoke_queue('privileges', 'regress_fairq_manage', 'manage');

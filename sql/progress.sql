@@ -51,7 +51,7 @@ SELECT fairq.set_progress(:task, 2, '10');
 SELECT progress FROM fairq.tasks WHERE id = :task;
 SELECT fairq.fail(:task);
 
--- set_progress() changes no index, and needs no space on another page
+-- set_progress() changes no index and needs no space on another page
 SELECT fairq.enqueue('progress', 'b') AS task \gset
 SELECT count(*) FROM fairq.pop('progress');
 VACUUM fairq.task;
@@ -63,8 +63,8 @@ SELECT pg_stat_force_next_flush();
 SELECT n_tup_upd - :all AS updates, n_tup_hot_upd - :hot AS hot FROM pg_stat_user_tables
 WHERE relid = 'fairq.task'::regclass;
 
--- the next attempt's claim returns the progress, whatever ended the last
--- attempt, and also if it is stored out of line
+-- whatever ended the last attempt, the next attempt's claim returns the progress, even if
+-- the progress is stored out of line
 SELECT repeat(string_agg(md5(i::text), ''), 10) AS long FROM generate_series(1, 500) i \gset
 SELECT fairq.set_progress(:task, 1, to_jsonb(:'long'::text)), fairq.fail(:task, 1, retry_in => '0');
 SELECT attempt, progress = to_jsonb(:'long'::text) AS same FROM fairq.pop('progress', 1, '1 microsecond');

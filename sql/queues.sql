@@ -228,7 +228,7 @@ SELECT fairq.pop('queues_a');
 SELECT fairq.drop_queue('queues_a');
 SELECT count(*) FROM fairq.tasks WHERE queue = 'queues_a';
 
--- a new queue has nothing of a former queue with its name
+-- a new queue inherits nothing from a dropped queue that had its name
 SELECT fairq.set_group('queues_b', 'x', 2, 5);
 SELECT fairq.enqueue('queues_b', 'x', 'true') > 0 AS ok;
 BEGIN;

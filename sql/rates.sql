@@ -41,7 +41,7 @@ SELECT DISTINCT status, reason FROM fairq.tasks WHERE queue = 'rates' ORDER BY 1
 SELECT queue, rate, per, burst, max_rate FROM fairq.queues WHERE queue = 'rates';
 SELECT * FROM fairq.check_queue('rates');
 
--- ends of tasks, new tasks and reset_hints() return no start
+-- ends of tasks, new tasks and reset_hints() give back no start
 SELECT count(*) FROM fairq.complete_batch((SELECT array_agg(id) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g1'));
 SELECT count(fairq.release(id)) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g2';
 SELECT count(fairq.fail(id, retry_in => '0')) FROM fairq.tasks WHERE queue = 'rates' AND status = 'running' AND group_key = 'g3';
@@ -111,7 +111,7 @@ SELECT priority FROM fairq.pop('rates_p', 100);
 SELECT priority, throttled FROM fairq.lanes WHERE queue = 'rates_p' AND throttled > 0 LIMIT 1;
 SELECT fairq.drop_queue('rates_p', true);
 
--- an expired task needs a start, also in a full group and a full queue, at its
+-- a lapsed task needs a start, also in a full group and a full queue, at its
 -- group's turn
 SELECT fairq.create_queue('rates_expired', rate => 1, per => '1 hour', burst => 2);
 SELECT fairq.create_queue('rates_expired_1', rate => 1, per => '1 hour', burst => 2, concurrency => 1);
@@ -136,7 +136,7 @@ SELECT fairq.alter_queue('rates_expired_4', max_rate => 0);
 SELECT payload, attempt FROM fairq.pop('rates_expired_4');
 SELECT count(fairq.drop_queue(queue, true)) FROM fairq.queues WHERE queue LIKE 'rates_expired%';
 
--- a hold of a group, and of the queue; a time in the past, or none, ends it
+-- a hold of a group, and of the queue; a time in the past, or no time, ends a hold
 SELECT fairq.create_queue('rates_hold');
 SELECT fairq.hold('rates_hold', 'g1', until => now() + interval '1 hour');
 SELECT pg_temp.fill('rates_hold', 2, 2);
@@ -203,7 +203,7 @@ SELECT fairq.hold('rates_ages');
 SELECT pg_temp.popped('rates_ages', 100);
 SELECT * FROM pg_temp.ages('rates_ages');
 SELECT fairq.drop_queue('rates_ages', true);
--- a group that returns no longer counts as limited, also after a restart
+-- once a group returns, it does not count as limited, even after a restart
 SELECT fairq.create_queue('rates_ages', rate => 1, per => '0.5 s');
 SELECT pg_temp.fill('rates_ages', 1, 3);
 SELECT pg_sleep(0.3);

@@ -1,9 +1,9 @@
 -- Why a task does not run: each reason, from its cause to its end.
 --
 -- Fails if reasons are checked in another order, if the value of an unknown
--- counter is used, or if wait_reason() is VOLATILE. Fails if a group counts as
--- throttled after its time (lane_view.c). Fails if a task still waits for its
--- predecessors when they have ended (view live_tasks).
+-- counter is used, or if wait_reason() is VOLATILE. Fails if a group still
+-- counts as throttled once its tasks may start (lane_view.c). Fails if a task
+-- still waits for its predecessors when they have ended (view live_tasks).
 \a \pset footer off
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_fairq_reasons;

@@ -1,8 +1,8 @@
 -- Failed tasks are redriven into another queue, group or priority.
 --
 -- Fails if the privilege manage is required for the target queue, too
--- (arg_target() in maintain.c). Fails if the failed tasks' group is searched in
--- the target queue (fairq_redrive()).
+-- (arg_target() in maintain.c). Fails if the target queue is searched for the
+-- failed tasks' group (fairq_redrive()).
 \a \pset footer off
 SET client_min_messages = warning;
 \set VERBOSITY sqlstate
@@ -17,7 +17,7 @@ CREATE VIEW pg_temp.tasks AS
 	SELECT payload #>> '{}' AS task, queue, group_key, priority, status, attempt, attempts_left, error
 	FROM fairq.tasks WHERE queue LIKE 'redrive\__' ORDER BY id;
 
--- one task is redriven with each option alone, and with all together
+-- each option of a redrive works alone, and all of them work together
 SELECT count(pg_temp.failed(p)) FROM unnest('{a1,a2,a3,a4,a5}'::text[]) p;
 SELECT array_agg(id ORDER BY id) AS ids FROM fairq.tasks WHERE queue = 'redrive_a' \gset
 SELECT fairq.redrive((:'ids'::bigint[])[1], 'redrive_b'), fairq.redrive((:'ids'::bigint[])[2], to_group => 'x'),

@@ -75,8 +75,8 @@ CALL fairq.wait('replace', '5 seconds');
 SELECT pg_temp.pop();
 
 --
--- A task that waits for a retry keeps its attempts, and its time unless the
--- call gives one
+-- A task that waits for a retry keeps its attempts, and keeps its time unless
+-- the call gives another one
 --
 
 SELECT fairq.fail(pg_temp.id('c7'), retry_in => '1 hour', error => 'why');

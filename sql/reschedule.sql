@@ -47,14 +47,14 @@ SELECT * FROM fairq.check_queue('reschedule');
 -- a1 is now behind the other tasks of its group
 SELECT pg_temp.pop();
 SELECT fairq.complete_batch(array_agg(id)) IS NOT NULL AS done FROM fairq.tasks WHERE queue = 'reschedule';
--- wait() returns once a task is due that was postponed by a moment
+-- wait() returns once a task that was postponed by a moment is due
 SELECT pg_temp.add('c1');
 SELECT pg_temp.to('c1', clock_timestamp() + interval '200 ms');
 SELECT pg_temp.pop();
 CALL fairq.wait('reschedule', '5 seconds');
 SELECT pg_temp.pop();
 SELECT fairq.complete(pg_temp.id('c1'));
--- NULL is now; a ready task keeps its turn and its time
+-- NULL means now; a ready task keeps its turn and its time
 SELECT pg_temp.add('d1', 'd2');
 SELECT addr AS before, run_at FROM fairq.tasks WHERE id = pg_temp.id('d1') \gset
 SELECT fairq.reschedule(pg_temp.id('d1'), NULL), fairq.reschedule(pg_temp.id('d1')), pg_temp.to('d1', now() - interval '1 day');

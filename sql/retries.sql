@@ -265,7 +265,7 @@ SELECT fairq.fail(id), fairq.fail(id, attempt), fairq.complete(id, attempt), fai
 	fairq.cancel(id), cardinality(fairq.complete_batch(ARRAY[id]))
 FROM fairq.tasks WHERE queue = 'retries' AND status = 'failed';
 SELECT fairq.purge('retries');
--- the value of max_attempts at the moment of the failure counts
+-- the value of max_attempts at the moment of the failure applies
 SELECT pg_temp.add('retries', 'b1', 'b2');
 SELECT pg_temp.pop('retries');
 SELECT fairq.alter_queue('retries', max_attempts => 1);
@@ -274,8 +274,8 @@ SELECT fairq.fail(pg_temp.id('retries', 'b1'), 1, 'too many by now');
 SELECT fairq.alter_queue('retries', max_attempts => 2147483647);
 SELECT fairq.fail(pg_temp.id('retries', 'b2'), 1, 'may be retried', '0');
 SELECT * FROM pg_temp.tasks('retries') WHERE task LIKE 'b%';
--- released attempts do not count towards max_attempts, and attempts before
--- them still do
+-- released attempts do not count towards max_attempts, but attempts before them
+-- still do
 SELECT fairq.alter_queue('retries', max_attempts => 2);
 SELECT pg_temp.pop('retries');
 SELECT fairq.release(pg_temp.id('retries', 'b2'), 2);
@@ -357,7 +357,7 @@ SELECT fairq.fail(pg_temp.id('retries_t', 'a1'), 1, 'x', '0'), fairq.fail(pg_tem
 	fairq.fail(pg_temp.id('retries_t', 'b1'), 1, 'x', dead => true), fairq.release(pg_temp.id('retries_t', 'b2'), 1),
 	fairq.release(pg_temp.id('retries_t', 'c1'), 1, '1 hour'), fairq.complete(pg_temp.id('retries_t', 'c2'), 1);
 SELECT * FROM pg_temp.tasks('retries_t');
--- a task that becomes ready in a transaction may be popped in it
+-- a transaction may pop a task that it has made ready
 SELECT pg_temp.pop('retries_t');
 ROLLBACK;
 SELECT * FROM pg_temp.tasks('retries_t');

@@ -170,7 +170,7 @@ SELECT count(*), count(DISTINCT group_key) AS groups, count(DISTINCT id) AS task
 FROM fairq.pop('rollback_groups', 2000);
 SELECT * FROM fairq.check_queue('rollback_groups');
 
--- More groups than a transaction records separately.
+-- Rollbacks also work with more groups than a transaction records separately.
 SELECT fairq.create_queue('rollback_many');
 BEGIN;
 SELECT count(*) FROM fairq.enqueue_batch('rollback_many',
@@ -259,7 +259,7 @@ SELECT count(*) FROM (SELECT fairq.release(id) FROM fairq.tasks
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('rollback_release', 10, per_group => 10);
 SELECT * FROM fairq.check_queue('rollback_release');
 
--- The calls are rolled back, as a whole and in part.
+-- After a rollback of calls, also to a savepoint, their tasks are as before.
 BEGIN;
 SELECT fairq.release(id), fairq.complete(id) FROM fairq.tasks
 WHERE queue = 'rollback_release' AND payload = '"a1"';
@@ -337,7 +337,7 @@ COMMIT;
 SELECT * FROM fairq.check_queue('rollback_purged');
 SELECT pg_temp.pop('rollback_purged', 2);
 
--- Running tasks are not purged, and may be released.
+-- Running tasks are not purged, but can be released.
 SELECT fairq.purge('rollback_purged');
 SELECT fairq.purge('rollback_purged', 'a');
 SELECT payload, status FROM fairq.tasks WHERE queue = 'rollback_purged' ORDER BY payload;

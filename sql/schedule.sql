@@ -172,17 +172,17 @@ SELECT fairq.enqueue('schedule_6', 'b', '"middle"', 5) > 0 AS ok;
 SELECT pg_temp.wait_for(timestamptz :'t' + interval '20 milliseconds');
 SELECT pg_temp.put('schedule_2', NULL, 'a4', 'a5');
 
--- Due tasks come in the order of their times, whatever their ids, and at the
--- same time in the order of their ids.
+-- Due tasks come in the order of their times, whatever their ids, and tasks of
+-- the same time come in the order of their ids.
 SELECT pg_temp.pop('schedule_1', 5), pg_temp.pop('schedule_1');
 -- A due task comes behind tasks of its group that were enqueued before it was
 -- due, and before later ones.
 SELECT pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2', 1), pg_temp.pop('schedule_2');
--- Each group is served at its turn and according to its weight, however many
--- due tasks it or the others have.
+-- Each group is served at its turn and according to its weight, however many due tasks it
+-- or other groups have.
 SELECT pg_temp.pop('schedule_3', 4), pg_temp.pop('schedule_3');
 SELECT pg_temp.pop('schedule_4', 4), pg_temp.pop('schedule_4');
--- Expired tasks have begun before, and come before due ones, whatever their
+-- Lapsed tasks have begun before, and come before due ones, whatever their
 -- times.
 SELECT pg_temp.pop('schedule_5');
 -- Priorities stay strict.
@@ -324,7 +324,7 @@ SELECT pg_temp.wait_for(timestamptz :'t' + interval '1 second');
 SELECT pg_temp.pop('schedule');
 SELECT * FROM fairq.check_queue('schedule');
 SELECT pg_temp.done('schedule'), fairq.purge('schedule');
--- a purge and a cancel are rolled back to a savepoint
+-- a rollback to a savepoint undoes a purge
 SELECT pg_temp.soon() AS t \gset
 SELECT pg_temp.put('schedule', :'t', 'a1'), pg_temp.put('schedule', timestamptz :'t' + interval '1 hour', 'a2');
 SELECT pg_temp.wait_for(:'t');

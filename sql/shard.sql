@@ -52,7 +52,7 @@ TRUNCATE fairq.task RESTART IDENTITY;	-- a purge by SQL; the shard stays
 SET client_min_messages = warning;
 SELECT fairq.shard();
 
--- the shard gives its last ids, except for those that are reserved
+-- the shard assigns its last ids, except for those that are reserved
 SELECT setval('fairq.task_id_seq', (8::bigint << 43) - (1 << 20) - 1) > 0 AS set;
 SELECT (8::bigint << 43) - fairq.enqueue('q', 'a') AS left;
 SELECT count(fairq.enqueue('q', 'a')) FROM generate_series(1, 30);

@@ -11,9 +11,9 @@
 -- virtual time (settle_charge() there). Cost-fair: fails if each task is charged as
 -- one, or a lane is chosen for several tasks at once (fairq_charge_of() in claim.h,
 -- choose_lane() in serve.c). Time-fair: fails if a newly active lane is not charged or
--- not the first of equals, or new shares do not make all lanes equal. Fails if levels
--- do not count (find_got(), is_before(), key_of() in shares.c), or if peek() does not
--- count tasks that it has already returned as running.
+-- is not the first of equals. Fails if new shares do not make all lanes equal. Fails
+-- if levels do not count (find_got(), is_before(), key_of() in shares.c), or if peek()
+-- does not count tasks that it has already returned as running.
 \a \pset footer off
 \set VERBOSITY sqlstate
 
@@ -77,7 +77,8 @@ SELECT fairq.alter_queue('shares', shares => '{7,2,1}');
 SELECT queue, shares FROM fairq.queues WHERE queue LIKE 'shares%';
 
 --
--- The order, with one task per call and many; lanes without a share come last
+-- The order, with one task per call and with many; lanes without a share come
+-- last
 --
 
 SELECT pg_temp.enqueue('shares', p, 40) FROM generate_series(0, 3) p;
@@ -109,8 +110,8 @@ SELECT pg_temp.enqueue('shares', p, 20, 1) FROM generate_series(0, 2) p;
 SELECT pg_temp.pops('shares', 10, 2);
 
 --
--- New shares make all lanes equal. Without shares the order of priorities is
--- strict.
+-- A change of the shares makes the amounts of all lanes equal. Without shares
+-- the order of priorities is strict.
 --
 
 SELECT fairq.alter_queue('shares', shares => '{1,3}');
@@ -128,9 +129,9 @@ SELECT pg_temp.pops('shares', 6);
 SELECT fairq.purge('shares') > 0;
 
 --
--- The bound holds between any two tasks. After a multiple of the sum of the
--- shares, each lane has exactly its share. The shares have no small common
--- multiple.
+-- The bound holds between any two tasks. After a number of tasks that is a
+-- multiple of the sum of the shares, each lane has exactly its share. The
+-- shares have no small common multiple.
 --
 
 CREATE TEMP TABLE served (n int, p int);
@@ -163,7 +164,7 @@ SELECT fairq.alter_queue('shares', shares => '{2,1}');
 SELECT fairq.set_group('shares', 'g0', weight => 3);
 SELECT pg_temp.enqueue('shares', p, 30) FROM generate_series(0, 1) p;
 SELECT pg_temp.pops('shares', 6, 3);
--- the turns of one window of per_group are of one lane, which is charged for
+-- all turns in one window of per_group come from one lane, which is charged for
 -- all of them
 SELECT pg_temp.pop('shares', 9, per_group => 1);
 SELECT pg_temp.pop('shares', 9, per_group => 1);
@@ -182,7 +183,7 @@ SELECT fairq.purge('shares') > 0;
 SELECT fairq.alter_queue('shares', concurrency => 0, max_running => 1);
 SELECT pg_temp.enqueue('shares', p, 9) FROM generate_series(0, 1) p;
 CALL pg_temp.pops_apart('shares', 7);
--- expired tasks of a full queue are served according to the shares
+-- lapsed tasks of a full queue are served according to the shares
 SELECT fairq.alter_queue('shares', max_running => 9);
 SELECT string_agg(priority::text, '') FROM fairq.pop('shares', 20, '1 microsecond');
 SELECT pg_temp.pop('shares', 6);
@@ -223,7 +224,7 @@ $$;
 SELECT pg_temp.enqueue_at('shares', 0, 20, 3), pg_temp.enqueue_at('shares', 1, 60, 1);
 SELECT pg_temp.pops('shares', 12);
 SELECT pg_temp.pops('shares', 2, 8);
--- the turns of one window of per_group are of one lane, which is charged for
+-- all turns in one window of per_group come from one lane, which is charged for
 -- all of them
 SELECT pg_temp.pop('shares', 4, per_group => 1);
 SELECT pg_temp.pops('shares', 8);

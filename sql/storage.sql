@@ -296,7 +296,7 @@ DROP INDEX fairq.storage_lease, fairq.storage_worker, fairq.storage_unique;
 
 -- fairq maintains an index that has the columns of one of its own indexes but
 -- sorts them differently. fairq does not mistake it for its own index, even if
--- its own index is younger.
+-- its own index was created later.
 CREATE INDEX storage_down ON fairq.task (lane, addr DESC);
 CREATE INDEX storage_nulls ON fairq.task (lane, addr NULLS FIRST);
 CREATE INDEX storage_down_too ON fairq.task (lane, group_no DESC, addr);

@@ -2,8 +2,8 @@
 -- would bypass. No task is lost, and work continues once the object is
 -- dropped.
 --
--- Fails if fairq_open() does not check (store.c), or if the result of the
--- check is kept although the table changed.
+-- Fails if fairq_open() does not check tables (store.c), or if the result of
+-- the check is kept although the table changed.
 \a \t
 \set VERBOSITY sqlstate
 

@@ -125,7 +125,7 @@ SELECT fairq.release(pg_temp.id('c1'), 2);
 COMMIT;
 SELECT * FROM pg_temp.stand;
 SELECT * FROM fairq.check_queue('taken');
--- a task is no longer taken once its take is rolled back to a savepoint
+-- a task is no longer taken once a rollback to a savepoint undoes its take
 SELECT pg_temp.forget(), pg_temp.add('a1', 'b1'), pg_temp.note();
 BEGIN;
 SAVEPOINT one;

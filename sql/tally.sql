@@ -2,10 +2,10 @@
 -- reading their rows. It agrees with the rows after each call that changes a
 -- row.
 --
--- Fails if a call records no change, or one of the wrong kind (FairqPending).
--- Fails if rolled back changes count (apply_pending() in transaction.c). Fails
--- if a count that did not include a queue marks its numbers as known
--- (add_found() in load.c).
+-- Fails if a call does not record its change, or records a wrong kind of change
+-- (FairqPending). Fails if rolled back changes count (apply_pending() in
+-- transaction.c). Fails if a count that did not include a queue marks its
+-- numbers as known (add_found() in load.c).
 \a \pset footer off
 
 -- The numbers of the view, and the faults of the queue.
@@ -46,7 +46,7 @@ SELECT * FROM pg_temp.tally();
 SELECT payload FROM fairq.take('tally');
 SELECT * FROM pg_temp.tally();
 
--- Leases end in each way, and tasks are changed.
+-- Leases end in every possible way, and tasks are changed.
 SELECT fairq.complete(pg_temp.id('a'));
 SELECT * FROM pg_temp.tally();
 SELECT fairq.fail(pg_temp.id('b'), dead => true);
@@ -71,7 +71,8 @@ SELECT * FROM pg_temp.tally();
 SELECT pg_temp.pop(10) LIKE '%l%' AS due;
 SELECT * FROM pg_temp.tally();
 
--- Expired leases: served again, taken, returned, and failed permanently.
+-- Tasks whose leases have expired are popped again, taken, returned, and failed
+-- permanently.
 SELECT count(fairq.extend(id, lease => '1 microsecond')) FROM fairq.tasks WHERE queue = 'tally' AND status = 'running';
 SELECT * FROM pg_temp.tally();
 SELECT pg_temp.pop(1, '1 microsecond') IS NOT NULL AS popped;
@@ -120,8 +121,8 @@ SELECT * FROM pg_temp.tally();
 UPDATE fairq.task SET payload = '2' WHERE queue_id = (SELECT queue_id FROM fairq.queue WHERE name = 'tally')
 	AND payload = '"t1"';
 SELECT * FROM pg_temp.tally();
--- A transaction that has already written counts the tasks again, and its own
--- rows once.
+-- A transaction that has already written counts the tasks again, and counts its
+-- own rows only once.
 SELECT fairq.reset_hints();
 BEGIN;
 SELECT fairq.enqueue('tally', 'g1') > 0 AS enqueued;

@@ -229,7 +229,7 @@ COMMIT;
 SELECT payload->'id' AS id, group_key FROM fairq.pop('transactions_trigger', 100);
 SELECT * FROM fairq.check_queue('transactions_trigger');
 
--- A deferred trigger enqueues at the commit.
+-- A deferred trigger can enqueue at the commit.
 DROP TRIGGER enqueue ON transactions_order;
 CREATE CONSTRAINT TRIGGER enqueue AFTER INSERT ON transactions_order
 	DEFERRABLE INITIALLY DEFERRED

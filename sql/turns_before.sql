@@ -1,5 +1,5 @@
 -- An upper bound on the number of tasks that are served before a task.
--- test/suite/turns_before compares it with the tasks that are served.
+-- test/suite/turns_before compares it with the number of tasks that are served.
 --
 -- Fails if the weights of other groups do not count (others_per_block() in
 -- inspect.c).
@@ -18,7 +18,8 @@ LANGUAGE sql AS $$ SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('turn
 
 SELECT fairq.create_queue('turns_before');
 SELECT fairq.turns_before(NULL), fairq.turns_before(-1);
--- the group is alone, then with other groups, and then its turns pass
+-- the bound counts the group's own tasks, then also those of other groups, and
+-- falls as turns pass
 SELECT pg_temp.add('a1', 'a2', 'a3');
 SELECT * FROM pg_temp.before;
 SELECT pg_temp.add('b1', 'b2', 'c1');

@@ -68,7 +68,7 @@ CALL fairq.wait('wait', '1 minute');
 SELECT clock_timestamp() - :'before' BETWEEN '150 milliseconds' AND '20 seconds' AS in_time;
 SELECT pg_temp.pop('wait');
 SELECT pg_temp.done('wait');
--- a task is due, or becomes due meanwhile, but not a later one
+-- a wait ends if a task is due or becomes due meanwhile, but not for a later task
 SELECT clock_timestamp() AS before \gset
 SELECT fairq.enqueue('wait', 'a', '"a1"', run_at => clock_timestamp() + interval '150 milliseconds') > 0 AS ok;
 SELECT fairq.enqueue('wait', 'b', '"b1"', run_at => clock_timestamp() + interval '1 hour') > 0 AS ok;
@@ -114,7 +114,7 @@ CALL fairq.wait('wait', '0');
 SELECT fairq.resume('wait', 'a');
 CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
--- an expired task of a paused group does not end a wait either
+-- a lapsed task of a paused group does not end a wait either
 SELECT fairq.extend(id, 1, '1 microsecond') IS NOT NULL AS lapsed FROM fairq.tasks WHERE queue = 'wait' AND payload = '"a1"';
 SELECT fairq.pause('wait', 'a');
 CALL fairq.wait('wait', '0');
@@ -124,8 +124,8 @@ CALL fairq.wait('wait', '0');
 SELECT pg_temp.pop('wait');
 SELECT * FROM fairq.check_queue('wait');
 SELECT pg_temp.done('wait');
--- a task that a limit holds back does not end a wait; an expired one under the
--- limit does
+-- a task that a limit holds back does not end a wait; one with an expired lease
+-- does, if it is under the limit
 SELECT fairq.alter_queue('wait', 1, 2);
 SELECT pg_temp.add('wait', 'a1', 'a2', 'b1', 'b2', 'c1');
 SELECT pg_temp.pop('wait', 1), pg_temp.pop('wait', 1);
@@ -154,7 +154,7 @@ CALL fairq.wait('wait', '0');
 SELECT * FROM fairq.check_queue('wait');
 
 --
--- Where wait() may be called, since it ends transactions
+-- Only some places allow wait(), since it ends transactions
 --
 
 BEGIN;
@@ -165,7 +165,8 @@ SELECT pg_temp.add('wait', 'b1');
 CALL fairq.wait('wait');
 COMMIT;
 SELECT count(*) FROM fairq.tasks WHERE queue = 'wait' AND status = 'queued';
--- an invalid argument is reported before the transaction block is
+-- the error about an invalid argument precedes the one about a transaction
+-- block
 BEGIN;
 CALL fairq.wait(NULL);
 ROLLBACK;
@@ -175,7 +176,7 @@ ROLLBACK;
 BEGIN READ ONLY;
 CALL fairq.wait('wait', '0');
 ROLLBACK;
--- several statements in one message are a transaction
+-- several statements in one message form one transaction
 SELECT 1 AS one \; CALL fairq.wait('wait', '0');
 CALL fairq.wait('wait', '0') \; SELECT 1 AS one;
 SET default_transaction_read_only = on;
@@ -199,8 +200,8 @@ BEGIN
 	RETURN ready;
 END $$;
 SELECT pg_temp.wait();
--- a procedure and a DO block may call wait(), unless they are called in a
--- transaction block
+-- a procedure and a DO block may call wait(), unless they run in a transaction
+-- block
 CREATE PROCEDURE pg_temp.work(INOUT served text, n int) LANGUAGE plpgsql AS $$
 DECLARE
 	ready boolean;
@@ -285,8 +286,8 @@ CALL fairq.wait('wait_2', '0');
 SELECT fairq.drop_queue('wait_2', true);
 CALL fairq.wait('wait_2', '0');
 
--- A task that a pop would finish and not return does not end a wait. wait()
--- finishes such a task itself, and then finds tasks that can use its slot.
+-- A task that a pop would finish without returning it does not end a wait. wait() finishes
+-- such a task itself, and then finds tasks that can use its slot.
 SELECT fairq.create_queue('wait_over', concurrency => 1, max_attempts => 1, retain => '1 day');
 SELECT pg_temp.add('wait_over', 'a1'), pg_temp.add('wait_over', 'b1');
 SELECT count(*) FROM fairq.pop('wait_over', 2, '1 microsecond');
@@ -306,8 +307,7 @@ SELECT pg_temp.add('wait_over', 'c1');
 CALL fairq.wait('wait_over', '0');
 SELECT pg_temp.pop('wait_over');
 SELECT fairq.alter_queue('wait_over', max_running => 0, max_attempts => 5);
--- an expired cancelled task does not end a wait; an expired task that runs
--- again does
+-- a lapsed cancelled task does not end a wait; a lapsed task that runs again does
 SELECT pg_temp.done('wait_over'), pg_temp.add('wait_over', 'd1'), pg_temp.add('wait_over', 'e1');
 SELECT count(fairq.cancel(id)) FROM fairq.pop('wait_over', 1, '1 microsecond');
 SELECT count(*) FROM fairq.pop('wait_over', 1, '1 hour');
@@ -316,7 +316,7 @@ SELECT payload, status FROM fairq.tasks WHERE queue = 'wait_over' AND payload >=
 SELECT fairq.extend(id, lease => '1 microsecond') IS NOT NULL AS ok FROM fairq.task WHERE payload = '"e1"';
 CALL fairq.wait('wait_over', '0');
 SELECT pg_temp.pop('wait_over');
--- more expired tasks than one search finishes, and then more running tasks than a lowered
+-- more lapsed tasks than one search finishes, and then more running tasks than a lowered
 -- limit allows
 SELECT pg_temp.done('wait_over'), fairq.alter_queue('wait_over', max_attempts => 1, retain => '0');
 SELECT count(fairq.enqueue('wait_over', 'f')) FROM generate_series(1, 250);

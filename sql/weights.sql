@@ -129,7 +129,7 @@ SELECT pg_temp.add('priorities', 'c', 1, 1, 0);
 SELECT pg_temp.pop('priorities', 2);
 SELECT pg_temp.pop('priorities', 2);
 
--- per_group spans blocks of one priority
+-- per_group applies across the blocks of one priority
 SELECT pg_temp.add('priorities', 'a', 1, 2, 5), pg_temp.add('priorities', 'a', 3, 4, 6);
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('priorities', 100, per_group => 1);
 SELECT string_agg(payload #>> '{}', ' ') FROM fairq.pop('priorities', 100, per_group => 3);
@@ -146,10 +146,10 @@ SELECT bool_and(fairq.drop_queue(queue, true)) FROM fairq.queues
 WHERE queue LIKE 'weights%' OR queue = 'priorities';
 
 --
--- Expired tasks at one address are served in the order of their ids. VACUUM
--- has freed a place in the table, so the row of a later task precedes those of
--- the others. Fails if tasks behind the served one are kept for the next turn
--- in the order of the index (fairq_task_ahead() in store_scan.c).
+-- Lapsed tasks at one address are served in the order of their ids. VACUUM has
+-- freed a place in the table, so the row of a later task precedes those of the
+-- others. Fails if tasks behind the served one are kept for the next turn in
+-- the order of the index (fairq_task_ahead() in store_scan.c).
 --
 
 SELECT fairq.create_queue('weights_gone'), fairq.create_queue('weights_abreast');

@@ -21,7 +21,7 @@ SELECT fairq.register_worker(:a, 'one', '{workers_b, workers_a}', 'host', 'pytho
 SELECT worker, host, client, version, queues, concurrency, running,
 	started_at = :'since' AS same, last_seen > :'seen' AS later FROM fairq.workers;
 
--- two workers may have one name; only name and queues are required
+-- two workers may have the same name; only name and queues are required
 SELECT fairq.register_worker(:b, 'one', '{workers_a}');
 SELECT worker, host, client, version, queues, concurrency, running, last_seen >= started_at AS ok
 FROM fairq.workers ORDER BY last_seen;
