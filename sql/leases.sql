@@ -132,7 +132,7 @@ SELECT pg_temp.lapse('leases', 'a1');
 SELECT pg_temp.pop('leases');
 SELECT count(*) - cardinality(fairq.complete_batch(array_agg(id))) FROM fairq.tasks WHERE queue = 'leases';
 -- a group's tasks with expired leases take turns, so one whose lease expires
--- repeatedly does not delay other tasks, also at the same address
+-- repeatedly does not delay other tasks, even at the same address
 SELECT fairq.set_group('leases', 'a', weight => 3);
 SELECT pg_temp.add('leases', 'a1', 'a2', 'a3', 'a4');
 SELECT fairq.set_group('leases', 'a', weight => 0);

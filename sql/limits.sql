@@ -472,7 +472,7 @@ FROM fairq.queue q WHERE q.queue_id = task.queue_id AND q.name = 'limits_damaged
 SELECT pg_temp.pop('limits_damaged');
 SELECT * FROM fairq.check_queue('limits_damaged');
 
--- A group with its own weight has the limit of the queue, also when that limit changes.
+-- A group with its own weight has the limit of the queue, even after that limit changes.
 SELECT fairq.create_queue('limits_default', concurrency => 1);
 SELECT count(fairq.enqueue('limits_default', 'a', to_jsonb(i))) FROM generate_series(1, 3) i;
 SELECT fairq.set_group('limits_default', 'a', weight => 2);

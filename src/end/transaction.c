@@ -1190,7 +1190,7 @@ fairq_written(void)
 /*
  * Invalidate all hints of this extension at the end of the transaction.
  *
- * With settings, the settings of queues without hints have changed.  The
+ * If "settings" is true, settings of queues without hints have changed.  The
  * queues may have hints by the time of the commit.  The sets of parked groups
  * are then invalid, too, and backends that have read the settings meanwhile
  * read them again.

@@ -1,7 +1,7 @@
 /*
  * transaction.h
- *		The end of a transaction: pending changes, which it makes in hints, and
- *		modules' caches, which it settles.
+ *		The end of a transaction: applies its pending changes to hints, and
+ *		settles the modules' caches.
  */
 #ifndef FAIRQ_TRANSACTION_H
 #define FAIRQ_TRANSACTION_H

@@ -30,8 +30,8 @@
  *			full queue, a group with lapsed tasks is also parked if its tenant
  *			is paused or may not start a task yet (lane_turns.c).
  *
- * throttled No task of the group may start before a time (lane_turns.c).  It
- *			is not in the ring either.
+ * throttled No task of the group may start before a certain time
+ *			(lane_turns.c).  It is not in the ring either.
  *
  * shut		A tenant that has no slot, is paused or may not start a task yet
  *			(lane_turns.c).  Its groups stay in the ring (lane_order.c).

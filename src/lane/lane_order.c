@@ -24,7 +24,7 @@
  *			search visits the group there and removes it.
  *
  * The charge of a turn that yields no task is undone.  The group returns to
- * its previous place, and keeps it for other calls.  The call passes over the
+ * its previous place and keeps it for other calls.  The call passes over the
  * group from then on (FairqVisits), even if shares bring the call back to the
  * lane.  It also passes over a group that has had as many turns as per_group
  * allows.  For each level of the order, the call records the rank up to which

@@ -516,7 +516,7 @@ fairq_queue_lanes(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Add all groups of a lane that wait or run. */
+/* Add all groups of a lane that have waiting or running tasks. */
 static void
 put_lane_groups(ReturnSetInfo *rsinfo, FairqLane *lane)
 {

@@ -6,10 +6,10 @@
  * inserts the row, and the transaction that finishes the task deletes it.  If
  * the task has its key only until it starts, its first claim deletes the row.
  * A retried task does not get the key back, since another task may own it by
- * then.  An enqueue that finds the row returns its task's id.  If the row is
- * being inserted or changed, the enqueue waits for the end of that
- * transaction, which decides whether there is such a task.  Tasks without a
- * key do not use this table.
+ * then.  An enqueue that finds the row returns its task's id.  If another
+ * transaction is inserting or changing the row, the enqueue waits for its end.
+ * Its outcome decides whether a task has the key.  Tasks without a key do not
+ * use this table.
  *
  * A key can be held for some time after it was given up (dedup_for), if its
  * task was started.  Then a row with the end of that time replaces the key's

@@ -372,10 +372,10 @@ fairq_start_is_used(void)
 
 /*
  * Whether there is a slot in the place, which is the turn's group or its
- * tenant.  Returns true if the group has no tenant.  Takes the slot if the
- * call has a slot in the queue.  If there is no slot, the group is parked, or
- * the tenant is shut (with may_park).  If counts are known, the counter is
- * pinned afterwards.
+ * tenant.  Returns true if the place is the tenant and the group has none.
+ * Takes the slot if the call has a slot in the queue.  If there is no slot,
+ * the group is parked, or the tenant is shut (with may_park).  If counts are
+ * known, the counter is pinned afterwards.
  */
 static bool
 slot_in(Place *place, FairqTurn *turn, bool may_park)

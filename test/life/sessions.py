@@ -472,8 +472,8 @@ class Checker(Session):
 
     def act(self):
         for kind in KINDS:
-            # check_queue() is called again, since it may find changes that are
-            # in progress for a moment
+            # check_queue() may report a change in progress as a fault, so only
+            # faults that a second call repeats count
             faults = set(self.look(kind))
             if faults:
                 again = faults & set(self.look(kind))

@@ -14,10 +14,10 @@ transaction makes a task visible.  A task *runs* from its claim until its end is
 visible to all.  Its end is the commit of the transaction that completed,
 failed, released or took it, or the abort of the transaction that claimed it.  A
 claim of an expired task takes over the task's slot.  A group has a *slot* for a
-session if fewer tasks run than its limit.  The settings are the session's own
-uncommitted settings, or else the committed settings.  A queue has a slot under
-the same condition.  Expired tasks need no slot, but they are served only while
-no more tasks run than the limit allows.
+session if fewer of its tasks run than its limit allows.  The settings are the
+session's own uncommitted settings, or else the committed settings.  A queue has
+a slot under the same condition.  Expired tasks need no slot, but they are
+served only while no more tasks run than the limit allows.
 
 The model knows whether a group has a slot, with these exceptions.  A task that
 a transaction releases and claims again counts twice until the transaction ends.

@@ -1,4 +1,4 @@
-# Sessions are terminated, canceled and timed out during calls. Still each task
+# Sessions are terminated, cancelled and timed out during calls. Still each task
 # is done once.
 #
 # Fails if a task whose claim is undone is not ready again (fairq_claim()).

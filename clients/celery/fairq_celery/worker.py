@@ -408,8 +408,8 @@ def exit_once():
     """Blocks every thread except the first one that calls it, which runs the exit
     handlers.
 
-    The main thread may end, and run the exit handlers, once its processes have been
-    killed.
+    Once the worker's processes are killed, the main thread can also end and then
+    run the exit handlers.
     """
     if exiting.setdefault("thread", threading.get_ident()) != threading.get_ident():
         threading.Event().wait()    # the other thread ends the process
