@@ -104,8 +104,7 @@ class Database:
         self.held = -math.inf       # time of the last HELD
         self.hopeless = math.inf    # time of the first refused connection
         self.losses = 0             # of connections
-        self.warned = ""            # the last error that was logged since the last
-        answer
+        self.warned = ""            # the last error that was logged, until an answer
 
     def connect(self) -> psycopg.Connection[Tuple[Any, ...]]:
         if self.socket is not None:

@@ -229,9 +229,9 @@ class Worker:
     lease           seconds after which another worker may run the tasks of a worker that
                     died; the worker renews its leases after each third of that
                     time
-    grace           seconds for which running tasks may continue when the worker
-    stops timeout         seconds that a task may take; a handler may have its
-    own poll            seconds between polls for tasks.
+    grace           seconds for which running tasks may continue when the worker stops
+    timeout         seconds that a task may take; a handler may have its own
+    poll            seconds between polls for tasks.
                     None: sleep in fairq.wait; through a pooler, 1.
                     0: sleep in fairq.wait, also through a pooler
     databases       a connection string, or one for each shard; '': PGHOST and so on
