@@ -126,7 +126,7 @@ fairq_scan_some(FairqTable *table, FairqIndex which, FairqRange range,
 	scan->budget = budget;
 	scan->addr_column = addr_columns[which];
 	/* ask for index tuples, to read the address of an entry without its row */
-	scan->desc->xs_want_itup = budget < PG_INT32_MAX;
+	scan->desc->xs_want_itup = scan->addr_column > 0;
 	index_rescan(scan->desc, keys, nkeys, NULL, 0);
 	return scan;
 }
@@ -154,11 +154,7 @@ FairqScan *
 fairq_scan_in_order(FairqScan *scan, FairqTable *table, FairqRange range)
 {
 	if (scan == NULL)
-	{
-		scan = fairq_scan_begin(table, FAIRQ_TASK_BY_GROUP, range);
-		/* as in fairq_scan_some(); takes effect when the scan is restarted */
-		scan->desc->xs_want_itup = true;
-	}
+		return fairq_scan_begin(table, FAIRQ_TASK_BY_GROUP, range);
 	fairq_scan_again(scan, range);
 	return scan;
 }
