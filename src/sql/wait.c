@@ -32,7 +32,6 @@
 #include "postgres.h"
 
 #include "executor/spi.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "utils/inval.h"
@@ -45,7 +44,6 @@
 #include "load.h"
 #include "serve.h"
 #include "store.h"
-#include "transaction.h"
 #include "wait.h"
 
 PG_FUNCTION_INFO_V1(fairq_wait);

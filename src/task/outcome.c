@@ -35,7 +35,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "utils/builtins.h"
 
 #include "blocked.h"
